@@ -1,0 +1,90 @@
+"""graphfix repairs exported ONNX graphs and proves that the numbers did not change.
+
+>>> import graphfix
+>>> model = graphfix.load("model.onnx")                          # doctest: +SKIP
+>>> report = graphfix.run(model, "additive-mask,cumsum-index")   # doctest: +SKIP
+>>> graphfix.save(model, "model.fixed.onnx")                     # doctest: +SKIP
+>>> graphfix.verify("model.onnx", "model.fixed.onnx").ok         # doctest: +SKIP
+True
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from graphfix.version import __version__
+
+if TYPE_CHECKING:
+    from graphfix.build import Builder
+    from graphfix.core import Change, Check, Finding, Match, NodePass, Pass, Result, Skip
+    from graphfix.errors import FeedError, GraphfixError, ModelError, PluginError, UsageError
+    from graphfix.job import repair_file
+    from graphfix.measure.verify import Tolerance, Verdict, verify
+    from graphfix.model.io import load, save
+    from graphfix.model.view import View
+    from graphfix.pipeline import check, run
+    from graphfix.registry import get_pass, load_plugin
+    from graphfix.report import PassReport, Report
+
+# onnx-ir takes about a second to import, so each name is imported when it is first asked for.
+_HOMES = {
+    "graphfix.build": ("Builder",),
+    "graphfix.core": (
+        *("Change", "Check", "Finding", "Match", "NodePass", "Pass", "Result", "Skip"),
+    ),
+    "graphfix.errors": (
+        *("FeedError", "GraphfixError", "ModelError", "PluginError", "UsageError"),
+    ),
+    "graphfix.job": ("repair_file",),
+    "graphfix.measure.verify": ("Tolerance", "Verdict", "verify"),
+    "graphfix.model.io": ("load", "save"),
+    "graphfix.model.view": ("View",),
+    "graphfix.pipeline": ("check", "run"),
+    "graphfix.registry": ("get_pass", "load_plugin"),
+    "graphfix.report": ("PassReport", "Report"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [  # noqa: PLE0604
+    "Builder",
+    "Change",
+    "Check",
+    "FeedError",
+    "Finding",
+    "GraphfixError",
+    "Match",
+    "ModelError",
+    "NodePass",
+    "Pass",
+    "PassReport",
+    "PluginError",
+    "Report",
+    "Result",
+    "Skip",
+    "Tolerance",
+    "UsageError",
+    "Verdict",
+    "View",
+    "__version__",
+    "check",
+    "get_pass",
+    "load",
+    "load_plugin",
+    "repair_file",
+    "run",
+    "save",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'graphfix' has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,231 @@
+"""The only code that edits a graph for a NodePass: names, provenance, sharing, dominance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.model.text import line_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    import numpy.typing as npt
+
+    from graphfix.model.view import View
+
+    Operand = ir.Value | npt.NDArray[np.generic] | None
+    AttrValue = int | float | str | Sequence[int] | ir.TensorProtocol | ir.DataType
+
+PASS_KEY = "graphfix.pass"
+
+
+class Builder:
+    """Makes nodes for one pass and puts them where their users can see them.
+
+    ``op.Add(a, b)`` makes a node just before the site that is being repaired and gives back its
+    output. An array stands for a constant, which becomes an initializer shared by all who ask for
+    the same one. ``op.once(key, build)`` builds what many sites share a single time.
+    """
+
+    def __init__(self, by: str, view: View) -> None:
+        self._by = by
+        self._view = view
+        self._prefix = f"gf_{by.replace('-', '_')}"
+        self._used = _names(view.model)
+        self._count = 0
+        self._shared: dict[tuple[ir.Graph, Hashable], ir.Value] = {}
+        self._shared_values: set[ir.Value] = set()
+        self._site: ir.Node | None = None
+        self._at: ir.Node | None = None
+        self._made: list[ir.Node] = []
+
+    def start(self, site: ir.Node) -> None:
+        """Begin the repair of ``site``: what is made from now on goes just before it."""
+        self._site = self._at = site
+        self._made = []
+
+    @property
+    def site(self) -> ir.Node:
+        """The node that is being repaired."""
+        if self._site is None:
+            raise RuntimeError("Builder.start was not called")
+        return self._site
+
+    def __getattr__(self, op_type: str) -> Callable[..., ir.Value]:
+        if not op_type[:1].isupper():
+            raise AttributeError(op_type)
+
+        def make(*inputs: Operand, **attributes: AttrValue) -> ir.Value:
+            return self.make(op_type, *inputs, **attributes)
+
+        return make
+
+    def make(self, op_type: str, *inputs: Operand, **attributes: AttrValue) -> ir.Value:
+        """Make a node of the standard domain with one output, and return that output.
+
+        Args:
+            op_type: The operator.
+            *inputs: Values; arrays, which become shared initializers; None for an absent input.
+            **attributes: The attributes; an ``ir.DataType`` becomes its number.
+        """
+        if self._at is None or self._at.graph is None:
+            raise RuntimeError("Builder.start was not called")
+        values = [self.constant(x) if isinstance(x, np.ndarray) else x for x in inputs]
+        given = {k: int(v) if isinstance(v, ir.DataType) else v for k, v in attributes.items()}
+        node = ir.node(op_type, values, attributes=given)
+        name = self._name()
+        node.name, node.outputs[0].name = name, name
+        node.metadata_props[PASS_KEY] = self._by
+        self._at.graph.insert_before(self._at, node)
+        self._made.append(node)
+        return node.outputs[0]
+
+    def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
+        """An initializer of the top-level graph around the site, shared by equal constants.
+
+        Function bodies cannot hold initializers, so there it is a Constant node at the site.
+        """
+        if self._at is None or self._at.graph is None:
+            raise RuntimeError("Builder.start was not called")
+        top = self._view.scope(self._at.graph)[-1]
+        tensor = ir.tensor(array)
+        if top is not self._view.model.graph:
+            return self.make("Constant", value=tensor)
+        key = (top, ("constant", str(array.dtype), array.shape, array.tobytes()))
+        found = self._shared.get(key)
+        if found is None or found.graph is None:
+            name = self._name()
+            tensor.name = name
+            found = ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype))
+            found.const_value = tensor
+            top.register_initializer(found)
+            self._share(key, found)
+        return found
+
+    def once(self, key: Hashable, build: Callable[[], ir.Value], *sources: ir.Value) -> ir.Value:
+        """What ``build`` makes from ``sources``, built a single time for all who give this key.
+
+        It is placed in the innermost graph that holds one of the sources, before the first user:
+        later users in that graph, and in graphs inside it, come after. So a mask that is made in
+        the main graph gets one addend, even if its users are in the branches of an If.
+        """
+        graph = self._home(sources)
+        shared = self._shared.get((graph, key))
+        if shared is not None and shared.graph is not None:
+            return shared
+        outer, self._at = self._at, self._ancestor_in(graph)
+        try:
+            value = build()
+        finally:
+            self._at = outer
+        self._share((graph, key), value)
+        return value
+
+    def commit(self, value: ir.Value) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Let ``value`` stand for the site's first output; return (removed, added) as ONNX text.
+
+        A tensor made for this site takes the old tensor's name, type and shape; an existing one
+        keeps its own, and a graph output that is replaced by it gets an Identity. Whatever only
+        the site was using goes with it.
+        """
+        site, old = self.site, self.site.outputs[0]
+        fresh = (
+            value.producer() in self._made
+            and value not in self._shared_values
+            and not value.uses()
+        )
+        if not fresh and old.is_graph_output():
+            value, fresh = self.make("Identity", value), True
+        before = [line_of(site)]
+        graph = site.graph
+        if graph is None:
+            raise RuntimeError(f"{site.name} is not in a graph")
+        if fresh:
+            self._inherit(value, old)
+        old.replace_all_uses_with(value, replace_graph_outputs=True)
+        inputs = list(site.inputs)
+        graph.remove(site, safe=True)
+        before[:0] = _remove_orphans(inputs)
+        added = tuple(line_of(node) for node in self._made)
+        self._site = self._at = None
+        return tuple(before), added
+
+    def _inherit(self, value: ir.Value, old: ir.Value) -> None:
+        node, site = value.producer(), self.site
+        name, old.name = old.name, None
+        value.name = name
+        value.type, value.shape = old.type, old.shape
+        value.doc_string = old.doc_string
+        value.metadata_props.update(old.metadata_props)
+        self._view.shapes.adopt(value, old)
+        if node is not None:
+            if node.op_type == site.op_type:
+                node.name = site.name
+            node.metadata_props.update({**site.metadata_props, PASS_KEY: self._by})
+
+    def _share(self, key: tuple[ir.Graph, Hashable], value: ir.Value) -> None:
+        self._shared[key] = value
+        self._shared_values.add(value)
+
+    def _home(self, sources: Sequence[ir.Value]) -> ir.Graph:
+        graph = self.site.graph
+        if graph is None:
+            raise RuntimeError(f"{self.site.name} is not in a graph")
+        scope = self._view.scope(graph)
+        depths = [scope.index(x.graph) for x in sources if x.graph in scope]
+        return scope[min(depths)] if depths else scope[-1]
+
+    def _ancestor_in(self, graph: ir.Graph) -> ir.Node:
+        node = self.site
+        while node.graph is not None and node.graph is not graph:
+            owner = self._view.owner(node.graph)
+            if owner is None:
+                raise RuntimeError(f"{self.site.name} is not inside {graph.name}")
+            node = owner
+        return node
+
+    def _name(self) -> str:
+        while (name := f"{self._prefix}_{self._count}") in self._used:
+            self._count += 1
+        self._used.add(name)
+        return name
+
+
+def _names(model: ir.Model) -> set[str]:
+    """Every name of a value or node: a new one must differ from all, in whatever scope."""
+    names: set[str] = set()
+    graphs = [model.graph, *model.graph.subgraphs()]
+    for function in model.functions.values():
+        graphs += [function.graph, *function.graph.subgraphs()]
+    for graph in graphs:
+        names.update(x.name for x in graph.inputs if x.name)
+        names.update(graph.initializers)
+        for node in graph:
+            names.update(x.name for x in node.outputs if x.name)
+            if node.name:
+                names.add(node.name)
+    return names
+
+
+def _remove_orphans(values: Sequence[ir.Value | None]) -> list[str]:
+    """Remove what made ``values`` and has no other use; return the nodes as ONNX text, in order."""
+    removed: list[str] = []
+    pending = [x for x in values if x is not None]
+    while pending:
+        value = pending.pop()
+        if value.uses() or value.is_graph_output() or value.is_graph_input():
+            continue
+        node = value.producer()
+        if node is None:
+            if value.is_initializer() and value.graph is not None and value.name is not None:
+                value.graph.initializers.pop(value.name, None)
+            continue
+        if node.graph is None or any(x.uses() or x.is_graph_output() for x in node.outputs):
+            continue
+        removed.append(line_of(node))
+        pending.extend(x for x in node.inputs if x is not None)
+        node.graph.remove(node, safe=True)
+    return removed[::-1]

@@ -1,0 +1,218 @@
+"""What a pass is: a question asked of every node, and an edit made where the answer is yes.
+
+A pass is a frozen dataclass whose fields are its options. Looking is pure and is the same for
+lint, dry run and repair; only :class:`graphfix.build.Builder` edits.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
+
+import onnx_ir as ir
+
+from graphfix import options
+from graphfix.build import Builder
+from graphfix.model import shapes
+from graphfix.model.text import path_of
+from graphfix.model.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import numpy as np
+    import numpy.typing as npt
+
+    Feeds = Mapping[str, npt.NDArray[np.generic]]
+
+Safety = Literal["exact", "valid-rows", "conditional"]
+"""What a repair keeps: every number; the numbers within the valid length; or the numbers under
+a condition that the pass's manual states."""
+
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True)
+class Match:
+    """A site that can be repaired. Subclass it with what ``rewrite`` needs to know."""
+
+    node: ir.Node
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A near miss: it looks like a site and is left alone, for a reason a user can act on."""
+
+    node: ir.Node
+    reason: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """One repair that was made: text only, so that it outlives the graph and goes into JSON.
+
+    Attributes:
+        by: The name of the pass.
+        at: The path of the repaired node, as :func:`graphfix.model.text.path_of` prints it.
+        tensor: The name of the repaired tensor, which is the same before and after.
+        removed: The nodes that went, as ONNX text.
+        added: The nodes that came, as ONNX text.
+    """
+
+    by: str
+    at: str
+    tensor: str
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What ``check`` prints: something in the model that a user should know of.
+
+    Attributes:
+        rule: The name of the pass or check that found it.
+        severity: How bad it is.
+        at: The path of the node.
+        message: One sentence.
+        fix: The pass spec that would repair it, or None.
+    """
+
+    rule: str
+    severity: Severity
+    at: str
+    message: str
+    fix: str | None
+
+
+@dataclass
+class Result(ir.passes.PassResult):
+    """A PassResult of onnx-ir that also says what was changed and what was left alone."""
+
+    changes: tuple[Change, ...] = ()
+    skips: tuple[tuple[str, str], ...] = ()
+    """(path of the node, reason) of every near miss."""
+
+
+class Check(abc.ABC):
+    """A question asked of a model. Reading never edits."""
+
+    name: ClassVar[str]
+
+    @abc.abstractmethod
+    def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
+        """Yield every site, and every near miss with its reason, in the order of the graph."""
+
+    def findings(self, model: ir.Model) -> Iterator[Finding]:
+        """The sites and near misses as lines for ``check``."""
+        for site in self.sites(model):
+            at = path_of(site.node)
+            if isinstance(site, Skip):
+                yield Finding(self.name, "note", at, site.reason, None)
+            else:
+                yield Finding(self.name, "warning", at, self.message(site), self.fix())
+
+    def message(self, site: Match) -> str:
+        """The sentence that ``check`` prints for a site."""
+        return f"{site.node.op_type} can be repaired by {self.name}"
+
+    def fix(self) -> str | None:
+        """The pass spec that repairs what this check finds, if there is one."""
+        return None
+
+
+class Pass(Check, ir.passes.InPlacePass):
+    """A check that can also repair. It composes with ``ir.passes.Sequential``."""
+
+    safety: ClassVar[Safety] = "exact"
+    keeps_shapes: ClassVar[bool] = False
+    """Whether ``repair`` itself keeps :mod:`graphfix.model.shapes` up to date."""
+
+    @abc.abstractmethod
+    def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
+        """Repair ``model`` in place, yielding each repair made and each near miss."""
+
+    def call(self, model: ir.Model) -> Result:
+        """Run the pass: the onnx-ir side of it."""
+        changes: list[Change] = []
+        skips: list[tuple[str, str]] = []
+        try:
+            for event in self.repair(model):
+                if isinstance(event, Change):
+                    changes.append(event)
+                else:
+                    skips.append((path_of(event.node), event.reason))
+        finally:
+            # Also after an error: a half-made edit must not leave stale shapes behind.
+            if not self.keeps_shapes:
+                shapes.forget(model)
+        return Result(model, bool(changes), tuple(changes), tuple(skips))
+
+    def feeds(self, old: Feeds) -> Feeds:
+        """Inputs for the repaired model, given inputs for the model before.
+
+        A pass that changes the signature overrides this, so that it too can be verified.
+        """
+        return old
+
+    def fix(self) -> str | None:
+        """This pass, with its options, as ``-p`` takes it."""
+        return self.spec()
+
+    def spec(self) -> str:
+        """The pass as text, such as ``additive-mask:floor=-1000``; options at default are left out."""
+        given = options.to_text(self)
+        return f"{self.name}:{given}" if given else self.name
+
+
+M = TypeVar("M", bound=Match)
+
+
+class NodePass(Pass, Generic[M]):
+    """A pass whose sites are single nodes: declare ``anchors``, write ``match`` and ``rewrite``.
+
+    The driver walks the graph, its subgraphs and the local functions, matches each anchor just
+    before rewriting it (so a match never sees a stale graph), and lets the Builder commit.
+    """
+
+    anchors: ClassVar[tuple[str, ...]]
+    keeps_shapes: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def match(self, node: ir.Node, view: View) -> M | Skip | None:
+        """A Match if ``node`` is a site, a Skip if it nearly is, None if it is not mine."""
+
+    @abc.abstractmethod
+    def rewrite(self, match: M, op: Builder) -> ir.Value:
+        """Build what replaces the first output of ``match.node`` and return it."""
+
+    def sites(self, model: ir.Model) -> Iterator[M | Skip]:
+        """Every match and near miss of the model as it stands."""
+        view = View(model)
+        for node in view.nodes(*self.anchors):
+            found = self.match(node, view)
+            if found is not None:
+                yield found
+
+    def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
+        """Rewrite every match."""
+        view = View(model)
+        builder = Builder(self.name, view)
+        for node in list(view.nodes(*self.anchors)):
+            if node.graph is None:  # went with an earlier repair
+                continue
+            found = self.match(node, view)
+            if isinstance(found, Skip):
+                yield found
+            elif found is not None:
+                at, tensor = path_of(node), node.outputs[0].name or ""
+                builder.start(node)
+                removed, added = builder.commit(self.rewrite(found, builder))
+                yield Change(self.name, at, tensor, removed, added)
+
+
+def option_fields(cls: type[Check]) -> tuple[dataclasses.Field[object], ...]:
+    """The options of a pass: the fields of its dataclass."""
+    return dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()

@@ -1,0 +1,24 @@
+"""What can go wrong, as small named exceptions.
+
+The message of each says what, where and what now; the command line prints it as it stands.
+"""
+
+
+class GraphfixError(Exception):
+    """Base of every error that graphfix raises on purpose."""
+
+
+class UsageError(GraphfixError):
+    """The request itself is wrong: an unknown pass, a bad option, an output equal to the input."""
+
+
+class ModelError(GraphfixError):
+    """A model that cannot be read, written or loaded by ONNX Runtime."""
+
+
+class FeedError(GraphfixError):
+    """Inputs that do not fit the model, or that could not be made for it."""
+
+
+class PluginError(GraphfixError):
+    """A pass from outside graphfix that cannot be used."""

@@ -1,0 +1,98 @@
+"""The whole job on files: load, repair, verify, and only then write."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphfix import pipeline
+from graphfix.core import Pass
+from graphfix.measure.verify import Tolerance, Verdict, verify
+from graphfix.model import io
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.core import Check, Feeds
+    from graphfix.report import Report
+
+    StrPath = str | os.PathLike[str]
+
+
+def repair_file(
+    source: StrPath,
+    target: StrPath | None = None,
+    passes: str | Check | Sequence[Check] = pipeline.DEFAULT,
+    *,
+    check: bool = True,
+    dry_run: bool = False,
+    dims: Mapping[str, Sequence[int]] | None = None,
+    feeds: StrPath | None = None,
+    tolerance: Tolerance | None = None,
+    progress: pipeline.Progress | None = None,
+) -> Report:
+    """Repair a model file, prove that it still computes the same, and write the result.
+
+    Args:
+        source: The model, ``.onnx``.
+        target: Where the repaired model goes; ``model.fixed.onnx`` beside the source by default.
+        passes: Text as ``-p`` takes it, a pass, or several.
+        check: Whether to verify; without it, nothing is run.
+        dry_run: Say what would be done and write nothing.
+        dims: Sizes to verify at, by the name of the symbolic dim.
+        feeds: An ``.npz`` with an array for each input, to verify with.
+        tolerance: What may differ; :class:`graphfix.measure.Tolerance` has the default.
+        progress: Called with a short text at each step.
+
+    Returns:
+        The report. If its verdict is not ok, nothing was written and ``output`` is None.
+
+    Raises:
+        ModelError: The model cannot be read or written, or ONNX Runtime rejects it as given.
+        UsageError: A pass, an option or the target does not fit.
+        FeedError: Verification has no inputs that the model accepts.
+    """
+    source = Path(source)
+    target = Path(target) if target is not None else default_target(source)
+    chosen = pipeline.resolve(passes)
+    io.refuse_overwrite(source if source.exists() else None, target)
+    tell = progress or (lambda _: None)
+    tell("loading")
+    model = io.load(source)
+    report = pipeline.run(model, chosen, progress=progress)
+    report = dataclasses.replace(report, source=str(source))
+    if dry_run:
+        return report
+    with _written(model, target, changed=report.changed) as candidate:
+        if check:
+            verdict = verify(
+                source,
+                candidate,
+                dims=dims,
+                feeds=feeds,
+                tolerance=tolerance or Tolerance(),
+                safety=report.safety,
+                map_feeds=lambda old: _new_feeds(chosen, old),
+                progress=lambda done, total, what: tell(f"verifying {done}/{total}: {what}"),
+            )
+            report = dataclasses.replace(report, verdict=verdict.to_json())
+            if not verdict.ok:
+                return report
+        candidate.keep()
+    return dataclasses.replace(report, output=str(target))
+
+
+def default_target(source: Path) -> Path:
+    """``model.fixed.onnx`` beside ``model.onnx``."""
+    return source.with_name(f"{source.stem}.fixed{source.suffix or '.onnx'}")
+
+
+def _new_feeds(passes: Sequence[Check], old: Feeds) -> Feeds:
+    for one in passes:
+        if isinstance(one, Pass):
+            old = one.feeds(old)
+    return old

@@ -1,0 +1,1 @@
+"""The graph itself: files, text, constants, symbolic shapes."""

@@ -1,0 +1,146 @@
+"""The only import of onnx_shape_inference: a symbolic shape for every tensor.
+
+Shapes are kept beside the model, never written into it: a file that no pass matches stays byte
+for byte what it was. ``value_info`` of the file is not believed, since it is often stale (a shape
+that contradicts the graph is itself a cause of 80070057); shapes are inferred from the inputs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+import onnx_shape_inference
+
+from graphfix.model import shape_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+log = logging.getLogger(__name__)
+
+Dim = int | ir.SymbolicDim
+_META = "graphfix.shapes"
+
+
+class Shapes:
+    """Symbolic dims of the values of one model, and symbolic contents of its shape tensors.
+
+    Use :func:`shapes_of`, which keeps one per model. Values inside local functions have no shape
+    here: it would depend on the call.
+    """
+
+    def __init__(
+        self,
+        dims: dict[ir.Value, tuple[Dim, ...]],
+        dtypes: dict[ir.Value, ir.DataType],
+        data: dict[ir.Value, tuple[Dim, ...]],
+    ) -> None:
+        self._dims = dims
+        self._dtypes = dtypes
+        self._data = data
+
+    def dims(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
+        """The dims of ``value``, or None where they (or their number) are unknown."""
+        return None if value is None else self._dims.get(value)
+
+    def rank(self, value: ir.Value | None) -> int | None:
+        """The number of dims of ``value``, or None where it is unknown."""
+        dims = self.dims(value)
+        return None if dims is None else len(dims)
+
+    def dtype(self, value: ir.Value | None) -> ir.DataType | None:
+        """The element type of ``value``, inferred where the file does not say it."""
+        if value is None:
+            return None
+        return value.dtype or self._dtypes.get(value)
+
+    def data(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
+        """The elements of an integer tensor of rank 0 or 1, as dims; None where unknown."""
+        return None if value is None else self._data.get(value)
+
+    def adopt(self, new: ir.Value, old: ir.Value) -> None:
+        """Let ``new``, which now computes what ``old`` did, have its shape."""
+        for known in (self._dims, self._dtypes, self._data):
+            if old in known:
+                known[new] = known[old]  # type: ignore[index, assignment]
+
+
+def same(a: Dim, b: Dim) -> bool:
+    """Whether two dims are equal for every size of the model's inputs."""
+    if isinstance(a, int) or isinstance(b, int):
+        return a == b
+    if a.value is None or b.value is None:
+        return False
+    if a.value == b.value:
+        return True
+    difference = a - b
+    return isinstance(difference, int) and difference == 0 or difference.simplify().value == "0"
+
+
+def shapes_of(model: ir.Model) -> Shapes:
+    """The shapes of ``model``: inferred once, then kept until :func:`forget`."""
+    shapes = model.meta.get(_META)
+    if not isinstance(shapes, Shapes):
+        shapes = model.meta[_META] = _infer(model)
+    return shapes
+
+
+def forget(model: ir.Model) -> None:
+    """Drop what is known of ``model``'s shapes, after an edit that did not keep it up to date."""
+    model.meta.pop(_META, None)
+
+
+def _infer(model: ir.Model) -> Shapes:
+    scratch = model.clone()
+    for value in _node_outputs(scratch):
+        value.shape = None
+    shape_rules.register()
+    try:
+        onnx_shape_inference.infer_symbolic_shapes(scratch, warn_on_missing=False)
+    except (ValueError, RuntimeError) as error:
+        # What was inferred before the malformed node is still right.
+        log.warning("shapes are known only in part: %s", error)
+    dims: dict[ir.Value, tuple[Dim, ...]] = {}
+    dtypes: dict[ir.Value, ir.DataType] = {}
+    data: dict[ir.Value, tuple[Dim, ...]] = {}
+    for mine, theirs in zip(_values(model), _values(scratch), strict=True):
+        if theirs.shape is not None:
+            dims[mine] = tuple(theirs.shape)
+        if theirs.dtype is not None:
+            dtypes[mine] = theirs.dtype
+        contents = _contents(theirs)
+        if contents is not None:
+            data[mine] = contents
+    return Shapes(dims, dtypes, data)
+
+
+def _contents(value: ir.Value) -> tuple[Dim, ...] | None:
+    text = value.metadata_props.get(onnx_shape_inference.SYM_DATA_KEY)
+    if text is not None:
+        return tuple(x if isinstance(x, int) else ir.SymbolicDim(x) for x in json.loads(text))
+    if value.is_graph_input():
+        return None
+    tensor = ir.convenience.get_const_tensor(value)
+    if tensor is None or len(tensor.shape) > 1 or tensor.size > 64:
+        return None
+    if tensor.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
+        return None
+    return tuple(int(x) for x in tensor.numpy().reshape(-1))
+
+
+def _values(model: ir.Model) -> Iterator[ir.Value]:
+    """Every value of the main graph and of the graphs inside it, in an order a clone shares."""
+    graphs = [model.graph, *model.graph.subgraphs()]
+    for graph in graphs:
+        yield from graph.inputs
+        yield from graph.initializers.values()
+        for node in graph:
+            yield from node.outputs
+
+
+def _node_outputs(model: ir.Model) -> Iterator[ir.Value]:
+    for node in model.graph.all_nodes():
+        yield from node.outputs

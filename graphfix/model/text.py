@@ -1,0 +1,62 @@
+"""Graphs as text: one line a node, in the syntax of ONNX text, and where a node is."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from graphfix.model.values import const_of
+
+_MODULE_KEYS = ("pkg.torch.onnx.name_scopes", "namespace")
+
+
+def path_of(node: ir.Node) -> str:
+    """Where a node is, in the user's names: its own name, else the tensor it makes."""
+    if node.name:
+        return node.name
+    made = next((x.name for x in node.outputs if x.name), None)
+    return f"{node.op_type} of {made}" if made else node.op_type
+
+
+def module_of(node: ir.Node) -> str | None:
+    """The PyTorch module that the exporter wrote beside the node, if it did."""
+    for key in _MODULE_KEYS:
+        if (scope := node.metadata_props.get(key)) is not None:
+            return scope
+    return None
+
+
+def line_of(node: ir.Node) -> str:
+    """A node as one line of ONNX text; small constants stand where they are used.
+
+    Example: ``y = Reshape <allowzero = 0> (x, {0, 0, 2, 16})``
+    """
+    outputs = ", ".join(x.name or "" for x in node.outputs)
+    inputs = ", ".join(_operand(x) for x in node.inputs)
+    attributes = ", ".join(_attribute(attr) for attr in node.attributes.values())
+    domain = "" if node.domain in ("", "ai.onnx") else f"{node.domain}."
+    middle = f" <{attributes}> " if attributes else " "
+    return f"{outputs} = {domain}{node.op_type}{middle}({inputs})"
+
+
+def _operand(value: ir.Value | None) -> str:
+    if value is None:
+        return ""
+    array = const_of(value, limit=8)
+    if array is None:
+        return value.name or ""
+    body = ", ".join(f"{x:g}" if array.dtype.kind == "f" else str(x) for x in array.reshape(-1))
+    return f"{{{body}}}" if array.ndim else body
+
+
+def _attribute(attr: ir.Attr) -> str:
+    if attr.is_ref():
+        return f"{attr.name} = @{attr.ref_attr_name}"
+    if attr.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+        return f"{attr.name} = ..."
+    if attr.type == ir.AttributeType.TENSOR:
+        tensor = attr.as_tensor()
+        if tensor.size <= 8:
+            return f"{attr.name} = {{{', '.join(str(x) for x in tensor.numpy().reshape(-1))}}}"
+        return f"{attr.name} = ..."
+    value = list(attr.value) if isinstance(attr.value, tuple) else attr.value
+    return f"{attr.name} = {value}"

@@ -1,0 +1,178 @@
+"""What a value holds, as far as the graph alone tells: constants, fills, equal computations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    Array = npt.NDArray[np.generic]
+
+# Weights are never read: no pass needs the values of a constant with more elements than this.
+SMALL = 1024
+
+# Two nodes of one of these types with the same inputs still give different results.
+_RANDOM = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+    | {"Multinomial", "Bernoulli", "Dropout"}
+)
+
+
+def is_op(node: ir.Node | None, *op_types: str) -> bool:
+    """Whether ``node`` is one of ``op_types`` of the standard ONNX domain."""
+    return node is not None and node.op_type in op_types and node.domain in ("", "ai.onnx")
+
+
+def const_of(value: ir.Value | None, limit: int = SMALL) -> Array | None:
+    """The contents of ``value`` if they are fixed in the file and have at most ``limit`` elements.
+
+    An initializer that is also a graph input is no constant: a caller may override it.
+    Identity is looked through. Quantized and string types are left alone.
+    """
+    while value is not None and (node := value.producer()) is not None:
+        if not is_op(node, "Identity"):
+            break
+        value = node.inputs[0]
+    if value is None or value.is_graph_input():
+        return None
+    tensor = _tensor_of(value)
+    if tensor is None or tensor.size > limit or tensor.dtype == ir.DataType.STRING:
+        return None
+    return tensor.numpy()
+
+
+def _tensor_of(value: ir.Value) -> ir.TensorProtocol | None:
+    if value.is_initializer():
+        return value.const_value
+    node = value.producer()
+    if node is None or not is_op(node, "Constant") or len(node.attributes) != 1:
+        return None
+    attribute = next(iter(node.attributes.values()))
+    if attribute.is_ref():
+        return None
+    return ir.convenience.get_const_tensor(value)
+
+
+def scalar_of(value: ir.Value | None) -> float | int | bool | None:
+    """The single number that ``value`` is filled with, if it is a constant of one distinct value."""
+    array = const_of(value)
+    if array is None or array.size == 0 or array.dtype.kind not in "biuf" and not _is_float(array):
+        return None
+    first = array.reshape(-1)[0]
+    same = array == first
+    if not bool(np.all(same)):
+        return None
+    item: float | int | bool = first.item()
+    return item
+
+
+def _is_float(array: Array) -> bool:
+    # bfloat16 and the float8 types of ml_dtypes have kind "V".
+    return "float" in array.dtype.name
+
+
+def ints_of(value: ir.Value | None) -> tuple[int, ...] | None:
+    """The integers of a constant of rank 0 or 1, such as axes, a shape, starts or ends."""
+    array = const_of(value)
+    if array is None or array.ndim > 1 or array.dtype.kind not in "iu":
+        return None
+    return tuple(int(x) for x in array.reshape(-1))
+
+
+def attr_int(node: ir.Node, name: str, default: int) -> int:
+    """An integer attribute, or ``default`` where it is absent or a function's reference."""
+    attribute = node.attributes.get(name)
+    if attribute is None or attribute.is_ref():
+        return default
+    return attribute.as_int()
+
+
+def attr_ints(node: ir.Node, name: str) -> tuple[int, ...] | None:
+    """An attribute that is a list of integers, or None where it is absent."""
+    attribute = node.attributes.get(name)
+    if attribute is None or attribute.is_ref():
+        return None
+    return tuple(attribute.as_ints())
+
+
+def axes_of(node: ir.Node) -> tuple[int, ...] | None:
+    """The axes of a Squeeze, Unsqueeze or Reduce, from the input (opset 13, 18) or the attribute.
+
+    None if they are not constant or not given at all.
+    """
+    if len(node.inputs) > 1 and node.inputs[1] is not None:
+        return ints_of(node.inputs[1])
+    return attr_ints(node, "axes")
+
+
+class Numbering:
+    """Value numbers: two values with the same number always hold the same contents.
+
+    TorchScript writes the same Unsqueeze, Cast and Equal again in each layer; equal numbers are how
+    a repair sees that it is one mask. Numbers of a value are found on demand and kept.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[ir.Value, int] = {}
+        self._by_key: dict[object, int] = {}
+
+    def of(self, value: ir.Value) -> int:
+        """The number of ``value``. Linear in the nodes above it that have no number yet."""
+        pending = [value]
+        while pending:
+            top = pending[-1]
+            if top in self._numbers:
+                pending.pop()
+                continue
+            missing = [x for x in _needed(top) if x not in self._numbers]
+            if missing:
+                pending.extend(missing)
+                continue
+            pending.pop()
+            key = self._key(top)
+            self._numbers[top] = self._by_key.setdefault(key, len(self._by_key))
+        return self._numbers[value]
+
+    def _key(self, value: ir.Value) -> object:
+        array = const_of(value)
+        if array is not None:
+            return ("const", str(array.dtype), array.shape, array.tobytes())
+        node = value.producer()
+        if node is None or _is_opaque(node):
+            return id(value)
+        attributes = tuple(sorted((name, str(attr)) for name, attr in node.attributes.items()))
+        inputs = tuple(None if x is None else self._numbers[x] for x in node.inputs)
+        return (node.domain, node.op_type, attributes, inputs, value.index())
+
+
+def _needed(value: ir.Value) -> Iterator[ir.Value]:
+    node = value.producer()
+    if node is None or _is_opaque(node):
+        return
+    yield from (x for x in node.inputs if x is not None)
+
+
+def _is_opaque(node: ir.Node) -> bool:
+    """Whether equal inputs do not promise equal outputs, or cannot be seen to."""
+    return (
+        node.domain not in ("", "ai.onnx")
+        or node.op_type in _RANDOM
+        or any(
+            attr.is_ref()
+            or attr.type
+            in (
+                ir.AttributeType.GRAPH,
+                ir.AttributeType.GRAPHS,
+                ir.AttributeType.TENSOR,
+                ir.AttributeType.TENSORS,
+                ir.AttributeType.SPARSE_TENSOR,
+            )
+            for attr in node.attributes.values()
+        )
+    )

@@ -1,0 +1,106 @@
+"""Options of a pass: typed fields on one side, ``floor=-1000:style=unsqueeze`` on the other."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from typing import TYPE_CHECKING, TypeVar
+
+from graphfix.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+P = TypeVar("P")
+
+
+def to_text(instance: object) -> str:
+    """The options of a dataclass instance that differ from their defaults, ``k=v:k=v``."""
+    if not dataclasses.is_dataclass(instance):
+        return ""
+    pairs = []
+    for field in dataclasses.fields(instance):
+        value = getattr(instance, field.name)
+        if value != field.default:
+            pairs.append(f"{field.name.replace('_', '-')}={_print(value)}")
+    return ":".join(pairs)
+
+
+def make(cls: type[P], name: str, given: Mapping[str, str]) -> P:
+    """An instance of the dataclass ``cls`` with the options ``given`` as text.
+
+    Raises:
+        UsageError: An option is unknown or its value does not fit; the message lists what would.
+    """
+    hints = typing.get_type_hints(cls)
+    fields = (
+        {f.name.replace("_", "-"): f for f in dataclasses.fields(cls)}
+        if dataclasses.is_dataclass(cls)
+        else {}
+    )
+    values: dict[str, object] = {}
+    for key, text in given.items():
+        field = fields.get(key.replace("_", "-"))
+        if field is None:
+            raise UsageError(_unknown(name, key, list(fields)))
+        values[field.name] = _parse(name, key, text, hints[field.name])
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from error
+
+
+def _unknown(name: str, key: str, known: list[str]) -> str:
+    if not known:
+        return f"{name} has no options, but {key!r} was given"
+    close = difflib.get_close_matches(key, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"{name} has no option {key!r}{hint} Its options: {', '.join(known)}"
+
+
+def _print(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, tuple):
+        return "+".join(str(x) for x in value)
+    return str(value)
+
+
+def _parse(name: str, key: str, text: str, hint: object) -> object:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType or origin is typing.Union:
+        return _parse_union(name, key, text, args)
+    if origin is typing.Literal:
+        if text in args:
+            return text
+        raise UsageError(f"{name}: {key}={text} is none of {', '.join(map(str, args))}")
+    if hint is bool:
+        words = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+        if text.lower() in words:
+            return words[text.lower()]
+        raise UsageError(f"{name}: {key}={text} is neither yes nor no")
+    if hint is int or hint is float:
+        try:
+            return hint(text)
+        except ValueError:
+            kind = "a whole number" if hint is int else "a number"
+            raise UsageError(f"{name}: {key}={text} is not {kind}") from None
+    return text
+
+
+def _parse_union(name: str, key: str, text: str, args: tuple[object, ...]) -> object:
+    failures = []
+    for arg in args:
+        if arg is type(None):
+            if text.lower() == "none":
+                return None
+            continue
+        try:
+            return _parse(name, key, text, arg)
+        except UsageError as error:
+            failures.append(error)
+    raise failures[0]

@@ -1,0 +1,122 @@
+"""``additive-mask:floor=-1000,cumsum-index`` to passes and back, and running them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from graphfix import registry
+from graphfix.core import Check, Finding, Pass, Result
+from graphfix.errors import GraphfixError, UsageError
+from graphfix.report import PassReport, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    import onnx_ir as ir
+
+    Progress = Callable[[str], None]
+
+PIPELINE_KEY = "graphfix.pipeline"
+DEFAULT = "directml"
+
+
+def parse(spec: str) -> list[Check]:
+    """The passes that a text such as ``additive-mask:floor=-1000,cumsum-index`` names.
+
+    Passes are separated by commas, options by colons. The name of a profile stands for its passes.
+
+    Raises:
+        UsageError: A pass or an option is unknown, or a value does not fit.
+    """
+    passes: list[Check] = []
+    for item in spec.split(","):
+        name, *given = (part.strip() for part in item.split(":"))
+        if name in registry.PROFILES:
+            if given:
+                raise UsageError(f"{name} is a profile and takes no options; name its passes")
+            passes += [registry.make(member) for member in registry.PROFILES[name]]
+            continue
+        pairs = {}
+        for text in given:
+            key, equals, value = text.partition("=")
+            if not equals:
+                raise UsageError(f"{name}: {text!r} is no option; write {text}=VALUE")
+            pairs[key] = value
+        passes.append(registry.make(name, pairs))
+    return passes
+
+
+def spec_of(passes: Iterable[Check]) -> str:
+    """The text that :func:`parse` turns into these passes."""
+    return ",".join(p.spec() if isinstance(p, Pass) else p.name for p in passes)
+
+
+def resolve(passes: str | Check | Sequence[Check]) -> list[Check]:
+    """Passes given as text, as one object or as several."""
+    if isinstance(passes, str):
+        return parse(passes)
+    return [passes] if isinstance(passes, Check) else list(passes)
+
+
+def run(
+    model: ir.Model,
+    passes: str | Check | Sequence[Check] = DEFAULT,
+    *,
+    progress: Progress | None = None,
+) -> Report:
+    """Run passes over ``model``, in place and in order, and say what they did.
+
+    Args:
+        model: The model; if no pass matches it is left as it is, to the byte.
+        passes: Text as ``-p`` takes it, a pass, or several.
+        progress: Called with the name of each pass before it runs.
+
+    Returns:
+        The report, as yet without a verdict: see :func:`graphfix.verify`.
+    """
+    chosen = resolve(passes)
+    spec = spec_of(chosen)
+    before = count_ops(model)
+    ran = []
+    for check in chosen:
+        if progress is not None:
+            progress(check.name)
+        ran.append(_run_one(check, model))
+    if any(p.changes for p in ran):
+        model.metadata_props[PIPELINE_KEY] = spec
+    return Report(spec=spec, passes=tuple(ran), ops_before=before, ops_after=count_ops(model))
+
+
+def _run_one(check: Check, model: ir.Model) -> PassReport:
+    start = time.perf_counter()
+    if not isinstance(check, Pass):
+        found = tuple(check.findings(model))
+        return PassReport(
+            check.name, check.name, "exact", findings=found, seconds=time.perf_counter() - start
+        )
+    result = check(model)
+    if not isinstance(result, Result):
+        raise GraphfixError(f"the pass {check.name} did not return a graphfix.Result")
+    return PassReport(
+        name=check.name,
+        spec=check.spec(),
+        safety=check.safety,
+        changes=result.changes,
+        skips=result.skips,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def check(model: ir.Model, passes: str | Check | Sequence[Check] = DEFAULT) -> list[Finding]:
+    """What the passes would repair and what they would leave alone; nothing is edited."""
+    return [finding for one in resolve(passes) for finding in one.findings(model)]
+
+
+def count_ops(model: ir.Model) -> dict[str, int]:
+    """Nodes by operator: the graph, the graphs inside it, and the local functions."""
+    counts: Counter[str] = Counter()
+    for graph in (model.graph, *(f.graph for f in model.functions.values())):
+        counts.update(node.op_type for node in graph.all_nodes())
+    return dict(sorted(counts.items()))

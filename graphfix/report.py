@@ -1,0 +1,71 @@
+"""What was done to one model, as data: the terminal, the JSON and the page are made from it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from graphfix.version import __version__
+
+if TYPE_CHECKING:
+    from graphfix.core import Change, Finding, Safety
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class PassReport:
+    """What one pass did: its repairs, its near misses with their reasons, its findings."""
+
+    name: str
+    spec: str
+    safety: Safety
+    changes: tuple[Change, ...] = ()
+    skips: tuple[tuple[str, str], ...] = ()
+    findings: tuple[Finding, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """A run over one model.
+
+    Attributes:
+        spec: The pipeline as text; ``-p`` takes it.
+        passes: What each pass did, in order.
+        ops_before: Nodes by operator before.
+        ops_after: Nodes by operator after.
+        source: The input file, if there was one.
+        output: The file that was written, or None.
+        verdict: What verification found (:meth:`graphfix.measure.Verdict.to_json`), or None.
+    """
+
+    spec: str
+    passes: tuple[PassReport, ...]
+    ops_before: dict[str, int]
+    ops_after: dict[str, int]
+    source: str | None = None
+    output: str | None = None
+    verdict: dict[str, object] | None = field(default=None)
+
+    @property
+    def changed(self) -> bool:
+        """Whether any repair was made."""
+        return any(p.changes for p in self.passes)
+
+    @property
+    def safety(self) -> Safety:
+        """The weakest promise among the passes that changed something."""
+        made = {p.safety for p in self.passes if p.changes}
+        order: tuple[Safety, ...] = ("conditional", "valid-rows")
+        return next((s for s in order if s in made), "exact")
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed: verified, or not asked to verify."""
+        return self.verdict is None or bool(self.verdict["ok"])
+
+    def to_json(self) -> dict[str, object]:
+        """The report as plain data; ``schema`` grows when a field changes its meaning."""
+        return {"schema": SCHEMA, "graphfix": __version__, **dataclasses.asdict(self)}
