@@ -67,11 +67,11 @@ def repair_file(
     report = dataclasses.replace(report, source=str(source))
     if dry_run:
         return report
-    with _written(model, target, changed=report.changed) as candidate:
+    with io.drafting(model, target, changed=report.changed) as draft:
         if check:
             verdict = verify(
                 source,
-                candidate,
+                draft.path,
                 dims=dims,
                 feeds=feeds,
                 tolerance=tolerance or Tolerance(),
@@ -82,7 +82,7 @@ def repair_file(
             report = dataclasses.replace(report, verdict=verdict.to_json())
             if not verdict.ok:
                 return report
-        candidate.keep()
+        draft.keep()
     return dataclasses.replace(report, output=str(target))
 
 

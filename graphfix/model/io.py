@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,22 +123,48 @@ def save(model: ir.Model, path: str | os.PathLike[str]) -> None:
         UsageError: ``path`` is the file that the model came from.
         ModelError: It cannot be written, or is over 2 GB without external data.
     """
-    path = Path(path)
-    refuse_overwrite(model.meta.get(_SOURCE), path)
-    try:
-        data = _serialize(model)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: cannot be written: {_first_line(error)}") from error
-    with _weights_beside(model, path), replacing(path) as scratch:
-        scratch.write_bytes(data)
+    with drafting(model, path) as draft:
+        draft.keep()
 
 
-def copy(model: ir.Model, path: str | os.PathLike[str]) -> None:
-    """Copy the file that ``model`` was loaded from, byte for byte, and its weights if need be."""
-    source, path = model.meta[_SOURCE], Path(path)
+@dataclass
+class Draft:
+    """A model file that does not have its final name yet.
+
+    Attributes:
+        path: Where it is for now: in the folder of its final name, so that its weights are found.
+        kept: Whether it is to get that name when the block ends.
+    """
+
+    path: Path
+    kept: bool = False
+
+    def keep(self) -> None:
+        """Let the draft become the file."""
+        self.kept = True
+
+
+@contextmanager
+def drafting(
+    model: ir.Model, path: str | os.PathLike[str], *, changed: bool = True
+) -> Iterator[Draft]:
+    """Write ``model`` as a draft of ``path``; without :meth:`Draft.keep` nothing stays.
+
+    If the model was not ``changed`` since it was loaded, the file is copied byte for byte.
+
+    Raises:
+        UsageError: ``path`` is the file that the model came from.
+        ModelError: It cannot be written, or is over 2 GB without external data.
+    """
+    path, source = Path(path), source_of(model)
     refuse_overwrite(source, path)
-    with _weights_beside(model, path), replacing(path) as scratch:
-        shutil.copyfile(source, scratch)
+    with _weights_beside(model, path) as weights, replacing(path) as file:
+        if changed or source is None:
+            file.path.write_bytes(_serialize(model, path))
+        else:
+            shutil.copyfile(source, file.path)
+        yield file
+        weights.kept = file.kept
 
 
 def source_of(model: ir.Model) -> Path | None:
@@ -151,8 +178,13 @@ def refuse_overwrite(source: Path | None, target: Path) -> None:
         raise UsageError(f"{target} is the input itself; name another file with -o")
 
 
-def _serialize(model: ir.Model) -> bytes:
-    proto = ir.to_proto(model)
+def _serialize(model: ir.Model, path: Path) -> bytes:
+    try:
+        proto = ir.to_proto(model)
+    except OSError:
+        raise
+    except Exception as error:  # onnx-ir wraps whatever it met
+        raise ModelError(f"{path}: cannot be written: {_first_line(error)}") from error
     # onnx-ir writes value_info for every initializer; the file had none, so neither has ours.
     known = model.meta.get(_VALUE_INFO)
     if known is not None:
@@ -160,37 +192,44 @@ def _serialize(model: ir.Model) -> bytes:
         del proto.graph.value_info[:]
         proto.graph.value_info.extend(kept)
     if proto.ByteSize() > _PROTOBUF_LIMIT:
-        raise ValueError("the model is over 2 GB, the limit of one ONNX file")
+        raise ModelError(
+            f"{path}: the model is over 2 GB, the limit of one ONNX file; "
+            "load one with external data"
+        )
     data: bytes = proto.SerializeToString()
     return data
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A scratch file that becomes ``path`` when the block ends well, and vanishes otherwise.
+def replacing(path: Path) -> Iterator[Draft]:
+    """A scratch file that becomes ``path`` if the block keeps it, and vanishes otherwise.
 
     Raises:
         ModelError: The folder or the disk does not allow it.
     """
-    scratch: Path | None = None
+    if not path.parent.is_dir():
+        raise ModelError(f"{path}: there is no folder {path.parent}; make it first")
+    if path.is_dir():
+        raise ModelError(f"{path}: is a folder; name a file in it")
+    draft: Draft | None = None
     try:
-        if not path.parent.is_dir():
-            raise ModelError(f"{path}: there is no folder {path.parent}; make it first")
         mode = path.stat().st_mode if path.exists() else 0o666 & ~_umask()
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".part")
         os.close(handle)
-        scratch = Path(name)
-        yield scratch
-        with scratch.open("rb+") as file:
-            os.fsync(file.fileno())
-        scratch.chmod(mode)
-        scratch.replace(path)
+        draft = Draft(Path(name))
+        yield draft
+        if draft.kept:
+            with draft.path.open("rb+") as file:
+                os.fsync(file.fileno())
+            draft.path.chmod(mode)
+            draft.path.replace(path)
     except OSError as error:
-        full = " (free some space or name another folder with -o)" * (error.errno == errno.ENOSPC)
-        raise ModelError(f"{path}: cannot be written: {error.strerror or error}{full}") from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "; free some space or name another folder with -o" if full else ""
+        raise ModelError(f"{path}: cannot be written: {error.strerror or error}{advice}") from error
     finally:
-        if scratch is not None:
-            scratch.unlink(missing_ok=True)
+        if draft is not None:
+            draft.path.unlink(missing_ok=True)
 
 
 def _umask() -> int:
@@ -199,10 +238,16 @@ def _umask() -> int:
     return mask
 
 
+@dataclass
+class _Weights:
+    kept: bool = False
+
+
 @contextmanager
-def _weights_beside(model: ir.Model, path: Path) -> Iterator[None]:
-    """Copy the files of external weights beside ``path``; take them back if the block fails."""
+def _weights_beside(model: ir.Model, path: Path) -> Iterator[_Weights]:
+    """Copy the files of external weights beside ``path``; take them back unless they are kept."""
     copied: list[Path] = []
+    weights = _Weights()
     try:
         for source, target in _weight_files(model, path).items():
             if target.exists():
@@ -212,15 +257,17 @@ def _weights_beside(model: ir.Model, path: Path) -> Iterator[None]:
                     f"{target} exists and is not the weight file of this model ({source}); "
                     "move it away or name another folder with -o"
                 )
-            target.parent.mkdir(parents=True, exist_ok=True)
+            if path.parent.is_dir():
+                target.parent.mkdir(parents=True, exist_ok=True)
             with replacing(target) as scratch:
-                shutil.copyfile(source, scratch)
+                shutil.copyfile(source, scratch.path)
+                scratch.keep()
             copied.append(target)
-        yield
-    except BaseException:
-        for target in copied:
-            target.unlink(missing_ok=True)
-        raise
+        yield weights
+    finally:
+        if not weights.kept:
+            for target in copied:
+                target.unlink(missing_ok=True)
 
 
 def _weight_files(model: ir.Model, path: Path) -> dict[Path, Path]:
