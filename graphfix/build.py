@@ -37,7 +37,6 @@ class Builder:
         self._used = _names(view.model)
         self._count = 0
         self._shared: dict[tuple[ir.Graph, Hashable], ir.Value] = {}
-        self._shared_values: set[ir.Value] = set()
         self._site: ir.Node | None = None
         self._at: ir.Node | None = None
         self._made: list[ir.Node] = []
@@ -99,10 +98,12 @@ class Builder:
         if found is None or found.graph is None:
             name = self._name()
             tensor.name = name
-            found = ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype))
+            found = ir.Value(
+                name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype)
+            )
             found.const_value = tensor
             top.register_initializer(found)
-            self._share(key, found)
+            self._shared[key] = found
         return found
 
     def once(self, key: Hashable, build: Callable[[], ir.Value], *sources: ir.Value) -> ir.Value:
@@ -121,7 +122,7 @@ class Builder:
             value = build()
         finally:
             self._at = outer
-        self._share((graph, key), value)
+        self._shared[graph, key] = value
         return value
 
     def commit(self, value: ir.Value) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -132,11 +133,8 @@ class Builder:
         the site was using goes with it.
         """
         site, old = self.site, self.site.outputs[0]
-        fresh = (
-            value.producer() in self._made
-            and value not in self._shared_values
-            and not value.uses()
-        )
+        # A shared value that nobody uses yet was made for this site: it may have its name.
+        fresh = value.producer() in self._made and not value.uses()
         if not fresh and old.is_graph_output():
             value, fresh = self.make("Identity", value), True
         before = [line_of(site)]
@@ -165,10 +163,6 @@ class Builder:
             if node.op_type == site.op_type:
                 node.name = site.name
             node.metadata_props.update({**site.metadata_props, PASS_KEY: self._by})
-
-    def _share(self, key: tuple[ir.Graph, Hashable], value: ir.Value) -> None:
-        self._shared[key] = value
-        self._shared_values.add(value)
 
     def _home(self, sources: Sequence[ir.Value]) -> ir.Graph:
         graph = self.site.graph

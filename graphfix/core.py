@@ -7,7 +7,6 @@ lint, dry run and repair; only :class:`graphfix.build.Builder` edits.
 from __future__ import annotations
 
 import abc
-import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
@@ -162,7 +161,7 @@ class Pass(Check, ir.passes.InPlacePass):
         return self.spec()
 
     def spec(self) -> str:
-        """The pass as text, such as ``additive-mask:floor=-1000``; options at default are left out."""
+        """The pass as ``-p`` takes it, ``additive-mask:floor=-1000``; without defaults."""
         given = options.to_text(self)
         return f"{self.name}:{given}" if given else self.name
 
@@ -212,7 +211,3 @@ class NodePass(Pass, Generic[M]):
                 removed, added = builder.commit(self.rewrite(found, builder))
                 yield Change(self.name, at, tensor, removed, added)
 
-
-def option_fields(cls: type[Check]) -> tuple[dataclasses.Field[object], ...]:
-    """The options of a pass: the fields of its dataclass."""
-    return dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 from graphfix import pipeline
 from graphfix.core import Pass
-from graphfix.measure.verify import Tolerance, Verdict, verify
+from graphfix.measure.verify import Tolerance, verify
 from graphfix.model import io
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
-
-    import onnx_ir as ir
 
     from graphfix.core import Check, Feeds
     from graphfix.report import Report

@@ -152,8 +152,10 @@ def _read(name: str, file: Path) -> Entry:
 
 def _constant(cls: ast.ClassDef, name: str) -> str | None:
     for node in cls.body:
-        target = node.target if isinstance(node, ast.AnnAssign) else None
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        target: ast.expr | None = None
+        if isinstance(node, ast.AnnAssign):
+            target = node.target
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1:
             target = node.targets[0]
         if (
             isinstance(target, ast.Name)

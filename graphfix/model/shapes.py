@@ -65,7 +65,12 @@ class Shapes:
         """Let ``new``, which now computes what ``old`` did, have its shape."""
         for known in (self._dims, self._dtypes, self._data):
             if old in known:
-                known[new] = known[old]  # type: ignore[index, assignment]
+                known[new] = known[old]  # type: ignore[assignment]
+
+
+def is_named(dim: Dim) -> bool:
+    """Whether a dim is a number or an expression in symbols, not merely unknown."""
+    return isinstance(dim, int) or dim.value is not None
 
 
 def same(a: Dim, b: Dim) -> bool:
@@ -76,8 +81,7 @@ def same(a: Dim, b: Dim) -> bool:
         return False
     if a.value == b.value:
         return True
-    difference = a - b
-    return isinstance(difference, int) and difference == 0 or difference.simplify().value == "0"
+    return (a - b).simplify().value == "0"
 
 
 def shapes_of(model: ir.Model) -> Shapes:

@@ -38,6 +38,20 @@ def line_of(node: ir.Node) -> str:
     return f"{outputs} = {domain}{node.op_type}{middle}({inputs})"
 
 
+def canonical(model: ir.Model) -> str:
+    """A model as text that two equal graphs share: signature, then nodes, constants in place.
+
+    Node names, metadata and the names of small initializers take no part.
+    """
+    graph = model.graph
+    lines = [f"opset {version} {domain}" for domain, version in sorted(model.opset_imports.items())]
+    lines += [f"in {x.name}: {x.type} {x.shape}" for x in graph.inputs]
+    lines += [f"out {x.name}: {x.type} {x.shape}" for x in graph.outputs]
+    for body in (graph, *graph.subgraphs(), *(f.graph for f in model.functions.values())):
+        lines += [line_of(node) for node in body] + [""]
+    return "\n".join(lines)
+
+
 def _operand(value: ir.Value | None) -> str:
     if value is None:
         return ""

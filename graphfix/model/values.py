@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 import onnx_ir as ir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
     import numpy.typing as npt
 
@@ -24,7 +24,7 @@ _RANDOM = frozenset(
 )
 
 
-def is_op(node: ir.Node | None, *op_types: str) -> bool:
+def is_op(node: ir.Node | None, *op_types: str) -> TypeGuard[ir.Node]:
     """Whether ``node`` is one of ``op_types`` of the standard ONNX domain."""
     return node is not None and node.op_type in op_types and node.domain in ("", "ai.onnx")
 
@@ -60,9 +60,13 @@ def _tensor_of(value: ir.Value) -> ir.TensorProtocol | None:
 
 
 def scalar_of(value: ir.Value | None) -> float | int | bool | None:
-    """The single number that ``value`` is filled with, if it is a constant of one distinct value."""
+    """The number that ``value`` is filled with, if it is a constant of one distinct value."""
     array = const_of(value)
-    if array is None or array.size == 0 or array.dtype.kind not in "biuf" and not _is_float(array):
+    if (
+        array is None
+        or array.size == 0
+        or (array.dtype.kind not in "biuf" and not _is_float(array))
+    ):
         return None
     first = array.reshape(-1)[0]
     same = array == first
@@ -116,9 +120,14 @@ class Numbering:
 
     TorchScript writes the same Unsqueeze, Cast and Equal again in each layer; equal numbers are how
     a repair sees that it is one mask. Numbers of a value are found on demand and kept.
+
+    Args:
+        contents: What a value holds where it is known in another way, such as the symbolic dims in
+            a shape tensor, which are the same in each layer although each computes its own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, contents: Callable[[ir.Value], Hashable | None]) -> None:
+        self._contents = contents
         self._numbers: dict[ir.Value, int] = {}
         self._by_key: dict[object, int] = {}
 
@@ -130,19 +139,24 @@ class Numbering:
             if top in self._numbers:
                 pending.pop()
                 continue
-            missing = [x for x in _needed(top) if x not in self._numbers]
-            if missing:
-                pending.extend(missing)
-                continue
+            known = self._known(top)
+            if known is None:
+                missing = [x for x in _needed(top) if x not in self._numbers]
+                if missing:
+                    pending.extend(missing)
+                    continue
             pending.pop()
-            key = self._key(top)
+            key = self._key(top) if known is None else known
             self._numbers[top] = self._by_key.setdefault(key, len(self._by_key))
         return self._numbers[value]
 
-    def _key(self, value: ir.Value) -> object:
+    def _known(self, value: ir.Value) -> Hashable | None:
         array = const_of(value)
         if array is not None:
             return ("const", str(array.dtype), array.shape, array.tobytes())
+        return self._contents(value)
+
+    def _key(self, value: ir.Value) -> object:
         node = value.producer()
         if node is None or _is_opaque(node):
             return id(value)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.model.shapes import Shapes, shapes_of
+from graphfix.model.shapes import Shapes, is_named, shapes_of
 from graphfix.model.values import Numbering, is_op
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class View:
 
     def __init__(self, model: ir.Model) -> None:
         self.model = model
-        self.numbering = Numbering()
+        self.numbering = Numbering(self._contents)
 
     @cached_property
     def shapes(self) -> Shapes:
@@ -53,6 +53,13 @@ class View:
         while (node := self.owner(chain[-1])) is not None and node.graph is not None:
             chain.append(node.graph)
         return chain
+
+    def _contents(self, value: ir.Value) -> tuple[object, ...] | None:
+        """What a shape tensor holds, as a key: equal dims make equal shape tensors."""
+        data, dims = self.shapes.data(value), self.shapes.dims(value)
+        if data is None or dims is None or not all(is_named(x) for x in data):
+            return None
+        return ("data", self.shapes.dtype(value), len(dims), *map(str, data))
 
     @cached_property
     def _owners(self) -> dict[ir.Graph, ir.Node]:

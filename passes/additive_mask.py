@@ -1,0 +1,236 @@
+"""additive-mask: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.model.text import path_of
+from graphfix.model.values import is_op
+
+from ._masks import (
+    HIDES,
+    Condition,
+    Fill,
+    Select,
+    computed_from,
+    condition_of,
+    fill_of,
+    hides_whole_rows,
+    is_truth_of,
+    keeps_shape,
+    masks_before,
+    reach_of,
+    select_of,
+    softmax_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphfix.build import Builder
+    from graphfix.model.view import View
+
+Constant = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+
+
+@dataclass(frozen=True)
+class MaskSite(Match):
+    """A Where that hides scores.
+
+    Attributes:
+        hidden: The boolean, and its value where a score is hidden.
+        number: The value number of that boolean: equal numbers share one addend.
+        scores: What is masked, or None where the Where itself makes an addend of 0 and the fill.
+        floor: What is added where a score is hidden, with the rank and type of the fill.
+    """
+
+    hidden: Condition
+    number: int
+    scores: ir.Value | None
+    floor: Constant
+
+
+@dataclass(frozen=True)
+class CompanionSite(Match):
+    """A Where after the Softmax that sets the hidden weights to zero once more."""
+
+    hidden: Condition
+    number: int
+    weights: ir.Value
+    dtype: np.dtype[np.generic]
+
+
+@dataclass(frozen=True)
+class AdditiveMask(NodePass[MaskSite | CompanionSite]):
+    """The Where that hides scores from a Softmax becomes an Add of a mask that is built once.
+
+    It is found through whatever lies between it and the Softmax (Add, Mul, Div, Cast, Reshape,
+    Transpose, clamps), in both polarities, with any fill from -1e3 down to -inf. The addend is made
+    from the boolean, once for all layers that compute the same boolean. The companion
+    ``Where(mask, 0, softmax)`` becomes a Mul.
+
+    Why:
+        Two full-size Wheres a layer, each behind its own Equal, Cast and Unsqueeze chain, are two
+        dispatches a layer and one more for each link of the chain; an addend that all layers share
+        is one Add a layer. A score of -inf makes NaN of a row that is hidden whole, and the float
+        minimum overflows to -inf when it is added twice or turned into float16; -1e4 does neither
+        (both measured, in float32 and float16). Add and Where are both graph-capable on DirectML
+        (OperatorRegistration.cpp), so nothing is claimed about fusion.
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        sanm (float[B, 4, T, T] scores, int64[B, 1, 1, T] mask, float[B, 4, T, 8] v)
+            => (float[B, 4, T, 8] context)
+        <int64 zero = {0}, float minus_inf = {-inf}, float nought = {0.0}>
+        {
+            hidden = Equal (mask, zero)
+            masked = Where (hidden, minus_inf, scores)
+            weights = Softmax <axis = -1> (masked)
+            kept = Where (hidden, nought, weights)
+            context = MatMul (kept, v)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        sanm (float[B, 4, T, T] scores, int64[B, 1, 1, T] mask, float[B, 4, T, 8] v)
+            => (float[B, 4, T, 8] context)
+        <int64 zero = {0}, float gf_additive_mask_1 = {-10000.0}>
+        {
+            hidden = Equal (mask, zero)
+            gf_additive_mask_0 = Cast <to = 1> (hidden)
+            gf_additive_mask_2 = Mul (gf_additive_mask_0, gf_additive_mask_1)
+            masked = Add (scores, gf_additive_mask_2)
+            weights = Softmax <axis = -1> (masked)
+            gf_additive_mask_4 = Not (hidden)
+            gf_additive_mask_5 = Cast <to = 1> (gf_additive_mask_4)
+            kept = Mul (weights, gf_additive_mask_5)
+            context = MatMul (kept, v)
+        }
+
+    Safety:
+        Equal in every row of scores that has a key to look at, as long as the hidden scores are
+        less than 1e4 above the best visible one: exp(-1e4 + 88) is 0 in float32. A row that is
+        hidden whole was NaN (fill -inf) or uniform (fill float minimum) and becomes the Softmax of
+        the raw scores, which the companion, if there is one, still sets to 0. A NaN in a hidden
+        score is no longer hidden.
+
+    Options:
+        floor: What is added to a hidden score; finite, at most -1000. -65504 and below are no
+            numbers in float16.
+    """
+
+    name: ClassVar[str] = "additive-mask"
+    safety: ClassVar[Safety] = "valid-rows"
+    anchors: ClassVar[tuple[str, ...]] = ("Where",)
+
+    floor: float = -1e4
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.floor) and self.floor <= HIDES):
+            raise ValueError(f"floor={self.floor:g} must be a finite number, at most {HIDES:g}")
+
+    def match(self, node: ir.Node, view: View) -> MaskSite | CompanionSite | Skip | None:
+        """A mask before a Softmax, or its companion after it."""
+        select = select_of(node)
+        if select is not None and select.fill.number <= HIDES:
+            return self._mask(select, view)
+        if select is not None and select.fill.number == 0:
+            return self._companion(select, view)
+        return None
+
+    def _mask(self, select: Select, view: View) -> MaskSite | Skip | None:
+        node, fill, result = select.node, select.fill, select.node.outputs[0]
+        base = fill_of(select.data)
+        # Where(x, fill, x) on a 0/1 mask x: what is not hidden is 0.
+        makes_addend = (base is not None and base.number == 0) or (
+            select.when and is_truth_of(select.cond, select.data, view)
+        )
+        reach = reach_of(result, view, to_bool=makes_addend)
+        if not reach.softmaxes:
+            what = f"it hides scores from {reach.near}, where adding a floor is not the same"
+            return Skip(node, what) if reach.near else None
+        if reach.blocked is not None:
+            return Skip(node, reach.blocked)
+        if is_op(select.data.producer(), "DequantizeLinear"):
+            return Skip(node, "its scores are quantised: a low floor would spoil their int8 range")
+        if not makes_addend and computed_from(select.cond, select.data):
+            return Skip(node, "its condition is computed from the scores: a filter, not a mask")
+        if (softmax := hides_whole_rows(select.cond, reach, view)) is not None:
+            return Skip(node, f"it hides whole rows of Softmax {path_of(softmax)!r}, not keys")
+        ranks = [fill.rank, *([base.rank] if base is not None else [])]
+        scores: ir.Value | None = select.data
+        if makes_addend and (None not in ranks or keeps_shape(result, select.cond, view)):
+            scores = None
+        elif fill.rank is None and not keeps_shape(result, select.data, view):
+            return Skip(node, f"its fill may be larger than {select.data.name!r}")
+        floor = self._floor(fill, max(r or 0 for r in ranks), reach.scale)
+        if not np.isfinite(floor.astype(np.float64)).all():
+            return Skip(node, f"floor={self.floor / reach.scale:g} is no number in {fill.dtype}")
+        larger = scores is not None and keeps_shape(result, scores, view)
+        hidden = condition_of(select.cond, view, expands=larger, when=select.when)
+        return MaskSite(node, hidden, view.numbering.of(hidden.root), scores, floor)
+
+    def _floor(self, fill: Fill, rank: int, scale: float) -> Constant:
+        # A factor below 1 on the way to the Softmax would raise the floor again.
+        with np.errstate(over="ignore"):
+            return np.full((1,) * rank, self.floor / min(scale, 1.0)).astype(fill.dtype)
+
+    def _companion(self, select: Select, view: View) -> CompanionSite | Skip | None:
+        node, weights = select.node, select.data
+        softmax = softmax_of(weights)
+        larger = keeps_shape(node.outputs[0], weights, view)
+        hidden = condition_of(select.cond, view, expands=larger, when=select.when)
+        if softmax is None or is_op(hidden.root.producer(), "IsNaN"):
+            return None
+        if select.fill.rank is None and not larger:
+            return Skip(node, f"its zero may be larger than {weights.name!r}")
+        number = view.numbering.of(hidden.root)
+        for before in self._repaired_before(softmax, view):
+            if before.when == hidden.when and view.numbering.of(before.root) == number:
+                return CompanionSite(node, hidden, number, weights, select.fill.dtype)
+        where = path_of(softmax)
+        return Skip(node, f"it zeroes weights of {where!r} that no repaired mask before it hides")
+
+    def _repaired_before(self, softmax: ir.Node, view: View) -> Iterator[Condition]:
+        for mask in masks_before(softmax):
+            if isinstance(mask, ir.Value):
+                yield condition_of(mask, view)
+            elif isinstance(site := self.match(mask, view), MaskSite):
+                yield site.hidden
+
+    def rewrite(self, match: MaskSite | CompanionSite, op: Builder) -> ir.Value:
+        """``scores + hidden * floor``; ``weights * (1 - hidden)`` for the companion."""
+        root, when = match.hidden.root, match.hidden.when
+        if isinstance(match, CompanionSite):
+            return op.Mul(match.weights, _as_float(match.number, root, not when, match.dtype, op))
+        key = ("addend", match.number, when, str(match.floor.dtype), match.floor.tobytes())
+
+        def build() -> ir.Value:
+            hidden = _as_float(match.number, root, when, match.floor.dtype, op)
+            return op.Mul(hidden, match.floor)
+
+        addend = op.once((*key, match.floor.ndim), build, root)
+        return addend if match.scores is None else op.Add(match.scores, addend)
+
+
+def _as_float(
+    number: int, root: ir.Value, when: bool, dtype: np.dtype[np.generic], op: Builder
+) -> ir.Value:
+    """1 where ``root`` is ``when``, 0 elsewhere, in ``dtype``; made once."""
+
+    def build() -> ir.Value:
+        return op.Cast(root if when else op.Not(root), to=ir.DataType.from_numpy(dtype))
+
+    return op.once(("as-float", number, when, str(dtype)), build, root)
