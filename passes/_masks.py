@@ -31,6 +31,7 @@ _CARRIES = frozenset(
     {"Add", "Identity", "Max", "Min", "Clip", "Reshape", "Transpose", "Unsqueeze", "Squeeze"}
     | {"Flatten", "Expand", "Tile", "Slice", "Concat", "Split", "Gather"}
 )
+_BLOCKS_BUT_LEADS_ON = ("Mul", "Div", "Sub", "Neg", "Where", "QuantizeLinear", "DequantizeLinear")
 _RANKS = ("LogSoftmax", "TopK", "ArgMax", "Hardmax")
 _READS_ONLY_THE_SHAPE = ("Shape", "Size")
 _BOOLEAN = frozenset(
@@ -214,7 +215,8 @@ def reach_of(value: ir.Value, view: View, *, to_bool: bool) -> Reach:
                 reach.block(factor)
                 if is_op(node, *_RANKS):
                     reach.near = node.op_type
-                continue
+                # Go on: whether it reaches a Softmax at all decides if this is a near miss.
+                factor = float(is_op(node, *_BLOCKS_BUT_LEADS_ON))
             for made in node.outputs if factor else ():
                 if made not in seen:
                     seen.add(made)

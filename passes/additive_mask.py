@@ -212,7 +212,9 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
 
     def rewrite(self, match: MaskSite | CompanionSite, op: Builder) -> ir.Value:
         """``scores + hidden * floor``; ``weights * (1 - hidden)`` for the companion."""
-        root, when = match.hidden.root, match.hidden.when
+        # The first tensor that holds this boolean serves all; the chains of the others go.
+        root = op.once(("root", match.number), lambda: match.hidden.root, match.hidden.root)
+        when = match.hidden.when
         if isinstance(match, CompanionSite):
             return op.Mul(match.weights, _as_float(match.number, root, not when, match.dtype, op))
         key = ("addend", match.number, when, str(match.floor.dtype), match.floor.tobytes())
