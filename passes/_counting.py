@@ -1,0 +1,84 @@
+"""The numbers of a Range, built with ConstantOfShape and CumSum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from ._range import FLOATS, Count, Place, Term
+
+if TYPE_CHECKING:
+    from graphfix.build import Builder
+
+Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+def counted(count: Count, place: Place, opset: int, op: Builder) -> ir.Value:
+    """``start + CumSum(step, step, ...)``, where only the axis of the index is longer than 1."""
+    dtype = ir.DataType.INT64 if count.dtype in FLOATS else count.dtype
+    number = dtype.numpy()
+    shape = _shape(_length(count, opset, op), place, op)
+    steps = op.ConstantOfShape(shape, value=ir.tensor(np.array([count.step], number)))
+    index = op.CumSum(steps, np.array(place.axis, np.int64), exclusive=1)
+    if isinstance(count.start, ir.Value):
+        index = op.Add(index, count.start)
+    elif count.start:
+        index = op.Add(index, np.array(count.start, number))
+    return index if dtype == count.dtype else op.Cast(index, to=count.dtype)
+
+
+def _shape(length: ir.Value | Ints, place: Place, op: Builder) -> ir.Value | Ints:
+    """``[1, 1, length]``: ones, and the length at the axis of the index."""
+    ones = [np.ones(n, np.int64) for n in (place.axis, place.rank - 1 - place.axis)]
+    if not isinstance(length, ir.Value):
+        return np.concatenate([ones[0], length, ones[1]])
+    parts = [x for x in (ones[0], length, ones[1]) if isinstance(x, ir.Value) or x.size]
+    return length if len(parts) == 1 else op.Concat(*parts, axis=0)
+
+
+def _length(count: Count, opset: int, op: Builder) -> ir.Value | Ints:
+    """``max(0, (more - less + plus) / |step|)``, as a tensor [1] of int64."""
+    plus, over = np.array([count.plus], np.int64), np.array([abs(count.step)], np.int64)
+    more, less = (_vector(term, opset, op) for term in (count.more, count.less))
+    if more is not None:
+        length = more if less is None else op.Sub(more, less)
+        length = op.Add(length, plus) if count.plus else length
+    elif less is not None:
+        length = op.Sub(plus, less)
+    else:
+        return np.array([max(0, count.plus // abs(count.step))], np.int64)
+    if abs(count.step) > 1:
+        # Cut towards zero, which is what Range counts: plus rounds up, and below zero is zero.
+        length = op.Div(length, over)
+    return op.Max(length, np.zeros(1, np.int64)) if count.negative else length
+
+
+def _vector(term: Term, opset: int, op: Builder) -> ir.Value | None:
+    """A tensor of one integer, as a tensor [1] of int64 that all Ranges of it share."""
+    scalar = term.base
+    if scalar is None:
+        return None
+
+    def build() -> ir.Value:
+        value = scalar
+        if term.dtype != ir.DataType.INT64:
+            value = op.Cast(value, to=ir.DataType.INT64)
+        if term.dims == (1,):
+            return value
+        known = term.dims == ()
+        return (
+            unsqueezed(value, (0,), opset, op) if known else op.Reshape(value, np.ones(1, np.int64))
+        )
+
+    return op.once(("length", scalar), build, scalar)
+
+
+def unsqueezed(value: ir.Value, axes: tuple[int, ...], opset: int, op: Builder) -> ir.Value:
+    """``value`` with dims of 1 at ``axes``, which are an attribute before opset 13."""
+    if not axes:
+        return value
+    if opset < 13:
+        return op.Unsqueeze(value, axes=list(axes))
+    return op.Unsqueeze(value, np.array(axes, np.int64))

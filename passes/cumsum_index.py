@@ -1,0 +1,152 @@
+"""cumsum-index: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.model.values import is_op
+
+from ._counting import counted, unsqueezed
+from ._range import Count, Place, count_of, feeds_index, is_static, place_of, source_of
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graphfix.build import Builder
+    from graphfix.model.view import View
+
+
+@dataclass(frozen=True)
+class IndexSite(Match):
+    """An index to be made another way.
+
+    Attributes:
+        count: The numbers to count, or None if only a Reshape becomes an Unsqueeze.
+        place: The shape of the index.
+        opset: The version of the operators around it.
+    """
+
+    count: Count | None
+    place: Place
+    opset: int
+
+
+@dataclass(frozen=True)
+class CumsumIndex(NodePass[IndexSite]):
+    """Indices that a Range makes and a Reshape or Unsqueeze places are counted by a CumSum.
+
+    Why:
+        `arange(T).view(1, 1, -1)` stops DirectML: run on its EP (onnxruntime-directml 1.24.4),
+        Range -> Reshape [1, 1, -1] with allowzero=1, as torch's dynamo exporter writes it, ends
+        in 8007023E, while ConstantOfShape -> CumSum and Range -> Unsqueeze run. The cause is -1
+        together with allowzero=1 (ORT's ReshapeHelper takes the -1 for 4294967295), not the
+        Range: `style=unsqueeze`, which only removes the Reshape, is the cheaper cure. A Range
+        that feeds an Unsqueeze or Expand runs as it is, and no gain in speed was measured from
+        counting it instead: as with Range, a length that changes re-creates the kernel.
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 18]
+        >
+        m (float[B, C, T] x, int64[B, 1, 1] lengths) => (bool[B, 1, T] mask)
+        <int64 zero = {0}, int64 one = {1}, int64[3] last = {1, 1, -1}> {
+            [shape] time = Shape <start = 2, end = 3> (x)
+            [scalar] limit = Squeeze (time)
+            [arange] index = Range (zero, limit, one)
+            [view] row = Reshape <allowzero = 1> (index, last)
+            [less] mask = Less (row, lengths)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 18]
+        >
+        m (float[B, C, T] x, int64[B, 1, 1] lengths) => (bool[B, 1, T] mask)
+        <int64[2] ones = {1, 1}, int64 axis = {2}> {
+            [shape] time = Shape <start = 2, end = 3> (x)
+            [concat] size = Concat <axis = 0> (ones, time)
+            [fill] steps = ConstantOfShape <value = int64[1] {1}> (size)
+            [cumsum] row = CumSum <exclusive = 1> (steps, axis)
+            [less] mask = Less (row, lengths)
+        }
+
+    Safety:
+        Exact, element for element and in type. A constant step other than 1, or below 0, is what
+        is added up; a start other than 0, constant or not, is added; a limit that may lie below
+        the start, such as one computed from data, is counted through a Max with 0, since there a
+        Range is empty. A float Range of a whole start, a whole step and a Cast of an integer is
+        counted in int64 and cast, exact as far as its float type is (2^24 for float).
+        Refused, with the reason: a step that is not constant or not whole, any other float, a
+        length that needs a Max below opset 12, int16. A Range that is all constant is left to
+        constant folding. Where nothing but one Reshape or Unsqueeze uses a Range, the index is
+        counted in its final shape, all ones but for the axis of the index; else the Range itself
+        is replaced, for all its users at once, and each Reshape of it becomes an Unsqueeze. So
+        does the Reshape of a Range that is refused. A Reshape that splits the index stays.
+
+    Options:
+        style: cumsum counts with ConstantOfShape and CumSum; unsqueeze keeps every Range and
+            turns each Reshape of one into an Unsqueeze.
+    """
+
+    name: ClassVar[str] = "cumsum-index"
+    safety: ClassVar[Safety] = "exact"
+    anchors: ClassVar[tuple[str, ...]] = ("Range", "Reshape", "Unsqueeze")
+
+    style: Literal["cumsum", "unsqueeze"] = "cumsum"
+
+    def match(self, node: ir.Node, view: View) -> IndexSite | Skip | None:
+        """A Range that feeds an index, or the Reshape or Unsqueeze that alone uses one."""
+        if is_op(node, "Range"):
+            return self._match_range(node, view)
+        source = source_of(node.inputs[0], self.name, view)
+        if source is None or (is_op(source, "Range") and is_static(source)):
+            return None
+        place = place_of(node, view)
+        if place is not None and self._counts(source) and _only_user(source) is node:
+            count = count_of(source, view)
+            if isinstance(count, Count):
+                return IndexSite(node, count, place, view.opset(node))
+        if not is_op(node, "Reshape"):
+            return None
+        if place is None:
+            return Skip(node, "its target is not known to be ones and the length of the index")
+        return IndexSite(node, None, place, view.opset(node))
+
+    def rewrite(self, match: IndexSite, op: Builder) -> ir.Value:
+        """The index, counted by a CumSum or taken from where it was and unsqueezed."""
+        if match.count is not None:
+            return counted(match.count, match.place, match.opset, op)
+        index = match.node.inputs[0]
+        if index is None:
+            raise RuntimeError(f"{match.node.name} has no data")
+        return unsqueezed(index, match.place.ones, match.opset, op)
+
+    def _match_range(self, node: ir.Node, view: View) -> IndexSite | Skip | None:
+        if not self._counts(node) or is_static(node) or not feeds_index(node, view):
+            return None
+        count = count_of(node, view)
+        if isinstance(count, Skip):
+            return count
+        user = _only_user(node)
+        if user is not None and place_of(user, view) is not None:
+            return None  # the index is counted there, in the shape that it has there
+        return IndexSite(node, count, Place(1, 0), view.opset(node))
+
+    def _counts(self, source: ir.Node) -> bool:
+        return self.style == "cumsum" and is_op(source, "Range")
+
+
+def _only_user(node: ir.Node) -> ir.Node | None:
+    """The Reshape or Unsqueeze beside a Range that is all there is behind it."""
+    made = node.outputs[0]
+    users = list(made.uses())
+    if len(users) != 1 or made.is_graph_output():
+        return None
+    user = users[0].node
+    # In a Loop body the index would be counted again each time round.
+    beside = user.graph is node.graph and users[0].idx == 0
+    return user if beside and is_op(user, "Reshape", "Unsqueeze") else None
