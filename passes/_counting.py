@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.model.values import attr_int, const_of, is_op
+
 from ._range import FLOATS, Count, Place, Term
 
 if TYPE_CHECKING:
@@ -62,17 +64,28 @@ def _vector(term: Term, opset: int, op: Builder) -> ir.Value | None:
         return None
 
     def build() -> ir.Value:
+        value = _sized(scalar, op)
+        if value is not None:
+            return value
         value = scalar
         if term.dtype != ir.DataType.INT64:
             value = op.Cast(value, to=ir.DataType.INT64)
-        if term.dims == (1,):
-            return value
-        known = term.dims == ()
-        return (
-            unsqueezed(value, (0,), opset, op) if known else op.Reshape(value, np.ones(1, np.int64))
-        )
+        if term.dims == ():
+            return unsqueezed(value, (0,), opset, op)
+        return value if term.dims == (1,) else op.Reshape(value, np.ones(1, np.int64))
 
     return op.once(("length", scalar), build, scalar)
+
+
+def _sized(scalar: ir.Value, op: Builder) -> ir.Value | None:
+    """``Gather(Shape(x), 2)`` as ``Gather(Shape(x), [2])``, which needs no Unsqueeze."""
+    node = scalar.producer()
+    if not is_op(node, "Gather") or attr_int(node, "axis", 0) != 0:
+        return None
+    sizes, at = node.inputs[0], const_of(node.inputs[1])
+    if at is None or at.ndim or sizes is None or not is_op(sizes.producer(), "Shape"):
+        return None
+    return op.Gather(sizes, at.reshape(1), axis=0)
 
 
 def unsqueezed(value: ir.Value, axes: tuple[int, ...], opset: int, op: Builder) -> ir.Value:

@@ -57,31 +57,34 @@ class Fill:
 
 def fill_of(value: ir.Value | None) -> Fill | None:
     """The one floating-point number that ``value`` is filled with, through Expand and the like."""
-    own_shape = False
+    own_shape, dtype = False, None
     while value is not None:
-        number = scalar_of(value)
-        array = const_of(value)
-        if number is not None and array is not None:
-            if array.dtype.kind in "biu":
-                return None
-            rank = array.ndim if array.size == 1 and not own_shape else None
-            return Fill(float(number), array.dtype, rank)
+        number, array = scalar_of(value), const_of(value)
         node = value.producer()
-        if is_op(node, "ConstantOfShape"):
-            attribute = node.attributes.get("value")
-            filled: npt.NDArray[np.generic] = (
-                np.zeros(1, np.float32)
-                if attribute is None or attribute.is_ref()
-                else attribute.as_tensor().numpy()
-            )
-            if filled.dtype.kind in "biu" or filled.size != 1:
+        if array is None and is_op(node, "ConstantOfShape"):
+            own_shape, array = True, _filler(node)
+            number = None if array.size != 1 else array.reshape(-1)[0].item()
+        if array is not None:
+            kind = array.dtype if dtype is None else dtype
+            if number is None or kind.kind in "biu":
                 return None
-            return Fill(float(filled.reshape(-1)[0]), filled.dtype, None)
-        if not is_op(node, "Expand", "Unsqueeze", "Squeeze", "Reshape"):
+            return Fill(float(number), kind, None if own_shape or array.size != 1 else array.ndim)
+        if is_op(node, "Cast"):
+            target = ir.DataType(attr_int(node, "to", 0))
+            dtype = dtype or (target.numpy() if target in _FLOATS else np.dtype(bool))
+        elif is_op(node, "Expand", "Unsqueeze", "Squeeze", "Reshape"):
+            own_shape = True
+        else:
             return None
-        own_shape = True
         value = node.inputs[0]
     return None
+
+
+def _filler(node: ir.Node) -> npt.NDArray[np.generic]:
+    attribute = node.attributes.get("value")
+    if attribute is None or attribute.is_ref():
+        return np.zeros(1, np.float32)
+    return attribute.as_tensor().numpy()
 
 
 @dataclass(frozen=True)

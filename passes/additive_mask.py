@@ -106,16 +106,16 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
         >
         sanm (float[B, 4, T, T] scores, int64[B, 1, 1, T] mask, float[B, 4, T, 8] v)
             => (float[B, 4, T, 8] context)
-        <int64 zero = {0}, float gf_additive_mask_1 = {-10000.0}>
+        <int64 zero = {0}, float floor = {-10000.0}>
         {
             hidden = Equal (mask, zero)
-            gf_additive_mask_0 = Cast <to = 1> (hidden)
-            gf_additive_mask_2 = Mul (gf_additive_mask_0, gf_additive_mask_1)
-            masked = Add (scores, gf_additive_mask_2)
+            as_float = Cast <to = 1> (hidden)
+            addend = Mul (as_float, floor)
+            masked = Add (scores, addend)
             weights = Softmax <axis = -1> (masked)
-            gf_additive_mask_4 = Not (hidden)
-            gf_additive_mask_5 = Cast <to = 1> (gf_additive_mask_4)
-            kept = Mul (weights, gf_additive_mask_5)
+            visible = Not (hidden)
+            keep = Cast <to = 1> (visible)
+            kept = Mul (weights, keep)
             context = MatMul (kept, v)
         }
 

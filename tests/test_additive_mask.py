@@ -90,8 +90,8 @@ REPAIRED = {
     "clamped after": ("masked = Where (mask, low, scores)", "logits = Max (masked, low)"),
     "through a chain": (
         WHERE_HIDES,
-        "a = Add (masked, one) s = Shape (a) r = Reshape (a, flat) x = Transpose <perm = [0, 1, 2, 3]>"
-        " (r) d = Cast <to = 11> (x) logits = Cast <to = 1> (d)",
+        "a = Add (masked, one) s = Shape (a) r = Reshape (a, flat)"
+        " x = Transpose <perm = [0, 1, 2, 3]> (r) d = Cast <to = 11> (x) logits = Cast <to = 1> (d)",
     ),
     "a 0/1 float mask hides itself": (
         "f = Cast <to = 1> (mask) b = Cast <to = 9> (f) bias = Where (b, low, f)"
@@ -100,6 +100,11 @@ REPAIRED = {
     ),
     "fill of its own shape": (
         "s = Shape (scores) full = Expand (low, s) masked = Where (mask, full, scores)",
+        "logits = Identity (masked)",
+    ),
+    "fill cast from double": (
+        "f = Constant <value = double {-1e30}> () c = Cast <to = 1> (f)"
+        " masked = Where (mask, c, scores)",
         "logits = Identity (masked)",
     ),
     "condition made large first": (
@@ -297,7 +302,7 @@ def test_the_companion_becomes_a_mul(second: str, hidden_row: bool) -> None:
 
 def test_another_zeroing_is_no_companion() -> None:
     text = COMPANION.format(second="b = Equal (mask, one)")
-    report, after, want, got = both(text, companion_feeds(hidden_row=False))
+    report, _, want, got = both(text, companion_feeds(hidden_row=False))
     assert len(report.passes[0].changes) == 1
     assert "no repaired mask" in report.passes[0].skips[0][1]
     np.testing.assert_allclose(got[0], want[0], atol=1e-6)
@@ -406,8 +411,10 @@ def test_names_type_and_shape_of_the_repaired_tensor_stay() -> None:
 @pytest.mark.parametrize("floor", ["0", "-10", "1e4", "-inf", "nan", "low"])
 def test_a_floor_that_hides_nothing_is_refused(floor: str) -> None:
     with pytest.raises(UsageError, match="floor"):
-        graphfix.run(model(attention("logits = Identity (masked)", where=WHERE_HIDES)),
-                     f"additive-mask:floor={floor}")
+        graphfix.run(
+            model(attention("logits = Identity (masked)", where=WHERE_HIDES)),
+            f"additive-mask:floor={floor}",
+        )
 
 
 @settings(max_examples=60, deadline=None)

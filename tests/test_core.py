@@ -275,16 +275,15 @@ class TestPlugins:
             def load(self) -> type:
                 return Doubled
 
-        monkeypatch.setattr(
-            registry.importlib.metadata, "entry_points", lambda group: [Point()]
-        )
+        monkeypatch.setattr(registry.importlib.metadata, "entry_points", lambda group: [Point()])
         assert pipeline.parse("doubled:times=4") == [Doubled(times=4)]
-        assert [e for e in registry.entries() if e.name == "doubled"][0].summary.startswith("Relu")
+        assert {e.name: e.summary for e in registry.entries()}["doubled"].startswith("Relu")
 
 
 class TestValues:
     def test_an_initializer_that_is_an_input_is_no_constant(self) -> None:
-        m = model("m (float[1] w, float[1] x) => (float[1] y) <float[1] w = {1}> { y = Add (w, x) }")
+        m = model("""m (float[1] w, float[1] x) => (float[1] y) <float[1] w = {1}>
+            { y = Add (w, x) }""")
         assert const_of(m.graph.initializers["w"]) is None
 
     def test_constants_are_read_through_identity(self) -> None:

@@ -41,9 +41,7 @@ def external(tmp_path: Path) -> Path:
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    return {
-        str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()
-    }
+    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
 
 
 class TestLoad:
@@ -179,9 +177,7 @@ class TestSave:
             graphfix.save(model, other / "m.onnx")
         assert tree(other) == {}
 
-    def test_an_interrupt_leaves_nothing(
-        self, file: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_interrupt_leaves_nothing(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def interrupt(*_: object) -> None:
             raise KeyboardInterrupt
 

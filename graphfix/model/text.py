@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import onnx_ir as ir
 
-from graphfix.model.values import const_of
+from graphfix.model.values import const_of, is_op
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
 
 _MODULE_KEYS = ("pkg.torch.onnx.name_scopes", "namespace")
 
@@ -25,30 +30,48 @@ def module_of(node: ir.Node) -> str | None:
     return None
 
 
-def line_of(node: ir.Node) -> str:
+def line_of(node: ir.Node, name: Callable[[ir.Value | None], str] | None = None) -> str:
     """A node as one line of ONNX text; small constants stand where they are used.
 
     Example: ``y = Reshape <allowzero = 0> (x, {0, 0, 2, 16})``
+
+    Args:
+        node: The node.
+        name: How to write a tensor, if not by its name or its contents.
     """
-    outputs = ", ".join(x.name or "" for x in node.outputs)
-    inputs = ", ".join(_operand(x) for x in node.inputs)
+    name = name or _operand
+    outputs = ", ".join(name(x) for x in node.outputs)
+    inputs = ", ".join(name(x) for x in node.inputs)
     attributes = ", ".join(_attribute(attr) for attr in node.attributes.values())
     domain = "" if node.domain in ("", "ai.onnx") else f"{node.domain}."
     middle = f" <{attributes}> " if attributes else " "
     return f"{outputs} = {domain}{node.op_type}{middle}({inputs})"
 
 
-def canonical(model: ir.Model) -> str:
+def canonical(model: ir.Model, known: Collection[str] | None = None) -> str:
     """A model as text that two equal graphs share: signature, then nodes, constants in place.
 
-    Node names, metadata and the names of small initializers take no part.
+    Node names, metadata and the names of small constants take no part.
+
+    Args:
+        model: The model.
+        known: If given, a tensor with another name is called by the order in which it appears, so
+            that a manual may give readable names to what a pass names ``gf_...``.
     """
+    names: dict[str, str] = {}
+
+    def rename(value: ir.Value | None) -> str:
+        name = _operand(value)
+        if value is None or known is None or name in known or name != value.name:
+            return name
+        return names.setdefault(name, f"new_{len(names)}")
+
     graph = model.graph
     lines = [f"opset {version} {domain}" for domain, version in sorted(model.opset_imports.items())]
     lines += [f"in {x.name}: {x.type} {x.shape}" for x in graph.inputs]
     lines += [f"out {x.name}: {x.type} {x.shape}" for x in graph.outputs]
     for body in (graph, *graph.subgraphs(), *(f.graph for f in model.functions.values())):
-        lines += [line_of(node) for node in body] + [""]
+        lines += [line_of(node, rename) for node in body if not is_op(node, "Constant")] + [""]
     return "\n".join(lines)
 
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 ROOT = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[3] / "shared" / "zoo"))
 # Layout and element-wise operators that scores pass on their way to a Softmax.
 THROUGH = frozenset(
-    "Add Sub Mul Div Cast Reshape Transpose Unsqueeze Squeeze Expand Identity Min Max Clip Slice "
-    "Concat Flatten Where".split()
+    {"Add", "Sub", "Mul", "Div", "Cast", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Expand"}
+    | {"Identity", "Min", "Max", "Clip", "Slice", "Concat", "Flatten", "Where"}
 )
 INDEX = ("Reshape", "Unsqueeze", "Expand")
 

@@ -1,0 +1,89 @@
+"""The command line: the only place that imports click and rich, and that knows exit codes.
+
+0 is done, 1 is findings or a failed verdict, 2 is wrong usage or bad input, 130 is Ctrl-C.
+Data goes to stdout, remarks and progress to stderr.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING
+
+import click
+
+from graphfix.cli import _terminal
+from graphfix.cli.check import check
+from graphfix.cli.explain import explain
+from graphfix.cli.passes import passes
+from graphfix.cli.run import run
+from graphfix.cli.verify import verify
+from graphfix.errors import GraphfixError
+from graphfix.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+    from typing import NoReturn
+
+DONE, FOUND, BAD, INTERRUPTED = 0, 1, 2, 130
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="graphfix")
+@click.pass_context
+def group(context: click.Context) -> None:
+    """Repair exported ONNX graphs for DirectML, and prove that the numbers did not change.
+
+    Exit codes: 0 done, 1 findings or a failed verdict, 2 wrong usage or bad input.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for _verb in (run, check, verify, passes, explain):
+    group.add_command(_verb)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; every expected error becomes a sentence."""
+    for stream in (sys.stdout, sys.stderr):
+        # A Windows pipe may be cp1252, and a tensor may be named in any script.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    if threading.current_thread() is threading.main_thread():
+        # Like Ctrl-C, so that drafts are removed on the way out.
+        signal.signal(signal.SIGTERM, _terminated)
+    try:
+        code = group.main(arguments, prog_name="graphfix", standalone_mode=False)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx is not None else "graphfix"
+        return _fail(f"{error.format_message()} Try '{command} --help'.")
+    except click.ClickException as error:
+        return _fail(error.format_message())
+    except (click.Abort, KeyboardInterrupt):
+        _terminal.remark("interrupted; nothing was written")
+        return INTERRUPTED
+    except GraphfixError as error:
+        return _fail(str(error))
+    except MemoryError:
+        return _fail("out of memory; nothing was written. Try smaller sizes with --dims")
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return _fail(f"{where}{error.strerror or error}")
+    except Exception as error:  # a fault of ours, or of a plugin: its traceback is what we need
+        traceback.print_exc()
+        what = f"{type(error).__name__}: {error}"
+        return _fail(f"unexpected {what}; this is a fault, please report the lines above")
+    return code if isinstance(code, int) else DONE
+
+
+def _fail(message: str) -> int:
+    _terminal.remark(f"error: {message}")
+    return BAD
+
+
+def _terminated(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

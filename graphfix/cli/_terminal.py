@@ -1,0 +1,122 @@
+"""What every verb needs of a terminal: lines that fit, remarks, progress, JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+import textwrap
+from collections.abc import Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+_LABEL = 10
+_WIDEST = 100
+
+
+def remark(text: str) -> None:
+    """One line on stderr, in graphfix's name."""
+    click.echo(f"graphfix: {' '.join(clean(text).split())}", err=True)
+
+
+def clean(text: str) -> str:
+    """Text from a model without control characters: a node's name may hold any."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+def width() -> int:
+    """How many columns there are; 80 where nobody says."""
+    return min(shutil.get_terminal_size((80, 24)).columns, _WIDEST)
+
+
+def row(label: str, text: str, *, colour: str | None = None) -> None:
+    """``label     text`` with the text wrapped under itself."""
+    lines = _wrapped(clean(text), "  " + " " * _LABEL)
+    lines[0] = f"  {click.style(f'{label:<{_LABEL}}', fg=colour)}{lines[0].lstrip()}"
+    click.echo("\n".join(lines))
+
+
+def paragraph(text: str, indent: str = "") -> None:
+    """Text wrapped at the terminal's width."""
+    click.echo("\n".join(_wrapped(clean(text), indent)))
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    # A path or a tensor's name is never broken: it is there to be copied.
+    return textwrap.wrap(
+        text,
+        max(width(), 40),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [indent]
+
+
+def reasons(pairs: Iterable[tuple[str, str]], *, every: bool, indent: str) -> None:
+    """(place, reason) pairs with each reason once, its count, and the first two places."""
+    grouped: dict[str, list[str]] = {}
+    for place, reason in pairs:
+        grouped.setdefault(reason, []).append(place)
+    for reason, places in grouped.items():
+        paragraph(f"{len(places)} x {reason}", indent)
+        shown = places if every else places[:2]
+        rest = len(places) - len(shown)
+        more = f" and {rest} more (-v)" if rest else ""
+        paragraph(", ".join(shown) + more, indent + "    ")
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """``1 repair``, ``2 repairs``."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def print_json(data: object) -> None:
+    """One JSON document on stdout; what JSON has no number for is written as text."""
+    click.echo(json.dumps(_finite(data), indent=2, allow_nan=False))
+
+
+def _finite(data: object) -> object:
+    if isinstance(data, float) and not math.isfinite(data):
+        return str(data)
+    if isinstance(data, Mapping):
+        return {str(key): _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return data
+
+
+@contextmanager
+def progress(*, quiet: bool = False) -> Iterator[Callable[[str], None] | None]:
+    """What to call with the text of each step: a spinner on stderr, on a terminal only."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+
+    with Console(stderr=True).status("starting") as status:
+        yield lambda text: status.update(escape(clean(text)))
+
+
+def sizes(given: Sequence[str]) -> dict[str, list[int]] | None:
+    """``("T=7,40", "B=1")`` as {"T": [7, 40], "B": [1]}; None if nothing was given."""
+    found: dict[str, list[int]] = {}
+    for text in given:
+        name, equals, values = text.partition("=")
+        if not (equals and name.strip()):
+            raise click.UsageError(f"--dims {text}: write NAME=SIZE,SIZE such as T=7,40.")
+        try:
+            numbers = [int(value) for value in values.split(",")]
+        except ValueError:
+            raise click.UsageError(f"--dims {text}: {values!r} are not whole numbers.") from None
+        if min(numbers) < 1:
+            raise click.UsageError(f"--dims {text}: a size is at least 1.")
+        found.setdefault(name.strip(), []).extend(numbers)
+    return found or None
