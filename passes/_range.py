@@ -9,7 +9,6 @@ import onnx_ir as ir
 
 from graphfix.build import PASS_KEY
 from graphfix.core import Skip
-from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, axes_of, const_of, ints_of, is_op
 
 if TYPE_CHECKING:
@@ -138,21 +137,24 @@ def place_of(node: ir.Node, view: View) -> Place | None:
         rank = 1 + len(axes)
         rest = set(range(rank)) - {x % rank for x in axes}
         return Place(rank, rest.pop()) if len(rest) == 1 else None
-    target = ints_of(node.inputs[1]) or view.shapes.data(node.inputs[1])
-    if target is None:
+    target = _target_of(node.inputs[1], view)
+    if not target:
         return None
-    length = (view.shapes.dims(node.inputs[0]) or (None,))[0]
-    zero_copies = attr_int(node, "allowzero", 0) == 0
-    places = []
-    for i, dim in enumerate(target):
-        if isinstance(dim, int) and dim == 1:
-            continue
-        copied = isinstance(dim, int) and dim == 0 and i == 0 and zero_copies
-        inferred = isinstance(dim, int) and dim == -1
-        if not (copied or inferred or (length is not None and same(dim, length))):
-            return None
-        places.append(i)
-    return Place(len(target), places[0]) if len(places) == 1 else None
+    # T elements fill [1, d, 1] only if d is T, however it is written: as a number, -1, 0 or a dim.
+    others = [i for i, dim in enumerate(target) if not (isinstance(dim, int) and dim == 1)]
+    return Place(len(target), (others or [len(target) - 1])[0]) if len(others) <= 1 else None
+
+
+def _target_of(value: ir.Value | None, view: View) -> tuple[Dim | None, ...] | None:
+    """The elements of a shape, None where one is not known; None if their number is not."""
+    known = ints_of(value) or view.shapes.data(value)
+    if known is not None or value is None:
+        return known
+    node = value.producer()
+    if is_op(node, "Concat"):
+        parts = [_target_of(x, view) for x in node.inputs]
+        return None if None in parts else tuple(dim for part in parts for dim in part or ())
+    return (None,) if view.shapes.dims(value) == (1,) else None
 
 
 def feeds_index(node: ir.Node, view: View) -> bool:

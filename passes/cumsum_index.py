@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IndexSite(Match):
-    """An index to be made another way.
-
-    Attributes:
-        count: The numbers to count, or None if only a Reshape becomes an Unsqueeze.
-        place: The shape of the index.
-        opset: The version of the operators around it.
-    """
+    """An index, its shape, and what it counts (None: only a Reshape becomes an Unsqueeze)."""
 
     count: Count | None
     place: Place
@@ -85,7 +79,8 @@ class CumsumIndex(NodePass[IndexSite]):
         constant folding. Where nothing but one Reshape or Unsqueeze uses a Range, the index is
         counted in its final shape, all ones but for the axis of the index; else the Range itself
         is replaced, for all its users at once, and each Reshape of it becomes an Unsqueeze. So
-        does the Reshape of a Range that is refused. A Reshape that splits the index stays.
+        does the Reshape of a Range that is refused. A Reshape that may split the index stays.
+        A frozen target that does not fit the index fails at run time, and no longer does.
 
     Options:
         style: cumsum counts with ConstantOfShape and CumSum; unsqueeze keeps every Range and
@@ -113,7 +108,9 @@ class CumsumIndex(NodePass[IndexSite]):
         if not is_op(node, "Reshape"):
             return None
         if place is None:
-            return Skip(node, "its target is not known to be ones and the length of the index")
+            return Skip(
+                node, "more than one dim of its target may differ from 1: it may split the index"
+            )
         return IndexSite(node, None, place, view.opset(node))
 
     def rewrite(self, match: IndexSite, op: Builder) -> ir.Value:

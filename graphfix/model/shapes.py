@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 import onnx_shape_inference
 
 from graphfix.model import shape_rules
+from graphfix.model.values import ints_of, is_op
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +39,9 @@ class Shapes:
         dims: dict[ir.Value, tuple[Dim, ...]],
         dtypes: dict[ir.Value, ir.DataType],
         data: dict[ir.Value, tuple[Dim, ...]],
+        never_empty: frozenset[str] = frozenset(),
     ) -> None:
+        self._never_empty = never_empty
         self._dims = dims
         self._dtypes = dtypes
         self._data = data
@@ -60,6 +64,10 @@ class Shapes:
     def data(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
         """The elements of an integer tensor of rank 0 or 1, as dims; None where unknown."""
         return None if value is None else self._data.get(value)
+
+    def never_empty(self, dim: Dim) -> bool:
+        """Whether a dim is at least 1 in every run that succeeds."""
+        return dim > 0 if isinstance(dim, int) else dim.value in self._never_empty
 
     def adopt(self, new: ir.Value, old: ir.Value) -> None:
         """Let ``new``, which now computes what ``old`` did, have its shape."""
@@ -99,40 +107,58 @@ def forget(model: ir.Model) -> None:
 
 def _infer(model: ir.Model) -> Shapes:
     scratch = model.clone()
-    for value in _node_outputs(scratch):
-        value.shape = None
+    _forget_claims(scratch)
     shape_rules.register()
-    try:
-        onnx_shape_inference.infer_symbolic_shapes(scratch, warn_on_missing=False)
-    except (ValueError, RuntimeError) as error:
-        # What was inferred before the malformed node is still right.
-        log.warning("shapes are known only in part: %s", error)
+    with _names_kept(scratch), shape_rules.learning(scratch.graph) as facts:
+        try:
+            # The names that outputs declare are not adopted: they need not be true.
+            onnx_shape_inference.infer_symbolic_shapes(
+                scratch, warn_on_missing=False, adopt_declared_symbols=False
+            )
+        except (ValueError, RuntimeError) as error:
+            # What was inferred before the malformed node is still right.
+            log.warning("shapes are known only in part: %s", error)
     dims: dict[ir.Value, tuple[Dim, ...]] = {}
     dtypes: dict[ir.Value, ir.DataType] = {}
     data: dict[ir.Value, tuple[Dim, ...]] = {}
     for mine, theirs in zip(_values(model), _values(scratch), strict=True):
         if theirs.shape is not None:
-            dims[mine] = tuple(theirs.shape)
+            dims[mine] = tuple(facts.resolve(dim) for dim in theirs.shape)
         if theirs.dtype is not None:
             dtypes[mine] = theirs.dtype
-        contents = _contents(theirs)
+        contents = _contents(mine, theirs)
         if contents is not None:
-            data[mine] = contents
-    return Shapes(dims, dtypes, data)
+            data[mine] = tuple(facts.resolve(dim) for dim in contents)
+    return Shapes(dims, dtypes, data, frozenset(facts.never_empty))
 
 
-def _contents(value: ir.Value) -> tuple[Dim, ...] | None:
-    text = value.metadata_props.get(onnx_shape_inference.SYM_DATA_KEY)
-    if text is not None:
+@contextmanager
+def _names_kept(scratch: ir.Model) -> Iterator[None]:
+    """Give the tensors of Constant nodes their names back.
+
+    A clone shares them with the model, and reading one through onnx-ir's get_const_tensor, as
+    inference does, writes the name of the node's output into it.
+    """
+    tensors = [
+        attribute.as_tensor()
+        for node in scratch.graph.all_nodes()
+        if is_op(node, "Constant")
+        for attribute in node.attributes.values()
+        if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref()
+    ]
+    names = [tensor.name for tensor in tensors]
+    try:
+        yield
+    finally:
+        for tensor, name in zip(tensors, names, strict=True):
+            tensor.name = name
+
+
+def _contents(mine: ir.Value, theirs: ir.Value) -> tuple[Dim, ...] | None:
+    text = theirs.metadata_props.get(onnx_shape_inference.SYM_DATA_KEY)
+    if text is not None and theirs.shape is not None and len(theirs.shape) <= 1:
         return tuple(x if isinstance(x, int) else ir.SymbolicDim(x) for x in json.loads(text))
-    if value.is_graph_input():
-        return None
-    tensor = ir.convenience.get_const_tensor(value)
-    if tensor is None or len(tensor.shape) > 1 or tensor.size > 64:
-        return None
-    if tensor.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
-        return None
-    return tuple(int(x) for x in tensor.numpy().reshape(-1))
+    return ints_of(mine)
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
@@ -145,6 +171,13 @@ def _values(model: ir.Model) -> Iterator[ir.Value]:
             yield from node.outputs
 
 
-def _node_outputs(model: ir.Model) -> Iterator[ir.Value]:
+def _forget_claims(model: ir.Model) -> None:
+    """Drop what the file says of shapes, and constants that a caller may override."""
     for node in model.graph.all_nodes():
-        yield from node.outputs
+        for value in node.outputs:
+            value.shape = None
+        if node.op_type in ("Loop", "Scan") and "body" in node.attributes:
+            for value in node.attributes["body"].as_graph().inputs[2 * (node.op_type == "Loop") :]:
+                value.shape = None
+    for value in model.graph.inputs:
+        value.const_value = None

@@ -56,6 +56,9 @@ def _tensor_of(value: ir.Value) -> ir.TensorProtocol | None:
     attribute = next(iter(node.attributes.values()))
     if attribute.is_ref():
         return None
+    if attribute.type == ir.AttributeType.TENSOR:
+        # Not through onnx-ir's get_const_tensor: it writes the value's name into the tensor.
+        return attribute.as_tensor()
     return ir.convenience.get_const_tensor(value)
 
 

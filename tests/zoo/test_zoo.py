@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from graphfix import registry
 
 _spec = importlib.util.spec_from_file_location("counts", Path(__file__).with_name("counts.py"))
 counts = importlib.util.module_from_spec(_spec)
+sys.modules["counts"] = counts  # its dataclasses look themselves up there
 _spec.loader.exec_module(counts)
 
 ROWS = counts.models()

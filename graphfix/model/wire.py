@@ -1,0 +1,208 @@
+"""The protobuf of a model on the wire: weights left where they lie, the rest read or written.
+
+A model with its weights inside is one protobuf message of up to 2 GB, nearly all of it in the
+``raw_data`` fields of its tensors. Here those fields are found by walking the message's own
+structure (a tag and a length each, https://protobuf.dev/programming-guides/encoding), so that a
+weight is neither read nor copied: :func:`slim` gives the message with each big ``raw_data``
+replaced by a reference to where it lies, and :func:`fill` turns such references back into
+``raw_data``, as ranges of files to be streamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+# Anything smaller is parsed as usual; passes may look at constants of some thousand bytes.
+BIG = 1 << 16
+
+# Wire types that are written here.
+_VARINT, _BYTES = 0, 2
+
+# onnx.proto: Model.graph, Graph.initializer, Graph.node, Node.attribute, Attribute.t
+_GRAPH, _INITIALIZER, _NODE, _ATTRIBUTE, _TENSOR = 7, 5, 1, 5, 5
+# onnx.proto: TensorProto
+_RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 9, 13, 14, 1
+
+
+class NotUnderstoodError(ValueError):
+    """The bytes are not laid out as a model usually is; the ordinary reader must see to them."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """``length`` bytes of the file ``path`` from ``offset`` on."""
+
+    path: str
+    offset: int
+    length: int
+
+
+Chunk = bytes | memoryview | Span
+"""A piece of a message that is to be written: bytes at hand, or a range of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """One field of a message; positions are those in the whole buffer."""
+
+    number: int
+    wire_type: int
+    start: int  # of the tag
+    value: int  # of the contents
+    end: int
+
+
+# What a message becomes, or None if it stays as it is.
+_Edit = Callable[[memoryview, int, int], "list[Chunk] | None"]
+
+
+def slim(buffer: memoryview, location: str) -> bytes:
+    """The model in ``buffer`` with every big ``raw_data`` replaced by a reference.
+
+    Args:
+        buffer: The whole file.
+        location: The name of that file, for the references (ONNX external data).
+
+    Raises:
+        NotUnderstoodError: The file is not laid out as expected.
+    """
+
+    def refer(buffer: memoryview, start: int, end: int) -> list[Chunk] | None:
+        fields = list(_fields(buffer, start, end))
+        raw = [f for f in fields if f.number == _RAW_DATA]
+        if not raw or raw[0].end - raw[0].value < BIG:
+            return None
+        if len(raw) > 1 or any(f.number == _EXTERNAL_DATA for f in fields):
+            raise NotUnderstoodError("a tensor with its data in two places")
+        return [
+            *_without(buffer, fields, _RAW_DATA, _DATA_LOCATION),
+            _entry("location", location),
+            _entry("offset", str(raw[0].value)),
+            _entry("length", str(raw[0].end - raw[0].value)),
+            _tag(_DATA_LOCATION, _VARINT) + _varint(_EXTERNAL),
+        ]
+
+    chunks = _model(buffer, refer, least=BIG)
+    return b"".join(x for x in chunks if not isinstance(x, Span))
+
+
+def fill(message: bytes, resolve: Callable[[dict[str, str]], Span | None]) -> list[Chunk]:
+    """The model in ``message`` with references turned back into ``raw_data``.
+
+    Args:
+        message: A serialized model.
+        resolve: Given the external data entries of a tensor (location, offset, length), the range
+            that is to become its ``raw_data``, or None if the reference is to stay.
+    """
+
+    def inline(buffer: memoryview, start: int, end: int) -> list[Chunk] | None:
+        fields = list(_fields(buffer, start, end))
+        entries = dict(_read_entry(buffer, f) for f in fields if f.number == _EXTERNAL_DATA)
+        span = resolve(entries) if entries else None
+        if span is None:
+            return None
+        kept = _without(buffer, fields, _EXTERNAL_DATA, _DATA_LOCATION)
+        return [*kept, _tag(_RAW_DATA, _BYTES) + _varint(span.length), span]
+
+    return _model(memoryview(message), inline, least=0)
+
+
+def size_of(chunks: Sequence[Chunk]) -> int:
+    """The number of bytes that ``chunks`` come to."""
+    return sum(x.length if isinstance(x, Span) else len(x) for x in chunks)
+
+
+def _model(buffer: memoryview, edit: _Edit, least: int) -> list[Chunk]:
+    """The model with ``edit`` applied to its tensors of at least ``least`` bytes."""
+    attribute = _inside({_TENSOR: edit}, least)
+    graph = _inside({_INITIALIZER: edit, _NODE: _inside({_ATTRIBUTE: attribute}, least)}, least)
+    if sum(f.number == _GRAPH for f in _fields(buffer, 0, len(buffer))) != 1:
+        raise NotUnderstoodError("not exactly one graph")
+    return _inside({_GRAPH: graph}, least)(buffer, 0, len(buffer)) or [buffer]
+
+
+def _inside(edits: dict[int, _Edit], least: int) -> _Edit:
+    """An edit of a message that edits some of its fields, and their lengths with them."""
+
+    def edit(buffer: memoryview, start: int, end: int) -> list[Chunk] | None:
+        chunks: list[Chunk] = []
+        copied = start
+        for f in _fields(buffer, start, end):
+            if f.number not in edits or f.wire_type != _BYTES or f.end - f.value < least:
+                continue
+            new = edits[f.number](buffer, f.value, f.end)
+            if new is not None:
+                head = _tag(f.number, _BYTES) + _varint(size_of(new))
+                chunks += [buffer[copied : f.start], head, *new]
+                copied = f.end
+        return [*chunks, buffer[copied:end]] if chunks else None
+
+    return edit
+
+
+def _fields(buffer: memoryview, start: int, end: int) -> Iterator[_Field]:
+    at = start
+    while at < end:
+        begin = at
+        tag, at = _read_varint(buffer, at, end)
+        value = at
+        match tag & 7:
+            case 2:
+                length, value = _read_varint(buffer, at, end)
+                at = value + length
+            case 0:
+                _, at = _read_varint(buffer, at, end)
+            case 1:
+                at += 8
+            case 5:
+                at += 4
+            case other:
+                raise NotUnderstoodError(f"wire type {other}")
+        if at > end or tag < 8:
+            raise NotUnderstoodError("a field that ends behind its message")
+        yield _Field(tag >> 3, tag & 7, begin, value, at)
+
+
+def _without(buffer: memoryview, fields: Sequence[_Field], *numbers: int) -> list[Chunk]:
+    return [buffer[f.start : f.end] for f in fields if f.number not in numbers]
+
+
+def _read_varint(buffer: memoryview, at: int, end: int) -> tuple[int, int]:
+    result = shift = 0
+    while at < end and shift < 70:
+        byte = buffer[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, at
+        shift += 7
+    raise NotUnderstoodError("a number that does not end")
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _tag(number: int, wire_type: int) -> bytes:
+    return _varint(number << 3 | wire_type)
+
+
+def _entry(key: str, value: str) -> bytes:
+    """A key and a value as one field of ``external_data``."""
+    pair = b"".join(
+        _tag(number, _BYTES) + _varint(len(text)) + text
+        for number, text in ((1, key.encode()), (2, value.encode()))
+    )
+    return _tag(_EXTERNAL_DATA, _BYTES) + _varint(len(pair)) + pair
+
+
+def _read_entry(buffer: memoryview, field: _Field) -> tuple[str, str]:
+    parts = _fields(buffer, field.value, field.end)
+    texts = {f.number: bytes(buffer[f.value : f.end]).decode() for f in parts}
+    return texts.get(1, ""), texts.get(2, "")
