@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from graphfix import pipeline
 from graphfix.core import Pass
 from graphfix.measure.verify import Tolerance, verify
-from graphfix.model import io
+from graphfix.model import files, io
 
 if TYPE_CHECKING:
     import os
@@ -57,7 +57,7 @@ def repair_file(
     source = Path(source)
     target = Path(target) if target is not None else default_target(source)
     chosen = pipeline.resolve(passes)
-    io.refuse_overwrite(source if source.exists() else None, target)
+    files.refuse_overwrite(source if source.exists() else None, target)
     tell = progress or (lambda _: None)
     tell("loading")
     model = io.load(source)

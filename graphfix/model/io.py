@@ -1,31 +1,32 @@
-"""Files: load once without reading weights, save once and all at once or not at all."""
+"""Models from and to files: weights are never read, and nothing is ever half written."""
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
-import tempfile
+import mmap
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
 
-from graphfix.errors import ModelError, UsageError
+from graphfix.errors import ModelError
+from graphfix.model import files, weights, wire
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
+
+    from graphfix.model.weights import Placement
 
 _SOURCE = "graphfix.source"
 _VALUE_INFO = "graphfix.value_info"
-_PROTOBUF_LIMIT = 2**31 - 1
+# The size of a protobuf message is a signed 32-bit number.
+_LIMIT = 2**31 - 1
 
 
 def load(path: str | os.PathLike[str]) -> ir.Model:
-    """Load an ONNX file. External weights are referred to, never read.
+    """Load an ONNX file. Weights, in the file or beside it, are referred to and never read.
 
     Raises:
         ModelError: The file is missing, unreadable, not ONNX, truncated, or its external data is
@@ -38,11 +39,112 @@ def load(path: str | os.PathLike[str]) -> ir.Model:
     except Exception as error:  # onnx-ir wraps whatever it met; the cause names the field
         raise ModelError(f"{path}: not a well-formed ONNX graph: {_first_line(error)}") from error
     ir.external_data.set_base_dir(model.graph, path.parent)
-    for tensor in external_tensors(model):
-        _check_external(path, tensor)
+    weights.check(path, model)
     model.meta[_SOURCE] = path
     model.meta[_VALUE_INFO] = {x.name for x in proto.graph.value_info}
     return model
+
+
+def source_of(model: ir.Model) -> Path | None:
+    """The file that ``model`` was loaded from by :func:`load`."""
+    return model.meta.get(_SOURCE)
+
+
+def save(
+    model: ir.Model, path: str | os.PathLike[str], *, external_data: Placement = "auto"
+) -> None:
+    """Save a model, all at once or not at all.
+
+    Weights are streamed from where they lie. External weights stay where they are if ``path`` is
+    in their folder; otherwise they are copied into ``PATH.data`` beside it. An existing file at
+    ``path`` is replaced, but never the file that the model was loaded from.
+
+    Args:
+        model: The model.
+        path: The file.
+        external_data: Where the weights go, see :data:`graphfix.model.weights.Placement`.
+
+    Raises:
+        UsageError: ``path`` is the file that the model came from.
+        ModelError: It cannot be written, or is over 2 GB with its weights inside.
+    """
+    with drafting(model, path, external_data=external_data) as draft:
+        draft.keep()
+
+
+@contextmanager
+def drafting(
+    model: ir.Model,
+    path: str | os.PathLike[str],
+    *,
+    changed: bool = True,
+    external_data: Placement = "auto",
+) -> Iterator[files.Draft]:
+    """Write ``model`` as a draft of ``path``; without :meth:`Draft.keep` nothing stays.
+
+    If the model was not ``changed`` since it was loaded, the file is copied byte for byte where
+    its weights may stay as they are.
+
+    Raises:
+        UsageError: ``path`` is the file that the model came from.
+        ModelError: It cannot be written, or is over 2 GB with its weights inside.
+    """
+    path, source = Path(path), source_of(model)
+    files.refuse_overwrite(source, path)
+    if not changed and source is not None and _weights_stay(model, source, path, external_data):
+        with files.replacing(path) as draft:
+            size = source.stat().st_size
+            files.write(draft.path, [wire.Span(str(source), 0, size)])
+            yield draft
+        return
+    chunks, data = _serialize(model, source, path, external_data)
+    with _weight_file(path, data) as weight_file, files.replacing(path) as draft:
+        files.write(draft.path, chunks)
+        yield draft
+        weight_file.kept = draft.kept
+
+
+@contextmanager
+def _weight_file(path: Path, data: list[wire.Chunk]) -> Iterator[files.Draft]:
+    """The file of separate weights under its final name, taken back unless it is kept.
+
+    The draft of the model has to find it there. What an earlier run wrote for the same ``path``
+    is put back if this one fails.
+    """
+    beside = path.with_name(f"{path.name}.data")
+    weight_file = files.Draft(beside)
+    if not data:
+        yield weight_file
+        return
+    if beside.exists() and not path.exists():
+        raise ModelError(
+            f"{beside}: exists already, and is where the weights of {path.name} would go; "
+            "move it away or name another file with -o"
+        )
+    earlier = beside.with_name(f".{beside.name}.earlier")
+    with files.replacing(beside) as draft:
+        files.write(draft.path, data)
+        draft.keep()
+        if beside.exists():
+            beside.rename(earlier)
+    try:
+        yield weight_file
+    finally:
+        if not weight_file.kept:
+            beside.unlink(missing_ok=True)
+            if earlier.exists():
+                earlier.rename(beside)
+        earlier.unlink(missing_ok=True)
+
+
+def _weights_stay(model: ir.Model, source: Path, path: Path, placement: Placement) -> bool:
+    if placement in ("inline", "separate"):
+        return False
+    inside = source.resolve()
+    return path.parent.resolve() == inside.parent or all(
+        (Path(tensor.base_dir) / tensor.location).resolve() == inside
+        for tensor in weights.external_tensors(model)
+    )
 
 
 def _read(path: Path) -> onnx.ModelProto:
@@ -53,7 +155,7 @@ def _read(path: Path) -> onnx.ModelProto:
     try:
         if path.stat().st_size == 0:
             raise ModelError(f"{path}: the file is empty; export or download it again")
-        proto = onnx.load(path, load_external_data=False)
+        proto = _read_mapped(path) or onnx.load(path, load_external_data=False)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
     except ModelError:
@@ -70,115 +172,23 @@ def _read(path: Path) -> onnx.ModelProto:
     return proto
 
 
-def _first_line(error: BaseException) -> str:
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    lines = str(cause).strip().splitlines()
-    return lines[0][:200] if lines else type(cause).__name__
+def _read_mapped(path: Path) -> onnx.ModelProto | None:
+    """The model without its big weights, or None if only the ordinary reader understands it."""
+    if path.stat().st_size < wire.BIG or path.suffix not in (".onnx", ".pb", ".part"):
+        return None
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+        try:
+            with memoryview(whole) as view:
+                slim = wire.slim(view, path.name)
+        except wire.NotUnderstoodError:
+            return None
+    return onnx.load_model_from_string(slim)
 
 
-def external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
-    """Every tensor of the model whose bytes lie in another file."""
-    for graph in (model.graph, *model.graph.subgraphs()):
-        for value in graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                yield value.const_value
-        for node in graph:
-            for attribute in node.attributes.values():
-                if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-                    tensor = attribute.as_tensor()
-                    if isinstance(tensor, ir.ExternalTensor):
-                        yield tensor
-
-
-def _check_external(model_path: Path, tensor: ir.ExternalTensor) -> None:
-    location = Path(tensor.location)
-    folder = model_path.parent.resolve()
-    what = f"{model_path}: the weights of {tensor.name!r} are said to be in {str(location)!r}"
-    if location.is_absolute() or not (folder / location).resolve().is_relative_to(folder):
-        raise ModelError(
-            f"{what}, which is outside the model's folder; ONNX Runtime refuses that too: "
-            "move the file beside the model and save the model again"
-        )
-    file = folder / location
-    if not file.is_file():
-        raise ModelError(f"{what}, but there is no such file in {model_path.parent}; put it there")
-    end = (tensor.offset or 0) + (tensor.length or 0)
-    if file.stat().st_size < end:
-        raise ModelError(
-            f"{what} up to byte {end:,}, but that file has {file.stat().st_size:,}; "
-            "it is truncated: copy it again"
-        )
-
-
-def save(model: ir.Model, path: str | os.PathLike[str]) -> None:
-    """Save a model, all at once or not at all.
-
-    External weights stay where they are if ``path`` is in their folder; otherwise their files are
-    copied beside it. An existing file at ``path`` is replaced, but never the file that the model
-    was loaded from.
-
-    Raises:
-        UsageError: ``path`` is the file that the model came from.
-        ModelError: It cannot be written, or is over 2 GB without external data.
-    """
-    with drafting(model, path) as draft:
-        draft.keep()
-
-
-@dataclass
-class Draft:
-    """A model file that does not have its final name yet.
-
-    Attributes:
-        path: Where it is for now: in the folder of its final name, so that its weights are found.
-        kept: Whether it is to get that name when the block ends.
-    """
-
-    path: Path
-    kept: bool = False
-
-    def keep(self) -> None:
-        """Let the draft become the file."""
-        self.kept = True
-
-
-@contextmanager
-def drafting(
-    model: ir.Model, path: str | os.PathLike[str], *, changed: bool = True
-) -> Iterator[Draft]:
-    """Write ``model`` as a draft of ``path``; without :meth:`Draft.keep` nothing stays.
-
-    If the model was not ``changed`` since it was loaded, the file is copied byte for byte.
-
-    Raises:
-        UsageError: ``path`` is the file that the model came from.
-        ModelError: It cannot be written, or is over 2 GB without external data.
-    """
-    path, source = Path(path), source_of(model)
-    refuse_overwrite(source, path)
-    with _weights_beside(model, path) as weights, replacing(path) as file:
-        if changed or source is None:
-            file.path.write_bytes(_serialize(model, path))
-        else:
-            shutil.copyfile(source, file.path)
-        yield file
-        weights.kept = file.kept
-
-
-def source_of(model: ir.Model) -> Path | None:
-    """The file that ``model`` was loaded from by :func:`load`."""
-    return model.meta.get(_SOURCE)
-
-
-def refuse_overwrite(source: Path | None, target: Path) -> None:
-    """Raise UsageError if ``target`` is the very file that is being repaired."""
-    if source is not None and target.exists() and target.samefile(source):
-        raise UsageError(f"{target} is the input itself; name another file with -o")
-
-
-def _serialize(model: ir.Model, path: Path) -> bytes:
+def _serialize(
+    model: ir.Model, source: Path | None, path: Path, placement: Placement
+) -> tuple[list[wire.Chunk], list[wire.Chunk]]:
+    """What the model file is made of, and the file of separate weights."""
     try:
         proto = ir.to_proto(model)
     except OSError:
@@ -191,88 +201,25 @@ def _serialize(model: ir.Model, path: Path) -> bytes:
         kept = [x for x in proto.graph.value_info if x.name in known]
         del proto.graph.value_info[:]
         proto.graph.value_info.extend(kept)
-    if proto.ByteSize() > _PROTOBUF_LIMIT:
+    plan = weights.plan(proto, model, source, path, placement)
+    if plan.size + proto.ByteSize() > _LIMIT and placement == "auto":
+        plan = weights.plan(proto, model, source, path, "separate")
+    if plan.size + proto.ByteSize() > _LIMIT:
         raise ModelError(
             f"{path}: the model is over 2 GB, the limit of one ONNX file; "
-            "load one with external data"
+            "let the weights lie beside it with --external-data separate"
         )
-    data: bytes = proto.SerializeToString()
-    return data
+    message = proto.SerializeToString()
+
+    def resolve(entries: dict[str, str]) -> wire.Span | None:
+        return plan.inline.get((entries["location"], entries.get("offset", "0")))
+
+    return (wire.fill(message, resolve) if plan.inline else [message]), plan.data
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[Draft]:
-    """A scratch file that becomes ``path`` if the block keeps it, and vanishes otherwise.
-
-    Raises:
-        ModelError: The folder or the disk does not allow it.
-    """
-    if not path.parent.is_dir():
-        raise ModelError(f"{path}: there is no folder {path.parent}; make it first")
-    if path.is_dir():
-        raise ModelError(f"{path}: is a folder; name a file in it")
-    draft: Draft | None = None
-    try:
-        mode = path.stat().st_mode if path.exists() else 0o666 & ~_umask()
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".part")
-        os.close(handle)
-        draft = Draft(Path(name))
-        yield draft
-        if draft.kept:
-            with draft.path.open("rb+") as file:
-                os.fsync(file.fileno())
-            draft.path.chmod(mode)
-            draft.path.replace(path)
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = "; free some space or name another folder with -o" if full else ""
-        raise ModelError(f"{path}: cannot be written: {error.strerror or error}{advice}") from error
-    finally:
-        if draft is not None:
-            draft.path.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-@dataclass
-class _Weights:
-    kept: bool = False
-
-
-@contextmanager
-def _weights_beside(model: ir.Model, path: Path) -> Iterator[_Weights]:
-    """Copy the files of external weights beside ``path``; take them back unless they are kept."""
-    copied: list[Path] = []
-    weights = _Weights()
-    try:
-        for source, target in _weight_files(model, path).items():
-            if target.exists():
-                if target.samefile(source):
-                    continue
-                raise ModelError(
-                    f"{target} exists and is not the weight file of this model ({source}); "
-                    "move it away or name another folder with -o"
-                )
-            if path.parent.is_dir():
-                target.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(target) as scratch:
-                shutil.copyfile(source, scratch.path)
-                scratch.keep()
-            copied.append(target)
-        yield weights
-    finally:
-        if not weights.kept:
-            for target in copied:
-                target.unlink(missing_ok=True)
-
-
-def _weight_files(model: ir.Model, path: Path) -> dict[Path, Path]:
-    """Which weight file must lie where, for a model file at ``path``."""
-    return {
-        Path(tensor.base_dir) / tensor.location: path.parent / tensor.location
-        for tensor in external_tensors(model)
-    }
+def _first_line(error: BaseException) -> str:
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    lines = str(cause).strip().splitlines()
+    return lines[0][:200] if lines else type(cause).__name__

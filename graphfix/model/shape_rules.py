@@ -134,7 +134,7 @@ class Facts:
             tensor = ir.convenience.get_const_tensor(value)
             if tensor is None or tensor.size > _SMALL:
                 return None
-            return _array([sympy.Integer(int(x)) for x in tensor.numpy().flat], tensor.shape)
+            return _array([sympy.Integer(int(x)) for x in tensor.numpy().flat], list(tensor.shape))
         known = ctx.get_symbolic_value(value)
         if known is None or value.shape is None or len(value.shape) > 1:
             return None
@@ -288,6 +288,13 @@ def expr_of(dim: Dim) -> sympy.Expr:
 def dim_of(expr: sympy.Expr) -> Dim:
     """An expression as a dim."""
     return int(expr) if expr.is_Integer else ir.SymbolicDim(str(expr))
+
+
+def is_product_of(dim: Dim, symbols: frozenset[str]) -> bool:
+    """Whether a dim is a positive number times some of ``symbols``."""
+    number, rest = expr_of(dim).as_coeff_Mul()
+    factors = sympy.Mul.make_args(rest)
+    return bool(number > 0) and all(x == 1 or str(x) in symbols for x in factors)
 
 
 def equal(a: Dim, b: Dim) -> bool:
@@ -669,7 +676,7 @@ def _quotient(
 def _slice_shape(facts: Facts, ctx: Context, node: ir.Node) -> None:
     data = node.inputs[0]
     if data is None or data.shape is None or len(node.inputs) < 3:
-        return
+        return None
     given = [facts.read(ctx, x) if x is not None else None for x in node.inputs[1:]]
     starts, ends = given[0], given[1]
     result = list(data.shape)
@@ -696,7 +703,7 @@ def _sliced(
     """How many elements a slice has; None if it is not known where it begins or ends."""
     far = 2**31 - 1
     if step < 0:
-        whole = step == -1 and (start == -1 or start >= far) is True and end <= -far
+        whole = step == -1 and (start == -1 or start >= far) and end <= -far
         if size.is_Integer and start.is_Integer and end.is_Integer:
             return sympy.Integer(len(range(*slice(int(start), int(end), step).indices(int(size)))))
         return size if whole else None
@@ -738,7 +745,7 @@ def _pad(facts: Facts, ctx: Context, node: ir.Node) -> None:
 
 def _range(facts: Facts, ctx: Context, node: ir.Node) -> None:
     args = [facts.read(ctx, x) for x in node.inputs]
-    known = [x.item() for x in args if x is not None and x.size == 1]
+    known = [x.flat[0] for x in args if x is not None and x.size == 1]
     length = None
     if len(known) == 3 and known[2].is_Integer and known[2] != 0:
         start, limit, delta = known

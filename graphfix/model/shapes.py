@@ -67,7 +67,7 @@ class Shapes:
 
     def never_empty(self, dim: Dim) -> bool:
         """Whether a dim is at least 1 in every run that succeeds."""
-        return dim > 0 if isinstance(dim, int) else dim.value in self._never_empty
+        return shape_rules.is_product_of(dim, self._never_empty)
 
     def adopt(self, new: ir.Value, old: ir.Value) -> None:
         """Let ``new``, which now computes what ``old`` did, have its shape."""

@@ -1,0 +1,153 @@
+"""Where the weights of a model lie, and where they shall lie when it is saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import onnx
+import onnx_ir as ir
+
+from graphfix.errors import ModelError
+from graphfix.model.wire import BIG, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphfix.model.wire import Chunk
+
+Placement = Literal["auto", "keep", "inline", "separate"]
+"""Where weights go: as they were, but not over 2 GB in one file (auto); as they were (keep);
+all into the model file (inline); all into one file beside it (separate)."""
+
+# Memory mapping wants whole pages; Windows maps at 64 KiB.
+_ALIGN_FROM, _ALIGN = 1 << 20, 1 << 16
+
+
+def external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
+    """Every tensor of the model whose bytes are only referred to."""
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                yield value.const_value
+        for node in graph:
+            for attribute in node.attributes.values():
+                if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+                    tensor = attribute.as_tensor()
+                    if isinstance(tensor, ir.ExternalTensor):
+                        yield tensor
+
+
+def check(model_path: Path, model: ir.Model) -> None:
+    """Raise ModelError if weights are missing, cut short, or outside the model's folder."""
+    folder, sizes = model_path.parent.resolve(), dict[str, int]()
+    for tensor in external_tensors(model):
+        location = str(tensor.location)
+        what = f"{model_path}: the weights of {tensor.name!r} are said to be in {location!r}"
+        if location not in sizes:
+            file = folder / location
+            if Path(location).is_absolute() or not file.resolve().is_relative_to(folder):
+                raise ModelError(
+                    f"{what}, which is outside the model's folder; ONNX Runtime refuses that too: "
+                    "move the file beside the model and save the model again"
+                )
+            if not file.is_file():
+                raise ModelError(
+                    f"{what}, but there is no such file in {model_path.parent}; put it there"
+                )
+            sizes[location] = file.stat().st_size
+        end = (tensor.offset or 0) + (tensor.length or 0)
+        if sizes[location] < end:
+            raise ModelError(
+                f"{what} up to byte {end:,}, but that file has {sizes[location]:,}; "
+                "it is truncated: copy it again"
+            )
+
+
+@dataclass
+class Plan:
+    """What saving does with each weight.
+
+    Attributes:
+        inline: The (location, offset) pairs that become part of the model file, and their ranges.
+        data: What the file of separate weights is made of, in order.
+        size: The bytes that go into the model file besides the graph.
+    """
+
+    inline: dict[tuple[str, str], Span] = field(default_factory=dict)
+    data: list[Chunk] = field(default_factory=list)
+    size: int = 0
+
+
+def plan(
+    proto: onnx.ModelProto, model: ir.Model, source: Path | None, target: Path, placement: Placement
+) -> Plan:
+    """Decide for each weight in ``proto``, and make its reference say so.
+
+    Args:
+        proto: The model as it is to be written; references in it are changed.
+        model: The same model, for the folder that its references start from.
+        source: The file that it was loaded from: weights in that very file were inline.
+        target: The file that it is going to.
+        placement: What the user wants.
+    """
+    folders = {Path(tensor.base_dir).resolve() for tensor in external_tensors(model)}
+    if len(folders) > 1:
+        raise ModelError(f"{target}: weights from several folders: {', '.join(map(str, folders))}")
+    folder = folders.pop() if folders else target.parent.resolve()
+    made, at = Plan(), 0
+    for tensor in _tensors(proto.graph):
+        span = _span(tensor, folder)
+        was_inline = span is None or (source is not None and Path(span.path) == source.resolve())
+        if placement == "inline":
+            goes = "inline"
+        elif placement == "separate":
+            goes = "separate"
+        elif was_inline:
+            goes = "inline"
+        else:
+            goes = "stay" if folder == target.parent.resolve() else "separate"
+        length = len(tensor.raw_data) if span is None else span.length
+        if goes == "separate" and span is None and length < BIG:
+            continue
+        if goes == "inline" and span is not None:
+            key = {entry.key: entry.value for entry in tensor.external_data}
+            made.inline[key["location"], key.get("offset", "0")] = span
+            made.size += length
+        elif goes == "separate":
+            gap = -at % (_ALIGN if length >= _ALIGN_FROM else 64)
+            made.data += [bytes(gap), bytes(tensor.raw_data) if span is None else span]
+            _refer(tensor, f"{target.name}.data", at + gap, length)
+            at += gap + length
+    return made
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            if attribute.HasField("g"):
+                yield from _tensors(attribute.g)
+
+
+def _span(tensor: onnx.TensorProto, folder: Path) -> Span | None:
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return None
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    length = entries.get("length")
+    path = (folder / entries["location"]).resolve()
+    offset = int(entries.get("offset", 0))
+    if length is None:
+        return Span(str(path), offset, path.stat().st_size - offset)
+    return Span(str(path), offset, int(length))
+
+
+def _refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
+    tensor.ClearField("raw_data")
+    del tensor.external_data[:]
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))
