@@ -144,8 +144,13 @@ class Session:
     def _source_in_memory(
         self, model: ir.Model, extra: Sequence[str], options: onnxruntime.SessionOptions
     ) -> str | bytes:
-        folders = {Path(t.base_dir).resolve() for t in _tensors(model) if _is_external(t)}
-        held = sum(t.nbytes for t in _tensors(model) if not _is_external(t))
+        folders: set[Path] = set()
+        held = 0
+        for tensor in _tensors(model):
+            if isinstance(tensor, ir.ExternalTensor):
+                folders.add(Path(tensor.base_dir).resolve())
+            else:
+                held += tensor.nbytes
         if len(folders) > 1 or held > _IN_MEMORY_LIMIT:
             return self._source_on_disk(model, extra, options)
         if folders:
@@ -227,7 +232,3 @@ def _tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
         for value in graph.initializers.values():
             if value.const_value is not None:
                 yield value.const_value
-
-
-def _is_external(tensor: ir.TensorProtocol) -> bool:
-    return isinstance(tensor, ir.ExternalTensor)

@@ -1,0 +1,55 @@
+"""Running models: inputs made from the model itself, and the proof that a repair kept the numbers.
+
+Importing this package imports no numpy: each name is found when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphfix.measure.compare import OutputDiff, Tolerance
+    from graphfix.measure.feeds import Case, Cases, Dropped, make_cases, poisoned
+    from graphfix.measure.locate import Divergence
+    from graphfix.measure.roles import Role
+    from graphfix.measure.runtime import RunError, Session
+    from graphfix.measure.verify import Verdict
+
+_HOMES = {
+    "graphfix.measure.compare": ("OutputDiff", "Tolerance"),
+    "graphfix.measure.feeds": ("Case", "Cases", "Dropped", "make_cases", "poisoned"),
+    "graphfix.measure.locate": ("Divergence",),
+    "graphfix.measure.roles": ("Role",),
+    "graphfix.measure.runtime": ("RunError", "Session"),
+    "graphfix.measure.verify": ("Verdict",),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+# The function is graphfix.verify; graphfix.measure.verify is the module it lives in.
+__all__ = [
+    "Case",
+    "Cases",
+    "Divergence",
+    "Dropped",
+    "OutputDiff",
+    "Role",
+    "RunError",
+    "Session",
+    "Tolerance",
+    "Verdict",
+    "make_cases",
+    "poisoned",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'graphfix.measure' has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,320 @@
+"""Two arrays, and how far they are apart."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from graphfix.model.shapes import Dim
+
+Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+LeaveOut = Literal["", "NaN", "not finite"]
+
+# Below this an absolute difference is float32 rounding, and the cosine of what remains is noise.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far an output may be from the original's.
+
+    Attributes:
+        max_abs: The largest absolute difference of an element; for an output whose largest
+            element is over 1, a share of that element.
+        cosine: The least cosine of the two outputs, taken as vectors.
+        half: How many times more a model that computes in float16 or bfloat16 may differ, both in
+            ``max_abs`` and in ``1 - cosine``: by default 0.01 and 0.9999.
+    """
+
+    max_abs: float = 1e-4
+    cosine: float = 0.999999
+    half: float = 100.0
+
+    def for_half(self) -> Tolerance:
+        """The tolerance of a model that computes in float16."""
+        cosine = 1.0 - (1.0 - self.cosine) * self.half
+        return Tolerance(self.max_abs * self.half, cosine, half=1.0)
+
+
+@dataclass(frozen=True)
+class OutputDiff:
+    """How far one output of one case is from the original's.
+
+    Attributes:
+        output: The name of the tensor.
+        case: The name of the case.
+        ok: Whether it is within the tolerance.
+        reason: Why not, in one sentence; empty if it is.
+        max_abs: The largest absolute difference of the compared elements.
+        max_rel: The largest difference as a share of the original's element, where that is not 0.
+        cosine: The cosine of the compared elements, as vectors.
+        scale: The largest absolute value of the original's compared elements.
+        allowed: The largest ``max_abs`` that is allowed at this scale; 0 for integers.
+        differing: How many compared elements are not bit for bit the same number.
+        compared: How many elements were compared.
+        total: How many elements the output has.
+        nan_before: NaN in the original, among the compared.
+        nan_after: NaN in the repaired, among the compared.
+        inf_before: Infinities in the original, among the compared.
+        inf_after: Infinities in the repaired, among the compared.
+        note: What a reader should know of how it was compared; empty if it was compared whole.
+    """
+
+    output: str
+    case: str
+    ok: bool
+    reason: str = ""
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    cosine: float = 1.0
+    scale: float = 0.0
+    allowed: float = 0.0
+    differing: int = 0
+    compared: int = 0
+    total: int = 0
+    nan_before: int = 0
+    nan_after: int = 0
+    inf_before: int = 0
+    inf_after: int = 0
+    note: str = ""
+
+    @property
+    def badness(self) -> float:
+        """How many times the difference is what is allowed; for sorting."""
+        if self.reason and (self.nan_after != self.nan_before or not self.compared):
+            return math.inf
+        if self.allowed:
+            return self.max_abs / self.allowed
+        return math.inf if self.differing else 0.0
+
+
+def compare(
+    output: str,
+    case: str,
+    before: Array,
+    after: Array,
+    tolerance: Tolerance,
+    *,
+    where: Mask | None = None,
+    leave_out: LeaveOut = "",
+    note: str = "",
+) -> OutputDiff:
+    """Compare two arrays.
+
+    NaN where the original has NaN, and the same infinity, are equal. Integers, booleans and
+    strings must be the same.
+
+    Args:
+        output: The name of the tensor.
+        case: The name of the case.
+        before: What the original made.
+        after: What the repaired made.
+        tolerance: What may differ.
+        where: The elements to compare; all by default.
+        leave_out: Elements that are this in the original are not compared.
+        note: Handed on.
+    """
+    head = OutputDiff(output, case, ok=False, total=before.size, note=note)
+    if before.dtype != after.dtype:
+        return replace(head, reason=f"is {after.dtype} instead of {before.dtype}")
+    if before.shape != after.shape:
+        return replace(head, reason=f"has shape {[*after.shape]} instead of {[*before.shape]}")
+    if where is not None:
+        before, after = before[where], after[where]
+    if before.dtype.kind not in "fV":
+        return _exact(head, before, after)
+    wide, repaired = before.astype(np.float64).ravel(), after.astype(np.float64).ravel()
+    if leave_out:
+        kept = np.isfinite(wide) if leave_out == "not finite" else ~np.isnan(wide)
+        wide, repaired = wide[kept], repaired[kept]
+    return _floats(head, wide, repaired, tolerance)
+
+
+def _exact(head: OutputDiff, before: Array, after: Array) -> OutputDiff:
+    differing = int(np.count_nonzero(before != after))
+    gap = 0.0
+    if differing and before.dtype.kind in "iub":
+        gap = float(np.max(np.abs(before.astype(np.float64) - after.astype(np.float64))))
+    reason = f"differs in {differing:,} of {before.size:,} elements" if differing else ""
+    return replace(
+        head,
+        ok=not differing,
+        reason=reason,
+        differing=differing,
+        compared=before.size,
+        max_abs=gap,
+    )
+
+
+def _floats(
+    head: OutputDiff, a: npt.NDArray[np.float64], b: npt.NDArray[np.float64], tolerance: Tolerance
+) -> OutputDiff:
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    finite = np.isfinite(a) & np.isfinite(b)
+    odd = int(np.count_nonzero(~same & ~finite))
+    x, y = a[finite], b[finite]
+    gap = np.abs(x - y)
+    scale = float(np.max(np.abs(x), initial=0.0))
+    allowed = tolerance.max_abs * max(1.0, scale)
+    largest = float(np.max(gap, initial=0.0))
+    cosine = _cosine(x, y)
+    nan_before, nan_after = int(np.isnan(a).sum()), int(np.isnan(b).sum())
+    reason = ""
+    if nan_after > nan_before:
+        reason = f"has NaN at {nan_after - nan_before:,} places where the original has numbers"
+    elif odd:
+        reason = f"has NaN or infinity at {odd:,} places where the other has none"
+    elif largest > allowed:
+        reason = f"differs by {largest:.3g}, allowed {allowed:.3g}"
+    elif cosine < tolerance.cosine and largest > _ROUNDING * max(1.0, scale):
+        reason = f"has cosine {cosine:.9g}, allowed {tolerance.cosine:.9g}"
+    nonzero = x != 0
+    return replace(
+        head,
+        ok=not reason,
+        reason=reason,
+        max_abs=largest,
+        max_rel=float(np.max(gap[nonzero] / np.abs(x[nonzero]), initial=0.0)),
+        cosine=cosine,
+        scale=scale,
+        allowed=allowed,
+        differing=int(np.count_nonzero(~same)),
+        compared=a.size,
+        nan_before=nan_before,
+        nan_after=nan_after,
+        inf_before=int(np.isinf(a).sum()),
+        inf_after=int(np.isinf(b).sum()),
+    )
+
+
+def _cosine(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> float:
+    top = max(float(np.max(np.abs(x), initial=0.0)), float(np.max(np.abs(y), initial=0.0)))
+    if top == 0.0:
+        return 1.0
+    x, y = x / top, y / top  # so that squares of 1e200 do not overflow
+    norm = math.sqrt(float(x @ x) * float(y @ y))
+    return min(1.0, float(x @ y) / norm) if norm else 0.0
+
+
+# Which elements are content
+
+
+def content_of(
+    dims: tuple[Dim, ...] | None,
+    shape: tuple[int, ...],
+    sizes: Mapping[str, int],
+    lengths: Mapping[str, tuple[int, ...]],
+    batch: frozenset[str],
+) -> Mask | None:
+    """Where a tensor holds content, not what padding was made into.
+
+    The valid length of an axis is its dim, an expression such as ``floor((T - 400)/160) + 1``,
+    with the length of the row in place of ``T``.
+
+    Args:
+        dims: The tensor's dims, in the symbols of ``sizes``.
+        shape: Its shape in this case.
+        sizes: The size of every symbol in this case.
+        lengths: For each governed symbol, the valid length of each row.
+        batch: The symbols of the batch.
+
+    Returns:
+        A mask of ``shape``, or None if the dims are not known well enough to tell.
+    """
+    if dims is None or len(dims) != len(shape):
+        return None
+    mask = np.ones(shape, np.bool_)
+    rows = max((len(v) for v in lengths.values()), default=1)
+    by_batch = [
+        a for a, d in enumerate(dims) if not isinstance(d, int) and d.free_symbols() & batch
+    ]
+    if any(shape[a] != rows for a in by_batch) and rows > 1:
+        return None  # batch and heads are flattened into one axis
+    row_axis = next(iter(by_batch), None)
+    if row_axis is None and rows > 1:
+        row_axis = next((a for a, d in enumerate(dims) if d == rows), None)
+    for axis, dim in enumerate(dims):
+        if isinstance(dim, int):
+            if dim != shape[axis]:
+                return None
+            continue
+        names = dim.free_symbols()
+        if dim.evaluate(sizes) != shape[axis]:  # unknown, or a shape that was inferred wrongly
+            return None
+        if not names & lengths.keys():
+            continue
+        if axis == row_axis or (row_axis is None and rows > 1):
+            return None  # batch and time are flattened into one axis
+        ends = _ends(dim, rows, sizes, lengths)
+        if ends is None:
+            return None
+        mask &= _before(ends, axis, row_axis, shape)
+    return mask
+
+
+def _ends(
+    dim: Dim, rows: int, sizes: Mapping[str, int], lengths: Mapping[str, tuple[int, ...]]
+) -> list[int] | None:
+    assert not isinstance(dim, int)
+    ends = []
+    for row in range(rows):
+        own = {s: v[row] if len(v) > row else v[0] for s, v in lengths.items()}
+        end = dim.evaluate({**sizes, **own})
+        if not isinstance(end, int):
+            return None
+        ends.append(end)
+    return ends
+
+
+def _before(ends: list[int], axis: int, row_axis: int | None, shape: tuple[int, ...]) -> Mask:
+    around = [1] * len(shape)
+    around[axis] = shape[axis]
+    index = np.arange(shape[axis]).reshape(around)
+    if row_axis is None:
+        return np.asarray(index < ends[0])
+    rows = [1] * len(shape)
+    rows[row_axis] = len(ends)
+    return np.asarray(index < np.asarray(ends).reshape(rows))
+
+
+def keeps_clean(
+    clean: Array,
+    spoiled: Array,
+    dims: tuple[Dim, ...] | None,
+    governed: frozenset[str],
+    where: Mask | None,
+    tolerance: Tolerance,
+) -> Mask:
+    """Where the original gives the same with garbage in the padding as without.
+
+    Decided for whole rows: an element that is the same by chance, in a row that leaks, does not
+    count. Without ``dims``, the whole array is one row.
+    """
+    if clean.shape != spoiled.shape or clean.dtype != spoiled.dtype:
+        return np.zeros(clean.shape, np.bool_)
+    if clean.dtype.kind in "fV":
+        a, b = clean.astype(np.float64), spoiled.astype(np.float64)
+        scale = float(np.max(np.abs(a), initial=0.0, where=np.isfinite(a)))
+        with np.errstate(invalid="ignore"):
+            same = np.abs(a - b) <= tolerance.max_abs * max(1.0, scale)
+    else:
+        same = np.asarray(clean == spoiled)
+    if where is not None:
+        same = same | ~where
+    keep = {
+        a
+        for a, d in enumerate(dims or ())
+        if not isinstance(d, int) and d.free_symbols() & governed
+    }
+    over = tuple(a for a in range(clean.ndim) if a not in keep)
+    rows = same.all(axis=over, keepdims=True)
+    known = np.broadcast_to(rows, clean.shape)
+    return known if where is None else known & where

@@ -1,0 +1,432 @@
+"""Do two models compute the same? They are run on many inputs, and every output is compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import onnx_ir as ir
+
+from graphfix.errors import ModelError
+from graphfix.measure.compare import (
+    Array,
+    LeaveOut,
+    Mask,
+    OutputDiff,
+    Tolerance,
+    compare,
+    content_of,
+    keeps_clean,
+)
+from graphfix.measure.feeds import Case, Dropped, given_case, poisoned, search
+from graphfix.measure.locate import Divergence, Side, first_divergence
+from graphfix.measure.runtime import RunError, Session
+from graphfix.measure.signature import Signature
+from graphfix.model import io
+from graphfix.model.values import attr_int
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from graphfix.model.shapes import Dim
+
+    Feeds = Mapping[str, Array]
+    MapFeeds = Callable[[Feeds], Feeds]
+    Progress = Callable[[int, int, str], None]
+    Outputs = dict[str, Array]
+
+__all__ = ["Divergence", "OutputDiff", "Safety", "Tolerance", "Verdict", "verify"]
+
+T = TypeVar("T")
+StrPath = str | os.PathLike[str]
+Safety = Literal["exact", "valid-rows", "conditional"]
+
+# Garbage is put into the padding of this many cases, the longest ones.
+_POISONED = 2
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What verification found.
+
+    Attributes:
+        ok: Whether every output of every case is within the tolerance.
+        cases: The difference of each output, by case.
+        dropped: Cases that the original cannot run, with ONNX Runtime's reason.
+        reason: Why nothing could be compared, if the repaired model does not load or run.
+        notes: What a reader should know: rows not held against the repair, and the like.
+        first_divergence: Where the two part, if they do and it was searched.
+    """
+
+    ok: bool
+    cases: dict[str, tuple[OutputDiff, ...]]
+    dropped: tuple[Dropped, ...] = ()
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+    first_divergence: Divergence | None = None
+
+    @property
+    def worst(self) -> OutputDiff | None:
+        """The output that is furthest from the original, failed ones first; None without any."""
+        diffs = [d for found in self.cases.values() for d in found]
+        return max(diffs, key=lambda d: (not d.ok, d.badness, d.max_abs), default=None)
+
+    def to_json(self) -> dict[str, object]:
+        """The verdict as plain data that ``json`` can write; NaN and infinity become text."""
+        worst, first = self.worst, self.first_divergence
+        return {
+            "ok": self.ok,
+            "summary": str(self),
+            "reason": self.reason,
+            "worst": None if worst is None else _plain(worst),
+            "first_divergence": None
+            if first is None
+            else {
+                "tensor": first.tensor,
+                "node": first.node,
+                "op": first.op,
+                "diff": _plain(first.diff),
+            },
+            "cases": [
+                {"name": name, "outputs": [_plain(d) for d in diffs]}
+                for name, diffs in self.cases.items()
+            ],
+            "dropped": [{"name": x.name, "reason": x.reason} for x in self.dropped],
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        if self.reason:
+            return self.reason
+        worst = self.worst
+        if worst is None:
+            return "nothing was compared"
+        if not self.ok:
+            where = ""
+            if self.first_divergence is not None:
+                first = self.first_divergence
+                node = f"{first.op} {first.node!r}" if first.node else first.op
+                where = f" The first tensor to part is {first.tensor!r} ({node})."
+            return f"output {worst.output!r} {worst.reason}, in case {worst.case!r}.{where}"
+        count = len(self.cases)
+        text = f"the same in {count} case{'s' if count != 1 else ''}: "
+        if worst.max_abs == 0:
+            return text + "not one number differs."
+        return text + (
+            f"the largest difference is {worst.max_abs:.3g} in output {worst.output!r} "
+            f"(allowed {worst.allowed:.3g}), in case {worst.case!r}."
+        )
+
+
+def verify(
+    before: StrPath | ir.Model,
+    after: StrPath | ir.Model,
+    *,
+    cases: Sequence[Case] | None = None,
+    dims: Mapping[str, Sequence[int]] | None = None,
+    feeds: StrPath | Feeds | None = None,
+    tolerance: Tolerance | None = None,
+    safety: Safety = "exact",
+    map_feeds: MapFeeds | None = None,
+    locate: bool = True,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Run both models on the same inputs and compare every output.
+
+    Both run on the CPU without ONNX Runtime's own graph optimizations, one after the other, so
+    that only one set of weights is in memory. If a mask or length input says what is padding,
+    cases are repeated with garbage there: rows that the original keeps clean must stay clean.
+
+    Args:
+        before: The original.
+        after: The repaired model.
+        cases: The inputs; by default :func:`graphfix.measure.make_cases` makes them.
+        dims: Sizes to use, by the name of the symbolic dim.
+        feeds: The user's own inputs, an ``.npz`` or arrays by name; no others are used.
+        tolerance: What may differ, :class:`Tolerance` by default. A model that computes in float16
+            may differ a hundred times more (``Tolerance.half``).
+        safety: With ``"valid-rows"`` only content is compared, not what padding was made into,
+            and elements that are NaN in the original are left out. Otherwise everything is.
+        map_feeds: Makes inputs for ``after`` from those for ``before``, where a repair changed
+            the signature.
+        locate: Whether to search for the first tensor that differs, if the verdict is bad.
+        seed: The same seed makes the same inputs.
+        progress: Called with the number of runs done, of runs in all, and what is run.
+
+    Raises:
+        ModelError: The original cannot be read, or ONNX Runtime rejects it.
+        FeedError: There are no inputs that the original runs.
+    """
+    job = _Job(before, after, tolerance or Tolerance(), safety, map_feeds, progress)
+    job.run_before(cases, dims, feeds, seed)
+    verdict = job.run_after()
+    if not verdict.ok and not verdict.reason and locate:
+        verdict = replace(verdict, first_divergence=job.locate(verdict))
+    return verdict
+
+
+@dataclass
+class _Run:
+    """A case and what the original made of it."""
+
+    case: Case
+    outputs: Outputs
+    kept: dict[str, Mask] = field(default_factory=dict)
+    """Of a poisoned case: where the original keeps each output clean."""
+
+
+class _Job:
+    """One verification."""
+
+    def __init__(
+        self,
+        before: StrPath | ir.Model,
+        after: StrPath | ir.Model,
+        tolerance: Tolerance,
+        safety: Safety,
+        map_feeds: MapFeeds | None,
+        progress: Progress | None,
+    ) -> None:
+        self._before, self._after = before, after
+        self._graph = before if isinstance(before, ir.Model) else io.load(before)
+        self._tolerance = tolerance.for_half() if _in_half(self._graph) else tolerance
+        self._safety = safety
+        self._map_feeds = map_feeds
+        self._progress = progress or (lambda done, total, what: None)
+        self._runs: list[_Run] = []
+        self._dropped: list[Dropped] = []
+        self._notes: dict[str, None] = {}  # in order, each once
+        self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
+        self._signature = Signature(self._graph)
+        self._dims: dict[str, tuple[Dim, ...] | None] = {}
+
+    # The original
+
+    def run_before(
+        self,
+        cases: Sequence[Case] | None,
+        dims: Mapping[str, Sequence[int]] | None,
+        feeds: StrPath | Feeds | None,
+        seed: int,
+    ) -> None:
+        """Find the cases and run the original on them."""
+        with _open_given(self._before) as session:
+            if feeds is not None:
+                cases = [given_case(feeds, self._signature)]
+            if cases is not None:
+                self._run_cases(session, cases)
+            else:
+                self._search(session, dims, seed)
+            if any(run.case.ragged for run in self._runs):
+                self._dims = self._signature.output_dims()
+                self._poison(session, seed)
+
+    def _run_cases(self, session: Session, cases: Sequence[Case]) -> None:
+        for case in cases:
+            self._tell(len(self._runs), len(cases), f"before, {case.name}")
+            try:
+                self._runs.append(_Run(case, session.run(case.feeds)))
+            except RunError as error:
+                raise ModelError(
+                    f"the model as given does not run on the case {case.name!r}: {error}"
+                ) from error
+
+    def _search(
+        self, session: Session, dims: Mapping[str, Sequence[int]] | None, seed: int
+    ) -> None:
+        outputs: dict[str, Outputs] = {}
+
+        def run(case: Case) -> None:
+            self._tell(len(outputs), len(outputs) + 1, f"before, {case.name}")
+            outputs[case.name] = session.run(case.feeds)
+
+        found = search(self._graph, run, dims=dims, seed=seed)
+        self._signature = found.signature
+        self._runs = [_Run(case, outputs[case.name]) for case in found]
+        self._dropped = found.dropped
+
+    def _poison(self, session: Session, seed: int) -> None:
+        clean = [run for run in self._runs if run.case.ragged]
+        for run in clean[-_POISONED:]:
+            for case in poisoned(run.case, self._signature, seed):
+                try:
+                    outputs = session.run(case.feeds)
+                except RunError as error:
+                    self._dropped.append(Dropped(case.name, str(error)))
+                    continue
+                self._runs.append(_Run(case, outputs, self._kept(run, outputs, case)))
+
+    def _kept(self, clean: _Run, outputs: Outputs, case: Case) -> dict[str, Mask]:
+        kept: dict[str, Mask] = {}
+        for name, array in outputs.items():
+            where = self._content(name, array.shape, case)
+            first = clean.outputs[name]
+            governed = self._batch() | self._lengths(case).keys()
+            dims = self._dims.get(name)
+            kept[name] = keeps_clean(first, array, dims, governed, where, self._tolerance)
+            content = array.size if where is None else int(where.sum())
+            leaked = content - int(kept[name].sum())
+            if leaked:
+                self._leaks.setdefault(
+                    (name, case.poison),
+                    f"the original leaks {case.poison} from the padding into {name!r} too: "
+                    f"{leaked:,} of {content:,} elements are not held against the repair, "
+                    f"in case {case.name!r}",
+                )
+        return kept
+
+    # The repaired model
+
+    def run_after(self) -> Verdict:
+        """Run the repaired model on the same inputs and compare."""
+        found: dict[str, tuple[OutputDiff, ...]] = {}
+        try:
+            session = Session(self._after, optimize=False)
+        except ModelError as error:
+            return self._failed(found, f"the repaired model does not load in ONNX Runtime: {error}")
+        with session:
+            for done, run in enumerate(self._runs):
+                self._tell(done, len(self._runs), f"after, {run.case.name}")
+                try:
+                    outputs = session.run(self._new_feeds(run.case))
+                except RunError as error:
+                    reason = f"the repaired model does not run, in case {run.case.name!r}: {error}"
+                    return self._failed(found, reason)
+                found[run.case.name] = tuple(self._diffs(run, outputs))
+        ok = all(diff.ok for diffs in found.values() for diff in diffs)
+        return Verdict(ok, found, tuple(self._dropped), notes=self._all_notes())
+
+    def _failed(self, found: dict[str, tuple[OutputDiff, ...]], reason: str) -> Verdict:
+        return Verdict(False, found, tuple(self._dropped), reason, self._all_notes())
+
+    def _all_notes(self) -> tuple[str, ...]:
+        return (*self._notes, *self._leaks.values())
+
+    def _new_feeds(self, case: Case) -> Feeds:
+        return self._map_feeds(case.feeds) if self._map_feeds is not None else case.feeds
+
+    def _diffs(self, run: _Run, outputs: Outputs) -> Iterator[OutputDiff]:
+        for name, array in run.outputs.items():
+            if name not in outputs:
+                yield OutputDiff(name, run.case.name, ok=False, reason="is missing")
+                continue
+            yield self._diff(name, run, array, outputs[name], self._dims.get(name))
+
+    def _diff(
+        self, name: str, run: _Run, before: Array, after: Array, dims: tuple[Dim, ...] | None
+    ) -> OutputDiff:
+        case = run.case
+        leave_out: LeaveOut = "NaN" if self._safety == "valid-rows" else ""
+        where, note = run.kept.get(name), ""
+        if where is None and self._safety == "valid-rows" and case.ragged:
+            where = self._content(name, before.shape, case)
+            if where is None:
+                leave_out = "not finite"
+                note = f"the dims of {name!r} do not say which rows are content"
+                note += ", so all its elements were compared"
+                self._notes[note] = None
+        if where is not None and where.size:
+            note = note or f"{int(where.sum()):,} of {where.size:,} elements were compared"
+        return compare(
+            name,
+            case.name,
+            before,
+            after,
+            self._tolerance,
+            where=where,
+            leave_out=leave_out,
+            note=note,
+        )
+
+    # What is content
+
+    def _content(self, name: str, shape: tuple[int, ...], case: Case) -> Mask | None:
+        return self._content_of(self._dims.get(name), shape, case)
+
+    def _content_of(
+        self, dims: tuple[Dim, ...] | None, shape: tuple[int, ...], case: Case
+    ) -> Mask | None:
+        sizes = self._by_symbol(case.dims)
+        return content_of(dims, shape, sizes, self._lengths(case), self._batch())
+
+    def _lengths(self, case: Case) -> dict[str, tuple[int, ...]]:
+        return self._by_symbol(case.valid)
+
+    def _by_symbol(self, by_name: Mapping[str, T]) -> dict[str, T]:
+        return {self._signature.symbol_of(n) or n: v for n, v in by_name.items()}
+
+    def _batch(self) -> frozenset[str]:
+        batch = self._signature.batch
+        return frozenset(self._signature.members(batch)) if batch else frozenset()
+
+    def _tell(self, done: int, total: int, what: str) -> None:
+        self._progress(done, total, what)
+
+    # Where they part
+
+    def locate(self, verdict: Verdict) -> Divergence | None:
+        """The first tensor that both graphs have and whose values part."""
+        failed = {name for name, diffs in verdict.cases.items() if not all(d.ok for d in diffs)}
+        runs = [run for run in self._runs if run.case.name in failed]
+        # Garbage on its way through the padding is no divergence: better a case without.
+        run = min(runs, key=lambda r: (bool(r.case.poison), _volume(r.case)), default=None)
+        if run is None:
+            return None
+        after = self._after if isinstance(self._after, ir.Model) else io.load(self._after)
+        case, content = run.case, None
+        if case.ragged and (case.poison or self._safety == "valid-rows"):
+            known = self._signature.value_dims()
+
+            def content(name: str, shape: tuple[int, ...]) -> Mask | None:
+                return self._content_of(known.get(name), shape, case)
+
+        self._tell(len(self._runs), len(self._runs), f"where they part, {case.name}")
+        return first_divergence(
+            Side(self._before, self._graph, case.feeds),
+            Side(self._after, after, self._new_feeds(case)),
+            case.name,
+            self._tolerance,
+            content,
+        )
+
+
+def _open_given(model: StrPath | ir.Model) -> Session:
+    try:
+        return Session(model, optimize=False)
+    except ModelError as error:
+        if isinstance(model, ir.Model) or Path(model).is_file():
+            raise ModelError(
+                f"the model as given does not load in ONNX Runtime: {error}"
+            ) from error
+        raise
+
+
+def _in_half(model: ir.Model) -> bool:
+    """Whether the model computes in float16 or bfloat16 anywhere."""
+    half = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    for graph in (model.graph, *model.graph.subgraphs()):
+        values = [*graph.inputs, *graph.initializers.values()]
+        if any(v.dtype in half for v in values):
+            return True
+        for node in graph:
+            if any(v.dtype in half for v in node.outputs):
+                return True
+            if node.op_type == "Cast" and attr_int(node, "to", 0) in half:
+                return True
+    return False
+
+
+def _volume(case: Case) -> int:
+    return sum(array.size for array in case.feeds.values())
+
+
+def _plain(diff: OutputDiff) -> dict[str, object]:
+    return {
+        name: repr(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in dataclasses.asdict(diff).items()
+    }
