@@ -126,6 +126,8 @@ class Pass(Check, ir.passes.InPlacePass):
     """A check that can also repair. It composes with ``ir.passes.Sequential``."""
 
     safety: ClassVar[Safety] = "exact"
+    advice: ClassVar[str] = ""
+    """What a user may try if the repaired model computes something else."""
     keeps_shapes: ClassVar[bool] = False
     """Whether ``repair`` itself keeps :mod:`graphfix.model.shapes` up to date."""
 
@@ -210,4 +212,3 @@ class NodePass(Pass, Generic[M]):
                 builder.start(node)
                 removed, added = builder.commit(self.rewrite(found, builder))
                 yield Change(self.name, at, tensor, removed, added)
-

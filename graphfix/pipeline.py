@@ -106,6 +106,7 @@ def _run_one(check: Check, model: ir.Model) -> PassReport:
         changes=result.changes,
         skips=result.skips,
         seconds=time.perf_counter() - start,
+        advice=check.advice if result.changes else "",
     )
 
 

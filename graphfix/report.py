@@ -16,7 +16,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class PassReport:
-    """What one pass did: its repairs, its near misses with their reasons, its findings."""
+    """What one pass did: its repairs, its near misses with their reasons, its findings.
+
+    ``advice`` is what to try if the repaired model turns out to compute something else.
+    """
 
     name: str
     spec: str
@@ -25,6 +28,7 @@ class PassReport:
     skips: tuple[tuple[str, str], ...] = ()
     findings: tuple[Finding, ...] = ()
     seconds: float = 0.0
+    advice: str = ""
 
 
 @dataclass(frozen=True)

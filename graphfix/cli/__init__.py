@@ -6,6 +6,7 @@ Data goes to stdout, remarks and progress to stderr.
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
@@ -56,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         # Like Ctrl-C, so that drafts are removed on the way out.
         signal.signal(signal.SIGTERM, _terminated)
+    remarks = _terminal.Remarks()
+    logging.getLogger("graphfix").addHandler(remarks)
     try:
         code = group.main(arguments, prog_name="graphfix", standalone_mode=False)
     except click.UsageError as error:
@@ -77,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         what = f"{type(error).__name__}: {error}"
         return _fail(f"unexpected {what}; this is a fault, please report the lines above")
+    finally:
+        logging.getLogger("graphfix").removeHandler(remarks)
     return code if isinstance(code, int) else DONE
 
 

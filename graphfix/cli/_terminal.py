@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
+import logging
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,21 @@ _WIDEST = 100
 def remark(text: str) -> None:
     """One line on stderr, in graphfix's name."""
     click.echo(f"graphfix: {' '.join(clean(text).split())}", err=True)
+
+
+class Remarks(logging.Handler):
+    """What the library logs, each thing once."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._told: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record, unless it was printed before."""
+        text = record.getMessage()
+        if text not in self._told:
+            self._told.add(text)
+            remark(text)
 
 
 def clean(text: str) -> str:
@@ -42,18 +56,18 @@ def row(label: str, text: str, *, colour: str | None = None) -> None:
     click.echo("\n".join(lines))
 
 
-def paragraph(text: str, indent: str = "") -> None:
-    """Text wrapped at the terminal's width."""
-    click.echo("\n".join(_wrapped(clean(text), indent)))
+def paragraph(text: str, indent: str = "", later: str | None = None) -> None:
+    """Text wrapped at the terminal's width, all lines indented, or those after the first more."""
+    click.echo("\n".join(_wrapped(clean(text), indent, later)))
 
 
-def _wrapped(text: str, indent: str) -> list[str]:
+def _wrapped(text: str, indent: str, later: str | None = None) -> list[str]:
     # A path or a tensor's name is never broken: it is there to be copied.
     return textwrap.wrap(
         text,
         max(width(), 40),
         initial_indent=indent,
-        subsequent_indent=indent,
+        subsequent_indent=indent if later is None else later,
         break_long_words=False,
         break_on_hyphens=False,
     ) or [indent]
@@ -65,7 +79,7 @@ def reasons(pairs: Iterable[tuple[str, str]], *, every: bool, indent: str) -> No
     for place, reason in pairs:
         grouped.setdefault(reason, []).append(place)
     for reason, places in grouped.items():
-        paragraph(f"{len(places)} x {reason}", indent)
+        paragraph(f"{len(places)} x {reason}", indent, indent + "    ")
         shown = places if every else places[:2]
         rest = len(places) - len(shown)
         more = f" and {rest} more (-v)" if rest else ""
@@ -79,17 +93,9 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 def print_json(data: object) -> None:
     """One JSON document on stdout; what JSON has no number for is written as text."""
-    click.echo(json.dumps(_finite(data), indent=2, allow_nan=False))
+    from graphfix.plain import plain
 
-
-def _finite(data: object) -> object:
-    if isinstance(data, float) and not math.isfinite(data):
-        return str(data)
-    if isinstance(data, Mapping):
-        return {str(key): _finite(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_finite(value) for value in data]
-    return data
+    click.echo(json.dumps(plain(data), indent=2, allow_nan=False))
 
 
 @contextmanager

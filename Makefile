@@ -1,0 +1,50 @@
+# One word of setup, one word for everything. `make help` lists the words.
+
+VENV   ?= .venv
+PYTHON ?= python3
+WORKERS ?= 2
+BIN     = $(VENV)/bin
+STAMP   = $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install test lint types docs zoo wheel clean
+
+help:  ## List these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMP)  ## Make .venv and install graphfix in it, editable, with what tests and lint need
+
+# --group needs pip 25.1, and a fresh venv may have an older one.
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable . --group test --group lint
+	@touch $@
+
+test: $(STAMP)  ## Run the tests
+	$(BIN)/python -m pytest -q -n $(WORKERS)
+
+lint: $(STAMP)  ## Check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## Check types
+	$(BIN)/mypy
+
+docs: passes/README.md  ## Write passes/README.md from the docstrings
+
+passes/README.md: $(STAMP) $(wildcard passes/[a-z]*.py) graphfix/docs.py graphfix/manual.py graphfix/registry.py
+	$(BIN)/python -m graphfix.docs > $@.part
+	mv $@.part $@
+
+zoo: $(STAMP)  ## Count what is left in a zoo of exports, with the reasons (GRAPHFIX_ZOO=folder)
+	$(BIN)/python tests/zoo/counts.py
+
+wheel: $(STAMP)  ## Build a wheel into dist/ and check what is in it
+	rm -rf build dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python tests/wheel.py dist/*.whl
+
+clean:  ## Remove what make has made
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,73 @@
+"""Options that several verbs share, spelled and explained once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from graphfix.measure.compare import Tolerance
+
+F = TypeVar("F", bound="Callable[..., object]")
+
+model = click.argument("model", metavar="MODEL")
+
+passes = click.option(
+    "-p",
+    "--passes",
+    "spec",
+    metavar="SPEC",
+    help="Passes and profiles, with options: additive-mask:floor=-1000,cumsum-index. "
+    "Default: the profile directml.",
+)
+
+plugin = click.option(
+    "--plugin", multiple=True, metavar="FILE.py", help="Take passes from a Python file, too."
+)
+
+verbose = click.option("-v", "--verbose", is_flag=True, help="List every node, and every case.")
+
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+
+
+def feeding(command: F) -> F:
+    """``--dims``, ``--feeds`` and ``--atol``: what to verify with, and how closely."""
+    for option in (
+        click.option("--atol", type=float, metavar="X", help="Largest difference that passes; of outputs over 1, a share."),
+        click.option("--feeds", metavar="FILE.npz", help="Verify with these inputs, by name."),
+        click.option(
+            "--dims",
+            multiple=True,
+            metavar="T=7,40",
+            help="Sizes of a symbolic dim to verify at; may be given for several dims.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def load_plugins(files: tuple[str, ...]) -> None:
+    """Make the passes of ``--plugin`` files known.
+
+    Raises:
+        PluginError: A file cannot be used.
+    """
+    if files:
+        from graphfix import registry
+
+        for file in files:
+            registry.load_plugin(file)
+
+
+def tolerance(atol: float | None) -> Tolerance | None:
+    """The tolerance that ``--atol`` asks for; None for the default."""
+    if atol is None:
+        return None
+    if not atol >= 0:
+        raise click.UsageError(f"--atol {atol:g}: a difference is at least 0.")
+    from graphfix.measure.compare import Tolerance
+
+    return Tolerance(max_abs=atol)

@@ -1,0 +1,40 @@
+"""``graphfix passes``: which passes there are."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from graphfix.cli import _options, _terminal
+from graphfix.version import __version__
+
+
+@click.command()
+@_options.json_flag
+@_options.plugin
+def passes(as_json: bool, plugin: tuple[str, ...]) -> int:
+    """List the passes and profiles that -p takes."""
+    from graphfix import registry
+
+    _options.load_plugins(plugin)
+    found = registry.entries()
+    if as_json:
+        _terminal.print_json(
+            {
+                "schema": 1,
+                "graphfix": __version__,
+                "passes": [dataclasses.asdict(entry) for entry in found],
+                "profiles": registry.PROFILES,
+            }
+        )
+        return 0
+    for entry in found:
+        name = click.style(_terminal.clean(entry.name), bold=True)
+        click.echo(f"{name} ({_terminal.clean(entry.safety)})")
+        _terminal.paragraph(entry.summary, "    ")
+    click.echo("\nProfiles, which -p takes like passes:")
+    for name, members in registry.PROFILES.items():
+        _terminal.paragraph(f"{name} = {','.join(members)}", "    ")
+    click.echo("\nMore about one: graphfix explain NAME")
+    return 0

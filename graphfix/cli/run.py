@@ -1,0 +1,164 @@
+"""``graphfix run``: repair a model, verify it, write it, say what was done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from graphfix.cli import _options, _terminal, _verdict
+from graphfix.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from graphfix.report import PassReport, Report
+
+
+@click.command()
+@_options.model
+@_options.passes
+@click.option("-o", "--output", metavar="FILE", help="Default: MODEL.fixed.onnx beside the model.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
+@click.option("--report", metavar="FILE", help="Also write the report as an HTML page.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done; verify and write nothing.")
+@click.option("--diff", is_flag=True, help="Print each repaired place before and after.")
+@click.option("--no-verify", is_flag=True, help="Write the result without running it.")
+@_options.feeding
+@_options.plugin
+@_options.verbose
+def run(
+    model: str,
+    spec: str | None,
+    output: str | None,
+    as_json: bool,
+    report: str | None,
+    dry_run: bool,
+    diff: bool,
+    no_verify: bool,
+    dims: tuple[str, ...],
+    feeds: str | None,
+    atol: float | None,
+    plugin: tuple[str, ...],
+    verbose: bool,
+) -> int:
+    """Repair MODEL and write the result, if it computes the same.
+
+    Nothing is written if it does not (exit code 1), or if anything goes wrong (2).
+    """
+    sizes = _terminal.sizes(dims)
+    page = _page_path(report, model, output)
+    _options.load_plugins(plugin)
+    from graphfix import job, pipeline
+
+    with _terminal.progress(quiet=as_json) as tell:
+        done = job.repair_file(
+            model,
+            output,
+            spec or pipeline.DEFAULT,
+            check=not no_verify,
+            dry_run=dry_run,
+            dims=sizes,
+            feeds=feeds,
+            tolerance=_options.tolerance(atol),
+            progress=tell,
+        )
+    if as_json:
+        _terminal.print_json(done.to_json())
+    else:
+        _print(done, diff=diff, verbose=verbose, dry_run=dry_run)
+    if page is not None:
+        from graphfix import html
+
+        html.write(done.to_json(), page)
+        if not as_json:
+            _terminal.row("report", str(page))
+    if done.ok:
+        return 0
+    _terminal.remark(
+        f"error: {_verdict.failure(done.verdict or {})}; nothing was written. "
+        "If that difference is expected, raise --atol"
+    )
+    return 1
+
+
+def _page_path(report: str | None, model: str, output: str | None) -> Path | None:
+    """Where the page goes; asked before any work is done."""
+    if report is None:
+        return None
+    page = Path(report)
+    if not page.parent.is_dir():
+        raise UsageError(f"--report {page}: there is no folder {page.parent}; make it first")
+    if page.is_dir():
+        raise UsageError(f"--report {page}: is a folder; name a file in it")
+    from graphfix.job import default_target
+
+    for taken in (Path(model), Path(output) if output else default_target(Path(model))):
+        if page.resolve() == taken.resolve():
+            raise UsageError(f"--report {page}: is a model's file; name another")
+    return page
+
+
+def _print(report: Report, *, diff: bool, verbose: bool, dry_run: bool) -> None:
+    _terminal.paragraph(str(report.source))
+    click.echo()
+    wide = max((len(_terminal.clean(p.name)) for p in report.passes), default=0)
+    for one in report.passes:
+        _print_pass(one, wide, diff=diff, verbose=verbose)
+    click.echo()
+    if report.changed:
+        _terminal.row("nodes", _ops(report.ops_before, report.ops_after))
+    else:
+        _terminal.row("nodes", "nothing to repair", colour="green")
+    if report.verdict is not None:
+        _verdict.show(report.verdict, verbose=verbose)
+    elif not dry_run:
+        _terminal.row("verified", "no, as asked (--no-verify)", colour="yellow")
+    if report.output is not None:
+        same = "" if report.changed else " (an identical graph)"
+        _terminal.row("written", f"{report.output}{same}")
+    elif dry_run:
+        _terminal.row("written", "nothing: a dry run")
+    else:
+        _terminal.row("written", "nothing", colour="red")
+
+
+def _print_pass(one: PassReport, wide: int, *, diff: bool, verbose: bool) -> None:
+    parts = []
+    if one.changes:
+        parts.append(f"{_terminal.plural(len(one.changes), 'repair')} ({one.safety})")
+    if one.skips:
+        parts.append(_terminal.plural(len(one.skips), "near miss", "near misses"))
+    if one.findings:
+        parts.append(_terminal.plural(len(one.findings), "finding"))
+    name = click.style(f"{_terminal.clean(one.name):<{wide}}", bold=bool(parts))
+    click.echo(f"  {name}  {', '.join(parts) or 'nothing to repair'}")
+    if diff:
+        for change in one.changes:
+            _diff(change.at, change.removed, change.added)
+    _terminal.reasons(one.skips, every=verbose, indent="      ")
+    _terminal.reasons(
+        ((found.at, f"{found.severity}: {found.message}") for found in one.findings),
+        every=verbose,
+        indent="      ",
+    )
+
+
+def _diff(at: str, removed: tuple[str, ...], added: tuple[str, ...]) -> None:
+    # Not wrapped: these lines are ONNX text, to be searched for and copied.
+    click.secho(f"    @@ {_terminal.clean(at)}", fg="cyan")
+    for sign, lines, colour in (("-", removed, "red"), ("+", added, "green")):
+        for line in lines:
+            click.secho(f"    {sign} {_terminal.clean(line)}", fg=colour)
+
+
+def _ops(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """``83 -> 79: Where 4 -> 0, Add 10 -> 14``, what went first."""
+    changed = sorted(
+        (after.get(op, 0) - before.get(op, 0), op)
+        for op in {*before, *after}
+        if before.get(op, 0) != after.get(op, 0)
+    )
+    detail = ", ".join(f"{op} {before.get(op, 0)} -> {after.get(op, 0)}" for _, op in changed)
+    return f"{sum(before.values())} -> {sum(after.values())}: {detail or 'the same operators'}"

@@ -1,0 +1,85 @@
+"""``graphfix verify``: do two models compute the same?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from graphfix.cli import _options, _terminal, _verdict
+from graphfix.errors import GraphfixError
+
+if TYPE_CHECKING:
+    from graphfix.core import Safety
+
+
+@click.command()
+@click.argument("before", metavar="BEFORE")
+@click.argument("after", metavar="AFTER")
+@_options.feeding
+@click.option(
+    "--safety",
+    type=click.Choice(["exact", "valid-rows", "conditional"]),
+    help="What must be equal. Default: what the passes that AFTER says it went through promise.",
+)
+@_options.json_flag
+@_options.plugin
+@_options.verbose
+def verify(
+    before: str,
+    after: str,
+    dims: tuple[str, ...],
+    feeds: str | None,
+    atol: float | None,
+    safety: Safety | None,
+    as_json: bool,
+    plugin: tuple[str, ...],
+    verbose: bool,
+) -> int:
+    """Run BEFORE and AFTER at several lengths and compare their outputs.
+
+    Exit code 1 if they differ by more than the tolerance.
+    """
+    sizes = _terminal.sizes(dims)
+    _options.load_plugins(plugin)
+    from graphfix.measure.verify import verify as compare
+
+    with _terminal.progress(quiet=as_json) as tell:
+        verdict = compare(
+            before,
+            after,
+            dims=sizes,
+            feeds=feeds,
+            tolerance=_options.tolerance(atol),
+            safety=safety or _promised(before, after),
+            progress=(lambda i, n, what: tell(f"{i}/{n}: {what}")) if tell is not None else None,
+        )
+    data = verdict.to_json()
+    if as_json:
+        _terminal.print_json(data)
+    else:
+        _verdict.show(data, verbose=verbose)
+    if verdict.ok:
+        return 0
+    _terminal.remark(f"error: {_verdict.failure(data)}")
+    return 1
+
+
+def _promised(before: str, after: str) -> Safety:
+    """The weakest promise of the passes that AFTER, and not BEFORE, says it went through."""
+    from graphfix import pipeline
+    from graphfix.core import Pass
+    from graphfix.model import io
+
+    done, spec = (
+        io.load(path).metadata_props.get(pipeline.PIPELINE_KEY) for path in (before, after)
+    )
+    if spec is None or spec == done:
+        return "exact"
+    try:
+        promises = {one.safety for one in pipeline.parse(spec) if isinstance(one, Pass)}
+    except GraphfixError as error:
+        _terminal.remark(f"{after} went through {spec}, which is unknown here: {error}")
+        return "exact"
+    order: tuple[Safety, ...] = ("conditional", "valid-rows")
+    return next((promise for promise in order if promise in promises), "exact")

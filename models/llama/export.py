@@ -1,0 +1,57 @@
+"""Export a small Llama with random weights, as transformers 5 and torch's dynamo exporter write it.
+
+    pip install torch==2.13.0 transformers==5.23.0 onnx onnxscript
+    python models/llama/export.py new.onnx
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from torch.export import Dim
+from transformers import LlamaConfig, LlamaForCausalLM
+
+CONFIG = LlamaConfig(
+    vocab_size=90,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    intermediate_size=64,
+    max_position_embeddings=64,
+    attn_implementation="sdpa",
+)
+
+
+class Llama(torch.nn.Module):
+    """The model with a tensor for its output, and without a cache."""
+
+    def __init__(self):
+        super().__init__()
+        self.m = LlamaForCausalLM(CONFIG)
+
+    def forward(self, input_ids, attention_mask):
+        return self.m(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).logits
+
+
+def export(path: str) -> None:
+    torch.manual_seed(0)
+    mask = torch.ones(2, 9, dtype=torch.int64)
+    mask[1, 6:] = 0
+    both = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
+    torch.onnx.export(
+        Llama().eval(),
+        (torch.randint(3, 90, (2, 9)), mask),
+        path,
+        input_names=["input_ids", "attention_mask"],
+        output_names=["output"],
+        opset_version=18,
+        dynamo=True,
+        dynamic_shapes=(both, both),
+        external_data=False,
+    )
+
+
+if __name__ == "__main__":
+    export(sys.argv[1])
