@@ -133,6 +133,10 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
 
     name: ClassVar[str] = "additive-mask"
     safety: ClassVar[Safety] = "valid-rows"
+    advice: ClassVar[str] = (
+        "additive-mask: hidden scores may be higher than the floor is low; in float32 a lower one "
+        "hides them: additive-mask:floor=-1e9"
+    )
     anchors: ClassVar[tuple[str, ...]] = ("Where",)
 
     floor: float = -1e4

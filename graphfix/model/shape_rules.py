@@ -100,7 +100,7 @@ class Facts:
 
     def must_be_positive(self, node: ir.Node, expr: sympy.Expr) -> None:
         """Note that ``node`` fails unless ``expr`` is at least 1."""
-        if node.graph is self._graph and not expr.is_Integer:
+        if node.graph is self._graph and not expr.is_Integer and expr not in self._positive:
             self._positive.append(expr)
             self.never_empty.update(
                 x.name for x in sympy.Mul.make_args(expr) if isinstance(x, sympy.Symbol)
@@ -114,6 +114,8 @@ class Facts:
 
     def at_least(self, ctx: Context, expr: sympy.Expr, least: int) -> bool:
         """Whether ``expr`` is at least ``least`` in every run that succeeds."""
+        if expr.is_Integer:
+            return bool(expr >= least)
         if not self.is_dim(ctx, expr):
             return False
         spare = expr - least
@@ -328,11 +330,14 @@ def _array(items: Sequence[sympy.Expr], shape: Sequence[object]) -> Array:
     return array.reshape([int(str(x)) for x in shape])
 
 
+def _items(array: Array) -> list[sympy.Expr]:
+    return list(array.flat)
+
+
 def _whole(array: Array | None) -> list[int] | None:
     """The numbers in ``array``, if it holds nothing else."""
-    if array is None or not all(x.is_Integer for x in array.flat):
-        return None
-    return [int(x) for x in array.flat]
+    items = None if array is None else _items(array)
+    return None if items is None or not all(x.is_Integer for x in items) else [*map(int, items)]
 
 
 def _bool(decided: bool) -> sympy.Expr:
@@ -410,7 +415,7 @@ def _where(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Arra
 
 
 def _not(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
-    return 1 - args[0]
+    return _array([1 - x for x in _items(args[0])], args[0].shape)
 
 
 def _cast(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
@@ -446,8 +451,11 @@ def _gather(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Arr
         return None
     if any(not -args[0].shape[axis] <= x < args[0].shape[axis] for x in chosen):
         return None
-    taken: Array = np.take(args[0], np.array(chosen, int).reshape(args[1].shape), axis=axis)
-    return taken if isinstance(taken, np.ndarray) else _array([taken], [])
+    # A take with a scalar index gives the element itself, not an array.
+    taken = np.take(args[0], np.array(chosen, int), axis=axis)
+    shape = (*args[0].shape[:axis], *args[1].shape, *args[0].shape[axis:][1:])
+    result: Array = taken.reshape(shape)
+    return result
 
 
 def _concat(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
@@ -522,7 +530,9 @@ _EVALUATORS: dict[str, Evaluator] = {
     "Mul": _elementwise(lambda facts, ctx, a, b: a * b),
     "Sum": _elementwise(lambda facts, ctx, a, b: a + b),
     "Div": _elementwise(_divide),
-    "Mod": _elementwise(_modulo),
+    "Mod": lambda facts, ctx, node, args: (
+        None if attr_int(node, "fmod", 0) else _elementwise(_modulo)(facts, ctx, node, args)
+    ),
     "Min": _extreme(-1),
     "Max": _extreme(1),
     "Equal": _elementwise(_same),
@@ -745,7 +755,7 @@ def _pad(facts: Facts, ctx: Context, node: ir.Node) -> None:
 
 def _range(facts: Facts, ctx: Context, node: ir.Node) -> None:
     args = [facts.read(ctx, x) for x in node.inputs]
-    known = [x.flat[0] for x in args if x is not None and x.size == 1]
+    known = [_items(x)[0] for x in args if x is not None and x.size == 1]
     length = None
     if len(known) == 3 and known[2].is_Integer and known[2] != 0:
         start, limit, delta = known
@@ -771,13 +781,16 @@ def _if(facts: Facts, ctx: Context, node: ir.Node) -> None:
 def _loop(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """What is carried has the shape it came with, unless the body changes it."""
     body = node.attributes["body"].as_graph()
-    carried = zip(body.inputs, body.outputs, strict=False)
     if node.op_type == "Loop":
-        carried = zip(body.inputs[2:], body.outputs[1:], strict=False)
+        before, after = body.inputs[2:], body.outputs[1:]
     else:
         count = len(node.inputs) - attr_int(node, "num_scan_inputs", 0)
-        carried = zip(body.inputs[:count], body.outputs, strict=False)
-    if all(a.shape is not None and a.shape == b.shape for a, b in carried):
+        before, after = body.inputs[:count], body.outputs[:count]
+    if all(a.shape is not None and a.shape == b.shape for a, b in zip(before, after, strict=False)):
+        if node.op_type == "Loop":  # it may end before its trip count is reached
+            for out in node.outputs[len(before) :]:
+                if out.shape is not None:
+                    _set(out, [dim_of(facts.fresh(ctx)), *list(out.shape)[1:]])
         return
     for graph in (body, *body.subgraphs()):
         for value in (*graph.inputs, *(x for inner in graph for x in inner.outputs)):
@@ -788,13 +801,13 @@ def _loop(facts: Facts, ctx: Context, node: ir.Node) -> None:
         _set(out, None)
 
 
+_BROADCASTS = (
+    *("Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Sum", "Mean", "Where"),
+    *("Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor"),
+    *("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"),
+)
 _SHAPES: dict[str, ShapeRule] = {
-    **dict.fromkeys(
-        ("Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Sum", "Mean", "Where")
-        + ("Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor")
-        + ("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"),
-        _broadcast,
-    ),
+    **dict.fromkeys(_BROADCASTS, _broadcast),
     "Expand": _expand,
     "MatMul": _matmul,
     "MatMulInteger": _matmul,

@@ -1,0 +1,164 @@
+"""unflatten-heads: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.model.shapes import Dim, Shapes, same
+from graphfix.model.values import const_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.build import Builder
+    from graphfix.model.view import View
+
+# Symbols of shape inference for sizes that it cannot express in those of the inputs.
+_UNNAMED = re.compile(r"\b_d\d+\b")
+
+
+@dataclass(frozen=True)
+class ShapeSite(Match):
+    """A Reshape whose computed shape is a constant in disguise.
+
+    Attributes:
+        data: What is reshaped.
+        target: The shape, with 0 for "as the input has it here".
+    """
+
+    data: ir.Value
+    target: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class UnflattenHeads(NodePass[ShapeSite]):
+    """A Reshape to a computed shape becomes one to a constant such as [0, 0, H, D].
+
+    Every Reshape is looked at whose shape is computed at run time: head splits, head merges,
+    chunks, foldings. What the shape holds is proved from symbolic shapes, never from names, so the
+    size may also come from another tensor. A 0 is written where the input has that size at the same
+    place; a -1 only if nothing else will do, and only where it cannot mean two things.
+
+    Why:
+        On DirectML the chain Shape, Gather, Unsqueeze, Concat runs on the CPU, and each new content
+        of its result re-creates the Reshape kernel for that one call
+        (MLOperatorAuthorImpl.cpp 2511-2691). A Reshape whose shape is no initializer cannot be part
+        of a fused graph (GraphPartitioner.cpp 145-245). With allowzero=1, as the dynamo exporter
+        writes it, a -1 is taken for 4294967295: 8007023E at the first run. That was measured on
+        83 of 93 dynamo exports; none of these errors is left on the Reshapes that are repaired,
+        which have allowzero=0.
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        heads (float[B, T, 32] x) => (float[B, T, 2, 16] y)
+        <int64 first = {0}, int64 second = {1}, int64[1] axis = {0},
+         int64[1] h = {2}, int64[1] d = {16}>
+        {
+            shape = Shape (x)
+            b = Gather (shape, first)
+            b1 = Unsqueeze (b, axis)
+            t = Gather (shape, second)
+            t1 = Unsqueeze (t, axis)
+            target = Concat <axis = 0> (b1, t1, h, d)
+            y = Reshape (x, target)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        heads (float[B, T, 32] x) => (float[B, T, 2, 16] y)
+        <int64[4] gf_unflatten_heads_0 = {0, 0, 2, 16}>
+        {
+            y = Reshape (x, gf_unflatten_heads_0)
+        }
+
+    Safety:
+        Exact: the same elements in the same shape, for every input that the model before accepts. A
+        size of 0 at run time is copied by the 0. A -1 that was not there before is written only
+        beside sizes that are never 0: numbers, lengths of a Conv, and what the model itself has
+        beside a -1 (ONNX forbids 0 there; ORT's CPU kernels run it if allowzero=1). A shape that no
+        single constant expresses, such as [B*H, -1, D] where B and the length are both dynamic, is
+        left alone.
+    """
+
+    name: ClassVar[str] = "unflatten-heads"
+    safety: ClassVar[Safety] = "exact"
+    anchors: ClassVar[tuple[str, ...]] = ("Reshape",)
+
+    def match(self, node: ir.Node, view: View) -> ShapeSite | Skip | None:
+        """A constant for the shape of a Reshape, if its shape is no constant yet."""
+        if len(node.inputs) < 2:  # before opset 5 the shape was an attribute
+            return None
+        data, shape = node.inputs[:2]
+        if data is None or shape is None or const_of(shape) is not None:
+            return None
+        if shape.is_graph_input():
+            return Skip(
+                node, f"its shape {shape.name} is an input of the graph: the caller's choice"
+            )
+        if view.in_function(node):
+            return Skip(node, "its sizes depend on the calls of the local function it is in")
+        sizes = view.shapes.dims(node.outputs[0])
+        if sizes is None:
+            return Skip(node, f"what {shape.name} holds, even how many sizes, is not known")
+        target = _constant(
+            view.shapes.dims(data) or (), sizes, view.shapes.data(shape), view.shapes
+        )
+        return Skip(node, target) if isinstance(target, str) else ShapeSite(node, data, target)
+
+    def rewrite(self, match: ShapeSite, op: Builder) -> ir.Value:
+        """The same Reshape with the constant; allowzero is 0 where it is not written."""
+        return op.Reshape(match.data, np.array(match.target, np.int64))
+
+
+def _constant(
+    source: Sequence[Dim], sizes: Sequence[Dim], given: Sequence[Dim] | None, shapes: Shapes
+) -> tuple[int, ...] | str:
+    """The constant that reshapes ``source`` to ``sizes``, or why there is none.
+
+    Args:
+        source: The dims of the input; empty if they are unknown.
+        sizes: The dims of the output.
+        given: What the computed shape holds, where a -1 may be among it.
+        shapes: Knows which dims are never 0.
+    """
+    target: list[int] = []
+    copied: list[Dim] = []
+    left: list[int] = []
+    for i, size in enumerate(sizes):
+        if isinstance(size, int):
+            if size == 0:
+                return f"entry {i} is 0, which a constant shape cannot say without allowzero=1"
+            target.append(size)
+        elif i < len(source) and same(source[i], size):
+            copied.append(size)
+            target.append(0)
+        else:
+            left.append(i)
+            target.append(-1)
+    if len(left) > 1:
+        entries = " and ".join(f"{i} ({_size(sizes[i])})" for i in left)
+        dims = ", ".join(_size(x) for x in source)
+        return f"a constant has one -1, but entries {entries} are not the input's there: [{dims}]"
+    if left and not (given is not None and len(given) == len(sizes) and given[left[0]] == -1):
+        perhaps = [str(x) for x in copied if not shapes.never_empty(x)]
+        if perhaps:
+            entry = f"entry {left[0]} ({_size(sizes[left[0]])})"
+            return f"{entry} would have to be -1, which is ambiguous if {' or '.join(perhaps)} is 0"
+    return tuple(target)
+
+
+def _size(dim: Dim) -> str:
+    return "a size known only at run time" if _UNNAMED.search(str(dim)) else str(dim)

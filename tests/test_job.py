@@ -1,0 +1,204 @@
+"""The whole job on files: what is written, what is not, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import graphfix
+from graphfix.core import Match, NodePass, Safety
+from graphfix.errors import FeedError, ModelError, UsageError
+
+if TYPE_CHECKING:
+    from graphfix.build import Builder
+    from graphfix.model.view import View
+
+ATTENTION = """<ir_version: 8, opset_import: ["" : 17]>
+    m (float[B, T, 8] x, int64[B] lengths) => (float[B, T, 8] y)
+    <int64 zero = {0}, int64 one = {1}, int64[1] first = {0}, int64[1] axis = {1},
+     float inf = {-inf}>
+    {
+        shape = Shape (x) t = Gather (shape, one) index = Range (zero, t, one)
+        row = Unsqueeze (index, first)
+        until = Unsqueeze (lengths, axis)
+        hidden = GreaterOrEqual (row, until)
+        wide = Unsqueeze (hidden, axis)
+        q = Tanh (x)
+        k = Transpose <perm = [0, 2, 1]> (q)
+        scores = MatMul (q, k)
+        masked = Where (wide, inf, scores)
+        weights = Softmax <axis = -1> (masked)
+        y = MatMul (weights, x)
+    }"""
+UNBOUNDED = ATTENTION.replace("Tanh", "Identity")
+
+
+@dataclass(frozen=True)
+class Wrong(NodePass[Match]):
+    """Softmax(x) becomes Softmax(1.01 x): nearly right, which verification must see."""
+
+    name: ClassVar[str] = "wrong"
+    safety: ClassVar[Safety] = "exact"
+    anchors: ClassVar[tuple[str, ...]] = ("Softmax",)
+
+    by: float = 1.01
+
+    def match(self, node: ir.Node, view: View) -> Match | None:
+        return None if node.metadata_props else Match(node)
+
+    def rewrite(self, match: Match, op: Builder) -> ir.Value:
+        scaled = op.Mul(match.node.inputs[0], np.array(self.by, np.float32))
+        return op.Softmax(scaled, axis=-1)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(ATTENTION), path)
+    return path
+
+
+def listing(folder: Path) -> list[str]:
+    return sorted(f.name for f in folder.iterdir())
+
+
+def test_a_repaired_model_is_verified_and_written_beside(file: Path) -> None:
+    report = graphfix.repair_file(file, passes="additive-mask,cumsum-index")
+    assert report.ok
+    assert report.changed
+    assert report.verdict is not None
+    assert len(report.verdict["cases"]) >= 3
+    assert report.output == str(file.with_name("model.fixed.onnx"))
+    ops = [n.op_type for n in onnx.load(report.output).graph.node]
+    assert "Where" not in ops
+    assert "Range" not in ops
+
+
+def test_a_failed_verdict_writes_nothing_and_names_the_tensor(file: Path) -> None:
+    report = graphfix.repair_file(file, passes=[Wrong()])
+    assert not report.ok
+    assert report.output is None
+    assert listing(file.parent) == ["model.onnx"]
+    assert report.verdict["first_divergence"]["tensor"] == "weights"
+
+
+def test_what_the_original_hid_must_stay_hidden(tmp_path: Path) -> None:
+    # Without a bound on the scores, padding of 1e4 is not hidden by a floor of -1e4.
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(UNBOUNDED), path)
+    report = graphfix.repair_file(path)
+    assert not report.ok
+    assert "padding" in report.verdict["worst"]["case"]
+    assert [p.advice for p in report.passes if "floor=-1e9" in p.advice]
+    assert graphfix.repair_file(path, passes="additive-mask:floor=-1e12").ok
+
+
+def test_a_difference_within_the_tolerance_passes(file: Path) -> None:
+    loose = graphfix.Tolerance(max_abs=10.0, cosine=-1.0)
+    assert graphfix.repair_file(file, passes=[Wrong()], tolerance=loose).ok
+
+
+def test_without_verification_nothing_is_run(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a model was run")
+
+    monkeypatch.setattr("graphfix.job.verify", refuse)
+    report = graphfix.repair_file(file, passes=[Wrong()], check=False)
+    assert report.output is not None
+    assert report.verdict is None
+
+
+def test_a_dry_run_writes_nothing(file: Path) -> None:
+    report = graphfix.repair_file(file, dry_run=True)
+    assert report.changed
+    assert report.output is None
+    assert listing(file.parent) == ["model.onnx"]
+
+
+def test_nothing_to_repair_writes_the_same_bytes(file: Path) -> None:
+    first = graphfix.repair_file(file)
+    again = graphfix.repair_file(first.output, file.with_name("again.onnx"))
+    assert not again.changed
+    assert again.ok
+    assert Path(again.output).read_bytes() == Path(first.output).read_bytes()
+
+
+def test_external_weights_are_referred_to(file: Path) -> None:
+    folder = file.parent / "big"
+    folder.mkdir()
+    text = ATTENTION.replace("y = MatMul (weights, x)", "c = MatMul (weights, x) y = MatMul (c, w)")
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(8, dtype=np.float32), "w"))
+    model = ir.from_proto(proto)
+    ir.save(model, folder / "m.onnx", external_data="m.data", size_threshold_bytes=64)
+    report = graphfix.repair_file(folder / "m.onnx")
+    assert report.ok
+    assert listing(folder) == ["m.data", "m.fixed.onnx", "m.onnx"]
+    elsewhere = file.parent / "elsewhere"
+    elsewhere.mkdir()
+    report = graphfix.repair_file(folder / "m.onnx", elsewhere / "m.onnx")
+    assert report.ok
+    assert listing(elsewhere) == ["m.onnx", "m.onnx.data"]
+    report = graphfix.repair_file(folder / "m.onnx", elsewhere / "n.onnx", [Wrong()])
+    assert not report.ok
+    assert listing(elsewhere) == ["m.onnx", "m.onnx.data"]
+
+
+def test_a_model_that_the_runtime_rejects_is_an_error_before_the_passes(tmp_path: Path) -> None:
+    path = tmp_path / "bad.onnx"
+    onnx.save(
+        onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+            m (bool[1, 1, N] x) => (bool[1, 1, N] y) <bool[1, 1, 1] w = {1}>
+            { y = Conv (x, w) }"""),
+        path,
+    )
+    with pytest.raises(ModelError, match="does not load in ONNX Runtime"):
+        graphfix.repair_file(path)
+    assert listing(tmp_path) == ["bad.onnx"]
+
+
+def test_given_inputs_are_used(file: Path) -> None:
+    feeds = file.with_name("in.npz")
+    x = np.random.default_rng(0).standard_normal((2, 5, 8)).astype(np.float32)
+    np.savez(feeds, x=x, lengths=np.array([5, 3]))
+    report = graphfix.repair_file(file, feeds=feeds)
+    assert report.ok
+    assert len(report.verdict["cases"]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"x": np.zeros((1, 2, 8), np.float32)}, "lengths"),
+        ({"x": np.zeros((1, 2, 8)), "lengths": np.array([1])}, "x"),
+        ({"x": np.zeros((1, 2, 9), np.float32), "lengths": np.array([1])}, "x"),
+    ],
+)
+def test_inputs_that_do_not_fit_say_how(
+    file: Path, arrays: dict[str, np.ndarray], says: str
+) -> None:
+    feeds = file.with_name("in.npz")
+    np.savez(feeds, **arrays)
+    with pytest.raises(FeedError, match=says):
+        graphfix.repair_file(file, feeds=feeds)
+    assert listing(file.parent) == ["in.npz", "model.onnx"]
+
+
+def test_given_sizes_are_used(file: Path) -> None:
+    report = graphfix.repair_file(file, dims={"T": [6, 11]})
+    sizes = {case["dims"]["T"] for case in report.verdict["cases"]}
+    assert sizes == {6, 11}
+
+
+def test_the_input_is_not_overwritten(file: Path) -> None:
+    data = file.read_bytes()
+    with pytest.raises(UsageError, match="the input itself"):
+        graphfix.repair_file(file, file)
+    assert file.read_bytes() == data
+    assert listing(file.parent) == ["model.onnx"]
