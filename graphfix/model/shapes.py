@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import logging
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 import onnx_shape_inference
 
 from graphfix.model import shape_rules
-from graphfix.model.values import ints_of, is_op
+from graphfix.model.values import ints_of, is_op, tensor_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,13 +82,7 @@ def is_named(dim: Dim) -> bool:
 
 def same(a: Dim, b: Dim) -> bool:
     """Whether two dims are equal for every size of the model's inputs."""
-    if isinstance(a, int) or isinstance(b, int):
-        return a == b
-    if a.value is None or b.value is None:
-        return False
-    if a.value == b.value:
-        return True
-    return (a - b).simplify().value == "0"
+    return shape_rules.equal(a, b)
 
 
 def shapes_of(model: ir.Model) -> Shapes:
@@ -108,8 +101,9 @@ def forget(model: ir.Model) -> None:
 def _infer(model: ir.Model) -> Shapes:
     scratch = model.clone()
     _forget_claims(scratch)
+    _know_constants(scratch)
     shape_rules.register()
-    with _names_kept(scratch), shape_rules.learning(scratch.graph) as facts:
+    with shape_rules.learning(scratch.graph) as facts:
         try:
             # The names that outputs declare are not adopted: they need not be true.
             onnx_shape_inference.infer_symbolic_shapes(
@@ -132,26 +126,17 @@ def _infer(model: ir.Model) -> Shapes:
     return Shapes(dims, dtypes, data, frozenset(facts.never_empty))
 
 
-@contextmanager
-def _names_kept(scratch: ir.Model) -> Iterator[None]:
-    """Give the tensors of Constant nodes their names back.
+def _know_constants(scratch: ir.Model) -> None:
+    """Hand inference what Constant nodes hold.
 
-    A clone shares them with the model, and reading one through onnx-ir's get_const_tensor, as
-    inference does, writes the name of the node's output into it.
+    Left to itself it asks onnx-ir's get_const_tensor for each use, which is slow and writes the
+    name of the node's output into the tensor; and a clone shares its tensors with the model.
     """
-    tensors = [
-        attribute.as_tensor()
-        for node in scratch.graph.all_nodes()
-        if is_op(node, "Constant")
-        for attribute in node.attributes.values()
-        if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref()
-    ]
-    names = [tensor.name for tensor in tensors]
-    try:
-        yield
-    finally:
-        for tensor, name in zip(tensors, names, strict=True):
-            tensor.name = name
+    for node in scratch.graph.all_nodes():
+        if is_op(node, "Constant"):
+            for attribute in node.attributes.values():
+                if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+                    node.outputs[0].const_value = tensor_in(attribute)
 
 
 def _contents(mine: ir.Value, theirs: ir.Value) -> tuple[Dim, ...] | None:

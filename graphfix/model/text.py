@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.model.values import const_of, is_op
+from graphfix.model.values import const_of, is_op, tensor_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -91,7 +91,7 @@ def _attribute(attr: ir.Attr) -> str:
     if attr.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
         return f"{attr.name} = ..."
     if attr.type == ir.AttributeType.TENSOR:
-        tensor = attr.as_tensor()
+        tensor = tensor_in(attr)
         if tensor.size <= 8:
             return f"{attr.name} = {{{', '.join(str(x) for x in tensor.numpy().reshape(-1))}}}"
         return f"{attr.name} = ..."

@@ -47,6 +47,16 @@ def const_of(value: ir.Value | None, limit: int = SMALL) -> Array | None:
     return tensor.numpy()
 
 
+def tensor_in(attribute: ir.Attr) -> ir.TensorProtocol:
+    """The tensor of an attribute of type TENSOR.
+
+    ``Attr.as_tensor`` checks a runtime protocol, which takes 0.1 ms each time on Python 3.11: in a
+    model of 9,000 nodes that was a third of all the work.
+    """
+    tensor: ir.TensorProtocol = attribute.value
+    return tensor
+
+
 def _tensor_of(value: ir.Value) -> ir.TensorProtocol | None:
     if value.is_initializer():
         return value.const_value
@@ -58,7 +68,7 @@ def _tensor_of(value: ir.Value) -> ir.TensorProtocol | None:
         return None
     if attribute.type == ir.AttributeType.TENSOR:
         # Not through onnx-ir's get_const_tensor: it writes the value's name into the tensor.
-        return attribute.as_tensor()
+        return tensor_in(attribute)
     return ir.convenience.get_const_tensor(value)
 
 

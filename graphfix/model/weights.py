@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
+from graphfix.model.values import tensor_in
 from graphfix.model.wire import BIG, Span
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
         for node in graph:
             for attribute in node.attributes.values():
                 if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-                    tensor = attribute.as_tensor()
+                    tensor = tensor_in(attribute)
                     if isinstance(tensor, ir.ExternalTensor):
                         yield tensor
 
