@@ -111,6 +111,8 @@ class GatherInt64(NodePass[IndexSite]):
             return None
         if not self.convert or dtype not in _NARROW:
             return Skip(node, _reason(node, dtype))
+        if any(attribute.is_ref() for attribute in node.attributes.values()):
+            return Skip(node, f"{_reason(node, dtype)}; its attributes depend on the call")
         return IndexSite(node, indices, view.numbering.of(indices))
 
     def rewrite(self, match: IndexSite, op: Builder) -> ir.Value:

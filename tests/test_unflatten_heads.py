@@ -97,7 +97,8 @@ REPAIRS = {
         [0, 0, 2, 16],
     ),
     "a flattening of known features": (
-        """(float[B, T, 4, 8] x) => (float[N, 32] y) <int64[1] d = {32}, int64 z = {0}, int64 o = {1}>
+        """(float[B, T, 4, 8] x) => (float[N, 32] y)
+        <int64[1] d = {32}, int64 z = {0}, int64 o = {1}>
         { sx = Shape (x) b = Gather (sx, z) t = Gather (sx, o) n = Mul (b, t)
           axis = Constant <value_ints = [0]> () n1 = Unsqueeze (n, axis)
           s = Concat <axis = 0> (n1, d) y = Reshape (x, s) }""",
@@ -163,13 +164,15 @@ LEFT = {
         "entries 0 (T) and 1 (B) are not the input's there: [B, T, 32]",
     ),
     "heads folded into the batch": (
-        f"""(float[B, 2, T, 16] x) => (float[N, T, 16] y) <int64[1] two = {{2}}, int64[2] td = {{-1, 16}}>
+        f"""(float[B, 2, T, 16] x) => (float[N, T, 16] y)
+        <int64[1] two = {{2}}, int64[2] td = {{-1, 16}}>
         {{ {B} n = Mul (sb, two) s = Concat <axis = 0> (n, td) y = Reshape (x, s) }}""",
         "entries 0 (2*B) and 1 (T) are not the input's there",
     ),
     "keys folded for attention": (
         """(float[B, 2, T, 16] x) => (float[N, T, 16] y) <int64[1] minus = {-1}>
-        { st = Shape <start = 2, end = 4> (x) s = Concat <axis = 0> (minus, st) y = Reshape (x, s) }""",
+        { st = Shape <start = 2, end = 4> (x) s = Concat <axis = 0> (minus, st)
+          y = Reshape (x, s) }""",
         "entries 0 (2*B) and 1 (T) are not the input's there",
     ),
     "a chunk length beside a batch that may be empty": (
@@ -178,18 +181,11 @@ LEFT = {
         "entry 1 (2*T) would have to be -1, which is ambiguous if B is 0",
     ),
     "the batch of a tensor that only broadcasts with this one": (
-        """(float[B, T, 32] x, float[M, 1, 1] mask) => (float[A, C, 2, 16] y) <int64[2] hd = {2, 16}>
+        """(float[B, T, 32] x, float[M, 1, 1] mask) => (float[A, C, 2, 16] y)
+        <int64[2] hd = {2, 16}>
         { hidden = Add (x, mask) sh = Shape <end = 2> (x)
           s = Concat <axis = 0> (sh, hd) y = Reshape (hidden, s) }""",
         "entry 0 (B) would have to be -1, which is ambiguous if T is 0",
-    ),
-    "a slice that may be shorter than it says": (
-        """(float[T, 32] x) => (float[A, 2, 16] y)
-        <int64[1] z = {0}, int64[1] five = {5}, int64[1] ax = {0}, int64[3] k = {5, 2, 16}> {
-          part = Slice (x, z, five, ax) a = Identity (x) n = Shape <end = 1> (a)
-          hd = Slice (k, ax1, three) s = Concat <axis = 0> (n, hd) y = Reshape (part, s)
-          }""".replace("hd = Slice (k, ax1, three)", "hd = Constant <value_ints = [2, 16]> ()"),
-        None,
     ),
 }
 
@@ -200,10 +196,6 @@ def test_what_no_constant_expresses_is_left(case: str) -> None:
     model = model_of(text)
     before = ir.to_proto(model).SerializeToString(deterministic=True)
     result = graphfix.get_pass("unflatten-heads")(model)
-    if reason is None:  # a -1 would do here: only 0 is wrong
-        assert targets(model) == [[-1, 2, 16]]
-        same_everywhere(text, model, ({"T": 5}, {"T": 3}, {"T": 0}))
-        return
     assert targets(model) == [None]
     assert [reason in x for _, x in result.skips] == [True], result.skips
     assert ir.to_proto(model).SerializeToString(deterministic=True) == before
@@ -211,7 +203,9 @@ def test_what_no_constant_expresses_is_left(case: str) -> None:
 
 CONSTANT = {
     "an initializer": "<int64[4] s = {0, 0, 2, 16}> { y = Reshape (x, s) }",
-    "an initializer with allowzero": "<int64[4] s = {1, 3, 2, 16}> { y = Reshape <allowzero = 1> (x, s) }",
+    "an initializer with allowzero": (
+        "<int64[4] s = {1, 3, 2, 16}> { y = Reshape <allowzero = 1> (x, s) }"
+    ),
     "a Constant": "{ s = Constant <value_ints = [0, 0, 2, 16]> () y = Reshape (x, s) }",
     "a Constant behind Identity": (
         "{ c = Constant <value_ints = [0, -1, 2, 16]> () s = Identity (c) y = Reshape (x, s) }"
@@ -284,6 +278,15 @@ def test_an_entry_that_may_be_minus_one_says_nothing_of_its_size() -> None:
     repaired(text, ({"T": 4, "S": 1}, {"T": 4, "S": 6}))
 
 
+def test_a_slice_may_be_shorter_than_it_says() -> None:
+    text = """(float[T, 32] x) => (float[A, 2, 16] y)
+        <int64[1] zero = {0}, int64[1] five = {5}, int64[2] hd = {2, 16}> {
+            part = Slice (x, zero, five) n = Shape <end = 1> (part)
+            s = Concat <axis = 0> (n, hd) y = Reshape (part, s) }"""
+    model, _ = repaired(text, ({"T": 9}, {"T": 3}, {"T": 0}))
+    assert targets(model) == [[0, 2, 16]]
+
+
 # Around it --------------------------------------------------------------------------------------
 
 
@@ -295,8 +298,8 @@ def test_a_shape_that_others_use_stays() -> None:
 
 
 def test_reshapes_with_one_shape_share_one_constant() -> None:
-    text = f"""(float[B, T, 32] x, float[B, T, 32] k) => (float[B, T, 2, 16] y, float[B, T, 2, 16] z)
-        <int64[2] hd = {{2, 16}}>
+    text = f"""(float[B, T, 32] x, float[B, T, 32] k)
+        => (float[B, T, 2, 16] y, float[B, T, 2, 16] z) <int64[2] hd = {{2, 16}}>
         {{ {B} {T} s = Concat <axis = 0> (sb, st, hd) y = Reshape (x, s) z = Reshape (k, s) }}"""
     model, result = repaired(text)
     assert targets(model) == [[0, 0, 2, 16]] * 2
@@ -412,7 +415,7 @@ def reshapes(draw: st.DrawFn) -> tuple[str, list[dict[str, int]]]:
     return text, draw(st.lists(sizes, min_size=1, max_size=3))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(reshapes())
 def test_any_regrouping_computes_the_same(case: tuple[str, list[dict[str, int]]]) -> None:
     text, sizes = case
