@@ -148,9 +148,9 @@ def _constant(
             left.append(i)
             target.append(-1)
     if len(left) > 1:
-        entries = " and ".join(f"{i} ({_size(sizes[i])})" for i in left)
+        entries = " and ".join(f"entry {i} ({_size(sizes[i])})" for i in left)
         dims = ", ".join(_size(x) for x in source)
-        return f"a constant has one -1, but entries {entries} are not the input's there: [{dims}]"
+        return f"one -1 is not enough: {entries} are not what the input [{dims}] has there"
     if left and not (given is not None and len(given) == len(sizes) and given[left[0]] == -1):
         perhaps = [str(x) for x in copied if not shapes.never_empty(x)]
         if perhaps:

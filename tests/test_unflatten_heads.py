@@ -161,19 +161,19 @@ LEFT = {
     "sizes in another order": (
         f"""(float[B, T, 32] x) => (float[T, B, 2, 16] y) <int64[2] hd = {{2, 16}}> {{
             {B} {T} s = Concat <axis = 0> (st, sb, hd) y = Reshape (x, s) }}""",
-        "entries 0 (T) and 1 (B) are not the input's there: [B, T, 32]",
+        "entry 0 (T) and entry 1 (B) are not what the input [B, T, 32] has there",
     ),
     "heads folded into the batch": (
         f"""(float[B, 2, T, 16] x) => (float[N, T, 16] y)
         <int64[1] two = {{2}}, int64[2] td = {{-1, 16}}>
         {{ {B} n = Mul (sb, two) s = Concat <axis = 0> (n, td) y = Reshape (x, s) }}""",
-        "entries 0 (2*B) and 1 (T) are not the input's there",
+        "entry 0 (2*B) and entry 1 (T) are not what the input",
     ),
     "keys folded for attention": (
         """(float[B, 2, T, 16] x) => (float[N, T, 16] y) <int64[1] minus = {-1}>
         { st = Shape <start = 2, end = 4> (x) s = Concat <axis = 0> (minus, st)
           y = Reshape (x, s) }""",
-        "entries 0 (2*B) and 1 (T) are not the input's there",
+        "entry 0 (2*B) and entry 1 (T) are not what the input",
     ),
     "a chunk length beside a batch that may be empty": (
         f"""(float[B, T, 32] x) => (float[B, N, 16] y) <int64[1] two = {{2}}, int64[1] d = {{16}}>

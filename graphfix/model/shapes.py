@@ -1,4 +1,4 @@
-"""The only import of onnx_shape_inference: a symbolic shape for every tensor.
+"""A symbolic shape for every tensor: onnx_shape_inference, with the rules of model/symbolic.
 
 Shapes are kept beside the model, never written into it: a file that no pass matches stays byte
 for byte what it was. ``value_info`` of the file is not believed, since it is often stale (a shape
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 import onnx_shape_inference
 
-from graphfix.model import shape_rules
+from graphfix.model import symbolic
+from graphfix.model.symbolic import Dim
 from graphfix.model.values import ints_of, is_op, tensor_in
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Dim = int | ir.SymbolicDim
 _META = "graphfix.shapes"
 
 
@@ -66,7 +66,7 @@ class Shapes:
 
     def never_empty(self, dim: Dim) -> bool:
         """Whether a dim is at least 1 in every run that succeeds."""
-        return shape_rules.is_product_of(dim, self._never_empty)
+        return symbolic.is_product_of(dim, self._never_empty)
 
     def adopt(self, new: ir.Value, old: ir.Value) -> None:
         """Let ``new``, which now computes what ``old`` did, have its shape."""
@@ -82,7 +82,7 @@ def is_named(dim: Dim) -> bool:
 
 def same(a: Dim, b: Dim) -> bool:
     """Whether two dims are equal for every size of the model's inputs."""
-    return shape_rules.equal(a, b)
+    return symbolic.equal(a, b)
 
 
 def shapes_of(model: ir.Model) -> Shapes:
@@ -102,8 +102,8 @@ def _infer(model: ir.Model) -> Shapes:
     scratch = model.clone()
     _forget_claims(scratch)
     _know_constants(scratch)
-    shape_rules.register()
-    with shape_rules.learning(scratch.graph) as facts:
+    symbolic.register()
+    with symbolic.learning(scratch.graph) as facts:
         try:
             # The names that outputs declare are not adopted: they need not be true.
             onnx_shape_inference.infer_symbolic_shapes(

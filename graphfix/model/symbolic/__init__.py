@@ -1,0 +1,11 @@
+"""Rules that onnx_shape_inference does not have, or has too bold, added through its own registry.
+
+Here a dim is what it is in every run that succeeds, for inputs with no dim of 0 (sizes are taken
+to be positive when an expression is simplified). What is not known gets a symbol of its own.
+"""
+
+from graphfix.model.symbolic.exprs import Dim, equal, is_product_of
+from graphfix.model.symbolic.facts import Facts, learning
+from graphfix.model.symbolic.rules import register
+
+__all__ = ["Dim", "Facts", "equal", "is_product_of", "learning", "register"]

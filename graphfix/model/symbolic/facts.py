@@ -1,0 +1,210 @@
+"""What is learned of one model while its shapes are inferred."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+import sympy
+
+from graphfix.model.symbolic.exprs import Dim, array_of, dim_of, equal, expr_of, is_at_most
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from onnx_shape_inference import ShapeInferenceContext as Context
+
+    from graphfix.model.symbolic.exprs import Array
+
+# Shape tensors are small: what holds more is data.
+SMALL = 64
+INTEGERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
+
+_current: contextvars.ContextVar[Facts | None] = contextvars.ContextVar("facts", default=None)
+
+
+class Facts:
+    """What is learned of one model while its shapes are inferred.
+
+    Attributes:
+        contents: What small integer tensors hold, as arrays of expressions. True is 1.
+        never_empty: Symbols that are at least 1 in every run that succeeds.
+    """
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self.contents: dict[ir.Value, Array] = {}
+        self.never_empty: set[str] = set()
+        self._graph = graph
+        self._real: set[str] = set()
+        self._positive: list[sympy.Expr] = []
+        self._equal: list[tuple[sympy.Expr, sympy.Expr]] = []
+        self._joins: dict[frozenset[str], ir.SymbolicDim] = {}
+        self._parts: dict[str, frozenset[str]] = {}
+        self._minted: set[str] = set()
+        self._solved: dict[sympy.Symbol, sympy.Expr] | None = None
+
+    def fresh(self, ctx: Context) -> sympy.Expr:
+        """A number of which nothing is known."""
+        dim = ctx.new_symbolic_dim()
+        self._minted.add(str(dim))
+        return expr_of(dim)
+
+    def join(self, ctx: Context, a: Dim, b: Dim) -> Dim:
+        """The dim that ``a`` and ``b`` broadcast to.
+
+        That of two different symbols is a third: each may be 1 where the other is not.
+        """
+        if a == 1 or equal(a, b):
+            return b
+        if b == 1 or isinstance(a, int):
+            return a
+        if isinstance(b, int):
+            return b
+        for one, other in ((a, b), (b, a)):
+            if is_at_most(other, one):
+                return one
+        parts = frozenset.union(*(self._parts.get(str(x), frozenset([str(x)])) for x in (a, b)))
+        found = self._joins.get(parts)
+        if found is None:
+            found = self._joins[parts] = ctx.new_symbolic_dim()
+            self._parts[str(found)] = parts
+            self._minted.add(str(found))
+        return found
+
+    def must_equal(self, node: ir.Node, a: sympy.Expr, b: sympy.Expr) -> None:
+        """Note that ``node`` fails unless ``a`` is ``b``; a branch might not be run at all."""
+        if node.graph is self._graph and a != b:
+            self._equal.append((a, b))
+
+    def must_be_positive(self, node: ir.Node, expr: sympy.Expr) -> None:
+        """Note that ``node`` fails unless ``expr`` is at least 1."""
+        if node.graph is self._graph and not expr.is_Integer and expr not in self._positive:
+            self._positive.append(expr)
+            self.never_empty.update(
+                x.name for x in sympy.Mul.make_args(expr) if isinstance(x, sympy.Symbol)
+            )
+
+    def is_dim(self, ctx: Context, expr: sympy.Expr) -> bool:
+        """Whether its symbols are sizes of tensors, not unknown numbers, perhaps negative."""
+        return all(
+            x.name in self._real or not ctx.is_generated_symbol(x.name) for x in expr.free_symbols
+        )
+
+    def at_least(self, ctx: Context, expr: sympy.Expr, least: int) -> bool:
+        """Whether ``expr`` is at least ``least`` in every run that succeeds."""
+        if expr.is_Integer:
+            return bool(expr >= least)
+        if not self.is_dim(ctx, expr):
+            return False
+        spare = expr - least
+        return bool(spare.is_nonnegative) or any(
+            bool((spare - x + 1).is_nonnegative) for x in self._positive
+        )
+
+    def read(self, ctx: Context, value: ir.Value | None) -> Array | None:
+        """What ``value`` holds, if it is a small tensor of integers that is known."""
+        if value is None or value.dtype not in INTEGERS:
+            return None
+        if value in self.contents:
+            return self.contents[value]
+        node = value.producer()
+        if (value.is_initializer() or (node and node.op_type == "Constant")) and (
+            not value.is_graph_input()
+        ):
+            tensor = ir.convenience.get_const_tensor(value)
+            if tensor is None or tensor.size > SMALL:
+                return None
+            return array_of(
+                [sympy.Integer(int(x)) for x in tensor.numpy().flat], list(tensor.shape)
+            )
+        known = ctx.get_symbolic_value(value)
+        if known is None or value.shape is None or len(value.shape) > 1:
+            return None
+        return array_of([expr_of(x) for x in known], [len(known)] * len(value.shape))
+
+    def unread(self, ctx: Context, value: ir.Value | None) -> Array | None:
+        """As many unknown numbers as a shape tensor has elements."""
+        if value is None or value.shape is None or len(value.shape) != 1:
+            return None
+        length = value.shape[0]
+        if not isinstance(length, int) or length > SMALL:
+            return None
+        return array_of([self.fresh(ctx) for _ in range(length)], [length])
+
+    def write(self, ctx: Context, value: ir.Value, array: Array | None) -> None:
+        """Say what ``value`` holds; if None, also take back what the library thought."""
+        value.const_value = None
+        self.contents.pop(value, None)
+        if array is None or array.size > SMALL:
+            guess = ctx.get_symbolic_value(value)
+            if guess is not None:
+                ctx.set_symbolic_value(value, [dim_of(self.fresh(ctx)) for _ in guess])
+            return
+        self.contents[value] = array
+        if value.shape is None:
+            value.shape = ir.Shape(array.shape)
+        ctx.set_symbolic_value(value, [dim_of(x) for x in array.flat])
+
+    def take_dims(self, shape: ir.Shape) -> list[sympy.Expr]:
+        """The dims of a tensor, as expressions that are known to be sizes."""
+        dims = [expr_of(x) for x in shape]
+        for expr in dims:
+            self._real.update(x.name for x in expr.free_symbols)
+        return dims
+
+    def resolve(self, dim: Dim) -> Dim:
+        """``dim`` with every symbol replaced that the equalities determine."""
+        if self._solved is None:
+            self._solved = self._solve()
+        if isinstance(dim, int) or dim.value is None or not self._solved:
+            return dim
+        expr = expr_of(dim)
+        if expr.free_symbols.isdisjoint(self._solved):
+            return dim
+        return dim_of(expr.subs(self._solved))
+
+    def _solve(self) -> dict[sympy.Symbol, sympy.Expr]:
+        solved: dict[sympy.Symbol, sympy.Expr] = {}
+        pending = self._equal
+        while True:
+            left = []
+            for a, b in pending:
+                a, b = a.subs(solved), b.subs(solved)
+                found = self._isolate(a, b) or self._isolate(b, a)
+                if found is None:
+                    left.append((a, b))
+                    continue
+                symbol, expr = found
+                solved = {k: v.subs(symbol, expr) for k, v in solved.items()}
+                solved[symbol] = expr
+            if len(left) == len(pending):
+                return solved
+            pending = left
+
+    def _isolate(self, a: sympy.Expr, b: sympy.Expr) -> tuple[sympy.Symbol, sympy.Expr] | None:
+        """A symbol of ours and what it is, if ``a == b`` says so: ``a`` is n * symbol."""
+        number, rest = a.as_coeff_Mul()
+        if not isinstance(rest, sympy.Symbol) or rest.name not in self._minted:
+            return None
+        expr = sympy.cancel(b / number)
+        if expr.has(rest) or not expr.is_integer:
+            return None
+        return rest, expr
+
+
+@contextlib.contextmanager
+def learning(graph: ir.Graph) -> Iterator[Facts]:
+    """Let the rules learn about the model with this main graph."""
+    facts = Facts(graph)
+    token = _current.set(facts)
+    try:
+        yield facts
+    finally:
+        _current.reset(token)
+
+
+def current() -> Facts | None:
+    """What is being learned now; None outside of :func:`learning`."""
+    return _current.get()
