@@ -310,11 +310,15 @@ class TestValues:
         m = model("""m (int64[N] x) => (int64[N] a, int64[N] b, int64[N] c, float[N] d, float[N] e)
             <int64 one = {1}, int64 uno = {1}, int64 two = {2}>
             { a = Add (x, one) b = Add (x, uno) c = Add (x, two)
-              f = Cast <to = 1> (x) d = RandomUniformLike (f) e = RandomUniformLike (f) }""")
+              f = Cast <to = 1> (x) g = ConstantOfShape <value = int64[1] {1}> (x)
+              h = ConstantOfShape <value = int64[1] {1}> (x)
+              i = ConstantOfShape <value = int64[1] {2}> (x) d = RandomUniformLike (f) e = RandomUniformLike (f) }""")
         number = Numbering(lambda _: None).of
         a, b, c, d, e = m.graph.outputs
         assert number(a) == number(b) != number(c)
         assert number(d) != number(e)
+        g, h, i = (node.outputs[0] for node in m.graph if node.op_type == "ConstantOfShape")
+        assert number(g) == number(h) != number(i)
 
     def test_deep_chains_do_not_overflow_the_stack(self) -> None:
         steps = " ".join(f"x{i + 1} = Neg (x{i})" for i in range(3000))

@@ -23,6 +23,13 @@ _RANDOM = frozenset(
     | {"Multinomial", "Bernoulli", "Dropout"}
 )
 
+_NOT_COMPARED = (
+    ir.AttributeType.GRAPH,
+    ir.AttributeType.GRAPHS,
+    ir.AttributeType.TENSORS,
+    ir.AttributeType.SPARSE_TENSOR,
+)
+
 
 def is_op(node: ir.Node | None, *op_types: str) -> TypeGuard[ir.Node]:
     """Whether ``node`` is one of ``op_types`` of the standard ONNX domain."""
@@ -173,9 +180,18 @@ class Numbering:
         node = value.producer()
         if node is None or _is_opaque(node):
             return id(value)
-        attributes = tuple(sorted((name, str(attr)) for name, attr in node.attributes.items()))
+        attributes = tuple(
+            sorted((name, _attribute(attr)) for name, attr in node.attributes.items())
+        )
         inputs = tuple(None if x is None else self._numbers[x] for x in node.inputs)
         return (node.domain, node.op_type, attributes, inputs, value.index())
+
+
+def _attribute(attribute: ir.Attr) -> str:
+    if attribute.type != ir.AttributeType.TENSOR:
+        return str(attribute)
+    tensor = tensor_in(attribute)
+    return f"{tensor.dtype}{list(tensor.shape)}{tensor.tobytes().hex()}"
 
 
 def _needed(value: ir.Value) -> Iterator[ir.Value]:
@@ -192,14 +208,8 @@ def _is_opaque(node: ir.Node) -> bool:
         or node.op_type in _RANDOM
         or any(
             attr.is_ref()
-            or attr.type
-            in (
-                ir.AttributeType.GRAPH,
-                ir.AttributeType.GRAPHS,
-                ir.AttributeType.TENSOR,
-                ir.AttributeType.TENSORS,
-                ir.AttributeType.SPARSE_TENSOR,
-            )
+            or attr.type in _NOT_COMPARED
+            or (attr.type == ir.AttributeType.TENSOR and tensor_in(attr).size > SMALL)
             for attr in node.attributes.values()
         )
     )
