@@ -7,7 +7,7 @@ lint, dry run and repair; only :class:`graphfix.build.Builder` edits.
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 import onnx_ir as ir
@@ -19,7 +19,7 @@ from graphfix.model.text import path_of
 from graphfix.model.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -35,9 +35,15 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class Match:
-    """A site that can be repaired. Subclass it with what ``rewrite`` needs to know."""
+    """A site that can be repaired. Subclass it with what ``rewrite`` needs to know.
+
+    Attributes:
+        node: The node.
+        note: What the repair rests on, where that is more than the graph proves.
+    """
 
     node: ir.Node
+    note: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ class Change:
         tensor: The name of the repaired tensor, which is the same before and after.
         removed: The nodes that went, as ONNX text.
         added: The nodes that came, as ONNX text.
+        note: What the repair rests on, where that is more than the graph proves.
     """
 
     by: str
@@ -65,6 +72,7 @@ class Change:
     tensor: str
     removed: tuple[str, ...]
     added: tuple[str, ...]
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -158,6 +166,13 @@ class Pass(Check, ir.passes.InPlacePass):
         """
         return old
 
+    def runs_at(self) -> Mapping[str, Sequence[int]]:
+        """The only sizes at which the repaired model still runs, by symbolic dim; {} for all.
+
+        Verification compares the two models at these.
+        """
+        return {}
+
     def fix(self) -> str | None:
         """This pass, with its options, as ``-p`` takes it."""
         return self.spec()
@@ -211,4 +226,4 @@ class NodePass(Pass, Generic[M]):
                 at, tensor = path_of(node), node.outputs[0].name or ""
                 builder.start(node)
                 removed, added = builder.commit(self.rewrite(found, builder))
-                yield Change(self.name, at, tensor, removed, added)
+                yield Change(self.name, at, tensor, removed, added, found.note)

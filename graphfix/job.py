@@ -70,7 +70,7 @@ def repair_file(
             verdict = verify(
                 source,
                 draft.path,
-                dims=dims,
+                dims={**(dims or {}), **_only_sizes(chosen, report)},
                 feeds=feeds,
                 tolerance=tolerance or Tolerance(),
                 safety=report.safety,
@@ -87,6 +87,14 @@ def repair_file(
 def default_target(source: Path) -> Path:
     """``model.fixed.onnx`` beside ``model.onnx``."""
     return source.with_name(f"{source.stem}.fixed{source.suffix or '.onnx'}")
+
+
+def _only_sizes(passes: Sequence[Check], report: Report) -> dict[str, Sequence[int]]:
+    sizes: dict[str, Sequence[int]] = {}
+    for one, ran in zip(passes, report.passes, strict=True):
+        if isinstance(one, Pass) and ran.changes:
+            sizes.update(one.runs_at())
+    return sizes
 
 
 def _new_feeds(passes: Sequence[Check], old: Feeds) -> Feeds:

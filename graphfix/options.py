@@ -15,15 +15,21 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 
+Sizes = tuple[tuple[str, int], ...]
+"""The type of a field that takes every option which is no other field: ``T=500:B=1``."""
+
 
 def to_text(instance: object) -> str:
     """The options of a dataclass instance that differ from their defaults, ``k=v:k=v``."""
     if not dataclasses.is_dataclass(instance):
         return ""
+    hints = typing.get_type_hints(type(instance))
     pairs = []
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
-        if value != field.default:
+        if value != field.default and _is_open(hints[field.name]):
+            pairs += [f"{key}={size}" for key, size in value]
+        elif value != field.default:
             pairs.append(f"{field.name.replace('_', '-')}={_print(value)}")
     return ":".join(pairs)
 
@@ -40,16 +46,29 @@ def make(cls: type[P], name: str, given: Mapping[str, str]) -> P:
         if dataclasses.is_dataclass(cls)
         else {}
     )
+    takes_rest = next((f for f in fields.values() if _is_open(hints[f.name])), None)
+    if takes_rest is not None:
+        del fields[takes_rest.name.replace("_", "-")]
     values: dict[str, object] = {}
+    rest: list[tuple[str, object]] = []
     for key, text in given.items():
         field = fields.get(key.replace("_", "-"))
+        if field is None and takes_rest is not None:
+            rest.append((key, _parse(name, key, text, int)))
+            continue
         if field is None:
             raise UsageError(_unknown(name, key, list(fields)))
         values[field.name] = _parse(name, key, text, hints[field.name])
+    if takes_rest is not None:
+        values[takes_rest.name] = tuple(rest)
     try:
         return cls(**values)
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from error
+
+
+def _is_open(hint: object) -> bool:
+    return hint == Sizes
 
 
 def _unknown(name: str, key: str, known: list[str]) -> str:

@@ -26,13 +26,13 @@ def parse(spec: str) -> list[Check]:
     """The passes that a text such as ``additive-mask:floor=-1000,cumsum-index`` names.
 
     Passes are separated by commas, options by colons. The name of a profile stands for its passes.
+    What follows a comma and is an option, as in ``fix-dims:T=500,B=1``, belongs to the pass before.
 
     Raises:
         UsageError: A pass or an option is unknown, or a value does not fit.
     """
     passes: list[Check] = []
-    for item in spec.split(","):
-        name, *given = (part.strip() for part in item.split(":"))
+    for name, *given in _items(spec):
         if name in registry.PROFILES:
             if given:
                 raise UsageError(f"{name} is a profile and takes no options; name its passes")
@@ -46,6 +46,17 @@ def parse(spec: str) -> list[Check]:
             pairs[key] = value
         passes.append(registry.make(name, pairs))
     return passes
+
+
+def _items(spec: str) -> list[list[str]]:
+    items: list[list[str]] = []
+    for item in spec.split(","):
+        parts = [part.strip() for part in item.split(":")]
+        if "=" in parts[0] and items:
+            items[-1] += parts
+        else:
+            items.append(parts)
+    return items
 
 
 def spec_of(passes: Iterable[Check]) -> str:

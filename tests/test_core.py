@@ -312,7 +312,8 @@ class TestValues:
             { a = Add (x, one) b = Add (x, uno) c = Add (x, two)
               f = Cast <to = 1> (x) g = ConstantOfShape <value = int64[1] {1}> (x)
               h = ConstantOfShape <value = int64[1] {1}> (x)
-              i = ConstantOfShape <value = int64[1] {2}> (x) d = RandomUniformLike (f) e = RandomUniformLike (f) }""")
+              i = ConstantOfShape <value = int64[1] {2}> (x)
+              d = RandomUniformLike (f) e = RandomUniformLike (f) }""")
         number = Numbering(lambda _: None).of
         a, b, c, d, e = m.graph.outputs
         assert number(a) == number(b) != number(c)

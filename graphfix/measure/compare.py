@@ -12,7 +12,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from graphfix.model.shapes import Dim
+    from graphfix.model.symbolic import Dim
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]

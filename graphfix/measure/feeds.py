@@ -34,9 +34,13 @@ Poison = Literal["", "NaN", "large values", "other ids"]
 # (rows, length) of the cases, in the order they are tried. A length of 1 and 2 finds off-by-ones,
 # an odd one finds wrong roundings, two rows of different lengths find a mask that is ignored.
 _SCHEDULE = ((1, 7), (1, 1), (2, 2), (2, 23), (3, 40))
+# The same where the user gives the lengths: batches of one, two and three rows come first.
+_WITH_GIVEN = ((1, 7), (2, 23), (3, 40), (1, 1), (2, 2))
 # Beyond it, until three lengths run: for models that need a minimum or a multiple.
 _GROWTH = (5, 12, 80, 161, 400, 720, 1600, 3200, 6400, 12800, 25600, 51200)
 _ENOUGH = 3
+# The longest that is tried of what is not a waveform: attention takes the square of it in memory.
+_LONGEST = 3200
 _PAST = (4, 0, 1, 9, 16)
 _LARGE = 1e4
 _FEWER_ROWS = 1
@@ -174,6 +178,8 @@ def given_case(feeds: str | os.PathLike[str] | Mapping[str, Array], signature: S
     sizes: dict[str, int] = {}
     for item in signature.inputs:
         array = arrays[item.name]
+        if item.problem:
+            continue
         if array.ndim != len(item.dims):
             raise FeedError(
                 f"the given {item.name!r} has shape {list(array.shape)}, but the model wants "
@@ -225,6 +231,12 @@ class _Search:
         dims: Mapping[str, Sequence[int]],
         seed: int,
     ) -> None:
+        for item in signature.inputs:
+            if item.problem:
+                raise FeedError(
+                    f"the input {item.name!r} cannot be made up: {item.problem}; "
+                    "give inputs with --feeds file.npz"
+                )
         self._signature = signature
         self._run = run
         self._wanted = _wanted(signature, dims)
@@ -247,7 +259,7 @@ class _Search:
             return
         count = max(len(v) for v in self._wanted.values())
         for step in range(max(count, 2 if self._free_rows() else 1)):
-            yield _SCHEDULE[(step + 2 * (step > 1)) % len(_SCHEDULE)]
+            yield _WITH_GIVEN[step % len(_WITH_GIVEN)]
 
     def _free_rows(self) -> bool:
         batch = self._signature.batch
@@ -261,6 +273,8 @@ class _Search:
         for step, length in enumerate(_GROWTH, start=len(_SCHEDULE)):
             # Three lengths just above the minimum would be one, two and three frames.
             if len(self._lengths) >= _ENOUGH and max(self._lengths) >= 8 * min(self._lengths):
+                return
+            if length > _LONGEST and not _is_waveform(self._signature):
                 return
             self._try(step, 1 + step % 2, length)
 
@@ -277,7 +291,11 @@ class _Search:
         if key in self._seen:
             return True
         self._seen.add(key)
-        case = self._maker.case(step, groups)
+        try:
+            case = self._maker.case(step, groups)
+        except FeedError as error:  # a dim such as T - 5 would be negative
+            self._dropped.append(Dropped(self._maker.name(groups), str(error)))
+            return False
         try:
             self._run(case)
         except RunError as error:
@@ -303,6 +321,16 @@ class _Search:
         for time, values in self._wanted.items():
             sizes[time] = values[step % len(values)]
         return sizes
+
+
+def _is_waveform(signature: Signature) -> bool:
+    """Whether some input is one number a time step, which a model must shorten first."""
+    return any(
+        x.role.kind == "data"
+        and x.time is not None
+        and all(d == 1 for a, d in enumerate(x.dims) if a not in (x.rows, x.time))
+        for x in signature.inputs
+    )
 
 
 def _wanted(signature: Signature, dims: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
@@ -362,7 +390,7 @@ class _Maker:
         valid = {s: lengths[time] for time in self._governed for s in self._signature.members(time)}
         valid = {s: v for s, v in valid.items() if sizes[s] == groups[self._signature.group(s)]}
         return Case(
-            self._name(groups, lengths, step),
+            self.name(groups, lengths) or f"fixed shape, set {step + 1}",
             _named(self._signature, sizes),
             feeds,
             _named(self._signature, valid),
@@ -374,14 +402,15 @@ class _Maker:
         fixed = [x.dims[x.rows] for x in self._signature.inputs if x.rows is not None]
         return next((d for d in fixed if isinstance(d, int)), 1)
 
-    def _name(
-        self, groups: Mapping[str, int], lengths: Mapping[str, tuple[int, ...]], step: int
+    def name(
+        self, groups: Mapping[str, int], lengths: Mapping[str, tuple[int, ...]] | None = None
     ) -> str:
+        """The sizes of a case, in the user's names."""
         parts = [f"{self._signature.user_name(g)}={n}" for g, n in groups.items()]
-        for time, rows in lengths.items():
+        for time, rows in (lengths or {}).items():
             if any(n < groups[time] for n in rows):
                 parts.append(f"lengths {','.join(map(str, rows))}")
-        return " ".join(parts) or f"fixed shape, set {step + 1}"
+        return " ".join(parts)
 
     def _fill(
         self,
@@ -434,8 +463,8 @@ def _governed(signature: Signature) -> list[str]:
 def _lengths(whole: int, rows: int, step: int) -> tuple[int, ...]:
     """The first row is full: some models take the longest length for the size of the array."""
     shares = (0.48, 0.31, 0.85)
-    shorter = (max(1, round(whole * shares[(row + step) % 3])) for row in range(rows - 1))
-    return (whole, *(min(whole, n) for n in shorter))
+    shorter = (round(whole * shares[(row + step) % 3]) for row in range(rows - 1))
+    return (whole, *(max(min(n, whole - 1), min(1, whole)) for n in shorter))
 
 
 def _single(whole: int, step: int) -> tuple[int, ...]:

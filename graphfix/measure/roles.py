@@ -139,7 +139,7 @@ _BINARY: dict[str, Callable[[float, float], float]] = {
 }
 _COMPARE = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 _LINEAR = frozenset({"Add", "Sub", "Mul"})
-_SUMS = frozenset({"ReduceSum", "ReduceMean", "CumSum", "MatMul", "Conv"})
+_SUMS = frozenset({"ReduceSum", "CumSum"})
 _SHAPE_INPUTS = {
     "Reshape": (1,),
     "Expand": (1,),
@@ -212,7 +212,9 @@ class _Walk:
             self._on(node, pair)
         elif index == 0 and op in _SUMS:
             clues.summed = clues.summed or _say(node)
-            if op in ("MatMul", "CumSum"):  # MatMul: the angles of rotary positions
+            self._on(node, pair.lost())
+        elif op == "MatMul":  # the angles of rotary positions
+            if any(is_op(user, "Sin", "Cos", "Transpose") for user, _ in node.outputs[0].uses()):
                 self._on(node, pair.lost())
         elif (op in _THROUGH and index == 0) or op == "Concat":
             self._through(node, pair)
@@ -481,7 +483,7 @@ def _of_int(value: ir.Value, clues: _Clues) -> Role:
             return Role("cu-lengths", "differences of neighbours are lengths")
         counted = clues.compared or clues.limits
         # A number that only makes a shape is a size, not the length of a row.
-        if counted and _rank(value) >= 1:
+        if clues.compared or (counted and _rank(value) >= 1):
             return Role("lengths", f"counted against positions at {counted}")
         if clues.table is None and _single(value) and clues.asked:
             return Role("choice", "compared with constants", choices=tuple(sorted({*clues.asked})))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -20,7 +20,8 @@ from onnx_ir.passes.common import InlinePass
 
 from graphfix.errors import FeedError
 from graphfix.measure.roles import Role, roles_of
-from graphfix.model.shapes import Dim, Shapes, shapes_of
+from graphfix.model.shapes import Shapes, shapes_of
+from graphfix.model.symbolic import Dim
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -43,6 +44,7 @@ class Input:
         role: What it is for.
         rows: The axis of the batch, or None.
         time: The axis along which it is ragged, or None.
+        problem: Why it cannot be made up, if so.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Input:
     role: Role
     rows: int | None = None
     time: int | None = None
+    problem: str = ""
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Its shape, in elements, for sizes of all symbols."""
@@ -237,7 +240,7 @@ class Signature:
             time = free[-1] if free else (fixed[-1] if fixed else None)
         elif item.role.kind in ("data", "tokens", "positions") and free:
             time = free[0]
-        return Input(item.name, item.dtype, item.dims, item.role, rows, time)
+        return replace(item, rows=rows, time=time)
 
     def _is_row(self, item: Input) -> bool:
         """Whether a first dim that is a number is a batch of fixed size."""
@@ -277,18 +280,22 @@ class Signature:
                     self._ties.derived.setdefault(plain, other)
 
     def _tie_caches(self) -> None:
-        """Key and value caches of all layers are equally long."""
-        kinds = [_cache_kind(x, self._batch) for x in self.inputs]
-        often = {k for k, n in Counter(k for k in kinds if k).items() if n > 1}
-        caches = [
-            _plain(x.dims[x.time])
-            for x, kind in zip(self.inputs, kinds, strict=True)
-            if kind in often and x.time is not None
-        ]
-        for symbol in caches:
-            if symbol and caches[0]:
-                self._ties.join(caches[0], symbol)
-        self._caches = {s for s in caches if s}
+        """Caches are several inputs of one kind; if each has a name of its own, they are tied."""
+        self._caches: set[str] = set()
+        kinds: dict[tuple[object, ...], list[str]] = {}
+        for item in self.inputs:
+            kind = _cache_kind(item)
+            symbol = _plain(item.dims[item.time]) if kind and item.time is not None else None
+            if kind and symbol:
+                kinds.setdefault(kind, []).append(symbol)
+        for names in kinds.values():
+            often = {s for s, n in Counter(names).items() if n > 1}
+            if often:
+                self._caches |= often
+            elif len(names) > 1:
+                self._caches |= set(names)
+                for name in names:
+                    self._ties.join(names[0], name)
 
     def _order_times(self) -> tuple[list[str], set[str]]:
         """The groups that vary besides the batch: those of data first, of masks last."""
@@ -350,6 +357,13 @@ class Signature:
         return max(of, key=likeness)
 
 
+def dim_name(value: ir.Value, axis: int) -> str:
+    """What a user calls a symbolic dim of an input; one without a name is called by its place."""
+    dim = value.shape[axis] if value.shape is not None else None
+    named = dim.value if isinstance(dim, ir.SymbolicDim) else None
+    return named or _identifier(f"{value.name}_{axis}")
+
+
 def _scratch(model: ir.Model) -> ir.Model:
     """A copy to rename dims in, with local functions inlined; weights are shared, not copied."""
     copy = model.clone()
@@ -374,7 +388,7 @@ def _rename_dims(model: ir.Model) -> dict[str, str]:
     for value in model.graph.inputs:
         if value.shape is None:
             continue
-        dims = [_renamed(d, f"{value.name}_{a}", alone, names) for a, d in enumerate(value.shape)]
+        dims = [_renamed(d, dim_name(value, a), alone, names) for a, d in enumerate(value.shape)]
         value.shape = ir.Shape(dims)
     return names
 
@@ -383,7 +397,7 @@ def _renamed(dim: Dim, fallback: str, alone: Iterable[str], names: dict[str, str
     if isinstance(dim, int):
         return dim
     if not dim.value:
-        return ir.SymbolicDim(_identifier(fallback))
+        return ir.SymbolicDim(fallback)
     if dim.value.isidentifier():
         return dim
     try:
@@ -404,16 +418,12 @@ def _identifier(name: str) -> str:
 
 def _input(value: ir.Value, roles: Mapping[str, Role]) -> Input:
     name = value.name or ""
-    if value.shape is None:
-        raise FeedError(
-            f"the input {name!r} does not say its rank; give inputs with --feeds file.npz"
-        )
     if not isinstance(value.type, ir.TensorType) or value.dtype == ir.DataType.STRING:
-        raise FeedError(
-            f"the input {name!r} is {value.type}, which cannot be made up; "
-            "give inputs with --feeds file.npz"
-        )
-    return Input(name, value.type.dtype.numpy(), tuple(value.shape), roles[name])
+        return Input(name, object, (), roles[name], problem=f"its type is {value.type}")
+    dtype = value.type.dtype.numpy()
+    if value.shape is None:
+        return Input(name, dtype, (), roles[name], problem="the model does not say its rank")
+    return Input(name, dtype, tuple(value.shape), roles[name])
 
 
 def _plain(dim: Dim) -> str | None:
@@ -435,7 +445,7 @@ def _only_in_masks(inputs: Iterable[Input]) -> set[str]:
     return masks - others
 
 
-def _cache_kind(item: Input, batch: set[str]) -> tuple[object, ...] | None:
+def _cache_kind(item: Input) -> tuple[object, ...] | None:
     """What caches of the same kind have in common; None for what is no cache."""
     if item.role.kind != "data" or len(item.dims) < 4 or item.time is None:
         return None
@@ -451,10 +461,12 @@ _SAME_SHAPE = frozenset(
 
 def _equations(model: ir.Model, shapes: Shapes) -> Iterator[tuple[Dim, Dim]]:
     """Pairs of dims that the graph needs to be equal (or one of them 1)."""
+    for value in model.graph.inputs:  # what inference has learnt of the dims themselves
+        yield from zip(value.shape or (), shapes.dims(value) or (), strict=False)
     for node in model.graph.all_nodes():
         known = [dims for x in node.inputs if (dims := shapes.dims(x)) is not None]
         if node.op_type in _SAME_SHAPE:
-            for a, b in itertools.pairwise(known):
+            for a, b in itertools.combinations(known, 2):
                 yield from zip(reversed(a), reversed(b), strict=False)
         elif node.op_type == "MatMul" and len(known) == 2:
             a, b = known

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import onnx_ir as ir
 
-from graphfix.errors import ModelError
+from graphfix.errors import FeedError, ModelError
 from graphfix.measure.compare import (
     Array,
     LeaveOut,
@@ -25,14 +25,14 @@ from graphfix.measure.compare import (
 from graphfix.measure.feeds import Case, Dropped, given_case, poisoned, search
 from graphfix.measure.locate import Divergence, Side, first_divergence
 from graphfix.measure.runtime import RunError, Session
-from graphfix.measure.signature import Signature
+from graphfix.measure.signature import Signature, dim_name
 from graphfix.model import io
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from graphfix.model.shapes import Dim
+    from graphfix.model.symbolic import Dim
 
     Feeds = Mapping[str, Array]
     MapFeeds = Callable[[Feeds], Feeds]
@@ -45,8 +45,15 @@ T = TypeVar("T")
 StrPath = str | os.PathLike[str]
 Safety = Literal["exact", "valid-rows", "conditional"]
 
-# Garbage is put into the padding of this many cases, the longest ones.
+
+# Garbage is put into the padding of so many cases, the longest ones.
 _POISONED = 2
+_RANDOM = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+    | {"Multinomial", "Bernoulli"}
+)
+# So many cases are usual, for the progress.
+_USUAL = 9
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ class Verdict:
         ok: Whether every output of every case is within the tolerance.
         cases: The difference of each output, by case.
         dropped: Cases that the original cannot run, with ONNX Runtime's reason.
+        dims: The size of each symbolic dim of the inputs, by case.
         reason: Why nothing could be compared, if the repaired model does not load or run.
         notes: What a reader should know: rows not held against the repair, and the like.
         first_divergence: Where the two part, if they do and it was searched.
@@ -68,6 +76,7 @@ class Verdict:
     reason: str = ""
     notes: tuple[str, ...] = ()
     first_divergence: Divergence | None = None
+    dims: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def worst(self) -> OutputDiff | None:
@@ -92,7 +101,11 @@ class Verdict:
                 "diff": _plain(first.diff),
             },
             "cases": [
-                {"name": name, "outputs": [_plain(d) for d in diffs]}
+                {
+                    "name": name,
+                    "dims": self.dims.get(name, {}),
+                    "outputs": [_plain(d) for d in diffs],
+                }
                 for name, diffs in self.cases.items()
             ],
             "dropped": [{"name": x.name, "reason": x.reason} for x in self.dropped],
@@ -202,7 +215,8 @@ class _Job:
         self._dropped: list[Dropped] = []
         self._notes: dict[str, None] = {}  # in order, each once
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
-        self._signature = Signature(self._graph)
+        self._signature: Signature
+        self._done = 0
         self._dims: dict[str, tuple[Dim, ...] | None] = {}
 
     # The original
@@ -216,23 +230,23 @@ class _Job:
     ) -> None:
         """Find the cases and run the original on them."""
         with _open_given(self._before) as session:
-            if feeds is not None:
-                cases = [given_case(feeds, self._signature)]
-            if cases is not None:
-                self._run_cases(session, cases)
-            else:
+            if feeds is None and cases is None:
                 self._search(session, dims, seed)
+            else:
+                self._signature = Signature(self._graph)
+                given = [] if feeds is None else [given_case(feeds, self._signature)]
+                self._run_cases(session, given or cases or ())
             if any(run.case.ragged for run in self._runs):
                 self._dims = self._signature.output_dims()
                 self._poison(session, seed)
 
     def _run_cases(self, session: Session, cases: Sequence[Case]) -> None:
         for case in cases:
-            self._tell(len(self._runs), len(cases), f"before, {case.name}")
+            self._tell(f"before, {case.name}")
             try:
                 self._runs.append(_Run(case, session.run(case.feeds)))
             except RunError as error:
-                raise ModelError(
+                raise FeedError(
                     f"the model as given does not run on the case {case.name!r}: {error}"
                 ) from error
 
@@ -242,18 +256,37 @@ class _Job:
         outputs: dict[str, Outputs] = {}
 
         def run(case: Case) -> None:
-            self._tell(len(outputs), len(outputs) + 1, f"before, {case.name}")
+            self._tell(f"before, {case.name}")
             outputs[case.name] = session.run(case.feeds)
 
-        found = search(self._graph, run, dims=dims, seed=seed)
+        wanted = {**self._fixed_sizes(), **(dims or {})}
+        found = search(self._graph, run, dims=wanted, seed=seed)
         self._signature = found.signature
         self._runs = [_Run(case, outputs[case.name]) for case in found]
         self._dropped = found.dropped
+
+    def _fixed_sizes(self) -> dict[str, list[int]]:
+        """Sizes of dims that are symbols in the original and numbers in the repaired model."""
+        try:
+            after = self._after if isinstance(self._after, ir.Model) else io.load(self._after)
+        except ModelError:
+            return {}  # the verdict will say so
+        shapes = {v.name: v.shape for v in after.graph.inputs}
+        fixed: dict[str, list[int]] = {}
+        for value in self._graph.graph.inputs:
+            sizes = zip(value.shape or (), shapes.get(value.name) or (), strict=False)
+            for axis, (dim, size) in enumerate(sizes):
+                # An expression such as past + 1 follows from its symbols.
+                plain = isinstance(dim, ir.SymbolicDim) and (dim.value or "_").isidentifier()
+                if plain and isinstance(size, int):
+                    fixed[dim_name(value, axis)] = [size]
+        return fixed
 
     def _poison(self, session: Session, seed: int) -> None:
         clean = [run for run in self._runs if run.case.ragged]
         for run in clean[-_POISONED:]:
             for case in poisoned(run.case, self._signature, seed):
+                self._tell(f"before, {case.name}")
                 try:
                     outputs = session.run(case.feeds)
                 except RunError as error:
@@ -290,8 +323,9 @@ class _Job:
         except ModelError as error:
             return self._failed(found, f"the repaired model does not load in ONNX Runtime: {error}")
         with session:
-            for done, run in enumerate(self._runs):
-                self._tell(done, len(self._runs), f"after, {run.case.name}")
+            self._done = len(self._runs)
+            for run in self._runs:
+                self._tell(f"after, {run.case.name}")
                 try:
                     outputs = session.run(self._new_feeds(run.case))
                 except RunError as error:
@@ -299,10 +333,23 @@ class _Job:
                     return self._failed(found, reason)
                 found[run.case.name] = tuple(self._diffs(run, outputs))
         ok = all(diff.ok for diffs in found.values() for diff in diffs)
-        return Verdict(ok, found, tuple(self._dropped), notes=self._all_notes())
+        if not ok and (node := _random_node(self._graph)) is not None:
+            name = node.name or node.outputs[0].name
+            self._notes[
+                f"the original draws random numbers ({node.op_type} {name!r}), "
+                "so its outputs differ from run to run"
+            ] = None
+        return self._verdict(ok, found)
 
     def _failed(self, found: dict[str, tuple[OutputDiff, ...]], reason: str) -> Verdict:
-        return Verdict(False, found, tuple(self._dropped), reason, self._all_notes())
+        return self._verdict(False, found, reason)
+
+    def _verdict(
+        self, ok: bool, found: dict[str, tuple[OutputDiff, ...]], reason: str = ""
+    ) -> Verdict:
+        dims = {run.case.name: run.case.dims for run in self._runs if run.case.name in found}
+        dropped, notes = tuple(self._dropped), self._all_notes()
+        return Verdict(ok, found, dropped, reason, notes, dims=dims)
 
     def _all_notes(self) -> tuple[str, ...]:
         return (*self._notes, *self._leaks.values())
@@ -364,8 +411,11 @@ class _Job:
         batch = self._signature.batch
         return frozenset(self._signature.members(batch)) if batch else frozenset()
 
-    def _tell(self, done: int, total: int, what: str) -> None:
-        self._progress(done, total, what)
+    def _tell(self, what: str) -> None:
+        # How many cases there are is known only when the original has run them.
+        total = 2 * max(len(self._runs), _USUAL)
+        self._progress(min(self._done, total), total, what)
+        self._done += 1
 
     # Where they part
 
@@ -385,7 +435,7 @@ class _Job:
             def content(name: str, shape: tuple[int, ...]) -> Mask | None:
                 return self._content_of(known.get(name), shape, case)
 
-        self._tell(len(self._runs), len(self._runs), f"where they part, {case.name}")
+        self._tell(f"where they part, {case.name}")
         return first_divergence(
             Side(self._before, self._graph, case.feeds),
             Side(self._after, after, self._new_feeds(case)),
@@ -419,6 +469,11 @@ def _in_half(model: ir.Model) -> bool:
             if node.op_type == "Cast" and attr_int(node, "to", 0) in half:
                 return True
     return False
+
+
+def _random_node(model: ir.Model) -> ir.Node | None:
+    nodes = (node for node in model.graph.all_nodes() if node.op_type in _RANDOM)
+    return next(nodes, None)
 
 
 def _volume(case: Case) -> int:
