@@ -14,11 +14,14 @@ help:  ## List these targets
 
 install: $(STAMP)  ## Make .venv and install graphfix in it, editable, with what tests and lint need
 
+# setuptools warns of package-dir and of templates/ at every build; both are as intended.
+PIP     = PYTHONWARNINGS=ignore $(BIN)/python -m pip
+
 # --group needs pip 25.1, and a fresh venv may have an older one.
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable . --group test --group lint
+	$(PIP) install --quiet --upgrade 'pip>=25.1'
+	$(PIP) install --quiet --editable . --group test --group lint
 	@touch $@
 
 test: $(STAMP)  ## Run the tests
@@ -31,18 +34,15 @@ lint: $(STAMP)  ## Check style and formatting
 types: $(STAMP)  ## Check types
 	$(BIN)/mypy
 
-docs: passes/README.md  ## Write passes/README.md from the docstrings
-
-passes/README.md: $(STAMP) $(wildcard passes/[a-z]*.py) graphfix/docs.py graphfix/manual.py graphfix/registry.py
-	$(BIN)/python -m graphfix.docs > $@.part
-	mv $@.part $@
+docs: $(STAMP)  ## Write passes/README.md, and the table in README.md, from the docstrings
+	$(BIN)/python -m graphfix.docs
 
 zoo: $(STAMP)  ## Count what is left in a zoo of exports, with the reasons (GRAPHFIX_ZOO=folder)
 	$(BIN)/python tests/zoo/counts.py
 
 wheel: $(STAMP)  ## Build a wheel into dist/ and check what is in it
 	rm -rf build dist
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(PIP) wheel --quiet --no-deps --wheel-dir dist .
 	$(BIN)/python tests/wheel.py dist/*.whl
 
 clean:  ## Remove what make has made

@@ -1,18 +1,21 @@
-"""The catalogue of passes, ``passes/README.md``, made from their manuals.
+"""Pages that are made from the manuals: ``passes/README.md`` and the table in ``README.md``.
 
-``python -m graphfix.docs`` prints it; ``make docs`` writes it; a test says when it is stale.
+``python -m graphfix.docs``, in the repository, writes both (``make docs``); a test says when they
+are stale.
 """
 
 from __future__ import annotations
 
-import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix import registry
+from graphfix.errors import UsageError
 from graphfix.manual import manual_of
+from graphfix.model import files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from graphfix.manual import Manual
 
@@ -27,23 +30,64 @@ ONNX text, and the tests run them: Before becomes After, and both compute the sa
 What a pass promises: **exact** keeps every number; **valid-rows** keeps the numbers of what is not
 padding; **conditional** keeps them under the condition that its Safety section states.
 """
+_BEGIN, _END = "<!-- passes: made by make docs -->\n", "<!-- end of passes -->\n"
 
 
-def catalogue() -> str:
-    """The passes of the folder as one Markdown page."""
+def pages(root: Path) -> dict[Path, str]:
+    """The text that each page should have.
+
+    Args:
+        root: The repository.
+
+    Raises:
+        UsageError: ``root`` has no README.md with a place for the table.
+        PluginError: The manual of a pass is not complete.
+    """
     inside = [x.name for x in registry.entries() if x.source.startswith("passes/")]
     manuals = [manual_of(registry.pass_class(name)) for name in inside]
-    parts = [_HEAD, "| pass | promise | what it does |\n| --- | --- | --- |"]
-    for manual in manuals:
-        cell = manual.summary.replace("|", "\\|")
-        parts[-1] += f"\n| [{manual.name}](#{manual.name}) | {manual.promise} | {cell} |"
-    parts.append("Profiles are named lists of passes, in this order:")
-    parts.append(
-        "\n".join(f"- `{name}`: {', '.join(x)}" for name, x in registry.PROFILES.items())
-    )
+    readme = root / "README.md"
+    text = readme.read_text(encoding="utf-8") if readme.is_file() else ""
+    head, begin, rest = text.partition(_BEGIN)
+    _, end, tail = rest.partition(_END)
+    if not (begin and end):
+        raise UsageError(f"{readme}: has no place for the table; run this in the repository")
+    table = _table(manuals, "passes/README.md")
+    return {
+        readme: f"{head}{begin}{table}\n{end}{tail}",
+        root / "passes" / "README.md": _catalogue(manuals),
+    }
+
+
+def write(root: Path) -> list[Path]:
+    """Write the pages that are stale, and return them."""
+    stale = []
+    for path, text in pages(root).items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            with files.replacing(path) as draft:
+                draft.path.write_text(text, encoding="utf-8", newline="\n")
+                draft.keep()
+            stale.append(path)
+    return stale
+
+
+def _catalogue(manuals: Iterable[Manual]) -> str:
+    parts = [
+        _HEAD,
+        _table(manuals, ""),
+        "Profiles are named lists of passes, in this order:",
+        "\n".join(f"- `{name}`: {', '.join(x)}" for name, x in registry.PROFILES.items()),
+    ]
     for manual in manuals:
         parts += _section(manual)
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _table(manuals: Iterable[Manual], page: str) -> str:
+    rows = (
+        f"| [{manual.name}]({page}#{manual.name}) | {manual.promise} | {_cell(manual.summary)} |"
+        for manual in manuals
+    )
+    return "\n".join(["| pass | promise | what it does |", "| --- | --- | --- |", *rows])
 
 
 def _section(manual: Manual) -> Iterator[str]:
@@ -60,16 +104,16 @@ def _section(manual: Manual) -> Iterator[str]:
     yield f"**Safety.** {manual.safety}"
     if manual.options:
         rows = (
-            f"| `{option.name}` | {option.type} | `{option.default}` | "
-            + option.text.replace("|", "\\|")
-            + " |"
-            for option in manual.options
+            f"| `{x.name}` | {x.type} | `{x.default}` | {_cell(x.text)} |" for x in manual.options
         )
-        yield "| option | type | default | what it does |\n| --- | --- | --- | --- |\n" + (
-            "\n".join(rows)
-        )
+        head = ["| option | type | default | what it does |", "| --- | --- | --- | --- |"]
+        yield "\n".join([*head, *rows])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":
-    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-    sys.stdout.write(catalogue())
+    for written in write(Path.cwd()):
+        print(f"{written} written")

@@ -49,7 +49,8 @@ def page(data: Data) -> str:
     verdict = data["verdict"]
     return environment.from_string(source).render(
         data=data,
-        title=PurePath(data["source"]).name if data["source"] else "a model in memory",
+        # Many a model is called model.onnx; its folder says more.
+        title="/".join(PurePath(data["source"] or "a model in memory").parts[-2:]),
         headline=_headline(data),
         repairs=sum(len(p["changes"]) for p in data["passes"]),
         skips=sum(len(p["skips"]) for p in data["passes"]),

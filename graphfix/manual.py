@@ -71,7 +71,7 @@ def manual_of(cls: type) -> Manual:
         missing.insert(0, "a first sentence")
     if missing:
         raise PluginError(
-            f"{where}: its docstring has no {' and no '.join(missing)}; "
+            f"{where}: its docstring lacks {', '.join(missing)}; "
             "a manual has a first sentence, then Why:, Before:, After:, Safety:, Options:"
         )
     return Manual(

@@ -20,7 +20,7 @@ passes = click.option(
     "--passes",
     "spec",
     metavar="SPEC",
-    help="Passes and profiles, with options: additive-mask:floor=-1000,cumsum-index. "
+    help="Passes and profiles, separated by commas; options of a pass follow after colons. "
     "Default: the profile directml.",
 )
 
@@ -36,7 +36,12 @@ json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON on 
 def feeding(command: F) -> F:
     """``--dims``, ``--feeds`` and ``--atol``: what to verify with, and how closely."""
     for option in (
-        click.option("--atol", type=float, metavar="X", help="Largest difference that passes; of outputs over 1, a share."),
+        click.option(
+            "--atol",
+            type=float,
+            metavar="X",
+            help="Largest difference that passes; of outputs over 1, a share.",
+        ),
         click.option("--feeds", metavar="FILE.npz", help="Verify with these inputs, by name."),
         click.option(
             "--dims",

@@ -83,7 +83,7 @@ def reasons(pairs: Iterable[tuple[str, str]], *, every: bool, indent: str) -> No
         shown = places if every else places[:2]
         rest = len(places) - len(shown)
         more = f" and {rest} more (-v)" if rest else ""
-        paragraph(", ".join(shown) + more, indent + "    ")
+        paragraph(f"at {', '.join(shown)}{more}", indent + "    ", indent + "       ")
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

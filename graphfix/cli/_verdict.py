@@ -51,6 +51,6 @@ def number(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:.3g}"
 
 
-def failure(verdict: Verdict) -> str:
+def failure(verdict: Verdict, subject: str) -> str:
     """The sentence for a verdict that is not ok."""
-    return f"the repaired model does not compute the same: {verdict['summary'].rstrip('.')}"
+    return f"{subject} does not compute the same: {verdict['summary'].rstrip('.')}"

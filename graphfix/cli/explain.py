@@ -10,8 +10,6 @@ from graphfix.cli import _options, _terminal
 from graphfix.errors import PluginError
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from graphfix.manual import Manual
 
 
@@ -39,54 +37,53 @@ def explain(name: str, plugin: tuple[str, ...]) -> int:
         _terminal.remark(str(error))
         click.echo(_terminal.clean((cls.__doc__ or "").strip()))
         return 0
-    from rich.console import Console
-
-    _render(manual, Console(width=_terminal.width(), highlight=False))
+    _print(manual)
     return 0
 
 
-def _render(manual: Manual, console: Console) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    def section(title: str, *parts: RenderableType) -> None:
-        console.print()
-        console.print(Text(title, style="bold"))
-        for part in parts:
-            console.print(Padding(part, (0, 0, 0, 2), expand=False))
-
-    console.print(Text.assemble((manual.name, "bold"), f" ({manual.promise})"))
-    console.print(_prose(manual.summary))
+def _print(manual: Manual) -> None:
+    click.echo(f"{click.style(manual.name, bold=True)} ({manual.promise})")
+    _prose(manual.summary, "")
     if manual.body:
-        console.print()
-        console.print(_prose(manual.body))
-    section("Why", _prose(manual.why))
+        click.echo()
+        _prose(manual.body, "")
+    _head("Why")
+    _prose(manual.why)
     if manual.spec is not None:
-        section("Run as", Text(f"-p {manual.spec}"))
-    section("Before", _code(manual.before))
-    section("After", _code(manual.after))
-    section("Safety", _prose(manual.safety))
+        _head("Run as")
+        click.echo(f"  -p {manual.spec}")
+    _head("Before")
+    _code(manual.before)
+    _head("After")
+    _code(manual.after)
+    _head("Safety")
+    _prose(manual.safety)
     if manual.options:
-        told = [
-            _prose(f"{option.name}={option.default} ({option.type})\n\n    {option.text}")
-            for option in manual.options
-        ]
-        section("Options", *told)
+        _head("Options")
+    for option in manual.options:
+        click.echo(f"  {option.name}={option.default} ({option.type})")
+        _prose(option.text, "      ")
 
 
-def _prose(text: str) -> RenderableType:
-    """Paragraphs to be wrapped anew; what is indented keeps its lines."""
-    from rich.text import Text
+def _head(title: str) -> None:
+    click.echo(f"\n{click.style(title, bold=True)}")
 
-    paragraphs = []
+
+def _prose(text: str, indent: str = "  ") -> None:
+    """Paragraphs, wrapped anew; one with indented lines or a list keeps its lines."""
     # A terminal needs no markup to show what is code.
-    for paragraph in _terminal.clean(text).replace("``", "`").split("\n\n"):
-        keep = any(line.startswith((" ", "-", "*")) for line in paragraph.splitlines())
-        paragraphs.append(paragraph if keep else " ".join(paragraph.split()))
-    return Text("\n\n".join(paragraphs))
+    for number, paragraph in enumerate(text.replace("``", "`").split("\n\n")):
+        if number:
+            click.echo()
+        lines = paragraph.splitlines()
+        if any(line.startswith((" ", "-", "*")) for line in lines):
+            for line in lines:
+                click.echo(indent + _terminal.clean(line))
+        else:
+            _terminal.paragraph(" ".join(lines), indent)
 
 
-def _code(text: str) -> RenderableType:
-    from rich.text import Text
-
-    return Text(_terminal.clean(text), style="cyan", no_wrap=True, overflow="ignore")
+def _code(text: str) -> None:
+    # Not wrapped: it is there to be copied.
+    for line in _terminal.clean(text).splitlines():
+        click.secho(f"  {line}", fg="cyan")

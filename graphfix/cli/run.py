@@ -50,9 +50,9 @@ def run(
     sizes = _terminal.sizes(dims)
     page = _page_path(report, model, output)
     _options.load_plugins(plugin)
-    from graphfix import job, pipeline
-
     with _terminal.progress(quiet=as_json) as tell:
+        from graphfix import job, pipeline  # a second that the spinner should cover
+
         done = job.repair_file(
             model,
             output,
@@ -69,17 +69,16 @@ def run(
     else:
         _print(done, diff=diff, verbose=verbose, dry_run=dry_run)
     if page is not None:
-        from graphfix import html
+        from graphfix.html import write
 
-        html.write(done.to_json(), page)
+        write(done.to_json(), page)
         if not as_json:
             _terminal.row("report", str(page))
     if done.ok:
         return 0
-    _terminal.remark(
-        f"error: {_verdict.failure(done.verdict or {})}; nothing was written. "
-        "If that difference is expected, raise --atol"
-    )
+    told = _verdict.failure(done.verdict or {}, "the repaired model")
+    advice = "if that difference is expected, raise --atol"
+    _terminal.remark(f"error: {told}; nothing was written; {advice}")
     return 1
 
 

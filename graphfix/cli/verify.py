@@ -61,7 +61,7 @@ def verify(
         _verdict.show(data, verbose=verbose)
     if verdict.ok:
         return 0
-    _terminal.remark(f"error: {_verdict.failure(data)}")
+    _terminal.remark(f"error: {_verdict.failure(data, after)}")
     return 1
 
 

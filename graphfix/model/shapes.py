@@ -15,7 +15,7 @@ import onnx_ir as ir
 import onnx_shape_inference
 
 from graphfix.model import symbolic
-from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic import Dim as Dim
 from graphfix.model.values import ints_of, is_op, tensor_in
 
 if TYPE_CHECKING:

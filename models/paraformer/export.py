@@ -2,6 +2,8 @@
 
     pip install torch==2.13.0 torchaudio==2.13.0 funasr==1.4.16 transformers==5.23.0 onnx onnxscript
     python models/paraformer/export.py new.onnx
+
+Run with these versions, it gave the operators of model.onnx, each as often; weights differ.
 """
 
 from __future__ import annotations

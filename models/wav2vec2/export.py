@@ -4,6 +4,8 @@ The variant with GroupNorm in the first convolution, as wav2vec2-base has it.
 
     pip install torch==2.13.0 transformers==5.23.0 onnx onnxscript
     python models/wav2vec2/export.py new.onnx
+
+Run with these versions, it gave the operators of model.onnx, each as often; weights differ.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ frames of any number, and looks the positions up for as many frames as there are
 
     pip install torch==2.13.0 transformers==5.23.0 onnx onnxscript
     python models/whisper/export.py new.onnx
+
+Run with these versions, it gave the operators of model.onnx, each as often; weights differ.
 """
 
 from __future__ import annotations
