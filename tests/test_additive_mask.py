@@ -91,7 +91,8 @@ REPAIRED = {
     "through a chain": (
         WHERE_HIDES,
         "a = Add (masked, one) s = Shape (a) r = Reshape (a, flat)"
-        " x = Transpose <perm = [0, 1, 2, 3]> (r) d = Cast <to = 11> (x) logits = Cast <to = 1> (d)",
+        " x = Transpose <perm = [0, 1, 2, 3]> (r) d = Cast <to = 11> (x)"
+        " logits = Cast <to = 1> (d)",
     ),
     "a 0/1 float mask hides itself": (
         "f = Cast <to = 1> (mask) b = Cast <to = 9> (f) bias = Where (b, low, f)"

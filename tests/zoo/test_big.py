@@ -29,9 +29,7 @@ def synthesize(folder: Path, template: str, layers: int) -> Path:
     """A model of that many layers, whose weight file is all holes."""
     path = folder / "big.onnx"
     command = [sys.executable, SYNTH, "--template", template, "--layers", str(layers)]
-    subprocess.run(
-        [*command, "--no-weights", "--out", path], check=True, stdout=subprocess.DEVNULL
-    )
+    subprocess.run([*command, "--no-weights", "--out", path], check=True, stdout=subprocess.DEVNULL)
     end = 0
     for tensor in onnx.load(path, load_external_data=False).graph.initializer:
         entries = {e.key: e.value for e in tensor.external_data}
