@@ -208,6 +208,23 @@ def test_the_repaired_does_not_load_or_run():
     json.dumps(verdict.to_json(), allow_nan=False)
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        "RandomNormalLike (x)",
+        "RandomUniformLike <low = -1.0, high = 1.0> (x)",
+        "Dropout (x, half, training)",
+    ],
+)
+def test_random_numbers_are_drawn_alike(draw):
+    text = f"""m (float[B, T] x) => (float[B, T] y)
+        <float half = {{0.5}}, bool training = {{1}}, float two = {{2.0}}>
+        {{ r = {draw}  s = Add (x, r)  y = Mul (s, two) }}"""
+    assert verify(model(text), model(text)).worst.max_abs == 0
+    wrong = text.replace("Mul (s, two)", "Mul (s, half)")
+    assert not verify(model(text), model(wrong)).ok
+
+
 def test_random_numbers_are_pointed_out():
     text = "m (float[B, T] x) => (float[B, T] y) { r = RandomNormalLike (x)  y = Add (x, r) }"
     after = text.replace("RandomNormalLike", "RandomNormalLike <seed = 7.0>")

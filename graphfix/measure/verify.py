@@ -24,6 +24,7 @@ from graphfix.measure.compare import (
 )
 from graphfix.measure.feeds import Case, Dropped, given_case, poisoned, search
 from graphfix.measure.locate import Divergence, Side, first_divergence
+from graphfix.measure.randomness import Repeatable, draws, seeded
 from graphfix.measure.runtime import RunError, Session
 from graphfix.measure.signature import Signature, dim_name
 from graphfix.model import io
@@ -48,10 +49,6 @@ Safety = Literal["exact", "valid-rows", "conditional"]
 
 # Garbage is put into the padding of so many cases, the longest ones.
 _POISONED = 2
-_RANDOM = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-    | {"Multinomial", "Bernoulli"}
-)
 # So many cases are usual, for the progress.
 _USUAL = 9
 
@@ -207,6 +204,9 @@ class _Job:
     ) -> None:
         self._before, self._after = before, after
         self._graph = before if isinstance(before, ir.Model) else io.load(before)
+        if draws(self._graph) is not None:
+            self._before = self._graph = seeded(self._graph)
+            self._after = seeded(after if isinstance(after, ir.Model) else io.load(after))
         self._tolerance = tolerance.for_half() if _in_half(self._graph) else tolerance
         self._safety = safety
         self._map_feeds = map_feeds
@@ -240,7 +240,7 @@ class _Job:
                 self._dims = self._signature.output_dims()
                 self._poison(session, seed)
 
-    def _run_cases(self, session: Session, cases: Sequence[Case]) -> None:
+    def _run_cases(self, session: Session | Repeatable, cases: Sequence[Case]) -> None:
         for case in cases:
             self._tell(f"before, {case.name}")
             try:
@@ -251,7 +251,7 @@ class _Job:
                 ) from error
 
     def _search(
-        self, session: Session, dims: Mapping[str, Sequence[int]] | None, seed: int
+        self, session: Session | Repeatable, dims: Mapping[str, Sequence[int]] | None, seed: int
     ) -> None:
         outputs: dict[str, Outputs] = {}
 
@@ -282,7 +282,7 @@ class _Job:
                     fixed[dim_name(value, axis)] = [size]
         return fixed
 
-    def _poison(self, session: Session, seed: int) -> None:
+    def _poison(self, session: Session | Repeatable, seed: int) -> None:
         clean = [run for run in self._runs if run.case.ragged]
         for run in clean[-_POISONED:]:
             for case in poisoned(run.case, self._signature, seed):
@@ -319,7 +319,7 @@ class _Job:
         """Run the repaired model on the same inputs and compare."""
         found: dict[str, tuple[OutputDiff, ...]] = {}
         try:
-            session = Session(self._after, optimize=False)
+            session = _open(self._after)
         except ModelError as error:
             return self._failed(found, f"the repaired model does not load in ONNX Runtime: {error}")
         with session:
@@ -333,7 +333,7 @@ class _Job:
                     return self._failed(found, reason)
                 found[run.case.name] = tuple(self._diffs(run, outputs))
         ok = all(diff.ok for diffs in found.values() for diff in diffs)
-        if not ok and (node := _random_node(self._graph)) is not None:
+        if not ok and (node := draws(self._graph)) is not None:
             name = node.name or node.outputs[0].name
             self._notes[
                 f"the original draws random numbers ({node.op_type} {name!r}), "
@@ -445,9 +445,15 @@ class _Job:
         )
 
 
-def _open_given(model: StrPath | ir.Model) -> Session:
+def _open(model: StrPath | ir.Model) -> Session | Repeatable:
+    if isinstance(model, ir.Model) and draws(model) is not None:
+        return Repeatable(model)
+    return Session(model, optimize=False)
+
+
+def _open_given(model: StrPath | ir.Model) -> Session | Repeatable:
     try:
-        return Session(model, optimize=False)
+        return _open(model)
     except ModelError as error:
         if isinstance(model, ir.Model) or Path(model).is_file():
             raise ModelError(
@@ -469,11 +475,6 @@ def _in_half(model: ir.Model) -> bool:
             if node.op_type == "Cast" and attr_int(node, "to", 0) in half:
                 return True
     return False
-
-
-def _random_node(model: ir.Model) -> ir.Node | None:
-    nodes = (node for node in model.graph.all_nodes() if node.op_type in _RANDOM)
-    return next(nodes, None)
 
 
 def _volume(case: Case) -> int:

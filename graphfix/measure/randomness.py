@@ -1,0 +1,79 @@
+"""Models that draw random numbers, such as the noise of a text-to-speech flow, made repeatable.
+
+ONNX Runtime's random operators start anew with each session and draw on from run to run. With the
+same seed, a new session for each run draws the same numbers, in the original as in the repaired
+model: a node's seed comes from the name of what it makes, which a repair keeps.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Self
+
+import onnx_ir as ir
+
+from graphfix.measure.runtime import Session
+from graphfix.model.values import is_op, scalar_of
+
+if TYPE_CHECKING:
+    from graphfix.measure.compare import Array
+    from graphfix.measure.runtime import Feeds, Port
+
+_DRAWS = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial")
+
+
+def draws(model: ir.Model) -> ir.Node | None:
+    """The first node that draws random numbers, a Dropout left in training mode included."""
+    return next((node for node in _nodes(model) if _is_random(node)), None)
+
+
+def seeded(model: ir.Model) -> ir.Model:
+    """A copy in which every node that draws has a seed; one that has a seed keeps it."""
+    copy = model.clone()
+    for node in _nodes(copy):
+        if _is_random(node) and "seed" not in node.attributes:
+            number = zlib.crc32((node.outputs[0].name or "").encode()) % 2**16
+            # The seed of Dropout is an integer, that of the others a float.
+            whole = is_op(node, "Dropout")
+            node.attributes["seed"] = (
+                ir.AttrInt64("seed", number) if whole else ir.AttrFloat32("seed", float(number))
+            )
+    return copy
+
+
+class Repeatable:
+    """A seeded model that gives the same outputs for the same inputs: loaded anew for each run."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._model = model
+        with self._open() as session:
+            self.inputs: tuple[Port, ...] = session.inputs
+            self.outputs: tuple[Port, ...] = session.outputs
+
+    def _open(self) -> Session:
+        return Session(self._model, optimize=False)
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        """Run the model once, as :meth:`Session.run` does."""
+        with self._open() as session:
+            return session.run(feeds)
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _nodes(model: ir.Model) -> list[ir.Node]:
+    bodies = (model.graph, *(f.graph for f in model.functions.values()))
+    return [node for body in bodies for node in body.all_nodes()]
+
+
+def _is_random(node: ir.Node) -> bool:
+    if is_op(node, "Dropout"):
+        return len(node.inputs) > 2 and scalar_of(node.inputs[2]) is True
+    return is_op(node, *_DRAWS)
