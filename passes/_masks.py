@@ -33,6 +33,7 @@ _CARRIES = frozenset(
 )
 _BLOCKS_BUT_LEADS_ON = ("Mul", "Div", "Sub", "Neg", "Where", "QuantizeLinear", "DequantizeLinear")
 _RANKS = ("LogSoftmax", "TopK", "ArgMax", "Hardmax")
+_BY_RANK = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "TopK", "ReduceMax", "ArgMax")
 _READS_ONLY_THE_SHAPE = ("Shape", "Size")
 _BOOLEAN = frozenset(
     {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf"}
@@ -304,17 +305,25 @@ def is_truth_of(cond: ir.Value, value: ir.Value, view: View) -> bool:
     return attr_int(node, "to", 0) == ir.DataType.BOOL and node.inputs[0] is value
 
 
-def computed_from(cond: ir.Value, scores: ir.Value, limit: int = 256) -> bool:
-    """Whether ``scores`` is among the ``limit`` nearest tensors that ``cond`` is made from."""
-    pending, seen = [cond], {cond}
+def filters(cond: ir.Value, scores: ir.Value, limit: int = 256) -> bool:
+    """Whether ``cond`` picks scores by their rank, among the ``limit`` tensors nearest to it.
+
+    Less and TopK on the scores make a filter of logits, where a low score may be one of many. An
+    Equal does not: transformers asks so which entries of one mask another has left at 0.
+    """
+    pending, seen = [(cond, False)], {(cond, False)}
     while pending and len(seen) < limit:
-        node = pending.pop(0).producer()
-        for value in node.inputs if node is not None else ():
-            if value is scores and not is_op(node, *_READS_ONLY_THE_SHAPE):
+        value, ranked = pending.pop(0)
+        node = value.producer()
+        if node is None or is_op(node, *_READS_ONLY_THE_SHAPE):
+            continue
+        ranked = ranked or is_op(node, *_BY_RANK)
+        for source in node.inputs:
+            if source is scores and ranked:
                 return True
-            if value is not None and value not in seen and not is_op(node, *_READS_ONLY_THE_SHAPE):
-                seen.add(value)
-                pending.append(value)
+            if source is not None and (source, ranked) not in seen:
+                seen.add((source, ranked))
+                pending.append((source, ranked))
     return False
 
 

@@ -18,9 +18,9 @@ from ._masks import (
     Condition,
     Fill,
     Select,
-    computed_from,
     condition_of,
     fill_of,
+    filters,
     hides_whole_rows,
     is_truth_of,
     keeps_shape,
@@ -169,8 +169,8 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
             return Skip(node, reach.blocked)
         if is_op(select.data.producer(), "DequantizeLinear"):
             return Skip(node, "its scores are quantised: a low floor would spoil their int8 range")
-        if not makes_addend and computed_from(select.cond, select.data):
-            return Skip(node, "its condition is computed from the scores: a filter, not a mask")
+        if not makes_addend and filters(select.cond, select.data):
+            return Skip(node, "its condition ranks the scores themselves: a filter, not a mask")
         if (softmax := hides_whole_rows(select.cond, reach, view)) is not None:
             return Skip(node, f"it hides whole rows of Softmax {path_of(softmax)!r}, not keys")
         ranks = [fill.rank, *([base.rank] if base is not None else [])]

@@ -112,6 +112,12 @@ REPAIRED = {
         "s = Shape (scores) wide = Expand (mask, s) masked = Where (wide, low, scores)",
         "logits = Identity (masked)",
     ),
+    "asked of another mask where that is 0": (
+        "seen = Not (mask) keep = Cast <to = 1> (seen) causal = Mul (keep, zero)"
+        " sum = Add (causal, keep) off = Equal (sum, zero) both = Where (off, low, causal)"
+        " masked = Add (scores, both)",
+        "logits = Identity (masked)",
+    ),
     "two masks in a row": (
         "bias = Where (mask, low, zero) b = Add (scores, bias) masked = Where (mask, inf, b)",
         "logits = Identity (masked)",
@@ -173,7 +179,7 @@ REFUSED = {
         "k = ReduceMean <axes = [-1], keepdims = 1> (scores) c = Less (scores, k)"
         " masked = Where (c, inf, scores)",
         "logits = Identity (masked)",
-        "computed from the scores",
+        "ranks the scores themselves",
     ),
     "quantised after": (
         WHERE_HIDES,

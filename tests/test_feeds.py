@@ -51,6 +51,19 @@ def test_indices_of_two_tables_are_bounded_by_the_smaller_one_and_by_arithmetic(
     assert (found.kind, found.low, found.high) == ("tokens", 1, 3)
 
 
+def test_a_mask_times_its_own_sum_is_a_position_and_bounds_nothing():
+    text = """m (int64[B, T] a, float[B, T, T] s) => (float[B, T, 1] y, float[B, T, T] w)
+        <float[66, 1] table, int64 axis = {1}, int64 one = {1}, int64[1] at = {1},
+         float low = {-1e9}>
+        { sum = CumSum (a, axis)  p = Mul (sum, a)  i = Add (p, one)  y = Gather (table, i)
+          keep = Cast <to = 9> (a)  hide = Not (keep)  wide = Unsqueeze (hide, at)
+          masked = Where (wide, low, s)  w = Softmax (masked) }"""
+    made = ir.from_onnx_text(
+        HEAD + text, initializers=[ir.tensor(np.zeros((66, 1), np.float32), name="table")]
+    )
+    assert roles_of(made)["a"].kind == "mask"
+
+
 def test_ids_that_are_compared_with_a_padding_id_are_no_mask_and_avoid_it():
     text = """m (int64[B, T] a) => (float[B, T, 1] y)
         <float[4, 1] table = {0,1,2,3}, int64 pad = {1}, float fill = {-9.0}>

@@ -208,6 +208,27 @@ def test_the_repaired_does_not_load_or_run():
     json.dumps(verdict.to_json(), allow_nan=False)
 
 
+def test_rows_are_told_from_the_runs_where_inference_does_not_know_them():
+    # The shape of y is computed from data, so its dims are no expression in T.
+    text = """m (float[B, T, 4] x, int64[B] n) => (float[P, Q, R] y)
+        <int64[1] axis = {1}, int64 zero = {0}, int64 one = {1}, int64[1] first = {0},
+         float low = {-1e9}, int64[3] like = {0, 0, -1}>
+        { shape = Shape (x)  t = Gather (shape, one)  i = Range (zero, t, one)
+          row = Unsqueeze (i, first)  until = Unsqueeze (n, axis)
+          off = GreaterOrEqual (row, until)  at = NonZero (off)  some = Shape (at)
+          k = Transpose <perm = [0, 2, 1]> (x)  s = MatMul (x, k)  wide = Unsqueeze (off, axis)
+          m = Where (wide, low, s)  w = Softmax <axis = -1> (m)  c = MatMul (w, x)
+          none = Sub (some, some)  z = ReduceSum <keepdims = 0> (none)
+          same = Add (shape, z)  y = Reshape (c, same) }"""
+    changed = text.replace(
+        "y = Reshape", "f = Cast <to = 1> (off) g = Unsqueeze (f, last) d = Add (c, g) y = Reshape"
+    ).replace("(c, same)", "(d, same)")
+    changed = changed.replace("int64[1] axis = {1}", "int64[1] axis = {1}, int64[1] last = {2}")
+    verdict = verify(model(text), model(changed), safety="valid-rows")
+    assert verdict.ok, str(verdict)
+    assert not verify(model(text), model(changed)).ok
+
+
 @pytest.mark.parametrize(
     "draw",
     [

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from graphfix.model.symbolic import Dim
 
@@ -205,6 +206,35 @@ def _cosine(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> float:
 
 
 # Which elements are content
+
+
+def observed_dims(
+    seen: Sequence[tuple[tuple[int, ...], Mapping[str, int]]], governed: Collection[str]
+) -> tuple[Dim, ...] | None:
+    """The dims of a tensor, told from its shapes in several runs where inference could not.
+
+    Args:
+        seen: In each run, the shape and the size of every symbol.
+        governed: The symbols that have a valid length; preferred where two fit.
+
+    Returns:
+        A number for an axis that never changed, else a symbol that it always agreed with; None if
+        some axis agreed with none, or if there are too few runs to tell.
+    """
+    shapes = [shape for shape, _ in seen]
+    if len({len(shape) for shape in shapes}) != 1 or len(set(shapes)) < 3:
+        return None
+    dims: list[Dim] = []
+    for axis, first in enumerate(shapes[0]):
+        if all(shape[axis] == first for shape in shapes):
+            dims.append(first)
+            continue
+        names = sorted(seen[0][1], key=lambda name: (name not in governed, name))
+        fits = [n for n in names if all(shape[axis] == sizes.get(n) for shape, sizes in seen)]
+        if not fits:
+            return None
+        dims.append(ir.SymbolicDim(fits[0]))
+    return tuple(dims)
 
 
 def content_of(

@@ -162,6 +162,7 @@ class _Walk:
         self.clues = _Clues()
         self._seen: set[tuple[ir.Value, _Pair]] = set()
         self._reached: set[ir.Value] = {start}
+        self._lost: set[ir.Value] = set()
         self._queue: deque[tuple[ir.Value, _Pair]] = deque()
         whole = start.dtype is not None and start.dtype.is_integer()
         self._push(start, _Pair(0.0, 1.0, line=True, whole=whole))
@@ -179,6 +180,8 @@ class _Walk:
         if (value, pair) not in self._seen:
             self._seen.add((value, pair))
             self._reached.add(value)
+            if math.isnan(pair.one):
+                self._lost.add(value)
             self._queue.append((value, pair))
 
     def _on(self, node: ir.Node, pair: _Pair) -> None:
@@ -290,7 +293,8 @@ class _Walk:
             )
             self._on(node, new)
         elif others[0] in self._reached and not (pair.whole and self._both_sliced(node)):
-            self._on(node, pair)  # a mask combined with itself
+            # A mask combined with itself; or with its own sum, which is a position.
+            self._on(node, pair.lost() if others[0] in self._lost else pair)
         elif op in ("And", "Or", "Xor", "Min", "Max"):
             self._on(node, pair)
         else:

@@ -21,6 +21,7 @@ from graphfix.measure.compare import (
     compare,
     content_of,
     keeps_clean,
+    observed_dims,
 )
 from graphfix.measure.feeds import Case, Dropped, given_case, poisoned, search
 from graphfix.measure.locate import Divergence, Side, first_divergence
@@ -238,7 +239,20 @@ class _Job:
                 self._run_cases(session, given or cases or ())
             if any(run.case.ragged for run in self._runs):
                 self._dims = self._signature.output_dims()
+                self._observe()
                 self._poison(session, seed)
+
+    def _observe(self) -> None:
+        """Tell the dims of outputs that inference does not know from the runs themselves."""
+        known = set(self._signature.symbols())
+        for name, dims in self._dims.items():
+            symbols = {s for d in dims or () if not isinstance(d, int) for s in d.free_symbols()}
+            if dims is not None and symbols <= known:
+                continue
+            runs = [run for run in self._runs if name in run.outputs]
+            seen = [(run.outputs[name].shape, self._by_symbol(run.case.dims)) for run in runs]
+            governed = {s for run in runs for s in self._lengths(run.case)}
+            self._dims[name] = observed_dims(seen, governed) or dims
 
     def _run_cases(self, session: Session | Repeatable, cases: Sequence[Case]) -> None:
         for case in cases:
