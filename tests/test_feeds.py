@@ -227,6 +227,20 @@ def test_two_times_that_the_graph_does_not_relate_differ():
     assert all(c.dims["S"] != c.dims["T"] for c in cases if c.dims["S"] > 2)
 
 
+def test_one_cache_under_several_names():
+    # As dynamo writes it: one name recurs, the others stand alone.
+    text = """m (float[B, 2, T, 4] q, float[B, 2, P, 4] k0, float[B, 2, Q, 4] v0,
+               float[B, 2, P, 4] k1, float[B, 2, R, 4] v1) => (float[B, 2, T, 4] y)
+        { a = Concat <axis = 2> (k0, q)  b = Concat <axis = 2> (v0, q)
+          c = Concat <axis = 2> (k1, q)  d = Concat <axis = 2> (v1, q)
+          at = Transpose <perm = [0, 1, 3, 2]> (a)  ct = Transpose <perm = [0, 1, 3, 2]> (c)
+          s = MatMul (q, at)  y0 = MatMul (s, b)  z = MatMul (y0, ct)  y = MatMul (z, d) }"""
+    cases = make_cases(model(text))
+    for case in cases:
+        assert len({case.dims[name] for name in "PQR"}) == 1
+    assert any(case.dims["P"] != case.dims["T"] for case in cases)
+
+
 def test_a_mask_over_a_cache_and_the_new_tokens():
     text = """m (float[B, 2, T, 4] q, float[B, 2, P, 4] k0, float[B, 2, P, 4] k1, int64[B, M] a)
             => (float[B, 2, T, M] y)

@@ -22,6 +22,7 @@ from graphfix.errors import FeedError
 from graphfix.measure.roles import Role, roles_of
 from graphfix.model.shapes import Shapes, shapes_of
 from graphfix.model.symbolic import Dim
+from graphfix.model.values import is_op
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -280,22 +281,30 @@ class Signature:
                     self._ties.derived.setdefault(plain, other)
 
     def _tie_caches(self) -> None:
-        """Caches are several inputs of one kind; if each has a name of its own, they are tied."""
+        """Caches are several inputs of one kind, tied unless two names each recur.
+
+        Dynamo gives the keys and values of one cache several names, at its own discretion; two
+        names that recur are two caches, such as those of self- and cross-attention.
+        """
         self._caches: set[str] = set()
         kinds: dict[tuple[object, ...], list[str]] = {}
+        past: set[str] = set()
         for item in self.inputs:
             kind = _cache_kind(item)
             symbol = _plain(item.dims[item.time]) if kind and item.time is not None else None
             if kind and symbol:
                 kinds.setdefault(kind, []).append(symbol)
+                if _is_continued(self._model, item.name):
+                    past.add(symbol)
         for names in kinds.values():
             often = {s for s, n in Counter(names).items() if n > 1}
-            if often:
-                self._caches |= often
-            elif len(names) > 1:
-                self._caches |= set(names)
-                for name in names:
-                    self._ties.join(names[0], name)
+            self._caches |= often
+            alike = often | (past & set(names)) if often else set(names)
+            if len(often) < 2 and len(names) > 1:
+                self._caches |= alike
+                first = min(alike)
+                for name in alike - {first}:
+                    self._ties.join(first, name)
 
     def _order_times(self) -> tuple[list[str], set[str]]:
         """The groups that vary besides the batch: those of data first, of masks last."""
@@ -443,6 +452,12 @@ def _only_in_masks(inputs: Iterable[Input]) -> set[str]:
     for item in inputs:
         (masks if item.role.kind == "mask" else others).update(*map(symbols, item.dims))
     return masks - others
+
+
+def _is_continued(model: ir.Model, name: str) -> bool:
+    """Whether the graph joins something to the end of an input, as it does with a cache."""
+    value = next(x for x in model.graph.inputs if x.name == name)
+    return any(is_op(node, "Concat") and index == 0 for node, index in value.uses())
 
 
 def _cache_kind(item: Input) -> tuple[object, ...] | None:
