@@ -166,10 +166,10 @@ class Pass(Check, ir.passes.InPlacePass):
         """
         return old
 
-    def runs_at(self) -> Mapping[str, Sequence[int]]:
-        """The only sizes at which the repaired model still runs, by symbolic dim; {} for all.
+    def runs_at(self, model: ir.Model) -> Mapping[str, Sequence[int]]:
+        """The only sizes at which ``model`` and what this pass makes of it both run.
 
-        Verification compares the two models at these.
+        By symbolic dim, {} for all; verification then compares the two at no others.
         """
         return {}
 

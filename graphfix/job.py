@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
+    import onnx_ir as ir
+
     from graphfix.core import Check, Feeds
     from graphfix.report import Report
 
@@ -61,6 +63,7 @@ def repair_file(
     tell = progress or (lambda _: None)
     tell("loading")
     model = io.load(source)
+    sizes = _only_sizes(chosen, model) if check and not dry_run else {}
     report = pipeline.run(model, chosen, progress=progress)
     report = dataclasses.replace(report, source=str(source))
     if dry_run:
@@ -70,7 +73,7 @@ def repair_file(
             verdict = verify(
                 source,
                 draft.path,
-                dims={**(dims or {}), **_only_sizes(chosen, report)},
+                dims={**(dims or {}), **sizes},
                 feeds=feeds,
                 tolerance=tolerance or Tolerance(),
                 safety=report.safety,
@@ -89,12 +92,9 @@ def default_target(source: Path) -> Path:
     return source.with_name(f"{source.stem}.fixed{source.suffix or '.onnx'}")
 
 
-def _only_sizes(passes: Sequence[Check], report: Report) -> dict[str, Sequence[int]]:
-    sizes: dict[str, Sequence[int]] = {}
-    for one, ran in zip(passes, report.passes, strict=True):
-        if isinstance(one, Pass) and ran.changes:
-            sizes.update(one.runs_at())
-    return sizes
+def _only_sizes(passes: Sequence[Check], model: ir.Model) -> dict[str, Sequence[int]]:
+    each = [one.runs_at(model) for one in passes if isinstance(one, Pass)]
+    return {name: sizes for found in each for name, sizes in found.items()}
 
 
 def _new_feeds(passes: Sequence[Check], old: Feeds) -> Feeds:

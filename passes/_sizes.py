@@ -1,0 +1,184 @@
+"""Sizes put in the place of symbolic dims, and the nodes that cannot have them."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.core import Skip
+from graphfix.errors import UsageError
+from graphfix.model.text import path_of
+from graphfix.model.values import attr_int, is_op
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from graphfix.model.symbolic import Dim
+    from graphfix.model.view import View
+
+# Two sizes that tell apart what merely happens to be equal at one of them.
+_TRIED = (3, 1009)
+
+_BROADCAST = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Where", "Equal", "Less", "LessOrEqual", "Greater", "Mod"}
+    | {"GreaterOrEqual", "And", "Or", "Xor", "Pow", "Min", "Max", "Sum", "Expand"}
+)
+
+
+def symbols_of(dim: Dim) -> frozenset[str]:
+    """The names in a dim: its own, or those of its expression if it is one."""
+    if isinstance(dim, int) or dim.value is None:
+        return frozenset()
+    try:
+        return dim.free_symbols()
+    except ValueError:  # a name that no expression can hold, such as "batch size"
+        return frozenset([dim.value])
+
+
+def with_sizes(dim: Dim, sizes: Mapping[str, int]) -> Dim:
+    """``2*T + 1`` as 1001 where T is 500."""
+    if isinstance(dim, int) or dim.value is None:
+        return dim
+    if dim.value in sizes:
+        return sizes[dim.value]
+    return dim.evaluate(sizes) if symbols_of(dim) & sizes.keys() else dim
+
+
+def input_symbols(model: ir.Model) -> list[str]:
+    """The names of the symbolic dims of the inputs, in their order."""
+    names: dict[str, None] = {}
+    for value in model.graph.inputs:
+        for dim in value.shape or ():
+            names.update(dict.fromkeys(sorted(symbols_of(dim))))
+    return list(names)
+
+
+def require_known(names: Sequence[str], known: Sequence[str], by: str) -> None:
+    """Raise UsageError if one of ``names`` is no dim of the model."""
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else "."
+            raise UsageError(
+                f"{by}: no input has a dim named {name!r}{hint} "
+                f"The symbolic dims are: {', '.join(known) or 'none'}"
+            )
+
+
+def set_sizes(value: ir.Value, sizes: Mapping[str, int], inferred: Sequence[Dim] | None) -> bool:
+    """Write the sizes into what a value declares of its shape; whether anything changed."""
+    if value.shape is None:
+        return False
+    shape = value.shape.copy()
+    for i, dim in enumerate(shape):
+        size = with_sizes(dim, sizes)
+        known = inferred[i] if inferred is not None and len(inferred) == len(shape) else None
+        if not isinstance(dim, int) and isinstance(known, int):
+            size = known
+        if size is not dim:
+            shape[i] = size
+    if shape == value.shape:
+        return False
+    value.shape = shape
+    return True
+
+
+def differs(declared: ir.Shape, inferred: Sequence[Dim]) -> bool:
+    """Whether the rank or a number is wrong at every size of the inputs."""
+    return len(declared) != len(inferred) or any(
+        isinstance(a, int) and isinstance(b, int) and a != b
+        for a, b in zip(declared, inferred, strict=True)
+    )
+
+
+def contradicts(declared: ir.Shape, inferred: Sequence[Dim], names: frozenset[str]) -> bool:
+    """Whether a declared shape is wrong at some size of the inputs."""
+    return differs(declared, inferred) or any(
+        overstates(a, b, names) for a, b in zip(declared, inferred, strict=True)
+    )
+
+
+def overstates(declared: Dim, inferred: Dim, names: frozenset[str]) -> bool:
+    """Whether a dim is wrong at some size: a frozen number, or the name of another dim."""
+    if isinstance(inferred, int):
+        return not isinstance(declared, int) and declared.value in names
+    if not symbols_of(inferred) or not symbols_of(inferred) <= names:
+        return False
+    if isinstance(declared, int):
+        sizes = (dict.fromkeys(symbols_of(inferred), n) for n in _TRIED)
+        return any(inferred.evaluate(x) != declared for x in sizes)
+    return declared.value in names and inferred.value in names and declared != inferred
+
+
+def renewed(declared: ir.Shape | None, inferred: Sequence[Dim], names: frozenset[str]) -> ir.Shape:
+    """The declared dims, but for those that contradict."""
+    fresh = [x if isinstance(x, int) or symbols_of(x) <= names else None for x in inferred]
+    if declared is None or len(declared) != len(inferred):
+        return ir.Shape(fresh)
+    shape: ir.Shape = declared.copy()
+    for i, (old, new) in enumerate(zip(declared, inferred, strict=True)):
+        if differs(ir.Shape([old]), [new]) or overstates(old, new, names):
+            shape[i] = fresh[i]
+    return shape
+
+
+def conflicts(view: View) -> Iterator[Skip]:
+    """The nodes of the main graph that must fail with the shapes that the inputs now have."""
+    for node in view.model.graph:
+        reason = _conflict(node, view)
+        if reason is not None:
+            yield Skip(node, f"{path_of(node)!r} cannot run at these sizes: {reason}")
+
+
+def _conflict(node: ir.Node, view: View) -> str | None:
+    if is_op(node, "Reshape"):
+        return _reshape(node, view)
+    if is_op(node, *_BROADCAST):
+        return _broadcast(node, view)
+    if is_op(node, "MatMul"):
+        a, b = (_whole(view.shapes.dims(x)) for x in node.inputs)
+        if a and b and a[-1] != b[max(len(b) - 2, 0)]:
+            return f"{a} is multiplied by {b}"
+    if is_op(node, "Concat"):
+        known = [x for x in (_whole(view.shapes.dims(v)) for v in node.inputs) if x]
+        axis = attr_int(node, "axis", 0)
+        rests = {(*x[:axis], *x[axis:][1:]) for x in known}
+        if len(rests) > 1:
+            return f"{' and '.join(map(str, known))} are joined on axis {axis}"
+    return None
+
+
+def _reshape(node: ir.Node, view: View) -> str | None:
+    given = _whole(view.shapes.dims(node.inputs[0]))
+    target = _whole(view.shapes.data(node.inputs[1]))
+    if given is None or target is None:
+        return None
+    copies = attr_int(node, "allowzero", 0) == 0
+    if copies and any(x == 0 and i >= len(given) for i, x in enumerate(target)):
+        return None
+    wanted = [given[i] if x == 0 and copies else x for i, x in enumerate(target)]
+    have, want = math.prod(given), math.prod(x for x in wanted if x != -1)
+    fits = want != 0 and have % want == 0 if -1 in wanted else have == want
+    if fits or have == 0:
+        return None
+    return f"{given} has {have} elements and is reshaped to {wanted}"
+
+
+def _broadcast(node: ir.Node, view: View) -> str | None:
+    shapes = [_whole(view.shapes.dims(x)) for x in node.inputs if x is not None]
+    if is_op(node, "Expand"):
+        shapes[1] = _whole(view.shapes.data(node.inputs[1]))
+    known = [x for x in shapes if x is not None]
+    for i in range(1, max(map(len, known), default=0) + 1):
+        sizes = {x[-i] for x in known if len(x) >= i} - {1}
+        if len(sizes) > 1:
+            return f"{' and '.join(map(str, known))} do not go together"
+    return None
+
+
+def _whole(dims: Sequence[Dim] | None) -> list[int] | None:
+    whole = [x for x in dims or () if isinstance(x, int)]
+    return whole if dims is not None and len(whole) == len(dims) else None

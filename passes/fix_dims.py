@@ -1,0 +1,189 @@
+"""fix-dims: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from graphfix.build import Builder
+from graphfix.core import Change, Match, Pass, Safety, Skip
+from graphfix.errors import UsageError
+from graphfix.model import shapes
+from graphfix.model.view import View
+from graphfix.options import Sizes
+
+from ._folding import Folding
+from ._sizes import conflicts, input_symbols, require_known, set_sizes, symbols_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import onnx_ir as ir
+
+KEY = "graphfix.dims"
+
+
+@dataclass(frozen=True)
+class InputSite(Match):
+    """An input with a dim that gets a size; ``node`` is its first user.
+
+    Attributes:
+        value: The input.
+    """
+
+    value: ir.Value
+
+
+@dataclass(frozen=True)
+class FixDims(Pass):
+    """Symbolic dims of the inputs get a size, and what was computed from them is folded.
+
+    The sizes are written wherever the model declares a shape: inputs, outputs, intermediate
+    tensors, also in the graphs inside it. Shape arithmetic that became constant, index vectors and
+    small masks become initializers, and what only they needed goes. Weights are not read.
+
+    Why:
+        DirectML fuses a graph only where every shape is static and every CPU input an initializer
+        (GraphPartitioner.cpp 145-245); one symbolic dim, and each operator behind it is a dispatch
+        of its own, created again for each run at another size than the first
+        (MLOperatorAuthorImpl.cpp 2511-2691). Run on the real EP (onnxruntime-directml 1.24.4), from
+        dynamic to fixed, the kernels of one run: BERT 115 and 1, DistilBERT 87 and 1, a Whisper
+        encoder 77 and 1, SANM 123 and 5, wav2vec2 with a mask, whose lengths are data, 212 and 17.
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 18]
+        >
+        heads (float[B, T, 4] x) => (float[B, T, 2, 2] y, bool[T] late)
+        <int64 zero = {0}, int64 one = {1}, int64[2] head = {2, 2}, int64 half = {2}>
+        {
+            size = Shape <start = 0, end = 2> (x)
+            target = Concat <axis = 0> (size, head)
+            y = Reshape (x, target)
+            time = Shape <start = 1, end = 2> (x)
+            t = Squeeze (time)
+            index = Range (zero, t, one)
+            middle = Div (t, half)
+            late = GreaterOrEqual (index, middle)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 18]
+        >
+        heads (float[B, 6, 4] x) => (float[B, 6, 2, 2] y, bool[6] late)
+        <int64[2] head = {2, 2}>
+        {
+            size = Shape <start = 0, end = 2> (x)
+            target = Concat <axis = 0> (size, head)
+            y = Reshape (x, target)
+            late_now = Constant <value = bool[6] {0, 0, 0, 1, 1, 1}> ()
+            late = Identity (late_now)
+        }
+
+    Safety:
+        Exact at the given sizes, at which it is verified; the model runs at no others. Only
+        integers, booleans and what moves data are folded, and float32 and float64 arithmetic that
+        rounds the same everywhere (no Sin, Exp or Pow), up to 4096 elements; nothing in local
+        functions. Refused as a whole if a node must fail at these sizes: a Reshape to a length
+        frozen at export, a broadcast, a MatMul or a Concat that does not fit. A name that no input
+        has is an error, and so is another size for a dim that is fixed already.
+
+    Options:
+        dims: The size of each dim, by the dim's own name: `fix-dims:T=500:B=1`, or with a comma
+            between them. Dims that are not named stay symbolic.
+
+    Spec:
+        fix-dims:T=6
+    """
+
+    name: ClassVar[str] = "fix-dims"
+    safety: ClassVar[Safety] = "exact"
+
+    dims: Sizes = ()
+
+    def __post_init__(self) -> None:
+        for name, size in self.dims:
+            if size < 1:
+                raise ValueError(f"{name}={size} is no size; it must be at least 1")
+
+    def runs_at(self, model: ir.Model) -> Mapping[str, Sequence[int]]:
+        """The sizes, and no others."""
+        known = input_symbols(model)
+        return {name: (size,) for name, size in self.dims if name in known}
+
+    def sites(self, model: ir.Model) -> Iterator[InputSite | Skip]:
+        """The inputs that would be fixed, or the nodes that cannot run at these sizes."""
+        found = list(self._inputs(model))
+        if not self.dims and (names := input_symbols(model)) and len(model.graph):
+            example = ":".join(f"{x}=SIZE" for x in names)
+            yield Skip(model.graph[0], f"no size is given; fix-dims:{example} would fix them all")
+        if found:
+            fixed = model.clone()
+            for value in fixed.graph.inputs:
+                set_sizes(value, dict(self.dims), None)
+            here = dict(zip(fixed.graph, model.graph, strict=True))
+            blocked = [Skip(here[x.node], x.reason) for x in conflicts(View(fixed))]
+            yield from blocked
+            if not blocked:
+                yield from found
+
+    def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
+        """Write the sizes, infer again, fold what became constant."""
+        found = list(self.sites(model))
+        yield from (x for x in found if isinstance(x, Skip))
+        if not found or any(isinstance(x, Skip) for x in found):
+            return
+        sizes = dict(self.dims)
+        for value in model.graph.inputs:
+            before = f"{value.type}{value.shape} {value.name}"
+            if set_sizes(value, sizes, None):
+                after = f"{value.type}{value.shape} {value.name}"
+                yield Change(self.name, value.name or "", value.name or "", (before,), (after,))
+        shapes.forget(model)
+        view = View(model)
+        for graph in (model.graph, *model.graph.subgraphs()):
+            made = (x for node in graph for x in node.outputs)
+            for value in (*graph.inputs, *made):
+                set_sizes(value, sizes, view.shapes.dims(value))
+        yield from self._fold(view)
+        known = _fixed_before(model) | sizes
+        model.metadata_props[KEY] = ":".join(f"{k}={v}" for k, v in sorted(known.items()))
+
+    def message(self, site: Match) -> str:
+        """The input, and the dims of it that would be fixed."""
+        if not isinstance(site, InputSite):
+            return super().message(site)
+        return f"input {site.value.name!r} {site.value.shape} would be fixed at {self.spec()[9:]}"
+
+    def _inputs(self, model: ir.Model) -> Iterator[InputSite]:
+        before = _fixed_before(model)
+        for name, size in self.dims:
+            if before.get(name, size) != size:
+                raise UsageError(f"{self.name}: {name} is fixed at {before[name]} already")
+        wanted = {name for name, _ in self.dims} - before.keys()
+        require_known(sorted(wanted), input_symbols(model), self.name)
+        for value in model.graph.inputs:
+            if any(symbols_of(dim) & wanted for dim in value.shape or ()):
+                users = [use.node for use in value.uses()] or list(model.graph)
+                if users:
+                    yield InputSite(users[0], value)
+
+    def _fold(self, view: View) -> Iterator[Change]:
+        builder = Builder(self.name, view)
+        for node, array in list(Folding(view).results()):
+            if node.graph is None:  # what used it went with an earlier one
+                continue
+            at, tensor = node.name or node.op_type, node.outputs[0].name or ""
+            builder.start(node)
+            constant = builder.constant(array)
+            removed, added = builder.commit(constant)
+            line = f"{constant.name} = {array.dtype}{list(array.shape)}"
+            yield Change(self.name, at, tensor, removed, (line, *added))
+
+
+def _fixed_before(model: ir.Model) -> dict[str, int]:
+    pairs = (x.split("=") for x in model.metadata_props.get(KEY, "").split(":") if x)
+    return {name: int(size) for name, size in pairs}

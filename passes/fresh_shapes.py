@@ -1,0 +1,116 @@
+"""fresh-shapes: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import onnx_ir as ir
+
+from graphfix.core import Change, Match, Pass, Safety, Skip
+from graphfix.model.text import path_of
+from graphfix.model.view import View
+
+from ._sizes import contradicts, input_symbols, renewed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphfix.model.symbolic import Dim
+
+
+@dataclass(frozen=True)
+class StaleSite(Match):
+    """A tensor whose declared shape contradicts the one that follows from the inputs.
+
+    Attributes:
+        value: The tensor.
+        inferred: What its shape is.
+    """
+
+    value: ir.Value
+    inferred: tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class FreshShapes(Pass):
+    """A declared shape that contradicts the graph becomes the one that follows from the inputs.
+
+    A dim contradicts if it is another number, a number where the inferred one follows a symbolic
+    dim of the inputs, or the name of an input's dim that it is not. Only such dims are written
+    anew; a shape of another rank is written as a whole. Dims that cannot be inferred are left
+    without a name.
+
+    Why:
+        Run on the real EP (onnxruntime-directml 1.24.4): a tensor declared as [B, 200, 8] that is
+        [B, 6, 8] at this run ends it in 80070057, as the EP holds what is declared against what is
+        (MLOperatorAuthorImpl.cpp 2920-2936); the CPU runs the same model. A false width does no
+        harm there, since ONNX Runtime infers over it, but it stops quantizers and others that
+        infer shapes strictly ("Inferred shape and existing shape differ in dimension 2: (896) vs
+        (3584)"), and of two real models with one false width each, ONNX Runtime 1.31 did not load
+        one ("Incompatible dimensions for matrix multiplication").
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        split (float[B, T, 8] x) => (float[B, T, 2, 4] y)
+        <int64[4] heads = {0, 0, 2, 4}, float[B, 100, 16] r>
+        {
+            r = Relu (x)
+            y = Reshape (r, heads)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        split (float[B, T, 8] x) => (float[B, T, 2, 4] y)
+        <int64[4] heads = {0, 0, 2, 4}, float[B, T, 8] r>
+        {
+            r = Relu (x)
+            y = Reshape (r, heads)
+        }
+
+    Safety:
+        Exact: no node changes, only what the file says of shapes, outputs included: a false number
+        in the shape of an output is that same 80070057. Where inference knows nothing of a dim,
+        what is declared stays. Shapes in local functions are not looked at.
+    """
+
+    name: ClassVar[str] = "fresh-shapes"
+    safety: ClassVar[Safety] = "exact"
+    keeps_shapes: ClassVar[bool] = True  # they are inferred without what is declared
+
+    def sites(self, model: ir.Model) -> Iterator[StaleSite | Skip]:
+        """Every tensor with a contradiction."""
+        view, names = View(model), frozenset(input_symbols(model))
+        for node in model.graph.all_nodes():
+            for value in node.outputs:
+                inferred = view.shapes.dims(value)
+                if value.shape is None or inferred is None:
+                    continue
+                if contradicts(value.shape, inferred, names):
+                    yield StaleSite(node, value, inferred)
+
+    def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
+        """Write the inferred dims where the declared ones contradict them."""
+        names = frozenset(input_symbols(model))
+        for site in list(self.sites(model)):
+            if isinstance(site, Skip):
+                yield site
+                continue
+            value = site.value
+            before = f"{value.type}{value.shape} {value.name}"
+            value.shape = renewed(value.shape, site.inferred, names)
+            after = f"{value.type}{value.shape} {value.name}"
+            yield Change(self.name, path_of(site.node), value.name or "", (before,), (after,))
+
+    def message(self, site: Match) -> str:
+        """What is declared, and what is so."""
+        if not isinstance(site, StaleSite):
+            return super().message(site)
+        real = ir.Shape(site.inferred)
+        return f"{site.value.name!r} is declared as {site.value.shape} and is {real}"
