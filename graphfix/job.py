@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.core import Check, Feeds
+    from graphfix.model.weights import Placement
     from graphfix.report import Report
 
     StrPath = str | os.PathLike[str]
@@ -33,6 +34,7 @@ def repair_file(
     dims: Mapping[str, Sequence[int]] | None = None,
     feeds: StrPath | None = None,
     tolerance: Tolerance | None = None,
+    external_data: Placement = "auto",
     progress: pipeline.Progress | None = None,
 ) -> Report:
     """Repair a model file, prove that it still computes the same, and write the result.
@@ -46,6 +48,7 @@ def repair_file(
         dims: Sizes to verify at, by the name of the symbolic dim.
         feeds: An ``.npz`` with an array for each input, to verify with.
         tolerance: What may differ; :class:`graphfix.measure.Tolerance` has the default.
+        external_data: Where the weights go, see :data:`graphfix.model.weights.Placement`.
         progress: Called with a short text at each step.
 
     Returns:
@@ -68,7 +71,7 @@ def repair_file(
     report = dataclasses.replace(report, source=str(source))
     if dry_run:
         return report
-    with io.drafting(model, target, changed=report.changed) as draft:
+    with io.drafting(model, target, changed=report.changed, external_data=external_data) as draft:
         if check:
             verdict = verify(
                 source,

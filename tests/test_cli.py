@@ -108,6 +108,22 @@ class TestRun:
         assert str(fixed) in "".join(out.split("\n")[-3:])
         assert "Where" not in {n.op_type for n in onnx.load(fixed).graph.node}
 
+    def test_weights_go_where_one_says(self, tmp_path: Path) -> None:
+        path = tmp_path / "model.onnx"
+        proto = onnx.parser.parse_model(PLAIN.replace("Add (y, x)", "Add (y, w)"))
+        weight = np.zeros((20000, 4), np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+        proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 20000
+        proto.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 20000
+        onnx.save(proto, path)
+        out = tmp_path / "out.onnx"
+        assert main(["run", str(path), "-o", str(out), "--external-data", "separate"]) == 0
+        assert out.stat().st_size < 10_000
+        assert (tmp_path / "out.onnx.data").stat().st_size == weight.nbytes
+        back = tmp_path / "back.onnx"
+        assert main(["run", str(out), "-o", str(back), "--external-data", "inline"]) == 0
+        assert back.stat().st_size > weight.nbytes
+
     def test_json_is_one_document_and_the_report(
         self, masked: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -13,6 +13,7 @@ from graphfix.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from graphfix.model.weights import Placement
     from graphfix.report import PassReport, Report
 
 
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Say what would be done; verify and write nothing.")
 @click.option("--diff", is_flag=True, help="Print each repaired place before and after.")
 @click.option("--no-verify", is_flag=True, help="Write the result without running it.")
+@click.option(
+    "--external-data",
+    type=click.Choice(["auto", "keep", "inline", "separate"]),
+    default="auto",
+    help="Where weights go: as they are, but not over 2 GB in one file (auto); as they are (keep); "
+    "into the model (inline); into one file beside it (separate).",
+)
 @_options.feeding
 @_options.plugin
 @_options.verbose
@@ -37,6 +45,7 @@ def run(
     dry_run: bool,
     diff: bool,
     no_verify: bool,
+    external_data: Placement,
     dims: tuple[str, ...],
     feeds: str | None,
     atol: float | None,
@@ -62,6 +71,7 @@ def run(
             dims=sizes,
             feeds=feeds,
             tolerance=_options.tolerance(atol),
+            external_data=external_data,
             progress=tell,
         )
     if as_json:
