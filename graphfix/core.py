@@ -134,6 +134,8 @@ class Pass(Check, ir.passes.InPlacePass):
     """A check that can also repair. It composes with ``ir.passes.Sequential``."""
 
     safety: ClassVar[Safety] = "exact"
+    loads_before: ClassVar[bool] = True
+    """Whether ONNX Runtime loads a model that has a site; if not, there is nothing to compare."""
     advice: ClassVar[str] = ""
     """What a user may try if the repaired model computes something else."""
     keeps_shapes: ClassVar[bool] = False

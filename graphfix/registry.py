@@ -26,9 +26,15 @@ if TYPE_CHECKING:
 
 GROUP = "graphfix.passes"
 
-# Named lists of passes, in the order that the passes need: masks before indices before heads.
+# Named lists of passes, in the order that the passes need: shapes that tell the truth first; masks
+# before the guards that they make needless; Reshapes last, since other passes may write some.
 PROFILES: dict[str, tuple[str, ...]] = {
-    "directml": ("additive-mask", "cumsum-index", "unflatten-heads", "gather-int64"),
+    "directml": (
+        *("fresh-shapes", "float-conv-input", "bool-cast"),
+        *("additive-mask", "finite-mask", "drop-nan-guard"),
+        *("cumsum-index", "unflatten-heads", "gather-int64"),
+        *("convtranspose-2d", "opset-ceiling", "reshape-allowzero"),
+    ),
 }
 
 _plugins: dict[str, type[Check]] = {}

@@ -60,9 +60,12 @@ class Report:
 
     @property
     def safety(self) -> Safety:
-        """The weakest promise among the passes that changed something."""
+        """What the passes that changed something promise together, as verification takes it.
+
+        Rows beyond the valid length are compared only if no pass gives them up.
+        """
         made = {p.safety for p in self.passes if p.changes}
-        order: tuple[Safety, ...] = ("conditional", "valid-rows")
+        order: tuple[Safety, ...] = ("valid-rows", "conditional")
         return next((s for s in order if s in made), "exact")
 
     @property

@@ -124,6 +124,17 @@ class TestRun:
         assert main(["run", str(out), "-o", str(back), "--external-data", "inline"]) == 0
         assert back.stat().st_size > weight.nbytes
 
+    def test_what_a_repair_rests_on_is_said(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        model = """<ir_version: 8, opset_import: ["" : 18]>
+            m (float[N, 4] x, int64[2] to) => (float[P, Q] y)
+            { y = Reshape <allowzero = 1> (x, to) }"""
+        path = save(tmp_path / "model.onnx", model)
+        _, out, _ = said(capsys, "run", path, "-p", "reshape-allowzero", "--no-verify")
+        assert "reshape-allowzero  1 repair (conditional)" in out
+        assert "1 x rests on assume-nonempty" in " ".join(out.split())
+
     def test_json_is_one_document_and_the_report(
         self, masked: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -335,10 +346,10 @@ class TestOtherVerbs:
         assert (code, err) == (0, "")
         for name in registry.names():
             assert f"{name} (" in out
-        assert "directml = additive-mask," in out
+        assert "directml = fresh-shapes," in out
         data = json.loads(said(capsys, "passes", "--json")[1])
         assert [x["name"] for x in data["passes"]] == registry.names()
-        assert data["profiles"]["directml"][0] == "additive-mask"
+        assert data["profiles"]["directml"] == list(registry.PROFILES["directml"])
 
     @pytest.mark.parametrize("name", registry.names())
     def test_explain_prints_the_manual(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:

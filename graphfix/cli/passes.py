@@ -35,6 +35,6 @@ def passes(as_json: bool, plugin: tuple[str, ...]) -> int:
         _terminal.paragraph(entry.summary, "    ")
     click.echo("\nProfiles, which -p takes like passes:")
     for name, members in registry.PROFILES.items():
-        _terminal.paragraph(f"{name} = {','.join(members)}", "    ")
+        _terminal.paragraph(f"{name} = {', '.join(members)}", "    ")
     click.echo("\nMore about one: graphfix explain NAME")
     return 0

@@ -112,9 +112,13 @@ def _page_path(report: str | None, model: str, output: str | None) -> Path | Non
 def _print(report: Report, *, diff: bool, verbose: bool, dry_run: bool) -> None:
     _terminal.paragraph(str(report.source))
     click.echo()
-    wide = max((len(_terminal.clean(p.name)) for p in report.passes), default=0)
-    for one in report.passes:
+    busy = [p for p in report.passes if p.changes or p.skips or p.findings]
+    idle = [p.name for p in report.passes if p not in busy]
+    wide = max((len(_terminal.clean(p.name)) for p in busy), default=0)
+    for one in busy:
         _print_pass(one, wide, diff=diff, verbose=verbose)
+    if idle:
+        _terminal.paragraph(f"nothing to repair for {', '.join(idle)}", "  ")
     click.echo()
     if report.changed:
         _terminal.row("nodes", _ops(report.ops_before, report.ops_after))
@@ -141,8 +145,13 @@ def _print_pass(one: PassReport, wide: int, *, diff: bool, verbose: bool) -> Non
         parts.append(_terminal.plural(len(one.skips), "near miss", "near misses"))
     if one.findings:
         parts.append(_terminal.plural(len(one.findings), "finding"))
-    name = click.style(f"{_terminal.clean(one.name):<{wide}}", bold=bool(parts))
-    click.echo(f"  {name}  {', '.join(parts) or 'nothing to repair'}")
+    name = click.style(f"{_terminal.clean(one.name):<{wide}}", bold=True)
+    click.echo(f"  {name}  {', '.join(parts)}")
+    _terminal.reasons(
+        ((change.at, change.note) for change in one.changes if change.note),
+        every=verbose,
+        indent="      ",
+    )
     if diff:
         for change in one.changes:
             _diff(change.at, change.removed, change.added)
