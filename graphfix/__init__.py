@@ -29,22 +29,18 @@ if TYPE_CHECKING:
 
 # onnx-ir takes about a second to import, so each name is imported when it is first asked for.
 _HOMES = {
-    "graphfix.build": ("Builder",),
-    "graphfix.core": (
-        *("Change", "Check", "Finding", "Match", "NodePass", "Pass", "Result", "Skip"),
-    ),
-    "graphfix.errors": (
-        *("FeedError", "GraphfixError", "ModelError", "PluginError", "UsageError"),
-    ),
-    "graphfix.job": ("repair_file",),
-    "graphfix.measure.verify": ("Tolerance", "Verdict", "verify"),
-    "graphfix.model.io": ("load", "save"),
-    "graphfix.model.view": ("View",),
-    "graphfix.pipeline": ("check", "run"),
-    "graphfix.registry": ("get_pass", "load_plugin"),
-    "graphfix.report": ("PassReport", "Report"),
+    "graphfix.build": "Builder",
+    "graphfix.core": "Change Check Finding Match NodePass Pass Result Skip",
+    "graphfix.errors": "FeedError GraphfixError ModelError PluginError UsageError",
+    "graphfix.job": "repair_file",
+    "graphfix.measure.verify": "Tolerance Verdict verify",
+    "graphfix.model.io": "load save",
+    "graphfix.model.view": "View",
+    "graphfix.pipeline": "check run",
+    "graphfix.registry": "get_pass load_plugin",
+    "graphfix.report": "PassReport Report",
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "Builder",
