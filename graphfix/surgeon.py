@@ -21,6 +21,8 @@ from graphfix.model.text import line_of, path_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import onnx
+
 
 class SurgeonPass(Pass):
     """A pass that edits an ``onnx_graphsurgeon.Graph``. Subclass it with ``name`` and ``edit``.
@@ -59,13 +61,13 @@ class SurgeonPass(Pass):
         yield Change(self.name, at, tensor, removed, tuple(map(line_of, made)))
 
     def _edited(self, model: ir.Model) -> ir.Model:
-        graph = onnx_graphsurgeon.import_onnx(
-            ir.to_proto(ir.external_data.load_to_model(model.clone()))
-        )
+        whole = ir.external_data.load_to_model(model.clone())
+        graph = onnx_graphsurgeon.import_onnx(ir.to_proto(whole))
         try:
             self.edit(graph)
             graph.cleanup().toposort()
-            return ir.from_proto(onnx_graphsurgeon.export_onnx(graph))
+            proto: onnx.ModelProto = onnx_graphsurgeon.export_onnx(graph)
+            return ir.from_proto(proto)
         except Exception as error:  # whatever the user's script raises
             raise GraphfixError(
                 f"{self.name}: the surgeon script failed: {type(error).__name__}: {error}"
