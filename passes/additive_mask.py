@@ -154,6 +154,12 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
             return self._companion(select, view)
         return None
 
+    def message(self, site: Match) -> str:
+        """What it is."""
+        if isinstance(site, CompanionSite):
+            return "a full-size Where zeroes weights that a mask has hidden already"
+        return "a full-size Where hides scores, where an Add of one mask for all layers would do"
+
     def _mask(self, select: Select, view: View) -> MaskSite | Skip | None:
         node, fill, result = select.node, select.fill, select.node.outputs[0]
         base = fill_of(select.data)

@@ -113,6 +113,11 @@ class CumsumIndex(NodePass[IndexSite]):
             )
         return IndexSite(node, None, place, view.opset(node))
 
+    def message(self, site: Match) -> str:
+        """What it is."""
+        placed = "" if is_op(site.node, "Range") else f" and placed by {site.node.op_type}"
+        return f"an index is counted by a Range{placed}"
+
     def rewrite(self, match: IndexSite, op: Builder) -> ir.Value:
         """The index, counted by a CumSum or taken from where it was and unsqueezed."""
         if match.count is not None:

@@ -117,6 +117,10 @@ class UnflattenHeads(NodePass[ShapeSite]):
         )
         return Skip(node, target) if isinstance(target, str) else ShapeSite(node, data, target)
 
+    def message(self, site: Match) -> str:
+        """What it is."""
+        return "its shape is computed in each run, but is a constant in disguise"
+
     def rewrite(self, match: ShapeSite, op: Builder) -> ir.Value:
         """The same Reshape with the constant; allowzero is 0 where it is not written."""
         return op.Reshape(match.data, np.array(match.target, np.int64))
