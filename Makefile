@@ -7,7 +7,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint types docs zoo wheel clean
+.PHONY: help install test lint types docs zoo dml wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,8 +40,11 @@ docs: $(STAMP)  ## Write passes/README.md, and the table in README.md, from the 
 zoo: $(STAMP)  ## Count what is left in a zoo of exports, with the reasons (GRAPHFIX_ZOO=folder)
 	$(BIN)/python tests/zoo/counts.py
 
+dml:  ## Set up the real DirectML under Wine in build/dml (Debian, as root; 4 minutes, 3 GB)
+	dml/setup.sh
+
 wheel: $(STAMP)  ## Build a wheel into dist/ and check what is in it
-	rm -rf build dist
+	rm -rf build/lib build/bdist.* dist
 	$(PIP) wheel --quiet --no-deps --wheel-dir dist .
 	$(BIN)/python tests/wheel.py dist/*.whl
 

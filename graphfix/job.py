@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.core import Check, Feeds
+    from graphfix.measure.runtime import Ep
     from graphfix.model.weights import Placement
     from graphfix.report import Report
 
@@ -35,6 +36,7 @@ def repair_file(
     feeds: StrPath | None = None,
     tolerance: Tolerance | None = None,
     external_data: Placement = "auto",
+    ep: Ep = "cpu",
     progress: pipeline.Progress | None = None,
 ) -> Report:
     """Repair a model file, prove that it still computes the same, and write the result.
@@ -49,6 +51,7 @@ def repair_file(
         feeds: An ``.npz`` with an array for each input, to verify with.
         tolerance: What may differ; :class:`graphfix.measure.Tolerance` has the default.
         external_data: Where the weights go, see :data:`graphfix.model.weights.Placement`.
+        ep: Where the repaired model is verified; on DirectML it is held to the original on the CPU.
         progress: Called with a short text at each step.
 
     Returns:
@@ -81,6 +84,7 @@ def repair_file(
                 tolerance=tolerance or Tolerance(),
                 safety=report.safety,
                 map_feeds=lambda old: _new_feeds(chosen, old),
+                ep=ep,
                 progress=lambda done, total, what: tell(f"verifying {done}/{total}: {what}"),
             )
             report = dataclasses.replace(report, verdict=verdict.to_json())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _terminal
+from graphfix.cli.bench import bench
 from graphfix.cli.check import check
 from graphfix.cli.explain import explain
 from graphfix.cli.passes import passes
@@ -44,7 +45,7 @@ def group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _verb in (run, check, verify, passes, explain):
+for _verb in (run, check, verify, bench, passes, explain):
     group.add_command(_verb)
 
 

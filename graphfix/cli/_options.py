@@ -30,6 +30,14 @@ plugin = click.option(
 
 verbose = click.option("-v", "--verbose", is_flag=True, help="List every node, and every case.")
 
+ep = click.option(
+    "--ep",
+    type=click.Choice(["cpu", "dml"]),
+    default="cpu",
+    help="Where the repaired model runs to be compared with the original on the CPU: on the CPU "
+    "too (default), or on DirectML.",
+)
+
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 
 

@@ -13,6 +13,7 @@ from graphfix.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from graphfix.measure.runtime import Ep
     from graphfix.model.weights import Placement
     from graphfix.report import PassReport, Report
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     "into the model (inline); into one file beside it (separate).",
 )
 @_options.feeding
+@_options.ep
 @_options.plugin
 @_options.verbose
 def run(
@@ -49,6 +51,7 @@ def run(
     dims: tuple[str, ...],
     feeds: str | None,
     atol: float | None,
+    ep: Ep,
     plugin: tuple[str, ...],
     verbose: bool,
 ) -> int:
@@ -72,6 +75,7 @@ def run(
             feeds=feeds,
             tolerance=_options.tolerance(atol),
             external_data=external_data,
+            ep=ep,
             progress=tell,
         )
     if as_json:

@@ -11,12 +11,14 @@ from graphfix.errors import GraphfixError
 
 if TYPE_CHECKING:
     from graphfix.core import Safety
+    from graphfix.measure.runtime import Ep
 
 
 @click.command()
 @click.argument("before", metavar="BEFORE")
 @click.argument("after", metavar="AFTER")
 @_options.feeding
+@_options.ep
 @click.option(
     "--safety",
     type=click.Choice(["exact", "valid-rows", "conditional"]),
@@ -31,6 +33,7 @@ def verify(
     dims: tuple[str, ...],
     feeds: str | None,
     atol: float | None,
+    ep: Ep,
     safety: Safety | None,
     as_json: bool,
     plugin: tuple[str, ...],
@@ -52,6 +55,7 @@ def verify(
             feeds=feeds,
             tolerance=_options.tolerance(atol),
             safety=safety or _promised(before, after),
+            ep=ep,
             progress=(lambda i, n, what: tell(f"{i}/{n}: {what}")) if tell is not None else None,
         )
     data = verdict.to_json()

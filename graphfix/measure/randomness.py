@@ -17,7 +17,7 @@ from graphfix.model.values import is_op, scalar_of
 
 if TYPE_CHECKING:
     from graphfix.measure.compare import Array
-    from graphfix.measure.runtime import Feeds, Port
+    from graphfix.measure.runtime import Ep, Feeds, Port
 
 _DRAWS = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial")
 
@@ -44,14 +44,14 @@ def seeded(model: ir.Model) -> ir.Model:
 class Repeatable:
     """A seeded model that gives the same outputs for the same inputs: loaded anew for each run."""
 
-    def __init__(self, model: ir.Model) -> None:
-        self._model = model
+    def __init__(self, model: ir.Model, ep: Ep = "cpu") -> None:
+        self._model, self._ep = model, ep
         with self._open() as session:
             self.inputs: tuple[Port, ...] = session.inputs
             self.outputs: tuple[Port, ...] = session.outputs
 
     def _open(self) -> Session:
-        return Session(self._model, optimize=False)
+        return Session(self._model, ep=self._ep, optimize=self._ep == "dml")
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         """Run the model once, as :meth:`Session.run` does."""

@@ -1,4 +1,7 @@
-"""The only import of onnxruntime: a model, loaded on the CPU, that turns feeds into outputs.
+"""The only import of onnxruntime: a model, loaded, that turns feeds into outputs.
+
+On the CPU or on DirectML; where this Python has no DirectML, another one runs the model, see
+:mod:`graphfix.measure.runner`.
 
 Weights are never copied to get a model run. A model in memory whose weights lie in files is given
 to ONNX Runtime as a graph without them, together with the folder that they lie in; so it does not
@@ -12,7 +15,7 @@ import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import onnx
@@ -27,12 +30,19 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import onnxruntime
 
+    from graphfix.measure.runner import RemoteSession
+
     Array = npt.NDArray[np.generic]
     Feeds = Mapping[str, Array]
     Source = str | os.PathLike[str] | bytes | ir.Model
 
-# What ONNX Runtime calls each execution provider.
-_PROVIDERS = {"cpu": "CPUExecutionProvider"}
+Ep = Literal["cpu", "dml"]
+
+# What ONNX Runtime is asked for. Without a device it makes no DirectML provider, in silence.
+_PROVIDERS: dict[Ep, list[Any]] = {
+    "cpu": ["CPUExecutionProvider"],
+    "dml": [("DmlExecutionProvider", {"device_id": 0}), "CPUExecutionProvider"],
+}
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 # Protobuf stops at 2 GB; the graph itself, and what ONNX Runtime copies, need room below that.
 _IN_MEMORY_LIMIT = 1_500_000_000
@@ -64,25 +74,32 @@ class Session:
     Args:
         model: A path, the bytes of a self-contained ``.onnx`` file, or a model in memory, which
             is not changed. Models with external weights are given as a path or in memory.
-        ep: The execution provider; only ``"cpu"`` so far.
+        ep: The execution provider. With ``"dml"`` the model runs on DirectML, in another Python if
+            this one has none; ``threads`` and, there, ``extra_outputs`` do not apply.
         extra_outputs: Names of inner tensors of the main graph to return besides the outputs.
         optimize: Whether ONNX Runtime may rewrite the graph before it runs it.
         threads: How many threads one operator may use; at most four by default.
 
     Raises:
         ModelError: The file cannot be read, or ONNX Runtime rejects the model; with its reason.
+        UsageError: DirectML is asked for and not to be had.
     """
 
     def __init__(
         self,
         model: Source,
         *,
-        ep: Literal["cpu"] = "cpu",
+        ep: Ep = "cpu",
         extra_outputs: Sequence[str] = (),
         optimize: bool = True,
         threads: int | None = None,
     ) -> None:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._remote: RemoteSession | None = None
+        if ep == "dml" and (remote := self._elsewhere(model, optimize)) is not None:
+            self._remote = remote
+            self.inputs, self.outputs = remote.inputs, remote.outputs
+            return
         options = _options(optimize, threads or min(4, os.cpu_count() or 1))
         source = self._source(model, extra_outputs, options)
         self._session = _load(source, options, _PROVIDERS[ep])
@@ -102,6 +119,8 @@ class Session:
         Raises:
             RunError: An input is missing or does not fit, or an operator failed.
         """
+        if self._remote is not None:
+            return self._remote.run(feeds)
         names = {x.name for x in self.inputs}
         given = {name: np.asarray(array) for name, array in feeds.items() if name in names}
         try:
@@ -117,6 +136,8 @@ class Session:
     def close(self) -> None:
         """Let go of the model's memory now, not when the garbage collector comes."""
         self.__dict__.pop("_session", None)
+        if self._remote is not None:
+            self._remote.close()
         if self._scratch is not None:
             self._scratch.cleanup()
             self._scratch = None
@@ -126,6 +147,32 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _elsewhere(self, model: Source, optimize: bool) -> RemoteSession | None:
+        """The model in the Python that has DirectML; None if this one has it."""
+        from graphfix.measure import runner
+
+        if runner.native():
+            return None
+        other = runner.find()
+        path = Path(model) if isinstance(model, str | os.PathLike) else self._written(model)
+        if not path.is_file():
+            raise ModelError(f"{path}: no such file")
+        try:
+            return runner.RemoteSession(path, other, optimize=optimize)
+        except GraphfixError:
+            self.close()
+            raise
+
+    def _written(self, model: bytes | ir.Model) -> Path:
+        """A file of a model in memory, with its weights: another process cannot see ours."""
+        self._scratch = tempfile.TemporaryDirectory(prefix="graphfix-")
+        path = Path(self._scratch.name) / "model.onnx"
+        if isinstance(model, bytes):
+            path.write_bytes(model)
+        else:
+            ir.save(model.clone(), path, external_data="model.data")
+        return path
 
     def _source(
         self, model: Source, extra: Sequence[str], options: onnxruntime.SessionOptions
@@ -180,6 +227,8 @@ def reason_of(error: BaseException) -> str:
     text = re.sub(r" Name:'([^']*)' Status Message: ", r" node '\1': ", text)
     # "/onnxruntime_src/core/x.cc:91 void ns::f(args) condition was false." and the like
     text = re.sub(r"\S*/onnxruntime\S*:\d+ .*?\) (?:const )?(?=\w)", "", text)
+    # "E:\x\onnxruntime\y.cpp(28)\z.pyd!0: (caller: 0) Exception(1) tid(24) 80070057 Invalid"
+    text = re.sub(r"\S*\\onnxruntime\\\S*: \(caller: \w+\) .*?tid\(\w+\) ", "", text)
     text = text or type(error).__name__
     return text if len(text) <= _REASON_LIMIT else text[: _REASON_LIMIT - 1] + "…"
 
@@ -203,14 +252,18 @@ def _options(optimize: bool, threads: int) -> onnxruntime.SessionOptions:
 
 
 def _load(
-    source: str | bytes, options: onnxruntime.SessionOptions, provider: str
+    source: str | bytes, options: onnxruntime.SessionOptions, providers: list[Any]
 ) -> onnxruntime.InferenceSession:
     import onnxruntime
 
     try:
-        return onnxruntime.InferenceSession(source, options, providers=[provider])
+        session = onnxruntime.InferenceSession(source, options, providers=providers)
     except Exception as error:  # ONNX Runtime raises a dozen unrelated types
         raise ModelError(reason_of(error)) from error
+    wanted = providers[0] if isinstance(providers[0], str) else providers[0][0]
+    if (used := session.get_providers()[0]) != wanted:
+        raise ModelError(f"ONNX Runtime fell back to {used} instead of {wanted}")
+    return session
 
 
 def _port(arg: onnxruntime.NodeArg) -> Port:

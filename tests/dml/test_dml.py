@@ -1,0 +1,90 @@
+"""On the real DirectML: what crashes as exported, and runs and agrees after a repair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from graphfix import job
+from graphfix.errors import GraphfixError
+from graphfix.measure import runner
+from graphfix.measure.bench import bench
+from graphfix.measure.runtime import RunError, Session
+from graphfix.measure.verify import verify
+
+MODELS = Path(__file__).parents[2] / "models"
+HEAD = '<ir_version: 8, opset_import: ["": 18]>\n'
+RESHAPE = (
+    HEAD
+    + """g (float[T, 8] x) => (float[N, 4] y) <int64[2] s = {-1, 4}> {
+    a = Relu (x)  b = Reshape <allowzero = 1> (a, s)  y = Relu (b) }"""
+)
+
+
+def _reason() -> str:
+    try:
+        if not runner.native():
+            runner.find()
+    except GraphfixError as error:
+        return str(error)
+    return ""
+
+
+pytestmark = [
+    pytest.mark.skipif(bool(_reason()), reason=_reason() or "-"),
+    pytest.mark.xdist_group("dml"),
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _end() -> object:
+    yield
+    runner.stop_all()
+
+
+def saved(folder: Path, text: str) -> Path:
+    path = folder / "model.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
+def test_it_computes_what_numpy_does(tmp_path: Path) -> None:
+    path = saved(tmp_path, HEAD + "g (float[T, 8] x) => (float[T, T] y) "
+                 "{ t = Transpose (x) y = MatMul (x, t) }")  # fmt: skip
+    x = np.random.default_rng(0).standard_normal((5, 8), np.float32)
+    with Session(path, ep="dml") as session:
+        np.testing.assert_allclose(session.run({"x": x})["y"], x @ x.T, rtol=1e-5, atol=1e-5)
+
+
+def test_allowzero_crashes_and_runs_after_the_repair(tmp_path: Path) -> None:
+    path = saved(tmp_path, RESHAPE)
+    with Session(path, ep="dml") as session, pytest.raises(RunError, match="8007"):
+        session.run({"x": np.ones((5, 8), np.float32)})
+    report = job.repair_file(path, tmp_path / "fixed.onnx", "reshape-allowzero", ep="dml")
+    assert report.ok, report.verdict
+    assert report.output
+
+
+@pytest.mark.parametrize("name", ["bert", "sensevoice"])
+def test_a_model_runs_there_once_repaired(name: str, tmp_path: Path) -> None:
+    report = job.repair_file(MODELS / name / "model.onnx", tmp_path / "fixed.onnx", ep="dml")
+    assert report.ok, report.verdict
+
+
+def test_a_model_that_crashes_is_a_failed_verdict() -> None:
+    bert = MODELS / "bert/model.onnx"
+    verdict = verify(bert, bert, ep="dml")
+    assert not verdict.ok
+    assert "does not run on DirectML" in verdict.reason
+
+
+def test_bench_says_what_ran_where(tmp_path: Path) -> None:
+    path = saved(tmp_path, HEAD + "g (float[T, 4] x) => (float[T, 4] y) { y = Relu (x) }")
+    done = bench([path], ep="dml", runs=2)
+    assert done.ok
+    assert done.ep == "dml"
+    if not runner.native():
+        assert done.models[0].placement == {runner.DML: 1}
