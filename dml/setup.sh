@@ -92,10 +92,10 @@ WRAPPER
 chmod 755 "$home/dml-python"
 
 providers=$("$home/dml-python" -c \
-  'import onnxruntime as o; print(o.__version__, *o.get_available_providers())' </dev/null | tr -d '\r')
+  'import onnxruntime as o; print(o.__version__, *o.get_available_providers())' </dev/null 2>"$work/check.log" | tr -d '\r') || true
 case $providers in
   *DmlExecutionProvider*) say "onnxruntime $providers" ;;
-  *) die "the Windows Python does not have DirectML, but: $providers" ;;
+  *) die "the Windows Python does not have DirectML, but: $providers; see $work/check.log" ;;
 esac
 echo "DirectML is ready. graphfix finds it in build/dml; from elsewhere:"
 printf "  export GRAPHFIX_DML_PYTHON='%s'\n" "$home/dml-python"
