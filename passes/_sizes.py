@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graphfix.core import Skip
 from graphfix.errors import UsageError
+from graphfix.model.symbolic import symbols_of as symbols_of
 from graphfix.model.text import path_of
 from graphfix.model.values import attr_int, is_op
 
@@ -26,16 +27,6 @@ _BROADCAST = frozenset(
     {"Add", "Sub", "Mul", "Div", "Where", "Equal", "Less", "LessOrEqual", "Greater", "Mod"}
     | {"GreaterOrEqual", "And", "Or", "Xor", "Pow", "Min", "Max", "Sum", "Expand"}
 )
-
-
-def symbols_of(dim: Dim) -> frozenset[str]:
-    """The names in a dim: its own, or those of its expression if it is one."""
-    if isinstance(dim, int) or dim.value is None:
-        return frozenset()
-    try:
-        return dim.free_symbols()
-    except ValueError:  # a name that no expression can hold, such as "batch size"
-        return frozenset([dim.value])
 
 
 def with_sizes(dim: Dim, sizes: Mapping[str, int]) -> Dim:

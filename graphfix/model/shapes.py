@@ -19,7 +19,7 @@ from graphfix.model.symbolic import Dim as Dim
 from graphfix.model.values import ints_of, is_op, tensor_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def shapes_of(model: ir.Model) -> Shapes:
     """The shapes of ``model``: inferred once, then kept until :func:`forget`."""
     shapes = model.meta.get(_META)
     if not isinstance(shapes, Shapes):
-        shapes = model.meta[_META] = _infer(model)
+        shapes = model.meta[_META] = infer(model)
     return shapes
 
 
@@ -98,8 +98,18 @@ def forget(model: ir.Model) -> None:
     model.meta.pop(_META, None)
 
 
-def _infer(model: ir.Model) -> Shapes:
+def infer(model: ir.Model, renamed: Mapping[str, str] | None = None) -> Shapes:
+    """The shapes of ``model``, inferred anew and not kept.
+
+    Args:
+        model: The model; it is only read.
+        renamed: Symbols of the inputs' dims that are to have another name: exporters name the same
+            size anew for each input.
+    """
     scratch = model.clone()
+    for value in scratch.graph.inputs if renamed else ():
+        if value.shape is not None:
+            value.shape = ir.Shape([(renamed or {}).get(str(x), x) for x in value.shape])
     _forget_claims(scratch)
     _know_constants(scratch)
     symbolic.register()

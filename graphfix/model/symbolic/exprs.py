@@ -52,6 +52,16 @@ def dim_of(expr: sympy.Expr) -> Dim:
     return int(expr) if expr.is_Integer else ir.SymbolicDim(str(expr))
 
 
+def symbols_of(dim: Dim) -> frozenset[str]:
+    """The names in a dim: its own, or those of its expression if it is one."""
+    if isinstance(dim, int) or dim.value is None:
+        return frozenset()
+    try:
+        return dim.free_symbols()
+    except ValueError:  # a name that no expression can hold, such as "batch size"
+        return frozenset([dim.value])
+
+
 def is_product_of(dim: Dim, symbols: frozenset[str]) -> bool:
     """Whether a dim is a positive number times some of ``symbols``."""
     number, rest = expr_of(dim).as_coeff_Mul()
