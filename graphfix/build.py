@@ -40,6 +40,7 @@ class Builder:
         self._site: ir.Node | None = None
         self._at: ir.Node | None = None
         self._made: list[ir.Node] = []
+        self._end: ir.Graph | None = None
 
     def start(self, site: ir.Node) -> None:
         """Begin the repair of ``site``: what is made from now on goes just before it."""
@@ -78,7 +79,10 @@ class Builder:
         name = self._name()
         node.name, node.outputs[0].name = name, name
         node.metadata_props[PASS_KEY] = self._by
-        self._at.graph.insert_before(self._at, node)
+        if self._end is not None:
+            self._end.append(node)
+        else:
+            self._at.graph.insert_before(self._at, node)
         self._made.append(node)
         return node.outputs[0]
 
@@ -124,6 +128,38 @@ class Builder:
             self._at = outer
         self._shared[graph, key] = value
         return value
+
+    def rewire(self, index: int, value: ir.Value) -> None:
+        """Let the site take ``value`` as its input ``index``, which it may not have had yet."""
+        site = self.site
+        if index >= len(site.inputs):
+            site.resize_inputs(index + 1)
+        site.replace_input_with(index, value)
+
+    def reroute(self, old: ir.Value, uses: Sequence[ir.Usage], new: ir.Value) -> None:
+        """Let these uses of ``old`` take ``new``; what made ``new`` from ``old`` keeps it."""
+        for use in uses:
+            if use.node not in self._made:
+                use.node.replace_input_with(use.idx, new)
+
+    def append(self, output: ir.Value, build: Callable[[ir.Value], ir.Value]) -> None:
+        """Let what ``build`` makes of an output of the graph be that output, under its name."""
+        graph = self._view.model.graph
+        place = list(graph.outputs).index(output)
+        self._end = graph
+        try:
+            new = build(output)
+        finally:
+            self._end = None
+        name, output.name = output.name, self._name()
+        new.name, new.type, new.shape = name, output.type, output.shape
+        graph.outputs[place] = new
+
+    def finish(self) -> tuple[str, ...]:
+        """End the repair of a site that stays; return what was added, as ONNX text."""
+        added = tuple(line_of(node) for node in self._made)
+        self._site = self._at = None
+        return added
 
     def commit(self, value: ir.Value) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Let ``value`` stand for the site's first output; return (removed, added) as ONNX text.

@@ -1,0 +1,260 @@
+"""The walk: what is known of every tensor of a padded model, every leak, every node not seen through."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import sympy
+
+from graphfix.lengths.domain import (
+    ANY,
+    ZERO,
+    State,
+    carries_time,
+    plain,
+    size_expr,
+)
+from graphfix.lengths.repairs import PoisonedInput
+from graphfix.lengths.rules import RULES
+from graphfix.lengths.rules.index import written
+from graphfix.lengths.rules.sizes import of_sizes
+from graphfix.lengths.site import Refused, Site, check_maskable
+from graphfix.model.values import const_of, is_op
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.lengths.domain import Tail
+    from graphfix.lengths.repairs import Repair
+    from graphfix.lengths.source import Source
+
+_KEEPS_PLACES = ("Transpose", "Cast", "Identity")
+_OF_PLACES = ("Shape", "ScatterND", "NonZero", "GatherND", "Expand")
+_MICROSOFT = "com.microsoft"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A node that padding reaches and that cannot be seen through.
+
+    Attributes:
+        node: The node.
+        reason: Why, for a user.
+    """
+
+    node: ir.Node
+    reason: str
+
+
+@dataclass
+class Analysis:
+    """What padding does to a model.
+
+    Attributes:
+        source: The padded dim.
+        repairs: What closes the leaks, in the order of the graph.
+        refusals: The nodes that cannot be seen through; with any of these nothing is repaired.
+        states: What is known of each tensor.
+    """
+
+    source: Source
+    repairs: list[Repair] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    states: dict[ir.Value, State | None] = field(default_factory=dict)
+
+
+def analyse(model: ir.Model, source: Source) -> Analysis:
+    """Follow padding through ``model``, which is only read.
+
+    First with anything at all in the padding of the inputs; if that leaks, with zeros there, which
+    is then the first repair.
+    """
+    found = _Walk(model, source, ANY).run()
+    if not found.repairs and not found.refusals:
+        return found
+    cleaned = _Walk(model, source, ZERO).run()
+    inputs = [x for x in model.graph.inputs if not x.is_initializer() and x is not source.given]
+    poisoned: list[Repair] = []
+    for value in inputs:
+        state = cleaned.states.get(value)
+        readers = [x.node for x in value.uses() if x.node.op_type not in ("Shape", "Size")]
+        if state is None or not state.timed or not readers:
+            continue
+        try:
+            for axis in state.timed:
+                check_maskable(state.axes or (), axis, source)
+        except Refused as error:
+            cleaned.refusals.append(Refusal(readers[0], f"input {value.name!r}: {error}"))
+        first = min(readers, key=_place(model))
+        poisoned.append(PoisonedInput(first, "poisoned input", value, state))
+    if cleaned.repairs:
+        cleaned.repairs[:0] = poisoned
+        place = _place(model)
+        cleaned.repairs.sort(key=lambda x: place(x.node))
+        return cleaned
+    # Whatever leaks is closed by the zeros at the inputs alone.
+    cleaned.repairs = poisoned
+    return cleaned
+
+
+def _place(model: ir.Model):  # type: ignore[no-untyped-def]
+    places = {node: i for i, node in enumerate(model.graph)}
+    return lambda node: places.get(node, -1)
+
+
+class _Walk:
+    """One pass over the main graph, in order."""
+
+    def __init__(self, model: ir.Model, source: Source, tail: Tail) -> None:
+        self._model = model
+        self._source = source
+        self._tail = tail
+        imports = model.graph.opset_imports
+        self._opset = imports.get("", imports.get("ai.onnx", 1))
+        self._found = Analysis(source)
+        self._constants: dict[ir.Value, State] = {}
+
+    def run(self) -> Analysis:
+        """Every node that an output depends on."""
+        for value in self._model.graph.inputs:
+            if not value.is_initializer():
+                self._found.states[value] = self._input(value)
+        needed = _needed(self._model)
+        for node in self._model.graph:
+            if node in needed:
+                self._visit(node)
+        return self._found
+
+    def _input(self, value: ir.Value) -> State:
+        dims = self._source.shapes.dims(value)
+        if dims is None:
+            return plain(None)
+        site = Site(next(iter(self._model.graph)), (), self._source, self._opset)
+        axes = tuple(site.axis_of(size_expr(str(x))) for x in dims)
+        own = value is self._source.given
+        tail = ZERO if own else self._tail
+        tails = tuple(tail if carries_time(x) else None for x in axes)
+        state = State(axes, tails, sign=1 if own else 0)
+        return dataclasses.replace(state, length=self._symbol()) if own else state
+
+    def _symbol(self) -> sympy.Expr:
+        dims = self._source.shapes.dims(self._source.value) or ()
+        return size_expr(str(dims[self._source.axis]))
+
+    def _state(self, value: ir.Value | None) -> State | None:
+        if value is None:
+            return None
+        if value in self._found.states:
+            return self._found.states[value]
+        if value not in self._constants:
+            self._constants[value] = self._constant(value)
+        return self._constants[value]
+
+    def _constant(self, value: ir.Value) -> State:
+        dims = self._source.shapes.dims(value)
+        site = Site(next(iter(self._model.graph)), (), self._source, self._opset)
+        axes = None if dims is None else [site.axis_of(size_expr(str(x))) for x in dims]
+        state = plain(axes, fixed=True)
+        array = const_of(value)
+        if array is None or array.size == 0 or array.dtype.kind not in "biuf":
+            return state
+        least = float(array.min())
+        same = bool((array == array.reshape(-1)[0]).all())
+        return dataclasses.replace(
+            state,
+            sign=2 if least > 0 else 1 if least >= 0 else 0,
+            fill=float(array.reshape(-1)[0]) if same else None,
+        )
+
+    def _visit(self, node: ir.Node) -> None:
+        inputs = node.inputs[:2] if written(node) is not None else node.inputs
+        states = [self._state(x) for x in inputs]
+        unknown = any(x is not None and s is None for x, s in zip(inputs, states, strict=True))
+        inner = [x for x in _captured(node) if x in self._found.states]
+        if unknown or any(self._found.states[x] is None for x in inner):
+            results: Sequence[State | None] = [None] * len(node.outputs)
+        else:
+            site = Site(node, states, self._source, self._opset)
+            try:
+                results = self._apply(site, inner)
+                self._found.repairs += site.repairs
+            except Refused as error:
+                results = [None] * len(node.outputs)
+                self._found.refusals.append(Refusal(node, str(error)))
+        for value, state in zip(node.outputs, results, strict=False):
+            self._found.states[value] = state
+
+    def _apply(self, site: Site, inner: Sequence[ir.Value]) -> Sequence[State | None]:
+        node = site.node
+        around = [*(x for x in site.states if x is not None)]
+        around += [y for x in inner if (y := self._found.states[x]) is not None]
+        touched = any(x.timed or x.physical or x.places is not None for x in around)
+        if is_op(node, "Constant"):
+            return [self._constant(node.outputs[0])]
+        rule = RULES.get(node.op_type) if node.domain in ("", "ai.onnx", _MICROSOFT) else None
+        makes = node.op_type in ("Shape", "Range", "ConstantOfShape", "Expand")
+        if not touched and not makes and (rule is None or not _tells(around)):
+            fixed = all(x.fixed for x in around) and not inner
+            return [site.without_time(i, fixed=fixed) for i in range(len(node.outputs))]
+        if not inner and len(node.outputs) == 1 and _moves_sizes(site, around):
+            return [of_sizes(site)]
+        if rule is None or inner:
+            what = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+            if inner:
+                raise Refused(f"the bodies of {what} use what carries time")
+            raise Refused(f"there is no rule that says what padding does to {what}")
+        if any(x.places is not None for x in around) and node.op_type not in _OF_PLACES:
+            if node.op_type in _KEEPS_PLACES:
+                return [next(x for x in around if x.places is not None)]
+            raise Refused("it computes with the places of a mask, as many as there are")
+        result = rule(site)
+        states = [result] if isinstance(result, State) else list(result)
+        return [*states, *[None] * (len(node.outputs) - len(states))]
+
+
+def _moves_sizes(site: Site, states: Sequence[State]) -> bool:
+    """Whether a node hands small vectors of sizes on, or computes with them."""
+    sizes = all(x.fixed or x.physical for x in states) and any(x.physical for x in states)
+    known = site.source.shapes.data(site.node.outputs[0]) is not None
+    return sizes and known and not any(x.timed for x in states)
+
+
+def _tells(states: Sequence[State]) -> bool:
+    """Whether a rule may learn something of tensors without time: a sign, a number, a length."""
+    return all(x.axes is not None for x in states) and any(
+        x.sign or x.fill is not None or x.length is not None for x in states
+    )
+
+
+def _captured(node: ir.Node) -> list[ir.Value]:
+    """The values of the graph around that the bodies of a node use."""
+    found: list[ir.Value] = []
+    for attribute in node.attributes.values():
+        if attribute.is_ref() or attribute.type.name not in ("GRAPH", "GRAPHS"):
+            continue
+        graphs = [attribute.as_graph()] if attribute.type.name == "GRAPH" else attribute.as_graphs()
+        for graph in graphs:
+            found += [x for inner in graph.all_nodes() for x in inner.inputs if x is not None]
+            found += list(graph.outputs)
+    return found
+
+
+def _needed(model: ir.Model) -> set[ir.Node]:
+    """The nodes that an output depends on."""
+    needed: set[ir.Node] = set()
+    pending = [x.producer() for x in model.graph.outputs]
+    while pending:
+        node = pending.pop()
+        if node is None or node in needed or node.graph is not model.graph:
+            continue
+        needed.add(node)
+        inputs = node.inputs[:2] if written(node) is not None else node.inputs
+        values = [x for x in (*inputs, *_captured(node)) if x is not None]
+        pending += [x.producer() for x in values]
+    return needed
+
+

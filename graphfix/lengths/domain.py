@@ -1,0 +1,217 @@
+"""What is known of a tensor of a padded run: its axes, what is valid, and what its tail holds.
+
+Run a model on a clip alone, and on the same clip in a longer container. A tensor of the second run
+*keeps* the first when its valid part, an index below the valid length on every axis that carries
+time, holds the same numbers. What lies beyond is the tail, and :class:`Tail` says what is there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import onnx_ir as ir
+import sympy
+
+from graphfix.model.symbolic import expr_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LOW = -1e3
+"""A score at or below this weighs nothing in a Softmax beside the scores of a model."""
+
+
+@dataclass(frozen=True)
+class Time:
+    """A factor of an axis that carries time: the first ``size(ilens)`` of its indices are valid.
+
+    Attributes:
+        size: How long it is, an expression in the symbol of the padded dim.
+        turned: Whether it runs backwards, so that the *last* ``size(ilens)`` indices are valid.
+    """
+
+    size: sympy.Expr
+    turned: bool = False
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A factor of an axis that carries the batch: each row has a valid length of its own."""
+
+    size: sympy.Expr
+
+
+@dataclass(frozen=True)
+class Other:
+    """A factor of an axis that has nothing to do with time."""
+
+    size: sympy.Expr
+
+
+Atom = Time | Rows | Other
+Axis = tuple[Atom, ...]
+"""The factors of an axis, outermost first; () is an axis of size 1."""
+
+
+@dataclass(frozen=True)
+class Tail:
+    """What lies beyond the valid length of one axis.
+
+    Attributes:
+        kind: A known number, copies of the last valid slice, something far below every score,
+            garbage that is finite, or anything, NaN included.
+        value: The number, for ``number``.
+    """
+
+    kind: Literal["number", "last", "low", "finite", "any"]
+    value: float = 0.0
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether times 0 it is 0."""
+        return self.kind != "any" and math.isfinite(self.value)
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether it adds nothing to a sum."""
+        return self.kind == "number" and self.value == 0
+
+    @property
+    def is_low(self) -> bool:
+        """Whether it weighs nothing in a Softmax."""
+        return self.kind == "low" or (self.kind == "number" and self.value <= LOW)
+
+
+ZERO = Tail("number", 0.0)
+ONE = Tail("number", 1.0)
+LAST = Tail("last")
+HIDDEN = Tail("low")
+FINITE = Tail("finite")
+ANY = Tail("any")
+
+
+@dataclass(frozen=True)
+class State:
+    """What is known of one tensor.
+
+    Attributes:
+        axes: Its axes; None if the rank is unknown, which only a tensor without time may be.
+        tails: For each axis that carries time, what lies beyond; None for the others.
+        fixed: Whether it is made of constants and of sizes that padding does not change.
+        physical: Whether it is computed from the size of something padded: a length that counts
+            the padding in.
+        sign: 2 if every element is above 0, 1 if none is below, 0 if nothing is known.
+        fill: The number that every element is, if there is one.
+        steps: (start, step), if along its only axis it holds start, start + step, ...
+        stride: The padded size E, if it holds row * E, or row * E + position: an index into the
+            axes [B, E] taken as one.
+        length: The valid length that its rows hold, as an expression like those of the axes.
+        places: The boolean tensor whose True places it lists, as NonZero does.
+    """
+
+    axes: tuple[Axis, ...] | None
+    tails: tuple[Tail | None, ...] = ()
+    fixed: bool = False
+    physical: bool = False
+    sign: Literal[0, 1, 2] = 0
+    fill: float | None = None
+    steps: tuple[int, int] | None = None
+    stride: sympy.Expr | None = None
+    length: sympy.Expr | None = None
+    places: State | None = None
+
+    @property
+    def timed(self) -> tuple[int, ...]:
+        """The axes that carry time."""
+        return tuple(i for i, tail in enumerate(self.tails) if tail is not None)
+
+    @property
+    def rank(self) -> int:
+        """How many axes it has."""
+        return len(self.axes or ())
+
+    def at(self, axis: int) -> Axis:
+        """The factors of an axis."""
+        return () if self.axes is None else self.axes[axis]
+
+    def tail(self, axis: int) -> Tail:
+        """What lies beyond the valid length of an axis that carries time."""
+        tail = self.tails[axis]
+        if tail is None:
+            raise ValueError(f"axis {axis} carries no time")
+        return tail
+
+    def with_tail(self, axis: int, tail: Tail) -> State:
+        """The same with another tail on one axis; what it says of all elements is adjusted."""
+        tails = (*self.tails[:axis], tail, *self.tails[axis + 1 :])
+        sign: Literal[0, 1, 2] = self.sign
+        fill = self.fill
+        if tail.kind == "number" and tail.value != fill:
+            fill = None
+        if tail.is_low or (tail.kind == "number" and tail.value < 0):
+            sign = 0
+        elif tail.is_zero:
+            sign = min(sign, 1)  # type: ignore[assignment]
+        return dataclasses.replace(self, tails=tails, sign=sign, fill=fill)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether no tail may hold NaN or an infinity."""
+        return all(x is None or x.is_finite for x in self.tails)
+
+
+def carries_time(axis: Axis) -> bool:
+    """Whether an axis, or a factor of it, carries time."""
+    return any(isinstance(x, Time) for x in axis)
+
+
+def time_of(axis: Axis) -> Time | None:
+    """The time that an axis carries if it is nothing but that, and runs forwards."""
+    if len(axis) == 1 and isinstance(axis[0], Time) and not axis[0].turned:
+        return axis[0]
+    return None
+
+
+def size_of(axis: Axis) -> sympy.Expr:
+    """How long an axis is."""
+    return sympy.Mul(*(x.size for x in axis))
+
+
+@functools.lru_cache(maxsize=4096)
+def size_expr(text: str) -> sympy.Expr:
+    """A dim as an expression in which equal sizes look the same: see :func:`_settled`."""
+    return _settled(expr_of(ir.SymbolicDim(text)) if not text.isdigit() else sympy.Integer(text))
+
+
+def _settled(expr: sympy.Expr) -> sympy.Expr:
+    """``floor((x - 1) / 2) + 1`` as ``floor((x + 1) / 2)``: no whole number is outside a floor."""
+    return expr.replace(lambda x: isinstance(x, sympy.floor), _in_range)
+
+
+def _in_range(floor: sympy.Expr) -> sympy.Expr:
+    above, below = sympy.fraction(sympy.together(_settled(floor.args[0])))
+    if not below.is_Integer:
+        return floor
+    number, _ = sympy.expand(above).as_coeff_Add()
+    whole = sympy.floor(number / below) if number.is_Rational else 0
+    return sympy.floor(sympy.expand(above - whole * below) / below) + whole
+
+
+def same_size(a: sympy.Expr, b: sympy.Expr) -> bool:
+    """Whether two sizes are equal for every size of the inputs."""
+    return bool(a == b) or bool(sympy.expand(a - b) == 0) or bool(sympy.simplify(a - b) == 0)
+
+
+def timed(axes: Sequence[Axis], tails: Sequence[Tail | None], sign: Literal[0, 1, 2] = 0) -> State:
+    """A tensor with these axes, and tails where an axis carries time."""
+    kept = [t if carries_time(a) else None for a, t in zip(axes, tails, strict=True)]
+    return State(tuple(axes), tuple(kept), sign=sign)
+
+
+def plain(axes: Sequence[Axis] | None, *, fixed: bool = False) -> State:
+    """A tensor without time."""
+    return State(None if axes is None else tuple(axes), (None,) * len(axes or ()), fixed=fixed)

@@ -1,0 +1,254 @@
+"""Valid lengths as nodes: lengths, positions, masks, addends.
+
+A mask is a comparison of positions, and positions are ``CumSum(ConstantOfShape(size))``: what
+DirectML runs well, as a Range over a dynamic size does not. Each distinct length, mask and addend
+is made once for the whole model.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.lengths.arithmetic import Arithmetic
+from graphfix.lengths.domain import Rows, Time, size_expr
+from graphfix.model.values import attr_int, is_op
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import sympy
+
+    from graphfix.build import Builder
+    from graphfix.lengths.domain import Axis, State
+    from graphfix.lengths.source import Source
+
+    Numbers = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+
+OLDEST = 11
+"""The oldest opset that has CumSum."""
+
+
+class Lengths:
+    """The valid lengths of a model as values in its graph.
+
+    Args:
+        op: The builder.
+        source: The padded dim.
+        given: The input that holds the valid lengths: [B] or [1], or a mask [B, T].
+        opset: The version of the standard opset, at least :data:`OLDEST`.
+        floor: What is added to a score that is to weigh nothing.
+    """
+
+    def __init__(
+        self, op: Builder, source: Source, given: ir.Value, opset: int, floor: float
+    ) -> None:
+        self._op = op
+        self._source = source
+        self._given = given
+        self._opset = opset
+        self._floor = floor
+        self._valid = Arithmetic(op, "valid", source.symbol, self._lengths, given)
+        self._padded = Arithmetic(op, "padded", source.symbol, self._size, given)
+
+    def dtype(self, value: ir.Value) -> ir.DataType:
+        """The element type of a value."""
+        found = self._source.shapes.dtype(value) or self._made(value)
+        if found is None:
+            raise RuntimeError(f"the element type of {value.name!r} is not known")
+        return found
+
+    def _made(self, value: ir.Value) -> ir.DataType | None:
+        """The element type of what a repair has made, from what it was made of."""
+        node = value.producer()
+        if node is None:
+            return None
+        if node.op_type in ("Cast", "Shape", "ConstantOfShape", "Less", "Not", "And"):
+            to = {"Cast": attr_int(node, "to", 1), "Shape": 7, "ConstantOfShape": 7}
+            return ir.DataType(to.get(node.op_type, 9))
+        first = node.inputs[1 if node.op_type == "Where" else 0]
+        return None if first is None else self.dtype(first)
+
+    def floor(self, dtype: ir.DataType) -> Numbers:
+        """A scalar that weighs nothing in a Softmax, and is never the largest."""
+        if dtype.is_floating_point():
+            return np.array(self._floor, dtype.numpy())
+        return np.array(np.iinfo(dtype.numpy()).min, dtype.numpy())
+
+    # --- lengths ----------------------------------------------------------------------------
+
+    def rows(self, size: sympy.Expr) -> ir.Value:
+        """The valid length of each row of an axis of this size, int64 [B] or [1], at least 0."""
+        if str(size) == self._source.symbol:
+            return self._lengths()
+        key = ("rows", str(size))
+        zero = np.zeros(1, np.int64)
+        return self._op.once(key, lambda: self._op.Max(self._valid.of(size), zero), self._given)
+
+    def size(self, size: sympy.Expr) -> ir.Value:
+        """A size with the padding counted in, int64 [1]."""
+        return self._padded.of(size)
+
+    def _lengths(self) -> ir.Value:
+        """How much of each row of the padded input is valid, int64 [B] or [1]."""
+        op, given = self._op, self._given
+        mask = self._source.given is not None and self._source.kind == "mask"
+        whole = self.dtype(given) == ir.DataType.INT64
+        if whole and not mask:
+            return given
+
+        def build() -> ir.Value:
+            numbers = given if whole else op.Cast(given, to=ir.DataType.INT64)
+            return self.squeeze(self.reduce_sum(numbers, (1,)), [1]) if mask else numbers
+
+        return op.once(("lengths",), build, given)
+
+    def _size(self) -> ir.Value:
+        return self.count(self._source.value, self._source.axis)
+
+    def count(self, value: ir.Value, axis: int) -> ir.Value:
+        """The size of one axis of a tensor, int64 [1]."""
+        op = self._op
+
+        def build() -> ir.Value:
+            if self._opset >= 15:
+                return op.Shape(value, start=axis, end=axis + 1)
+            return op.Gather(op.Shape(value), np.array([axis], np.int64), axis=0)
+
+        return op.once(("count", value, axis), build, value)
+
+    def instead_of(self, value: ir.Value, rank: int, trailing: int) -> ir.Value:
+        """The arithmetic that made a number from sizes, on valid lengths.
+
+        Args:
+            value: The number: one element.
+            rank: How many axes it has.
+            trailing: How many axes of size 1 follow that of the batch, if there is a batch.
+        """
+        op = self._op
+        data = self._source.shapes.data(value)
+        if data is not None and len(data) == 1:
+            rows = self.rows(size_expr(str(data[0])))
+            if self.dtype(value) != ir.DataType.INT64:
+                rows = op.Cast(rows, to=self.dtype(value))
+            if self._source.batch is None and rank == 0:
+                return self.squeeze(rows, [0])
+            return self.unsqueeze(rows, range(1, rank if self._source.batch is None else trailing + 1))
+        node = value.producer()
+        if node is None or is_op(node, "Constant"):
+            return value
+        if is_op(node, *LOOKED_THROUGH):
+            first = node.inputs[0]
+            return value if first is None else self.instead_of(first, rank, trailing)
+        inputs = [None if x is None else self.instead_of(x, rank, trailing) for x in node.inputs]
+        return op.make(node.op_type, *inputs, **{k: v.value for k, v in node.attributes.items()})
+
+    # --- masks ------------------------------------------------------------------------------
+
+    def positions(self, size: sympy.Expr) -> ir.Value:
+        """0, 1, 2, ... as far as an axis of this size goes, int64 [T]."""
+        op = self._op
+        one = ir.tensor(np.ones(1, np.int64))
+
+        def build() -> ir.Value:
+            ones = op.ConstantOfShape(self.size(size), value=one)
+            return op.CumSum(ones, np.array(0, np.int64), exclusive=1)
+
+        return op.once(("positions", str(size)), build, self._given)
+
+    def mask(self, value: ir.Value, axes: Sequence[Axis], axis: int) -> ir.Value:
+        """Which indices of one axis are valid: bool, in the rank of ``value``, or less by 1s."""
+        op = self._op
+        time = next(x for x in axes[axis] if isinstance(x, Time))
+        rows = next((i for i, a in enumerate(axes) if any(isinstance(x, Rows) for x in a)), None)
+        held = [i for i in range(len(axes)) if i in (axis, rows)]
+        factors = tuple(x for i in held for x in axes[i])
+        key = ("mask", str(time.size), time.turned, axis, rows, len(axes))
+
+        def build() -> ir.Value:
+            valid = self._within(time)
+            if len(factors) > len(held):
+                return self._merged(value, held, factors, valid)
+            if rows is None:
+                valid = self.squeeze(valid, [0])
+            elif rows > axis:
+                valid = op.Transpose(valid, perm=[1, 0])
+            return self.unsqueeze(valid, [i for i in range(len(axes)) if i not in held])
+
+        return op.once((*key, *map(str, factors)), build, self._given)
+
+    def addend(self, value: ir.Value, axes: Sequence[Axis], axis: int) -> ir.Value:
+        """What hides the scores beyond the valid length: 0 before, the floor behind."""
+        op, dtype = self._op, self.dtype(value)
+        mask = self.mask(value, axes, axis)
+
+        def build() -> ir.Value:
+            hidden = op.Cast(op.Not(mask), to=dtype)
+            return op.Mul(hidden, np.array(self._floor, dtype.numpy()))
+
+        return op.once(("addend", mask, dtype), build, mask)
+
+    def cast(self, mask: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """A mask as numbers."""
+        return self._op.once(("cast", mask, dtype), lambda: self._op.Cast(mask, to=dtype), mask)
+
+    def _within(self, time: Time) -> ir.Value:
+        """Which positions are valid, bool [B, T] or [1, T]."""
+        op = self._op
+        rows = self.unsqueeze(self.rows(time.size), [1])
+        at = self.unsqueeze(self.positions(time.size), [0])
+        if time.turned:
+            return op.Not(op.Less(at, op.Sub(self.size(time.size), rows)))
+        return op.Less(at, rows)
+
+    def _merged(
+        self, value: ir.Value, held: Sequence[int], factors: Sequence[object], valid: ir.Value
+    ) -> ir.Value:
+        """A mask where an axis holds batch or time beside something else, such as [B * H, T]."""
+        op = self._op
+        time = next(i for i, x in enumerate(factors) if isinstance(x, Time))
+        batch = next((i for i, x in enumerate(factors) if isinstance(x, Rows)), None)
+        if batch is None:
+            valid = self.squeeze(valid, [0])
+        elif batch > time:
+            valid = op.Transpose(valid, perm=[1, 0])
+        valid = self.unsqueeze(valid, [i for i in range(len(factors)) if i not in (time, batch)])
+        sizes = [1 if i in (time, batch) else int(x.size) for i, x in enumerate(factors)]  # type: ignore[attr-defined]
+        valid = op.Expand(valid, np.array(sizes, np.int64))
+        rank = len(self._source.shapes.dims(value) or ())
+        here = np.array([i in held for i in range(rank)])
+        return op.Reshape(valid, op.Where(here, op.Shape(value), np.ones(rank, np.int64)))
+
+    def along_rows(self, rows: ir.Value, state: State) -> ir.Value:
+        """A number for each row, [B] or [1], in the rank of a tensor: [B, 1, 1]."""
+        at = next((i for i, a in enumerate(state.axes or ()) if a and isinstance(a[0], Rows)), 0)
+        return self.unsqueeze(rows, [i for i in range(state.rank) if i != at])
+
+    # --- operators whose form depends on the opset --------------------------------------------
+
+    def unsqueeze(self, value: ir.Value, axes: Iterable[int]) -> ir.Value:
+        """New axes of size 1 at these places of the result."""
+        given = list(axes)
+        if not given:
+            return value
+        if self._opset >= 13:
+            return self._op.Unsqueeze(value, np.array(given, np.int64))
+        return self._op.Unsqueeze(value, axes=given)
+
+    def squeeze(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
+        """Without these axes, which are of size 1."""
+        if self._opset >= 13:
+            return self._op.Squeeze(value, np.array(list(axes), np.int64))
+        return self._op.Squeeze(value, axes=list(axes))
+
+    def reduce_sum(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
+        """The sum over axes that stay, with size 1."""
+        if self._opset >= 13:
+            return self._op.ReduceSum(value, np.array(list(axes), np.int64), keepdims=1)
+        return self._op.ReduceSum(value, axes=list(axes), keepdims=1)
+
+
+LOOKED_THROUGH = ("Unsqueeze", "Squeeze", "Reshape", "Identity", "Flatten", "Expand", "Gather", "Slice")
+"""Operators that hand one element on as it is."""

@@ -1,0 +1,157 @@
+"""What element-wise operators make of single numbers, and which results they keep finite."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Number = float
+    Of = Callable[..., object]
+
+_UNARY: dict[str, Of] = {
+    "Abs": np.abs,
+    "Ceil": np.ceil,
+    "Cos": np.cos,
+    "Exp": np.exp,
+    "Floor": np.floor,
+    "Identity": lambda x: x,
+    "IsInf": np.isinf,
+    "IsNaN": np.isnan,
+    "Log": np.log,
+    "Neg": np.negative,
+    "Not": np.logical_not,
+    "Reciprocal": lambda x: np.divide(1.0, x),
+    "Relu": lambda x: np.maximum(x, 0),
+    "Round": np.round,
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Sign": np.sign,
+    "Sin": np.sin,
+    "Softplus": lambda x: np.log1p(np.exp(x)),
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Sqrt": np.sqrt,
+    "Tanh": np.tanh,
+}
+_BINARY: dict[str, Of] = {
+    "Add": np.add,
+    "And": np.logical_and,
+    "Div": np.divide,
+    "Equal": np.equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Max": np.maximum,
+    "Min": np.minimum,
+    "Mul": np.multiply,
+    "Or": np.logical_or,
+    "Pow": np.power,
+    "Sub": np.subtract,
+    "Sum": np.add,
+    "Xor": np.logical_xor,
+}
+_ZERO_AT_ZERO = frozenset(
+    {"Asin", "Asinh", "Atan", "Atanh", "BiasGelu", "Celu", "Elu", "Erf", "FastGelu", "Gelu"}
+    | {"HardSwish", "LeakyRelu", "Mish", "PRelu", "QuickGelu", "Selu", "Shrink", "Sinh", "Swish"}
+    | {"Tan", "ThresholdedRelu"}
+)
+
+UNARY = frozenset(
+    {*_UNARY, *_ZERO_AT_ZERO, "Acos", "Acosh", "BitwiseNot", "Cast", "CastLike", "Clip", "Cosh"}
+    | {"HardSigmoid", "Dropout"}
+) - {"BiasGelu"}
+"""Element-wise operators of one tensor; further inputs are parameters."""
+
+MANY = frozenset({*_BINARY, "Mean", "Mod", "Where", "PRelu", "BitShift", "BitwiseAnd", "BitwiseOr"}) | {
+    "BitwiseXor",
+    "BiasGelu",
+}
+"""Element-wise operators of several tensors that broadcast."""
+
+
+def apply(op_type: str, args: list[float], *, whole: bool, to_bool: bool) -> float | None:
+    """What an operator makes of numbers, or None where it is not known here.
+
+    Args:
+        op_type: The operator.
+        args: A number for each input; True is 1.
+        whole: Whether the result is of integers.
+        to_bool: Whether the result is a boolean.
+    """
+    with np.errstate(all="ignore"):
+        if op_type in _UNARY:
+            return float(_UNARY[op_type](np.float64(args[0])))  # type: ignore[arg-type]
+        if op_type in _ZERO_AT_ZERO and args[0] == 0:
+            return 0.0
+        if op_type == "Dropout":
+            return args[0]
+        if op_type in ("Cast", "CastLike"):
+            return float(args[0] != 0) if to_bool else float(math.trunc(args[0])) if whole and math.isfinite(args[0]) else args[0]
+        if op_type == "Clip":
+            low, high = [*args[1:], -math.inf, math.inf][:2] if len(args) < 3 else args[1:3]
+            return min(max(args[0], low), high)
+        if op_type == "Where":
+            return args[1] if args[0] else args[2]
+        if op_type in _BINARY:
+            result = args[0]
+            for other in args[1:]:
+                result = float(_BINARY[op_type](np.float64(result), np.float64(other)))  # type: ignore[arg-type]
+            return float(math.trunc(result)) if op_type == "Div" and whole and math.isfinite(result) else result
+    return None
+
+
+def keeps_finite(op_type: str, signs: list[Literal[0, 1, 2]], numbers: list[float | None]) -> bool:
+    """Whether finite inputs give finite results.
+
+    Args:
+        op_type: The operator.
+        signs: 2 for an input that is above 0 everywhere, 1 for one that is nowhere below.
+        numbers: The number that fills an input, where there is one.
+    """
+    if op_type == "Div":
+        return signs[1] == 2 or bool(numbers[1])
+    if op_type in ("Log", "Reciprocal"):
+        return signs[0] == 2 or (op_type == "Reciprocal" and bool(numbers[0]))
+    if op_type == "Sqrt":
+        return signs[0] >= 1
+    if op_type == "Pow":
+        exponent = numbers[1]
+        if exponent is None:
+            return False
+        if exponent < 0:
+            return signs[0] == 2
+        return signs[0] >= 1 or float(exponent).is_integer()
+    return op_type not in ("Acos", "Acosh", "Asin", "Atanh", "Tan", "Mod")
+
+
+def sign_of(
+    op_type: str, signs: list[Literal[0, 1, 2]], numbers: list[float | None]
+) -> Literal[0, 1, 2]:
+    """What is known of the sign of the result."""
+    if op_type in ("Exp", "Sigmoid", "Softplus", "Cosh"):
+        return 2
+    if op_type in ("Abs", "Relu", "HardSigmoid", "Not", "And", "Or", "Equal", "Less", "Greater"):
+        return 1
+    if op_type == "Pow" and numbers[1] is not None and signs[0] < 2:
+        return 1 if numbers[1] % 2 == 0 and numbers[1] >= 0 else signs[0]
+    if op_type in ("Add", "Sum", "Mean"):
+        return (2 if 2 in signs else 1) if 0 not in signs else 0
+    if op_type in ("Mul", "Div"):
+        return min(signs) if op_type == "Mul" or signs[1] == 2 else 0
+    if op_type == "Max":
+        return max(signs)
+    if op_type == "Min":
+        return min(signs)
+    if op_type == "Where":
+        return min(signs[1:])
+    if op_type == "Clip":
+        low = numbers[1] if len(numbers) > 1 else None
+        return 0 if low is None else 2 if low > 0 else 1 if low == 0 else 0
+    if op_type in ("Floor", "Round", "Gelu", "Erf", "Tanh", "Sign"):
+        return 1 if signs[0] else 0
+    kept = ("Cast", "CastLike", "Identity", "Sqrt", "Dropout", "Pow", "Reciprocal", "Ceil")
+    return signs[0] if op_type in kept else 0

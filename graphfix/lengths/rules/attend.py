@@ -1,0 +1,48 @@
+"""Softmax and its kin: what lies in the tail must weigh nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from graphfix.lengths.domain import ANY, FINITE, ZERO, State, carries_time
+from graphfix.lengths.site import Refused, Site
+from graphfix.model.values import attr_int
+
+if TYPE_CHECKING:
+    from graphfix.lengths.domain import Tail
+
+
+def softmax(site: Site) -> State:
+    """Over time, scores in the tail must be far below the others."""
+    state = site.state()
+    axes = over(site, state)
+    for axis in axes:
+        if carries_time(state.at(axis)):
+            state = site.need_low(0, axis, "attention dilution")
+    log = site.node.op_type == "LogSoftmax"
+    tails: list[Tail | None] = []
+    for i, tail in enumerate(state.tails):
+        if tail is None:
+            tails.append(None)
+        elif i in axes:
+            tails.append(tail if log else ZERO)
+        else:
+            # A row that is hidden whole has no largest score.
+            low = tail.is_low and not tail.is_finite
+            tails.append(FINITE if tail.is_finite and not low else ANY)
+    return dataclasses.replace(
+        state, tails=tuple(tails), sign=0 if log else 1, fill=None, steps=None, length=None
+    )
+
+
+def over(site: Site, state: State) -> tuple[int, ...]:
+    """The axes that a Softmax is over: before opset 13, all from its axis on."""
+    if state.axes is None:
+        raise Refused("the rank of its input is not known")
+    if site.opset >= 13:
+        return (attr_int(site.node, "axis", -1) % state.rank,)
+    return tuple(range(attr_int(site.node, "axis", 1) % state.rank, state.rank))
+
+
+RULES = {"LogSoftmax": softmax, "Softmax": softmax}

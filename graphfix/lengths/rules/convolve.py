@@ -1,0 +1,176 @@
+"""Convolutions and pooling: a window that reaches past the end must find there what padding is."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from graphfix.lengths.domain import ANY, FINITE, State, Time, carries_time, time_of
+from graphfix.lengths.repairs import MaskedMean
+from graphfix.lengths.site import Refused, Site
+from graphfix.model.values import attr_int, attr_ints
+
+if TYPE_CHECKING:
+    from graphfix.lengths.domain import Axis, Tail
+
+
+def conv(site: Site) -> State:
+    """Zeros are put behind the end; the same must be behind the valid length."""
+    state = _checked(site)
+    for axis in _spatial(state):
+        kernel, past = _window(site, axis)
+        if kernel > 1 or past:
+            _forward(state.at(axis))
+        if past:
+            state = site.need_zero(0, axis, "boundary leak")
+    return _result(site, state, bias=2)
+
+
+def conv_transpose(site: Site) -> State:
+    """Each frame is spread over several; those behind the valid length must spread nothing."""
+    state = _checked(site)
+    for axis in _spatial(state):
+        kernel, _ = _window(site, axis)
+        _forward(state.at(axis))
+        if kernel > 1:
+            state = site.need_zero(0, axis, "boundary leak")
+    return _result(site, state, bias=2)
+
+
+def max_pool(site: Site) -> State:
+    """Nothing is larger than what a window finds past the end."""
+    state = _checked(site)
+    for axis in _spatial(state):
+        kernel, past = _window(site, axis)
+        _forward(state.at(axis))
+        if kernel > 1 and (past or attr_int(site.node, "ceil_mode", 0)):
+            state = site.need_low(0, axis, "boundary leak")
+    if len(site.node.outputs) > 1 and site.node.outputs[1].uses():
+        raise Refused("its indices count the padding in")
+    return dataclasses.replace(_result(site, state, bias=None), sign=state.sign)
+
+
+def average_pool(site: Site) -> State:
+    """Zeros past the end count only if it says so."""
+    state = _checked(site)
+    for axis in _spatial(state):
+        kernel, past = _window(site, axis)
+        _forward(state.at(axis))
+        if kernel == 1 or not (past or attr_int(site.node, "ceil_mode", 0)):
+            continue
+        if not attr_int(site.node, "count_include_pad", 0) or attr_int(site.node, "ceil_mode", 0):
+            raise Refused("its last window is averaged over fewer frames than the others")
+        state = site.need_zero(0, axis, "boundary leak")
+    return dataclasses.replace(_result(site, state, bias=None), sign=min(state.sign, 1))
+
+
+def global_average_pool(site: Site) -> State:
+    """A mean over all spatial axes."""
+    state = _checked(site)
+    axes = tuple(range(2, state.rank))
+    times = [i for i in axes if carries_time(state.at(i))]
+    for axis in times:
+        state = site.need_zero(0, axis, "mean pollution")
+        for factor in state.at(axis):
+            if isinstance(factor, Time):
+                site.check_size(factor.size)
+    if times:
+        site.repair(MaskedMean(site.node, "mean pollution", axes, True, state))
+    return _reduced(state, axes)
+
+
+def global_max_pool(site: Site) -> State:
+    """A maximum over all spatial axes."""
+    state = _checked(site)
+    axes = tuple(range(2, state.rank))
+    for axis in axes:
+        if carries_time(state.at(axis)):
+            state = site.need_low(0, axis, "maximum pollution")
+    return _reduced(state, axes)
+
+
+def _reduced(state: State, axes: tuple[int, ...]) -> State:
+    return State(
+        tuple(() if i in axes else x for i, x in enumerate(state.axes or ())),
+        tuple(None if i in axes else x for i, x in enumerate(state.tails)),
+        sign=state.sign,
+    )
+
+
+def _checked(site: Site) -> State:
+    state = site.state()
+    if state.axes is None:
+        raise Refused("the rank of its input is not known")
+    if carries_time(state.at(1)):
+        raise Refused("time is its channel axis")
+    for i in range(1, len(site.states)):
+        other = site.states[i]
+        if other is not None and other.timed:
+            raise Refused("its weights carry time")
+    return state
+
+
+def _spatial(state: State) -> list[int]:
+    return [i for i in range(2, state.rank) if carries_time(state.at(i))]
+
+
+def _forward(axis: Axis) -> None:
+    if time_of(axis) is None:
+        raise Refused("its time axis holds something else beside time, or runs backwards")
+
+
+def _window(site: Site, axis: int) -> tuple[int, bool]:
+    """The size of the window on an axis, and whether it reaches past the end."""
+    node, place = site.node, axis - 2
+    kernel = attr_ints(node, "kernel_shape")
+    if kernel is None:
+        weights = site.source.shapes.dims(node.inputs[1]) if len(node.inputs) > 1 else None
+        if weights is None or not isinstance(weights[axis], int):
+            raise Refused("the size of its window is not known")
+        size = weights[axis]
+        if not isinstance(size, int):
+            raise Refused("the size of its window is not known")
+    else:
+        size = kernel[place]
+    attribute = node.attributes.get("auto_pad")
+    auto = "NOTSET" if attribute is None else attribute.as_string()
+    pads = attr_ints(node, "pads")
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        return size, True
+    end = 0 if pads is None or auto == "VALID" else pads[len(pads) // 2 + place]
+    return size, end > 0
+
+
+def _result(site: Site, state: State, *, bias: int | None) -> State:
+    dims = site.out_dims()
+    axes: list[Axis] = []
+    tails: list[Tail | None] = []
+    finite = state.is_finite
+    for i, old in enumerate(state.axes or ()):
+        if i < 2 or not carries_time(old):
+            axes.append(old if i == 0 else site.axis_of(dims[i]))
+            kept = state.tails[i]
+            tails.append(None if kept is None else FINITE if kept.is_finite else ANY)
+            continue
+        if not site.grows(dims[i]):
+            raise Refused(f"its result has {dims[i]} frames however long the clip is")
+        axes.append(old if old == (Time(dims[i]),) or len(old) > 1 else (Time(dims[i]),))
+        kept = state.tails[i]
+        plain_one = _window(site, i)[0] == 1 and (bias is None or not site.has(bias))
+        if plain_one and kept is not None and kept.is_zero:
+            tails.append(kept)
+        else:
+            tails.append(FINITE if finite else ANY)
+    return State(tuple(axes), tuple(tails))
+
+
+RULES = {
+    "AveragePool": average_pool,
+    "Conv": conv,
+    "ConvInteger": conv,
+    "ConvTranspose": conv_transpose,
+    "FusedConv": conv,
+    "GlobalAveragePool": global_average_pool,
+    "GlobalMaxPool": global_max_pool,
+    "MaxPool": max_pool,
+}

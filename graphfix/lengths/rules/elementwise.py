@@ -1,0 +1,326 @@
+"""Element-wise operators: what is valid stays valid; the tail is computed where it is a number."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+import sympy
+
+from graphfix.lengths import numbers
+from graphfix.lengths.domain import (
+    ANY,
+    FINITE,
+    HIDDEN,
+    LAST,
+    LOW,
+    ONE,
+    ZERO,
+    State,
+    Tail,
+    Time,
+    carries_time,
+    plain,
+)
+from graphfix.lengths.rules.sizes import of_sizes
+from graphfix.lengths.site import Refused, Site, join
+from graphfix.model.values import attr_int
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from graphfix.lengths.domain import Axis
+
+_ASKS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+_PARAMETERS = {"Clip": 1, "Dropout": 1, "CastLike": 1}
+
+
+def elementwise(site: Site) -> State:
+    """The rule of all of them."""
+    op_type = site.node.op_type
+    known = _sizes(site)
+    if known is not None:
+        return known
+    states = [x for x in site.states if x is not None]
+    axes = _broadcast(site, states)
+    if axes is None:
+        return plain(None)
+    compared = _compared(site, axes)
+    if compared is not None:
+        return compared
+    flat = _flat(site, axes)
+    if flat is not None:
+        return flat
+    for i, state in enumerate(site.states):
+        if state is not None and state.physical:
+            site.need_length(i, axes)
+    states = [x for x in site.states if x is not None]
+    return _combined(site, op_type, states, axes)
+
+
+def _combined(site: Site, op_type: str, states: Sequence[State], axes: tuple[Axis, ...]) -> State:
+    whole, to_bool = _kind(site)
+    tails = [
+        _tail(op_type, states, i - len(axes), whole, to_bool) if carries_time(axis) else None
+        for i, axis in enumerate(axes)
+    ]
+    signs = [x.sign for x in states]
+    fills = [x.fill for x in states]
+    result = State(
+        axes,
+        tuple(tails),
+        fixed=all(x.fixed for x in states),
+        sign=2 if _same_twice(site) else numbers.sign_of(op_type, signs, fills),
+    )
+    if _same_twice(site):
+        result = dataclasses.replace(result, sign=1)
+    filled = [x for x in fills if x is not None]
+    if len(filled) == len(fills):
+        fill = numbers.apply(op_type, filled, whole=whole, to_bool=to_bool)
+        result = dataclasses.replace(result, fill=fill)
+    elif op_type == "Where" and fills[0] is not None:
+        chosen = states[1 if fills[0] else 2]
+        result = dataclasses.replace(result, sign=chosen.sign, fill=chosen.fill)
+    return dataclasses.replace(
+        result, steps=_steps(op_type, states), length=_length(site, op_type, states)
+    )
+
+
+def _same_twice(site: Site) -> bool:
+    inputs = site.node.inputs
+    return site.node.op_type == "Mul" and len(inputs) == 2 and inputs[0] is inputs[1]
+
+
+def _sizes(site: Site) -> State | None:
+    """Arithmetic on sizes alone: still a size."""
+    states = [x for x in site.states if x is not None]
+    if not any(x.physical for x in states):
+        return None
+    if any(not x.fixed and not x.physical for x in states) or any(x.timed for x in states):
+        return None
+    sign = numbers.sign_of(site.node.op_type, [x.sign for x in states], [x.fill for x in states])
+    found = of_sizes(site)
+    return dataclasses.replace(found, sign=max(found.sign, sign))
+
+
+def _broadcast(site: Site, states: Sequence[State]) -> tuple[Axis, ...] | None:
+    if any(x.axes is None for x in states):
+        if any(x.timed for x in states):
+            raise Refused("the rank of one of its inputs is not known")
+        return None
+    if site.node.op_type in _PARAMETERS:
+        return states[0].axes
+    rank = max(x.rank for x in states)
+    padded = [((),) * (rank - x.rank) + (x.axes or ()) for x in states]
+    return tuple(join(column) for column in zip(*padded, strict=True))
+
+
+def _flat(site: Site, axes: tuple[Axis, ...]) -> State | None:
+    """``row * size``, and a position added to it: how TorchScript indexes two axes at once."""
+    if site.node.op_type not in ("Mul", "Add") or len(site.states) != 2:
+        return None
+    tails = tuple(FINITE if carries_time(x) else None for x in axes)
+    for i in (0, 1):
+        one, other = site.state(i), site.state(1 - i)
+        rows = one.steps == (0, 1) and not one.timed
+        size = site.contents(1 - i) if other.physical else None
+        if site.node.op_type == "Mul" and rows and size is not None and len(size) == 1:
+            return State(axes, tails, fixed=True, sign=1, stride=size[0])
+        if site.node.op_type == "Add" and one.stride is not None and other.steps == (0, 1):
+            return State(axes, tails, fixed=True, sign=1, stride=one.stride, steps=(0, 1))
+    return None
+
+
+def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
+    """Positions held against a length: all true, or a mask whose tail is False."""
+    op_type = site.node.op_type
+    if op_type not in _ASKS or len(site.states) != 2:
+        return None
+    left, right = site.state(0), site.state(1)
+    turned = {"Less": "Greater", "Greater": "Less", "LessOrEqual": "GreaterOrEqual"}
+    ask = op_type
+    if left.steps is None:
+        left, right = right, left
+        ask = turned.get(op_type, "LessOrEqual")
+    if left.steps is None or left.steps[1] < 1 or len(left.timed) != 1:
+        return None
+    time = left.at(left.timed[0])[0]
+    if not isinstance(time, Time):
+        return None
+    start, step = left.steps
+    behind = start + time.size * step
+    out = [i for i, x in enumerate(axes) if carries_time(x)]
+    if right.physical:
+        limit = (site.contents(0 if right is site.state(0) else 1) or [None])[0]
+        if limit is None:
+            return None
+        last = behind - step
+        gap = sympy.expand(limit - last - (1 if ask in ("Less", "GreaterOrEqual") else 0))
+        if not gap.is_nonnegative:
+            return None
+        true = ask in ("Less", "LessOrEqual")
+        state = State(axes, tuple((ONE if true else ZERO) if i in out else None for i in range(len(axes))))
+        return dataclasses.replace(state, fixed=True, fill=float(true), sign=1)
+    if right.length is None:
+        return None
+    # Behind the valid length every position is at least this.
+    gap = sympy.expand(behind - right.length - (1 if ask in ("LessOrEqual", "Greater") else 0))
+    if not gap.is_nonnegative:
+        return None
+    tail = ZERO if ask in ("Less", "LessOrEqual") else ONE
+    return State(axes, tuple(tail if i in out else None for i in range(len(axes))), sign=1)
+
+
+def _content(state: State, from_end: int) -> Tail:
+    """What a tensor holds where an axis, counted from the end, is beyond its valid length."""
+    index = state.rank + from_end
+    if index >= 0 and state.tails[index] is not None:
+        return state.tail(index)
+    if state.fill is not None:
+        return Tail("number", state.fill)
+    # It does not change along that axis; its own tails, on other axes, may be anything.
+    return LAST if state.is_finite else ANY
+
+
+def _repeats(state: State, from_end: int) -> bool:
+    """Whether behind its valid length, if it has one there, an axis repeats what came last."""
+    index = state.rank + from_end
+    has_tail = index >= 0 and state.tails[index] is not None
+    return not has_tail or state.fill is not None or state.tail(index).kind == "last"
+
+
+def _tail(op_type: str, states: Sequence[State], at: int, whole: bool, to_bool: bool) -> Tail:
+    args = [_content(x, at) for x in states]
+    values = [x.value for x in args if x.kind == "number"]
+    if len(values) == len(args):
+        number = numbers.apply(op_type, values, whole=whole, to_bool=to_bool)
+        if number is not None:
+            return ANY if math.isnan(number) else Tail("number", number)
+    special = _SPECIAL.get(op_type)
+    found = None if special is None else special(args)
+    if found is not None:
+        return found
+    finite = all(x.is_finite for x in args)
+    signs, fills = [x.sign for x in states], [x.fill for x in states]
+    if finite and all(_repeats(x, at) for x in states):
+        return LAST if to_bool or numbers.keeps_finite(op_type, signs, fills) else ANY
+    if to_bool or (finite and numbers.keeps_finite(op_type, signs, fills)):
+        return FINITE
+    return ANY
+
+
+def _add(args: list[Tail]) -> Tail | None:
+    low = any(x.is_low for x in args)
+    if low and all(x.is_finite or x.value == -math.inf for x in args):
+        return HIDDEN
+    return None
+
+
+def _sub(args: list[Tail]) -> Tail | None:
+    high = args[1].kind == "number" and args[1].value >= -LOW
+    if (args[0].is_low and args[1].is_finite) or (high and args[0].is_finite):
+        return HIDDEN
+    return None
+
+
+def _mul(args: list[Tail]) -> Tail | None:
+    if any(x.is_zero for x in args) and all(x.is_finite for x in args):
+        return ZERO
+    return None
+
+
+def _div(args: list[Tail]) -> Tail | None:
+    # Divided by 0 it would be NaN; the caller of _tail knows of numbers only.
+    if args[0].is_zero and args[1].kind in ("number", "low") and args[1].value:
+        return ZERO
+    return None
+
+
+def _where(args: list[Tail]) -> Tail | None:
+    if args[0].kind == "number":
+        return args[1 if args[0].value else 2]
+    if args[1].is_low and args[2].is_low:
+        return HIDDEN
+    if args[1] == args[2]:
+        return args[1]
+    return None
+
+
+def _min(args: list[Tail]) -> Tail | None:
+    return HIDDEN if any(x.is_low for x in args) and all(x.is_finite for x in args) else None
+
+
+_SPECIAL: dict[str, Callable[[list[Tail]], Tail | None]] = {
+    "Add": _add,
+    "Sum": _add,
+    "Sub": _sub,
+    "Mul": _mul,
+    "Div": _div,
+    "Where": _where,
+    "Min": _min,
+    "And": lambda args: ZERO if any(x.is_zero for x in args) else None,
+    "Or": lambda args: ONE if any(x.kind == "number" and x.value for x in args) else None,
+    "Cast": lambda args: args[0] if args[0].kind in ("low", "last") else None,
+    "Identity": lambda args: args[0],
+    "Dropout": lambda args: args[0],
+}
+
+
+def _kind(site: Site) -> tuple[bool, bool]:
+    dtype = site.source.shapes.dtype(site.node.outputs[0])
+    if site.node.op_type == "Cast":
+        dtype = ir.DataType(attr_int(site.node, "to", 1))
+    return dtype is not None and dtype.is_integer(), dtype == ir.DataType.BOOL
+
+
+def _steps(op_type: str, states: Sequence[State]) -> tuple[int, int] | None:
+    """0, 1, 2, ... with a number added or multiplied."""
+    if op_type in ("Cast", "Identity"):
+        return states[0].steps
+    if op_type not in ("Add", "Sub", "Mul") or len(states) != 2:
+        return None
+    for one, other in ((states[0], states[1]), (states[1], states[0])):
+        number = other.fill
+        if one.steps is None or number is None or not float(number).is_integer():
+            continue
+        start, step = one.steps
+        if op_type == "Add":
+            return start + int(number), step
+        if op_type == "Mul":
+            return start * int(number), step * int(number)
+        return (start - int(number), step) if one is states[0] else None
+    return None
+
+
+def _length(site: Site, op_type: str, states: Sequence[State]) -> sympy.Expr | None:
+    """A valid length with a number added, multiplied, divided."""
+    first = states[0].length
+    whole, _ = _kind(site)
+    if op_type in ("Cast", "Identity") and first is not None:
+        return first
+    if any(x.timed for x in states):
+        return None
+    if op_type in ("Max", "Min") and len(states) == 2:
+        # A length is not below 0 and not above its size.
+        return next((x.length for x, y in (states, states[::-1]) if x.length is not None and y.fill is not None and op_type == "Max" and y.fill <= 0), None)
+    if op_type not in ("Add", "Sub", "Mul", "Div") or len(states) != 2:
+        return None
+    args = [_number(x) for x in states]
+    if None in args or (first is None and states[1].length is None):
+        return None
+    a, b = args
+    if op_type == "Div":
+        return sympy.floor(a / b) if whole and b.is_Integer and b > 0 else None
+    return {"Add": a + b, "Sub": a - b, "Mul": a * b}[op_type]
+
+
+def _number(state: State) -> sympy.Expr | None:
+    if state.length is not None:
+        return state.length
+    whole = state.fill is not None and float(state.fill).is_integer()
+    return sympy.Integer(int(state.fill or 0)) if whole else None
+
+
+RULES = dict.fromkeys((*numbers.UNARY, *numbers.MANY), elementwise)

@@ -1,0 +1,236 @@
+"""Gather, Scatter and their kin: an index that is valid alone reads what is valid."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from graphfix.lengths.domain import (
+    ANY,
+    FINITE,
+    Rows,
+    State,
+    Tail,
+    Time,
+    carries_time,
+    plain,
+    time_of,
+)
+from graphfix.lengths.repairs import LastFrames
+from graphfix.lengths.rules.sizes import of_sizes
+from graphfix.lengths.site import Refused, Site, join
+from graphfix.model.values import attr_int, const_of, is_op, scalar_of
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+def gather(site: Site) -> State:
+    """Along time an index that is not negative; from the end, the end of what is valid."""
+    data, index = site.state(0), site.state(1)
+    if data.physical:
+        return of_sizes(site)
+    if data.axes is None or index.axes is None:
+        return site.without_time()
+    axis = attr_int(site.node, "axis", 0) % data.rank
+    if carries_time(data.at(axis)):
+        return _along_time(site, data, index, axis)
+    if index.physical:
+        raise Refused("it reads a table at the padded length")
+    if any(isinstance(x, Rows) for x in data.at(axis)) and data.timed:
+        raise Refused("it picks rows of the batch")
+    return _joined(data, index, axis)
+
+
+def _joined(data: State, index: State, axis: int, *, sign: bool = True) -> State:
+    before, after = (data.axes or ())[:axis], (data.axes or ())[axis + 1 :]
+    axes = (*before, *(index.axes or ()), *after)
+    finite = data.is_finite
+    picked = tuple(None if x is None else FINITE if finite else ANY for x in index.tails)
+    picked = tuple(x if t is None or t.kind != "last" else t for x, t in zip(picked, index.tails, strict=True))
+    tails = (*data.tails[:axis], *picked, *data.tails[axis + 1 :])
+    fixed = data.fixed and index.fixed
+    return State(axes, tails, fixed=fixed, sign=data.sign if sign else 0, fill=data.fill)
+
+
+def _along_time(site: Site, data: State, index: State, axis: int) -> State:
+    time = time_of(data.at(axis))
+    if index.stride is not None:
+        return _by_row(data, index, axis)
+    if time is None:
+        raise Refused("it reads an axis that holds time beside something else, or runs backwards")
+    array = const_of(site.node.inputs[1])
+    contents = site.contents(1)
+    offsets: tuple[int, ...] | None = None
+    if array is not None and (array < 0).all() and array.size:
+        offsets = tuple(int(x) for x in array.reshape(-1))
+    elif contents is not None and index.physical:
+        gaps = [x - time.size for x in contents]
+        if all(x.is_Integer and x < 0 for x in gaps):
+            offsets = tuple(int(x) for x in gaps)
+    if offsets is not None and index.rank <= 1:
+        same = data.fill is not None or (data.tail(axis).kind == "last" and offsets == (-1,))
+        if not same:
+            site.check_size(time.size)
+            drop = index.rank == 0
+            site.repair(
+                LastFrames(site.node, "last-frame read", axis, time.size, offsets, drop, data)
+            )
+        length = time.size if _counts(data) and offsets == (-1,) else None
+        return dataclasses.replace(_joined(data, plain(index.axes), axis), length=length)
+    if index.physical:
+        raise Refused("it reads at a place that depends on the padded length")
+    if index.sign < 1 and not (array is not None and (array >= 0).all()):
+        raise Refused("it reads along time at an index that may count from the end")
+    return _joined(data, index, axis)
+
+
+def _by_row(data: State, index: State, axis: int) -> State:
+    """``x[row, position]``, where [B, T] was made one axis."""
+    factors = data.at(axis)
+    moved = [i for i in index.timed if index.at(i) == factors[1:]]
+    rows = len(factors) == 2 and isinstance(factors[0], Rows) and isinstance(factors[1], Time)
+    if not rows or factors[1].size != index.stride or len(moved) != 1 or index.steps is None:
+        raise Refused("it reads rows of another size than those it was made of")
+    result = _joined(data, index, axis)
+    return result.with_tail(axis + moved[0], data.tail(axis))
+
+
+def _counts(data: State) -> bool:
+    """Whether it is a running count of what is valid, so that its last entry is the length."""
+    return data.length is not None
+
+
+def gather_elements(site: Site) -> State:
+    """An index for each element: valid where the index is, which natively was in range."""
+    data, index = site.state(0), site.state(1)
+    if data.axes is None or index.axes is None:
+        return site.without_time()
+    axis = attr_int(site.node, "axis", 0) % data.rank
+    if index.physical or data.physical:
+        raise Refused("it reads at a place that depends on the padded length")
+    if carries_time(data.at(axis)) and index.sign < 1:
+        raise Refused("it reads along time at an index that may count from the end")
+    axes = tuple(
+        index.at(i) if i == axis else join([data.at(i), index.at(i)]) for i in range(data.rank)
+    )
+    finite = data.is_finite
+    tails = tuple((FINITE if finite else ANY) if carries_time(x) else None for x in axes)
+    return State(axes, tails, sign=data.sign)
+
+
+def gather_nd(site: Site) -> State:
+    """An index of several axes at once."""
+    data, index = site.state(0), site.state(1)
+    batch = attr_int(site.node, "batch_dims", 0)
+    if data.axes is None or index.axes is None or data.physical or index.physical:
+        raise Refused("it reads at a place that depends on the padded length")
+    depth = index.at(index.rank - 1)
+    count = 1 if not depth else int(depth[0].size) if depth[0].size.is_Integer else 0
+    if not count:
+        raise Refused("how many axes it reads is not known")
+    read = range(batch, batch + count)
+    if any(carries_time(data.at(i)) for i in read) and index.sign < 1:
+        raise Refused("it reads along time at an index that may count from the end")
+    places = [join([data.at(i), index.at(i)]) for i in range(batch)]
+    axes = (*places, *(index.axes[batch:-1]), *data.axes[batch + count :])
+    finite = data.is_finite
+    tails = tuple((FINITE if finite else ANY) if carries_time(x) else None for x in axes)
+    return State(axes, tails, sign=data.sign)
+
+
+def scatter(site: Site) -> State:
+    """Writes at valid places; where it writes a constant at all places of a mask, it is a Where."""
+    data, index = site.state(0), site.state(1)
+    if index.places is not None:
+        return _masked(data, index.places, written(site.node))
+    updates = site.state(2)
+    if index.physical or updates.physical or index.timed:
+        raise Refused("where it writes depends on the padding")
+    if updates.timed and any(x is not None for x in updates.tails):
+        raise Refused("what it writes carries time")
+    # Natively it wrote at valid places; the tail stays what it was.
+    return dataclasses.replace(
+        data, sign=min(data.sign, updates.sign), fill=None, steps=None, length=None, fixed=False
+    )
+
+
+def written(node: ir.Node) -> float | None:
+    """The number that a ScatterND puts at each place of a mask, if it is one and the same.
+
+    How often it is repeated depends on the mask; the graph around that need not be looked at.
+    """
+    value = node.inputs[2] if is_op(node, "ScatterND") else None
+    maker = node.inputs[1].producer() if value is not None and node.inputs[1] is not None else None
+    while is_op(maker, "Transpose", "Cast") and maker.inputs[0] is not None:
+        maker = maker.inputs[0].producer()
+    if not is_op(maker, "NonZero"):
+        return None
+    while value is not None and is_op(value.producer(), "Expand", "Reshape", "Cast", "Identity"):
+        value = value.producer().inputs[0]  # type: ignore[union-attr]
+    number = scalar_of(value)
+    return None if number is None else float(number)
+
+
+def _masked(data: State, places: State, number: float | None) -> State:
+    """``x[mask] = number``."""
+    if number is None:
+        raise Refused("it writes different numbers at the places of a mask")
+    tails: list[Tail | None] = []
+    for i, tail in enumerate(data.tails):
+        mask = places.tails[i] if i < places.rank else None
+        if tail is None:
+            tails.append(None)
+        elif mask is not None and mask.kind == "number":
+            tails.append(Tail("number", number) if mask.value else tail)
+        else:
+            same = tail == Tail("number", number)
+            tails.append(tail if same else FINITE if tail.is_finite else ANY)
+    sign = min(data.sign, 2 if number > 0 else 1 if number == 0 else 0)
+    return State(data.axes, tuple(tails), sign=sign)  # type: ignore[arg-type]
+
+
+def non_zero(site: Site) -> State:
+    """The places of a mask: no tensor of frames, but a Scatter may put numbers there."""
+    return State((), (), places=site.state())
+
+
+def one_hot(site: Site) -> State:
+    """An index becomes an axis."""
+    index = site.state()
+    axis = attr_int(site.node, "axis", -1) % (index.rank + 1)
+    new = site.axis_of(site.out_dims()[axis])
+    if carries_time(new):
+        raise Refused("the axis that it makes is as long as the padded clip")
+    axes = (*(index.axes or ())[:axis], new, *(index.axes or ())[axis:])
+    tails = tuple(FINITE if carries_time(x) else None for x in axes)
+    return State(axes, tails, sign=1)
+
+
+def reverse_sequence(site: Site) -> State:
+    """Turns what is valid of each row."""
+    data, lens = site.state(0), site.state(1)
+    axis = attr_int(site.node, "time_axis", 0)
+    time = time_of(data.at(axis))
+    if time is None or lens.length is None or lens.length != time.size:
+        raise Refused("the lengths that it is given are not those of what is valid")
+    return dataclasses.replace(data, steps=None, length=None)
+
+
+def compress(site: Site) -> State:
+    """How much is left depends on what is in the tensor."""
+    raise Refused("how long its result is depends on what is in it")
+
+
+RULES = {
+    "Compress": compress,
+    "Gather": gather,
+    "GatherElements": gather_elements,
+    "GatherND": gather_nd,
+    "NonZero": non_zero,
+    "OneHot": one_hot,
+    "ReverseSequence": reverse_sequence,
+    "ScatterElements": scatter,
+    "ScatterND": scatter,
+    "Unique": compress,
+}

@@ -1,0 +1,151 @@
+"""Products that sum over an axis: MatMul, Gemm, Einsum, and their quantized kin."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from graphfix.lengths.domain import ANY, FINITE, ZERO, State, Tail, carries_time, plain
+from graphfix.lengths.site import Refused, Site, join
+from graphfix.model.values import attr_int
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from graphfix.lengths.domain import Axis
+
+
+def matmul(site: Site) -> State:
+    """``[..., M, K] @ [..., K, N]``."""
+    left, right = site.state(0), site.state(1)
+    if left.axes is None or right.axes is None:
+        raise Refused("the rank of one of its inputs is not known")
+    ranks = left.rank, right.rank
+    rank = max(*ranks, 2)
+    # Letters as in Einsum: k is summed, m and n are the last two, the others count from the end.
+    batch = [chr(ord("A") + i) for i in range(rank - 2)]
+    terms = [
+        [*batch[rank - ranks[0] :], "m", "k"] if ranks[0] > 1 else ["k"],
+        [*batch[rank - ranks[1] :], "k", "n"] if ranks[1] > 1 else ["k"],
+    ]
+    out = [*batch, *(["m"] if ranks[0] > 1 else []), *(["n"] if ranks[1] > 1 else [])]
+    return contract(site, terms, out)
+
+
+def gemm(site: Site) -> State:
+    """``A @ B + C``, either turned."""
+    left = ["k", "m"] if attr_int(site.node, "transA", 0) else ["m", "k"]
+    right = ["n", "k"] if attr_int(site.node, "transB", 0) else ["k", "n"]
+    state = contract(site, [left, right], ["m", "n"])
+    if not site.has(2):
+        return state
+    bias = site.state(2)
+    if bias.timed:
+        raise Refused("what it adds carries time")
+    tails = tuple(None if x is None else FINITE if x.is_finite else ANY for x in state.tails)
+    return dataclasses.replace(state, tails=tails)
+
+
+def einsum(site: Site) -> State:
+    """Any of these, by its equation."""
+    equation = site.node.attributes["equation"].as_string().replace(" ", "")
+    given, arrow, out = equation.partition("->")
+    terms = [list(x) for x in given.split(",")]
+    if not arrow or "." in equation or any(len(set(x)) < len(x) for x in terms):
+        raise Refused(f"there is no rule for the equation {equation!r}")
+    return contract(site, terms, list(out))
+
+
+def contract(site: Site, terms: Sequence[Sequence[str]], out: Sequence[str]) -> State:
+    """A sum of products over the letters that the result does not have.
+
+    Args:
+        site: The node; its first inputs are the factors.
+        terms: A letter for each axis of each factor.
+        out: The letters of the result.
+    """
+    count = len(terms)
+    for i, term in enumerate(terms):
+        if site.state(i).rank != len(term):
+            raise Refused("the rank of one of its inputs is not what it multiplies")
+    for letter in {x for term in terms for x in term} - set(out):
+        _sum_over(site, terms, letter)
+    states = [site.state(i) for i in range(count)]
+    axes: list[Axis] = []
+    tails: list[Tail | None] = []
+    for letter in out:
+        at = [(s, t.index(letter)) for s, t in zip(states, terms, strict=True) if letter in t]
+        axis = join([s.at(i) for s, i in at])
+        axes.append(axis)
+        tails.append(_tail(at, states) if carries_time(axis) else None)
+    return State(tuple(axes), tuple(tails), sign=min(min(x.sign for x in states), 1))
+
+
+def _tail(at: Sequence[tuple[State, int]], states: Sequence[State]) -> Tail:
+    here = [s.tail(i) for s, i in at if s.tails[i] is not None]
+    others_finite = all(x.is_finite for x in states)
+    if any(x.is_zero for x in here) and others_finite:
+        return ZERO
+    return FINITE if all(x.is_finite for x in here) and others_finite else ANY
+
+
+def _sum_over(site: Site, terms: Sequence[Sequence[str]], letter: str) -> None:
+    """Something must be zero behind the valid length, and what it is multiplied with finite."""
+    places = [(i, t.index(letter)) for i, t in enumerate(terms) if letter in t]
+    axes = [site.state(i).at(axis) for i, axis in places]
+    if not any(carries_time(x) for x in axes):
+        return
+    join(axes)
+    timed = [(i, axis) for i, axis in places if carries_time(site.state(i).at(axis))]
+    if not any(site.state(i).tail(axis).is_zero for i, axis in timed):
+        # The last factor is the values of an attention: the smaller one.
+        i, axis = timed[-1]
+        site.need_zero(i, axis, "sum pollution")
+    for i, _ in timed:
+        site.need_finite(i, "sum pollution")
+
+
+def matmul_integer(site: Site) -> State:
+    """A MatMul of quantized numbers, where a tail of zeros means one of zero points."""
+    return matmul(_of_factors(site))
+
+
+def _of_factors(site: Site) -> Site:
+    for i in range(2, len(site.states)):
+        state = site.states[i]
+        if state is not None and state.timed:
+            raise Refused("its zero point carries time")
+    return site
+
+
+def fused_matmul(site: Site) -> State:
+    """com.microsoft's MatMul with its inputs turned."""
+    if any(attr_int(site.node, x, 0) for x in ("transBatchA", "transBatchB")):
+        raise Refused("there is no rule for its turned batch")
+    states = [site.state(0), site.state(1)]
+    for i, name in enumerate(("transA", "transB")):
+        if attr_int(site.node, name, 0):
+            raise Refused("there is no rule for its turned inputs")
+    return matmul(site) if len(states) == 2 else plain(None)
+
+
+def matmul_n_bits(site: Site) -> State:
+    """A MatMul with packed weights: only the last axis is summed over."""
+    state = site.state(0)
+    if carries_time(state.at(state.rank - 1)):
+        raise Refused("it sums over time")
+    dims = site.out_dims()
+    tails = tuple(None if x is None else x if x.is_zero else FINITE if x.is_finite else ANY for x in state.tails)
+    axes = (*(state.axes or ())[:-1], site.axis_of(dims[-1]))
+    return State(axes, tails)
+
+
+RULES = {
+    "DynamicQuantizeMatMul": matmul,
+    "Einsum": einsum,
+    "FusedMatMul": fused_matmul,
+    "Gemm": gemm,
+    "MatMul": matmul,
+    "MatMulInteger": matmul_integer,
+    "MatMulNBits": matmul_n_bits,
+}

@@ -1,0 +1,320 @@
+"""Reductions and statistics: the tail must be neutral, or the valid frames counted."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import sympy
+
+from graphfix.lengths.domain import (
+    ANY,
+    FINITE,
+    LAST,
+    ZERO,
+    Rows,
+    State,
+    Time,
+    carries_time,
+    plain,
+)
+from graphfix.lengths.repairs import MaskedMean, MaskedNorm
+from graphfix.lengths.rules.sizes import of_sizes
+from graphfix.lengths.site import Refused, Site
+from graphfix.model.values import attr_int, axes_of, ints_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from graphfix.lengths.domain import Axis, Tail
+
+_ZERO = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+
+
+def reduce_(site: Site) -> State:
+    """Sums want zeros behind the valid length, maxima something low, means a count."""
+    state, op_type = site.state(), site.node.op_type
+    if state.physical:
+        return of_sizes(site)
+    if state.axes is None:
+        return site.without_time()
+    axes = _axes(site, state)
+    times = [i for i in axes if carries_time(state.at(i))]
+    for axis in axes:
+        if any(isinstance(x, Rows) for x in state.at(axis)) and state.timed:
+            raise Refused("it sums over the batch, in which each row has its own length")
+    length = _counted(state, times) if op_type == "ReduceSum" and len(axes) == 1 else None
+    for axis in times:
+        if op_type in _ZERO:
+            site.need_zero(0, axis, "sum pollution")
+        elif op_type == "ReduceMean":
+            site.need_zero(0, axis, "mean pollution")
+            _check(site, state.at(axis))
+        elif op_type in ("ReduceMax", "ReduceLogSumExp"):
+            site.need_low(0, axis, "maximum pollution")
+        elif not _is_neutral(op_type, state.tail(axis)):
+            raise Refused("there is no repair for it over time")
+    state = site.state()
+    keep = bool(attr_int(site.node, "keepdims", 1))
+    if times and op_type == "ReduceMean":
+        site.repair(MaskedMean(site.node, "mean pollution", axes, keep, state))
+    result = dropped(state, axes, keep=keep, times=bool(times))
+    # A mean over the largest number is that number; other reductions make a new one.
+    sign = {"ReduceMean": state.sign, "ReduceMax": state.sign, "ReduceMin": state.sign}
+    signs = {**sign, "ReduceSum": state.sign, "ReduceL2": 1, "ReduceL1": 1, "ReduceSumSquare": 1}
+    return dataclasses.replace(result, sign=signs.get(op_type, 0), length=length)
+
+
+def _is_neutral(op_type: str, tail: Tail) -> bool:
+    if tail.kind != "number":
+        return False
+    return op_type == "ReduceProd" and tail.value == 1
+
+
+def _counted(state: State, times: list[int]) -> sympy.Expr | None:
+    """How many ones a mask holds: as many as are valid."""
+    ones = state.fill == 1
+    if len(times) != 1 or not (state.length is not None or ones):
+        return None
+    return state.length
+
+
+def _check(site: Site, axis: Axis) -> None:
+    for factor in axis:
+        if isinstance(factor, Time):
+            site.check_size(factor.size)
+
+
+def _axes(site: Site, state: State) -> tuple[int, ...]:
+    axes = axes_of(site.node)
+    if axes is None and len(site.node.inputs) > 1 and site.node.inputs[1] is not None:
+        raise Refused("the axes that it is over are not constant")
+    if not axes:
+        if attr_int(site.node, "noop_with_empty_axes", 0):
+            return ()
+        return tuple(range(state.rank))
+    return tuple(sorted(x % state.rank for x in axes))
+
+
+def dropped(state: State, axes: tuple[int, ...], *, keep: bool, times: bool) -> State:
+    """What a reduction over ``axes`` leaves."""
+    places = [i for i in range(state.rank) if keep or i not in axes]
+    left: list[Axis] = [() if i in axes else state.at(i) for i in places]
+    finite = state.is_finite
+    tails: list[Tail | None] = []
+    for i in places:
+        tail = None if i in axes else state.tails[i]
+        if tail is None:
+            tails.append(None)
+        elif not times and (tail.is_zero or tail.kind == "last"):
+            tails.append(tail)
+        else:
+            tails.append(FINITE if tail.is_finite and finite else ANY)
+    return State(tuple(left), tuple(tails))
+
+
+def arg(site: Site) -> State:
+    """The place of the largest; the tail must not be it."""
+    state = site.state()
+    if state.axes is None:
+        return site.without_time()
+    axis = attr_int(site.node, "axis", 0) % state.rank
+    time = carries_time(state.at(axis))
+    if time:
+        if site.node.op_type == "ArgMin" or attr_int(site.node, "select_last_index", 0):
+            raise Refused("there is no repair for it over time")
+        state = site.need_low(0, axis, "maximum pollution")
+    keep = bool(attr_int(site.node, "keepdims", 1))
+    result = dropped(state, (axis,), keep=keep, times=time)
+    tails = tuple(None if x is None else FINITE for x in result.tails)
+    return dataclasses.replace(result, tails=tails, sign=1)
+
+
+def top_k(site: Site) -> list[State | None]:
+    """The largest few; the tail must not be among them."""
+    state = site.state()
+    axis = attr_int(site.node, "axis", -1) % state.rank
+    if carries_time(state.at(axis)):
+        if not attr_int(site.node, "largest", 1):
+            raise Refused("there is no repair for the smallest over time")
+        state = site.need_low(0, axis, "maximum pollution")
+    size = site.out_dims()[axis]
+    if site.grows(size):
+        raise Refused("how many it takes depends on the padded length")
+    axes = (*(state.axes or ())[:axis], site.axis_of(size), *(state.axes or ())[axis + 1 :])
+    tails = tuple(
+        None if i == axis or x is None else FINITE if x.is_finite else ANY
+        for i, x in enumerate(state.tails)
+    )
+    first = State(axes, tails, sign=state.sign)
+    return [first, State(axes, tuple(None if x is None else FINITE for x in tails), sign=1)]
+
+
+def cumsum(site: Site) -> State:
+    """Forwards it has not seen the tail yet; backwards it begins there."""
+    state, axis = site.state(), ints_of(site.node.inputs[1])
+    if axis is None or state.axes is None:
+        raise Refused("its axis is not constant")
+    at = axis[0] % state.rank
+    ones = state.fill == 1
+    if carries_time(state.at(at)):
+        factors = state.at(at)
+        if len(factors) != 1 or not isinstance(factors[0], Time):
+            raise Refused("its axis holds time beside something else")
+        backwards = bool(attr_int(site.node, "reverse", 0))
+        if backwards != factors[0].turned:
+            state = site.need_zero(0, at, "sum pollution")
+        elif not state.tail(at).is_zero:
+            return _sums(state, at, FINITE if state.is_finite else ANY, _first(site, ones, state))
+        exclusive = bool(attr_int(site.node, "exclusive", 0))
+        # Started in a tail of zeros it is zero there; run into one, it stays what it was.
+        tail = ZERO if backwards != factors[0].turned else FINITE if exclusive else LAST
+        return _sums(state, at, tail, None)
+    return _sums(state, None, FINITE, None)
+
+
+def _first(site: Site, ones: bool, state: State) -> int | None:
+    plain_sum = not attr_int(site.node, "reverse", 0) and len(state.timed) == 1
+    return None if not (ones and plain_sum) else 0 if attr_int(site.node, "exclusive", 0) else 1
+
+
+def _sums(state: State, axis: int | None, tail: Tail, first: int | None) -> State:
+    tails = tuple(
+        None if x is None else tail if i == axis else x if x.is_zero or x.kind == "last" else FINITE if x.is_finite else ANY
+        for i, x in enumerate(state.tails)
+    )
+    steps = None if first is None else (first, 1)
+    return dataclasses.replace(
+        state, tails=tails, fill=None, steps=steps, sign=min(state.sign, 1)
+    )
+
+
+def instance_norm(site: Site) -> State:
+    """Mean and variance over all spatial axes."""
+    state = site.state()
+    if state.axes is None:
+        return site.without_time()
+    return _norm(site, state, tuple(range(2, state.rank)), per_channel=True)
+
+
+def layer_norm(site: Site) -> State:
+    """Mean and variance over the last axes."""
+    state = site.state()
+    if state.axes is None:
+        return site.without_time()
+    first = attr_int(site.node, "axis", -1) % state.rank
+    return _norm(site, state, tuple(range(first, state.rank)), per_channel=False)
+
+
+def _norm(site: Site, state: State, axes: tuple[int, ...], *, per_channel: bool) -> State:
+    times = [i for i in axes if carries_time(state.at(i))]
+    if times:
+        from graphfix.lengths.site import check_maskable
+
+        for axis in times:
+            check_maskable(state.axes or (), axis, site.source)
+            _check(site, state.at(axis))
+        if len(site.node.outputs) > 1 and any(x.uses() for x in site.node.outputs[1:]):
+            raise Refused("its mean or deviation over time is used elsewhere")
+        site.repair(MaskedNorm(site.node, "statistics pollution", axes, state, per_channel))
+    tails = tuple(
+        None if x is None else FINITE if x.is_finite else ANY for x in state.tails
+    )
+    return State(state.axes, tails)
+
+
+def group_norm(site: Site) -> State:
+    """Mean and variance over all but the batch, in groups of channels."""
+    state = site.state()
+    if any(carries_time(state.at(i)) for i in range(2, state.rank)):
+        raise Refused("there is no repair for it over time; write it as InstanceNormalization")
+    return dataclasses.replace(state, sign=0, fill=None)
+
+
+def local(site: Site) -> State:
+    """Each frame by itself: features are normalized or scaled, never frames."""
+    state = site.state()
+    if state.axes is not None and state.rank and carries_time(state.at(state.rank - 1)):
+        raise Refused("it normalizes over time")
+    return _touched(site, state)
+
+
+def batch_norm(site: Site) -> State:
+    """A scale and a shift for each channel."""
+    state = site.state()
+    if attr_int(site.node, "training_mode", 0):
+        raise Refused("it takes statistics of what it is fed")
+    if state.axes is None or carries_time(state.at(1)):
+        raise Refused("time is its channel axis")
+    return _touched(site, state)
+
+
+def _touched(site: Site, state: State) -> State:
+    for other in site.states[1:]:
+        if other is not None and other.timed and other.axes != state.axes:
+            raise Refused("a parameter of it carries time")
+    finite = all(x is None or x.is_finite for x in site.states)
+    tails = tuple(
+        None if x is None else FINITE if x.is_finite and finite else ANY for x in state.tails
+    )
+    return State(state.axes, tails)
+
+
+def skip_norm(site: Site) -> list[State | None]:
+    """com.microsoft's sum and LayerNormalization in one; the sum may be its last output."""
+    state = local(site)
+    return [state if x.name else None for x in site.node.outputs]
+
+
+def quantize_dynamically(site: Site) -> list[State | None]:
+    """The range that it takes from the tensor holds 0 in any case."""
+    state = site.state()
+    for axis in state.timed:
+        state = site.need_zero(0, axis, "maximum pollution")
+    return [state, plain(()), plain(())]
+
+
+def quantize(site: Site) -> State:
+    """Each number by itself; a zero stays one, as its zero point."""
+    state = site.state()
+    for other in site.states[1:]:
+        if other is not None and other.timed:
+            raise Refused("its scale carries time")
+    tails = tuple(
+        None if x is None else x if x.is_zero else FINITE if x.is_finite else ANY
+        for x in state.tails
+    )
+    return State(state.axes, tails)
+
+
+def l2_norm(site: Site) -> State:
+    """Divides by the length of a vector."""
+    state = site.state()
+    axis = attr_int(site.node, "axis", -1) % max(state.rank, 1)
+    if carries_time(state.at(axis)):
+        state = site.need_zero(0, axis, "sum pollution")
+    tails = tuple(None if x is None else ANY for x in state.tails)
+    return State(state.axes, tails)
+
+
+_REDUCTIONS = ("ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin")
+RULES: dict[str, Callable[[Site], object]] = {
+    **dict.fromkeys((*_REDUCTIONS, *_ZERO, "ReduceProd"), reduce_),
+    "ArgMax": arg,
+    "ArgMin": arg,
+    "BatchNormalization": batch_norm,
+    "CumSum": cumsum,
+    "DequantizeLinear": quantize,
+    "DynamicQuantizeLinear": quantize_dynamically,
+    "GroupNormalization": group_norm,
+    "InstanceNormalization": instance_norm,
+    "LRN": batch_norm,
+    "LayerNormalization": layer_norm,
+    "LpNormalization": l2_norm,
+    "QuantizeLinear": quantize,
+    "RMSNormalization": local,
+    "SimplifiedLayerNormalization": local,
+    "SkipLayerNormalization": skip_norm,
+    "SkipSimplifiedLayerNormalization": skip_norm,
+    "TopK": top_k,
+}

@@ -1,0 +1,139 @@
+"""Reshape and Flatten: the factors of the axes are dealt out anew, in order."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import sympy
+
+from graphfix.lengths.domain import (
+    ANY,
+    FINITE,
+    Other,
+    State,
+    Tail,
+    Time,
+    plain,
+    same_size,
+)
+from graphfix.lengths.site import Refused, Site
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from graphfix.lengths.domain import Atom, Axis
+
+    Piece = tuple[Atom, int]
+    """A factor, and the axis that it was a factor of."""
+
+
+def reshape(site: Site) -> State:
+    """Each new axis takes as many factors as make up its size."""
+    state = site.state()
+    if state.physical:
+        dims = site.dims(site.node.outputs[0])
+        axes = None if dims is None else [site.axis_of(x) for x in dims]
+        return dataclasses.replace(plain(axes), physical=True, sign=state.sign)
+    if state.axes is None:
+        return site.without_time()
+    out = site.out_dims()
+    dealt = deal([(x, i) for i, axis in enumerate(state.axes) for x in axis], out)
+    axes = [merged([x for x, _ in pieces]) for pieces in dealt]
+    tails = [_tail(state, pieces, axis) for pieces, axis in zip(dealt, axes, strict=True)]
+    keeps = [x for x in axes if x] == [x for x in state.axes if x]
+    return dataclasses.replace(
+        state, axes=tuple(axes), tails=tuple(tails), steps=state.steps if keeps else None
+    )
+
+
+def _tail(state: State, pieces: Sequence[Piece], axis: Axis) -> Tail | None:
+    """The tail of a new axis: that of the axis that its time was part of."""
+    old = {i for x, i in pieces if isinstance(x, Time)}
+    if not old:
+        return None
+    tails = {state.tail(i) for i in old}
+    if len(tails) > 1 or len(old) > 1:
+        return FINITE if all(x.is_finite for x in tails) else ANY
+    tail = tails.pop()
+    moved = state.at(old.pop()) != axis
+    return FINITE if tail.kind == "last" and moved else tail
+
+
+def deal(atoms: Sequence[Piece], out: Sequence[sympy.Expr]) -> list[list[Piece]]:
+    """The factors that make up axes of the given sizes, in order, each with where it came from.
+
+    Raises:
+        Refused: They cannot be told apart: time would not stay in one piece.
+    """
+    left = list(atoms)
+    axes: list[list[Piece]] = []
+    for place, size in enumerate(out):
+        axis: list[Piece] = []
+        rest = size
+        while rest != 1:
+            if not left:
+                raise Refused("how it deals out the axes cannot be told")
+            atom, origin = left.pop(0)
+            ratio = sympy.cancel(rest / atom.size)
+            if same_size(rest, atom.size):
+                axis.append((atom, origin))
+                rest = sympy.Integer(1)
+            elif _divides(ratio):
+                axis.append((atom, origin))
+                rest = ratio
+            else:
+                part, remainder = _split(atom, rest, out[place + 1 :])
+                axis.append((part, origin))
+                left[:0] = [(x, origin) for x in remainder]
+                rest = sympy.Integer(1)
+        axes.append(axis)
+    if any(x.size != 1 for x, _ in left):
+        raise Refused("how it deals out the axes cannot be told")
+    return axes
+
+
+def _divides(ratio: sympy.Expr) -> bool:
+    """Whether a quotient of sizes is a size."""
+    return bool(sympy.fraction(sympy.together(ratio))[1] == 1)
+
+
+def _split(
+    atom: Atom, size: sympy.Expr, following: Sequence[sympy.Expr]
+) -> tuple[Atom, list[Atom]]:
+    """The first ``size`` of a factor, and what is left of it."""
+    ratio = sympy.cancel(atom.size / size)
+    if isinstance(atom, Other) and _divides(ratio):
+        return Other(size), [Other(ratio)]
+    if isinstance(atom, Time) and not atom.turned:
+        inner = next((x for x in following if x != 1), None)
+        if inner is not None and inner.is_Integer and size.free_symbols:
+            # [T] as [T / w, w]: it runs only if w divides T, so whole rows are valid.
+            fits = same_size(size * inner, atom.size) or same_size(
+                size, sympy.floor(atom.size / inner)
+            )
+            if fits:
+                return Time(size), [Other(inner)]
+    raise Refused(f"it splits an axis of size {atom.size} into {size} and the rest")
+
+
+def merged(axis: Sequence[Atom]) -> Axis:
+    """Factors side by side as one, where that is as good."""
+    found: list[Atom] = []
+    for atom in axis:
+        last = found[-1] if found else None
+        if isinstance(atom, Other) and isinstance(last, Other):
+            found[-1] = Other(last.size * atom.size)
+        elif isinstance(atom, Other) and isinstance(last, Time) and not last.turned:
+            found[-1] = Time(sympy.expand(last.size * atom.size))
+        else:
+            found.append(atom)
+    return tuple(found)
+
+
+def flatten(site: Site) -> State:
+    """A Reshape to two axes."""
+    return reshape(site)
+
+
+RULES = {"Reshape": reshape, "Flatten": flatten}

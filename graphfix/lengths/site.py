@@ -1,0 +1,254 @@
+"""What a rule sees of a node: the states of its inputs, its shapes, and how to ask for a repair."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import sympy
+
+from graphfix.lengths.arithmetic import lowers
+from graphfix.lengths.domain import (
+    HIDDEN,
+    ZERO,
+    Other,
+    Rows,
+    State,
+    Time,
+    carries_time,
+    plain,
+    same_size,
+    size_expr,
+)
+from graphfix.lengths.repairs import Hide, LengthData, Zero
+from graphfix.model.text import path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.lengths.domain import Atom, Axis
+    from graphfix.lengths.repairs import Leak, Repair
+    from graphfix.lengths.source import Source
+    from graphfix.model.symbolic import Dim
+
+
+class Refused(Exception):
+    """A node that cannot be seen through, or a leak that has no repair: the reason, for a user."""
+
+
+class Site:
+    """One node of a padded model.
+
+    Attributes:
+        node: The node.
+        states: What is known of each input; None for one that is absent.
+        source: The padded dim.
+        opset: The version of the standard opset.
+        repairs: What has been asked for so far.
+    """
+
+    def __init__(
+        self, node: ir.Node, states: Sequence[State | None], source: Source, opset: int
+    ) -> None:
+        self.node = node
+        self.states = list(states)
+        self.source = source
+        self.opset = opset
+        self.repairs: list[Repair] = []
+
+    def state(self, index: int = 0) -> State:
+        """What is known of an input that must be there."""
+        state = self.states[index] if index < len(self.states) else None
+        if state is None:
+            raise Refused(f"input {index} of it is missing")
+        return state
+
+    def has(self, index: int) -> bool:
+        """Whether an input is given."""
+        return index < len(self.states) and self.states[index] is not None
+
+    def need_zero(self, index: int, axis: int, leak: Leak) -> State:
+        """The state of an input once its tail adds nothing to a sum."""
+        state = self.state(index)
+        if not state.tail(axis).is_zero:
+            state = self._mask(Zero(self.node, leak, index, axis, state), ZERO)
+        return state
+
+    def need_low(self, index: int, axis: int, leak: Leak) -> State:
+        """The state of an input once its tail weighs nothing in a Softmax or a maximum."""
+        state = self.state(index)
+        if not state.tail(axis).is_low:
+            state = self._mask(Hide(self.node, leak, index, axis, state), HIDDEN)
+        return state
+
+    def need_finite(self, index: int, leak: Leak) -> State:
+        """The state of an input once 0 times its tail is 0."""
+        for axis in self.state(index).timed:
+            if not self.state(index).tail(axis).is_finite:
+                self.need_zero(index, axis, leak)
+        return self.state(index)
+
+    def need_length(self, index: int, axes: Sequence[Axis]) -> State:
+        """The state of an input that holds a size once it holds the valid length instead.
+
+        Args:
+            index: The input.
+            axes: The axes that it is broadcast to; each row of the batch has a length of its own.
+        """
+        rank = self.state(index).rank
+        at = next((i for i, x in enumerate(axes) if x and isinstance(x[0], Rows)), None)
+        if self.source.batch is not None and at is None:
+            raise Refused("a size is used as a number, and its result has no batch axis")
+        value = self.node.inputs[index]
+        if value is None or not _one_element(self.source.shapes.dims(value)):
+            raise Refused("several sizes at once are used as numbers")
+        trailing = 0 if at is None else len(axes) - at - 1
+        self.repairs.append(LengthData(self.node, "length as data", index, rank, trailing))
+        self.states[index] = plain(())
+        return self.state(index)
+
+    def check_size(self, size: sympy.Expr) -> None:
+        """Refuse if a size cannot be computed from the length of the padded input."""
+        if not lowers(size, self.source.symbol):
+            raise Refused(f"its length {size} cannot be computed from {self.source.symbol} alone")
+
+    def repair(self, repair: Repair) -> None:
+        """Ask for a repair of the whole node."""
+        self.repairs.append(repair)
+
+    def dims(self, value: ir.Value | None) -> list[sympy.Expr] | None:
+        """The dims of a tensor as expressions."""
+        dims = self.source.shapes.dims(value)
+        return None if dims is None else [size_expr(str(x)) for x in dims]
+
+    def out_dims(self, index: int = 0) -> list[sympy.Expr]:
+        """The dims of an output, which must be known."""
+        dims = self.dims(self.node.outputs[index])
+        if dims is None:
+            raise Refused("the shape of its result is not known")
+        return dims
+
+    def contents(self, index: int) -> list[sympy.Expr] | None:
+        """What a small integer input holds, as expressions; None where it is not known."""
+        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        data = self.source.shapes.data(value)
+        return None if data is None else [size_expr(str(x)) for x in data]
+
+    @staticmethod
+    def dims_of(dims: Sequence[Dim]) -> list[sympy.Expr]:
+        """Dims as expressions."""
+        return [size_expr(str(x)) for x in dims]
+
+    def grows(self, size: sympy.Expr) -> bool:
+        """Whether a size counts padding in."""
+        return any(x.name == self.source.symbol for x in size.free_symbols)
+
+    def axis_of(self, size: sympy.Expr) -> Axis:
+        """The axis of a tensor that is made to a size, not of anything padded."""
+        if size == 1:
+            return ()
+        if self.grows(size):
+            return (Time(size),)
+        if str(size) == self.source.batch:
+            return (Rows(size),)
+        return (Other(size),)
+
+    def axes_of(self, index: int = 0) -> tuple[Axis, ...]:
+        """The axes of an output that is made to its size."""
+        return tuple(self.axis_of(x) for x in self.out_dims(index))
+
+    def without_time(self, index: int = 0, *, fixed: bool = False) -> State:
+        """The state of an output that no padding reaches."""
+        dims = self.dims(self.node.outputs[index])
+        if dims is None:
+            return plain(None, fixed=fixed)
+        if any(self.grows(x) for x in dims):
+            raise Refused("its result grows with the padding, and there is no rule that says how")
+        return plain([self.axis_of(x) for x in dims], fixed=fixed)
+
+    def _mask(self, repair: Zero | Hide, tail: object) -> State:
+        check_maskable(repair.state.axes or (), repair.axis, self.source)
+        for factor in repair.state.at(repair.axis):
+            if isinstance(factor, Time):
+                self.check_size(factor.size)
+        self.repairs.append(repair)
+        wanted = ZERO if tail is ZERO else HIDDEN
+        self.states[repair.index] = repair.state.with_tail(repair.axis, wanted)
+        return self.state(repair.index)
+
+    @property
+    def path(self) -> str:
+        """The node as a user knows it."""
+        return path_of(self.node)
+
+
+def check_maskable(axes: Sequence[Axis], axis: int, source: Source) -> None:
+    """Refuse if no mask over one axis of a tensor can be built.
+
+    Raises:
+        Refused: The axis holds several times, or the tensor has no row for each length.
+    """
+    if sum(isinstance(x, Time) for x in axes[axis]) != 1:
+        raise Refused("an axis holds several times at once")
+    rows = [i for i, x in enumerate(axes) if any(isinstance(y, Rows) for y in x)]
+    if source.batch is not None and len(rows) != 1:
+        raise Refused("it has no batch axis, and each row of the batch has its own length")
+    merged = {axis, *rows}
+    for i in merged:
+        inside = axes[i] if len(axes[i]) > 1 else ()
+        if any(isinstance(x, Other) and not x.size.is_Integer for x in inside):
+            raise Refused("an axis holds time together with a size that is not fixed")
+
+
+def join(axes: Sequence[Axis]) -> Axis:
+    """The axis that several axes broadcast to.
+
+    Raises:
+        Refused: They do not run together: frame i of one is not frame i of another.
+    """
+    found: Axis = ()
+    for axis in axes:
+        found = _join(found, axis)
+    return found
+
+
+def _join(a: Axis, b: Axis) -> Axis:
+    if not a or a == b:
+        return b
+    if not b:
+        return a
+    if not carries_time(a) and not carries_time(b):
+        return a if any(isinstance(x, Rows) for x in a) else b
+    if len(a) == len(b):
+        return tuple(_join_atom(x, y) for x, y in zip(a, b, strict=True))
+    raise Refused(f"it combines axes of size {_print(a)} and {_print(b)}")
+
+
+def _join_atom(a: Atom, b: Atom) -> Atom:
+    if _is_at_most(a.size, b.size):  # a table that ends: longer clips do not run
+        return _join_atom(b, dataclasses.replace(a, size=b.size))
+    if _is_at_most(b.size, a.size):
+        return _join_atom(a, dataclasses.replace(b, size=a.size))
+    same = same_size(a.size, b.size)
+    if isinstance(a, Time) and isinstance(b, Time):
+        if same and a.turned == b.turned:
+            return a
+        if same:
+            raise Refused("it combines a tensor with one that runs backwards")
+    elif same and not isinstance(a, Time) and not isinstance(b, Time):
+        return a if isinstance(a, Rows) else b
+    raise Refused(f"it combines axes of size {a.size} and {b.size}")
+
+
+def _is_at_most(a: sympy.Expr, b: sympy.Expr) -> bool:
+    return isinstance(a, sympy.Min) and b in a.args and a != b
+
+
+def _print(axis: Axis) -> str:
+    return " * ".join(str(x.size) for x in axis) or "1"
+
+
+def _one_element(dims: Sequence[object] | None) -> bool:
+    return dims is not None and all(x == 1 for x in dims)

@@ -1,0 +1,184 @@
+"""Where valid lengths come from: the time axis of an input, and the input that says how much is valid."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import onnx_ir as ir
+
+from graphfix.errors import UsageError
+from graphfix.model.shapes import infer, shapes_of
+from graphfix.model.symbolic import symbols_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphfix.model.shapes import Shapes
+    from graphfix.model.symbolic import Dim
+
+KEY = "graphfix.lengths"
+"""Where a repaired model says in its metadata which input holds the valid lengths."""
+
+Kind = Literal["lengths", "mask"]
+
+
+@dataclass(frozen=True)
+class LengthInput:
+    """The input of a repaired model that says how much is valid.
+
+    Attributes:
+        input: Its name.
+        axis: The axis that it counts along, ``audio.2``.
+        kind: ``lengths`` for int64 [B] or [1], in units of that axis; ``mask`` for [B, T] with 1
+            where there is content, then 0.
+    """
+
+    input: str
+    axis: str
+    kind: Kind
+
+    @classmethod
+    def of(cls, model: ir.Model) -> LengthInput | None:
+        """What the metadata of ``model`` says, if anything."""
+        text = model.metadata_props.get(KEY)
+        return None if text is None else cls(**json.loads(text))
+
+    def note(self, model: ir.Model) -> None:
+        """Write it into the metadata of ``model``."""
+        given = {"input": self.input, "axis": self.axis, "kind": self.kind}
+        model.metadata_props[KEY] = json.dumps(given)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The padded dim of a model, and what says how much of it is valid.
+
+    Attributes:
+        value: The input that is padded.
+        axis: The axis of it that carries time.
+        symbol: The name of that dim in symbolic shapes.
+        batch: The name of the batch dim, if there is one that is not fixed.
+        given: The input that the model has for it already, if it is to be used.
+        kind: Whether that one (or the new one) holds lengths or a mask.
+        shapes: The symbolic shapes of the model, in which dims that must be equal have one name.
+    """
+
+    value: ir.Value
+    axis: int
+    symbol: str
+    batch: str | None
+    given: ir.Value | None
+    kind: Kind
+    shapes: Shapes
+
+    @property
+    def spec(self) -> str:
+        """The axis as a user names it, ``audio.2``."""
+        return f"{self.value.name}.{self.axis}"
+
+
+def find(model: ir.Model, axis: str = "", source: str = "") -> Source:
+    """The time axis that ``axis`` names, or the only one that it can be.
+
+    Args:
+        model: The model; it is only read.
+        axis: ``input.axis`` such as ``audio.2``; "" to find it.
+        source: The mask or length input to take valid lengths from; "" for a new one, or for the
+            one that an earlier repair has added.
+
+    Raises:
+        UsageError: There is no such input or axis, or none can be told from the others.
+    """
+    known = LengthInput.of(model)
+    if known is not None:
+        axis, source = axis or known.axis, source or known.input
+    given = _input(model, source, "from") if source else None
+    shapes = shapes_of(model)
+    value, index = _named(model, axis) if axis else _only(model, shapes, given)
+    dims = shapes.dims(value) or ()
+    if isinstance(dims[index], int):
+        raise UsageError(
+            f"ilens-mask: {value.name}.{index} is fixed at {dims[index]}; only an axis whose size "
+            "may vary can be padded. Export it with a dynamic axis, or try -p thaw first"
+        )
+    symbol = _symbol(dims[index], f"{value.name}.{index}")
+    batch = next((_plain(x) for i, x in enumerate(dims) if i != index and _plain(x)), None)
+    kind: Kind = known.kind if known is not None and known.input == source else "lengths"
+    if given is not None:
+        kind = "mask" if len(shapes.dims(given) or ()) == 2 else "lengths"
+        renamed = _same_names(shapes.dims(given) or (), kind, symbol, batch)
+        if renamed:
+            shapes = infer(model, renamed)
+    return Source(value, index, symbol, batch, given, kind, shapes)
+
+
+def _same_names(dims: tuple[Dim, ...], kind: Kind, symbol: str, batch: str | None) -> dict[str, str]:
+    """Exporters name the dims of each input anew; these two are the same."""
+    wanted = (batch, symbol) if kind == "mask" else (batch,)
+    pairs = ((_plain(a), b) for a, b in zip(dims, wanted, strict=False))
+    return {a: b for a, b in pairs if a and b and a != b}
+
+
+def _only(model: ir.Model, shapes: Shapes, given: ir.Value | None) -> tuple[ir.Value, int]:
+    places = list(_symbolic(model, shapes, given))
+    batch = {name for name, value, i in places if i == 0 and shapes.rank(value) != 1}
+    left: dict[str, tuple[ir.Value, int]] = {}
+    for name, value, i in places:
+        if name not in batch:
+            left.setdefault(name, (value, i))
+    if len(left) == 1:
+        return next(iter(left.values()))
+    if not places:
+        raise UsageError(
+            "ilens-mask: every dim of every input is fixed, so nothing can be padded. Export the "
+            "model with a dynamic time axis, or try -p thaw first"
+        )
+    choices = ", ".join(f"axis={value.name}.{i} ({name})" for name, value, i in places)
+    what = "several dims may be time" if left else "no dim besides batch is symbolic"
+    raise UsageError(f"ilens-mask: {what}; name the one to pad: {choices}")
+
+
+def _symbolic(
+    model: ir.Model, shapes: Shapes, given: ir.Value | None
+) -> Iterator[tuple[str, ir.Value, int]]:
+    for value in model.graph.inputs:
+        # A mask or a length follows the input that it speaks of.
+        if value is given or value.is_initializer():
+            continue
+        for i, dim in enumerate(shapes.dims(value) or ()):
+            if name := _plain(dim):
+                yield name, value, i
+
+
+def _named(model: ir.Model, text: str) -> tuple[ir.Value, int]:
+    name, dot, number = text.rpartition(".")
+    if not dot or not number.lstrip("-").isdigit():
+        raise UsageError(f"ilens-mask: axis={text} names no axis; write INPUT.AXIS, as in audio.2")
+    value = _input(model, name, "axis")
+    rank = len(value.shape) if value.shape is not None else 0
+    if not -rank <= int(number) < rank:
+        raise UsageError(f"ilens-mask: input {name!r} has {rank} axes, there is no axis {number}")
+    return value, int(number) % rank
+
+
+def _input(model: ir.Model, name: str, option: str) -> ir.Value:
+    found = next((x for x in model.graph.inputs if x.name == name), None)
+    if found is None:
+        have = ", ".join(repr(x.name) for x in model.graph.inputs)
+        raise UsageError(f"ilens-mask: {option}={name}: the model has no such input; it has {have}")
+    return found
+
+
+def _plain(dim: Dim) -> str:
+    """The symbol that a dim is, if it is nothing else."""
+    names = symbols_of(dim)
+    return next(iter(names)) if len(names) == 1 and str(dim) in names else ""
+
+
+def _symbol(dim: Dim, where: str) -> str:
+    name = _plain(dim)
+    if not name:
+        raise UsageError(f"ilens-mask: the size of {where} is {dim}, which is no symbol of its own")
+    return name
