@@ -219,7 +219,7 @@ class _Walk:
 def _moves_sizes(site: Site, states: Sequence[State]) -> bool:
     """Whether a node hands small vectors of sizes on, or computes with them."""
     sizes = all(x.fixed or x.physical for x in states) and any(x.physical for x in states)
-    known = site.source.shapes.data(site.node.outputs[0]) is not None
+    known = site.held(site.node.outputs[0]) is not None
     return sizes and known and not any(x.timed for x in states)
 
 

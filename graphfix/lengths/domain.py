@@ -8,7 +8,6 @@ time, holds the same numbers. What lies beyond is the tail, and :class:`Tail` sa
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -181,24 +180,9 @@ def size_of(axis: Axis) -> sympy.Expr:
     return sympy.Mul(*(x.size for x in axis))
 
 
-@functools.lru_cache(maxsize=4096)
 def size_expr(text: str) -> sympy.Expr:
-    """A dim as an expression in which equal sizes look the same: see :func:`_settled`."""
-    return _settled(expr_of(ir.SymbolicDim(text)) if not text.isdigit() else sympy.Integer(text))
-
-
-def _settled(expr: sympy.Expr) -> sympy.Expr:
-    """``floor((x - 1) / 2) + 1`` as ``floor((x + 1) / 2)``: no whole number is outside a floor."""
-    return expr.replace(lambda x: isinstance(x, sympy.floor), _in_range)
-
-
-def _in_range(floor: sympy.Expr) -> sympy.Expr:
-    above, below = sympy.fraction(sympy.together(_settled(floor.args[0])))
-    if not below.is_Integer:
-        return floor
-    number, _ = sympy.expand(above).as_coeff_Add()
-    whole = sympy.floor(number / below) if number.is_Rational else 0
-    return sympy.floor(sympy.expand(above - whole * below) / below) + whole
+    """A dim as an expression, in which equal sizes look the same."""
+    return expr_of(int(text) if text.isdigit() else ir.SymbolicDim(text))
 
 
 def same_size(a: sympy.Expr, b: sympy.Expr) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.lengths.arithmetic import Arithmetic
+from graphfix.lengths.arithmetic import Arithmetic, lowers
 from graphfix.lengths.domain import Rows, Time, size_expr
 from graphfix.model.values import attr_int, is_op
 
@@ -129,8 +129,9 @@ class Lengths:
         """
         op = self._op
         data = self._source.shapes.data(value)
-        if data is not None and len(data) == 1:
-            rows = self.rows(size_expr(str(data[0])))
+        size = size_expr(str(data[0])) if data is not None and len(data) == 1 else None
+        if size is not None and lowers(size, self._source.symbol):
+            rows = self.rows(size)
             if self.dtype(value) != ir.DataType.INT64:
                 rows = op.Cast(rows, to=self.dtype(value))
             if self._source.batch is None and rank == 0:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from graphfix.lengths.domain import Atom, Axis
     from graphfix.lengths.repairs import Leak, Repair
     from graphfix.lengths.source import Source
-    from graphfix.model.symbolic import Dim
 
 
 class Refused(Exception):
@@ -132,14 +131,15 @@ class Site:
 
     def contents(self, index: int) -> list[sympy.Expr] | None:
         """What a small integer input holds, as expressions; None where it is not known."""
-        value = self.node.inputs[index] if index < len(self.node.inputs) else None
-        data = self.source.shapes.data(value)
-        return None if data is None else [size_expr(str(x)) for x in data]
+        return self.held(self.node.inputs[index] if index < len(self.node.inputs) else None)
 
-    @staticmethod
-    def dims_of(dims: Sequence[Dim]) -> list[sympy.Expr]:
-        """Dims as expressions."""
-        return [size_expr(str(x)) for x in dims]
+    def held(self, value: ir.Value | None) -> list[sympy.Expr] | None:
+        """What a small integer tensor holds, if that is known in terms of the inputs' dims."""
+        data = self.source.shapes.data(value)
+        sizes = None if data is None else [size_expr(str(x)) for x in data]
+        if sizes is None or any(x.name not in self.source.symbols for s in sizes for x in s.free_symbols):
+            return None
+        return sizes
 
     def grows(self, size: sympy.Expr) -> bool:
         """Whether a size counts padding in."""
@@ -243,7 +243,10 @@ def _join_atom(a: Atom, b: Atom) -> Atom:
 
 
 def _is_at_most(a: sympy.Expr, b: sympy.Expr) -> bool:
-    return isinstance(a, sympy.Min) and b in a.args and a != b
+    """Whether ``a`` is ``b`` cut to something, as a table that ends is."""
+    if isinstance(a, sympy.Max) and len(a.args) == 2 and a.args[0] == 0:
+        a = a.args[1]
+    return isinstance(a, sympy.Min) and any(same_size(x, b) for x in a.args)
 
 
 def _print(axis: Axis) -> str:

@@ -1,7 +1,8 @@
-"""Where valid lengths come from: the time axis of an input, and the input that says how much is valid."""
+"""Where valid lengths come from: a time axis, and the input that says how much of it is valid."""
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -63,6 +64,7 @@ class Source:
         given: The input that the model has for it already, if it is to be used.
         kind: Whether that one (or the new one) holds lengths or a mask.
         shapes: The symbolic shapes of the model, in which dims that must be equal have one name.
+        inputs: The inputs of the model.
     """
 
     value: ir.Value
@@ -72,6 +74,13 @@ class Source:
     given: ir.Value | None
     kind: Kind
     shapes: Shapes
+    inputs: tuple[ir.Value, ...]
+
+    @functools.cached_property
+    def symbols(self) -> frozenset[str]:
+        """Every symbol in the dims of the inputs."""
+        dims = [d for x in self.inputs for d in self.shapes.dims(x) or ()]
+        return frozenset(name for dim in dims for name in symbols_of(dim))
 
     @property
     def spec(self) -> str:
@@ -111,7 +120,8 @@ def find(model: ir.Model, axis: str = "", source: str = "") -> Source:
         renamed = _same_names(shapes.dims(given) or (), kind, symbol, batch)
         if renamed:
             shapes = infer(model, renamed)
-    return Source(value, index, symbol, batch, given, kind, shapes)
+    inputs = tuple(x for x in model.graph.inputs if not x.is_initializer())
+    return Source(value, index, symbol, batch, given, kind, shapes, inputs)
 
 
 def _same_names(dims: tuple[Dim, ...], kind: Kind, symbol: str, batch: str | None) -> dict[str, str]:

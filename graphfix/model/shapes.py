@@ -106,14 +106,18 @@ def infer(model: ir.Model, renamed: Mapping[str, str] | None = None) -> Shapes:
         renamed: Symbols of the inputs' dims that are to have another name: exporters name the same
             size anew for each input.
     """
+    return _infer(model, renamed or {}, None)
+
+
+def _infer(model: ir.Model, renamed: Mapping[str, str], before: symbolic.Facts | None) -> Shapes:
     scratch = model.clone()
     for value in scratch.graph.inputs if renamed else ():
         if value.shape is not None:
-            value.shape = ir.Shape([(renamed or {}).get(str(x), x) for x in value.shape])
+            value.shape = ir.Shape([renamed.get(str(x), x) for x in value.shape])
     _forget_claims(scratch)
     _know_constants(scratch)
     symbolic.register()
-    with symbolic.learning(scratch.graph) as facts:
+    with symbolic.learning(scratch.graph, before) as facts:
         try:
             # The names that outputs declare are not adopted: they need not be true.
             onnx_shape_inference.infer_symbolic_shapes(
@@ -122,6 +126,8 @@ def infer(model: ir.Model, renamed: Mapping[str, str] | None = None) -> Shapes:
         except (ValueError, RuntimeError) as error:
             # What was inferred before the malformed node is still right.
             log.warning("shapes are known only in part: %s", error)
+    if before is None and facts.would_help:
+        return _infer(model, renamed, facts)
     dims: dict[ir.Value, tuple[Dim, ...]] = {}
     dtypes: dict[ir.Value, ir.DataType] = {}
     data: dict[ir.Value, tuple[Dim, ...]] = {}

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 def of_sizes(site: Site) -> State:
     """Sizes, arranged anew: they count padding in if one of them does."""
-    data = site.source.shapes.data(site.node.outputs[0])
-    physical = data is None or any(site.grows(x) for x in site.dims_of(data))
+    data = site.held(site.node.outputs[0])
+    physical = data is None or any(site.grows(x) for x in data)
     dims = site.dims(site.node.outputs[0])
     axes: list[Axis] | None = None if dims is None else [site.axis_of(x) for x in dims]
-    known = data is not None and all(x.is_nonnegative for x in site.dims_of(data))
+    known = data is not None and all(x.is_nonnegative for x in data)
     result = plain(axes, fixed=not physical)
     return dataclasses.replace(result, physical=physical, sign=1 if known else 0)
 

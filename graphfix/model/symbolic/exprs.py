@@ -26,9 +26,45 @@ Dim = int | ir.SymbolicDim
 @functools.lru_cache(maxsize=4096)
 def _parsed(text: str) -> sympy.Expr:
     expr = parse_symbolic_expression(text)
-    if text.count("floor(") < 2:
-        return expr
-    return expr.replace(lambda x: isinstance(x, sympy.floor), _unnested)
+    return settled(expr) if "(" in text else expr
+
+
+def settled(expr: sympy.Expr) -> sympy.Expr:
+    """Equal sizes in one form: no Mod, no whole number outside a floor, no floor of -x.
+
+    So ``floor((x - 1) / 2) + 1`` is ``floor((x + 1) / 2)``, and x filled up to a multiple of 4,
+    ``x + Mod(-x, 4)``, is ``4 * floor((x + 3) / 4)``.
+    """
+    expr = expr.replace(lambda x: isinstance(x, sympy.Mod), _without_mod)
+    expr = expr.replace(lambda x: isinstance(x, sympy.floor), _in_range)
+    if expr.count(sympy.floor) > 1:
+        expr = expr.replace(lambda x: isinstance(x, sympy.floor), _unnested)
+    return expr
+
+
+def _without_mod(mod: sympy.Expr) -> sympy.Expr:
+    x, divisor = mod.args
+    if not divisor.is_Integer or divisor < 1:
+        return mod
+    number, rest = sympy.expand(x).as_coeff_Mul()
+    if number.is_Integer and 2 * (number % divisor) > divisor:
+        x = (number % divisor - divisor) * rest
+    return x - divisor * sympy.floor(sympy.expand(x / divisor))
+
+
+def _in_range(floor: sympy.Expr) -> sympy.Expr:
+    above, below = sympy.fraction(sympy.together(settled(floor.args[0])))
+    if not below.is_Integer:
+        return floor
+    above = sympy.expand(above)
+    number, rest = above.as_coeff_Add()
+    turned = rest.could_extract_minus_sign()
+    if turned:  # floor(-p / q) is -floor((p + q - 1) / q)
+        number = -number + below - 1
+        above = sympy.expand(number - rest)
+    whole = sympy.floor(number / below) if number.is_Rational else 0
+    found = sympy.floor(sympy.expand(above - whole * below) / below) + whole
+    return -found if turned else found
 
 
 def _unnested(outer: sympy.Expr) -> sympy.Expr:
@@ -89,6 +125,8 @@ def _equal_text(a: str, b: str) -> bool:
 def is_at_most(a: ir.SymbolicDim, b: ir.SymbolicDim) -> bool:
     """Whether ``a`` is ``b`` or a number of at least 2, whichever is less: 1 only if ``b`` is."""
     expr = expr_of(a)
+    if isinstance(expr, sympy.Max) and len(expr.args) == 2 and expr.args[0] == 0:
+        expr = expr.args[1]
     if not isinstance(expr, sympy.Min):
         return False
     return all(x == expr_of(b) or (x.is_Integer and x >= 2) for x in expr.args)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 import sympy
 
-from graphfix.model.symbolic.exprs import Dim, array_of, dim_of, equal, expr_of, is_at_most
+from graphfix.model.symbolic.exprs import (
+    Dim,
+    array_of,
+    dim_of,
+    equal,
+    expr_of,
+    is_at_most,
+    settled,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,14 +39,17 @@ class Facts:
     Attributes:
         contents: What small integer tensors hold, as arrays of expressions. True is 1.
         never_empty: Symbols that are at least 1 in every run that succeeds.
+        undecided: Whether the sign of a size was asked for and was not known. What is learned
+            further down may tell: a second inference, given these facts, knows it from the start.
     """
 
-    def __init__(self, graph: ir.Graph) -> None:
+    def __init__(self, graph: ir.Graph, before: Facts | None = None) -> None:
         self.contents: dict[ir.Value, Array] = {}
         self.never_empty: set[str] = set()
+        self.undecided = False
         self._graph = graph
         self._real: set[str] = set()
-        self._positive: list[sympy.Expr] = []
+        self._positive: list[sympy.Expr] = [] if before is None else before._positive
         self._equal: list[tuple[sympy.Expr, sympy.Expr]] = []
         self._joins: dict[frozenset[str], ir.SymbolicDim] = {}
         self._parts: dict[str, frozenset[str]] = {}
@@ -92,16 +103,23 @@ class Facts:
             x.name in self._real or not ctx.is_generated_symbol(x.name) for x in expr.free_symbols
         )
 
+    @property
+    def would_help(self) -> bool:
+        """Whether a second inference may know what this one did not."""
+        return self.undecided and bool(self._positive)
+
     def at_least(self, ctx: Context, expr: sympy.Expr, least: int) -> bool:
         """Whether ``expr`` is at least ``least`` in every run that succeeds."""
         if expr.is_Integer:
             return bool(expr >= least)
         if not self.is_dim(ctx, expr):
             return False
-        spare = expr - least
-        return bool(spare.is_nonnegative) or any(
-            bool((spare - x + 1).is_nonnegative) for x in self._positive
+        spare = settled(expr - least)
+        known = bool(spare.is_nonnegative) or any(
+            bool(settled(spare - x + 1).is_nonnegative) for x in self._positive
         )
+        self.undecided |= not known
+        return known
 
     def read(self, ctx: Context, value: ir.Value | None) -> Array | None:
         """What ``value`` holds, if it is a small tensor of integers that is known."""
@@ -184,20 +202,29 @@ class Facts:
             pending = left
 
     def _isolate(self, a: sympy.Expr, b: sympy.Expr) -> tuple[sympy.Symbol, sympy.Expr] | None:
-        """A symbol of ours and what it is, if ``a == b`` says so: ``a`` is n * symbol."""
+        """A symbol of ours and what it is, if ``a == b`` says so: ``a`` is a product with it.
+
+        The other factors are sizes, and no size is 0 here.
+        """
         number, rest = a.as_coeff_Mul()
-        if not isinstance(rest, sympy.Symbol) or rest.name not in self._minted:
+        factors = sympy.Mul.make_args(rest)
+        minted = [x for x in factors if isinstance(x, sympy.Symbol) and x.name in self._minted]
+        if len(minted) != 1 or not all(isinstance(x, sympy.Symbol) for x in factors):
             return None
-        expr = sympy.cancel(b / number)
-        if expr.has(rest) or not expr.is_integer:
+        symbol = minted[0]
+        others = sympy.Mul(*(x for x in factors if x is not symbol))
+        if others.has(symbol) or any(x.name not in self._real for x in others.free_symbols):
             return None
-        return rest, expr
+        expr = sympy.cancel(b / (number * others))
+        if expr.has(symbol) or not expr.is_integer:
+            return None
+        return symbol, expr
 
 
 @contextlib.contextmanager
-def learning(graph: ir.Graph) -> Iterator[Facts]:
-    """Let the rules learn about the model with this main graph."""
-    facts = Facts(graph)
+def learning(graph: ir.Graph, before: Facts | None = None) -> Iterator[Facts]:
+    """Let the rules learn about the model with this main graph, from what was learned ``before``."""
+    facts = Facts(graph, before)
     token = _current.set(facts)
     try:
         yield facts
