@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from graphfix.lengths.source import Source
 
 _KEEPS_PLACES = ("Transpose", "Cast", "Identity")
+_OF_CLAMPED = frozenset(
+    {"Cast", "Expand", "Flatten", "Gather", "Greater", "GreaterOrEqual", "Identity", "Less"}
+    | {"LessOrEqual", "Reshape", "Shape", "Squeeze", "Transpose", "Unsqueeze"}
+)
 _OF_PLACES = ("Shape", "ScatterND", "NonZero", "GatherND", "Expand")
 _MICROSOFT = "com.microsoft"
 
@@ -207,6 +211,9 @@ class _Walk:
             if inner:
                 raise Refused(f"the bodies of {what} use what carries time")
             raise Refused(f"there is no rule that says what padding does to {what}")
+        cut = any(x.clamped is not None for x in around)
+        if cut and node.op_type not in _OF_CLAMPED:
+            raise Refused("it computes with what is cut to the padded length")
         if any(x.places is not None for x in around) and node.op_type not in _OF_PLACES:
             if node.op_type in _KEEPS_PLACES:
                 return [next(x for x in around if x.places is not None)]

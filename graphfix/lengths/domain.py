@@ -108,6 +108,8 @@ class State:
         steps: (start, step), if along its only axis it holds start, start + step, ...
         stride: The padded size E, if it holds row * E, or row * E + position: an index into the
             axes [B, E] taken as one.
+        clamped: The padded size that its elements are cut to, but for which it is valid: an index
+            that stops at the last frame.
         length: The valid length that its rows hold, as an expression like those of the axes.
         places: The boolean tensor whose True places it lists, as NonZero does.
     """
@@ -120,6 +122,7 @@ class State:
     fill: float | None = None
     steps: tuple[int, int] | None = None
     stride: sympy.Expr | None = None
+    clamped: sympy.Expr | None = None
     length: sympy.Expr | None = None
     places: State | None = None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
@@ -72,10 +73,18 @@ class Lengths:
         return None if first is None else self.dtype(first)
 
     def floor(self, dtype: ir.DataType) -> Numbers:
-        """A scalar that weighs nothing in a Softmax, and is never the largest."""
+        """A scalar that weighs nothing in a Softmax."""
+        return np.array(self._floor, dtype.numpy())
+
+    def extreme(self, dtype: ir.DataType, *, high: bool) -> Numbers:
+        """The least, or the largest, number of a type, as a scalar."""
+        if dtype == ir.DataType.BOOL:
+            return np.array(high)
         if dtype.is_floating_point():
-            return np.array(self._floor, dtype.numpy())
-        return np.array(np.iinfo(dtype.numpy()).min, dtype.numpy())
+            edge = float(ml_dtypes.finfo(dtype.numpy()).max)
+            return np.array(edge if high else -edge, dtype.numpy())
+        whole = np.iinfo(dtype.numpy())
+        return np.array(whole.max if high else whole.min, dtype.numpy())
 
     # --- lengths ----------------------------------------------------------------------------
 

@@ -85,11 +85,13 @@ class Hide(Repair):
         index: The input.
         axis: The axis of it whose tail is hidden.
         state: What was known of it.
+        high: Whether it is hidden above all others, from a minimum.
     """
 
     index: int
     axis: int
     state: State
+    high: bool = False
     what: ClassVar[str] = "a mask is added to its scores"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> None:
@@ -97,13 +99,15 @@ class Hide(Repair):
         value, axes = _input(self.node, self.index), self.state.axes or ()
         dtype = lengths.dtype(value)
 
-        def hide() -> ir.Value:
-            if dtype.is_floating_point() and self.state.is_finite:
-                return op.Add(value, lengths.addend(value, axes, self.axis))
-            lowest = lengths.floor(dtype)
-            return op.Where(lengths.mask(value, axes, self.axis), value, lowest)
+        scores = self.leak == "attention dilution"
 
-        op.rewire(self.index, op.once(("hide", value, self.axis), hide, value))
+        def hide() -> ir.Value:
+            if scores and dtype.is_floating_point() and self.state.is_finite:
+                return op.Add(value, lengths.addend(value, axes, self.axis))
+            far = lengths.floor(dtype) if scores else lengths.extreme(dtype, high=self.high)
+            return op.Where(lengths.mask(value, axes, self.axis), value, far)
+
+        op.rewire(self.index, op.once(("hide", value, self.axis, scores, self.high), hide, value))
 
 
 @dataclass(frozen=True)
@@ -192,6 +196,62 @@ class MaskedNorm(Repair):
 
 
 @dataclass(frozen=True)
+class MaskedPool(Repair):
+    """An average counts the frames of its window that are there: the average of what is valid,
+    over the average of how much of the window is valid.
+
+    Attributes:
+        axis: The axis that carries time.
+        state: What was known of its input, by now with a tail of zeros.
+    """
+
+    axis: int
+    state: State
+    what: ClassVar[str] = "its windows count the valid frames only"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
+        """``AveragePool(x) / AveragePool(mask)``, both with the padding counted in."""
+        x, dtype = _input(self.node, 0), lengths.dtype(_input(self.node, 0))
+        given = {k: v.value for k, v in self.node.attributes.items()} | {"count_include_pad": 1}
+        mask = lengths.cast(lengths.mask(x, self.state.axes or (), self.axis), dtype)
+        others = [i for i in range(self.state.rank) if i not in (0, 1, self.axis)]
+        ones = op.Expand(mask, _kept_sizes(op, x, self.state.rank, [self.axis, *others]))
+        share = op.make("AveragePool", ones, **given)
+        # Behind the valid length there is nothing to count.
+        tiny = np.array(np.finfo(dtype.numpy()).tiny, dtype.numpy())
+        return op.Div(op.make("AveragePool", x, **given), op.Max(share, tiny))
+
+
+def _kept_sizes(op: Builder, x: ir.Value, rank: int, axes: list[int]) -> ir.Value:
+    here = np.array([i in axes for i in range(rank)])
+    return op.Where(here, op.Shape(x), np.ones(rank, np.int64))
+
+
+@dataclass(frozen=True)
+class CopiedTail(Repair):
+    """An input gets a tail of copies of its last valid frame.
+
+    Attributes:
+        axis: The axis.
+        size: Its size, the padding counted in.
+        state: What was known of it.
+    """
+
+    axis: int
+    size: sympy.Expr
+    state: State
+    what: ClassVar[str] = "copies of the last valid frame follow it first"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> None:
+        """``x[min(i, length - 1)]``."""
+        x = _input(self.node, 0)
+        at = lengths.unsqueeze(lengths.positions(self.size), [0])
+        last = op.Sub(lengths.unsqueeze(lengths.rows(self.size), [1]), np.array([[1]], np.int64))
+        at = op.Max(op.Min(at, last), np.zeros((1, 1), np.int64))
+        op.rewire(0, take_rows(op, lengths, x, at, self.state, self.axis))
+
+
+@dataclass(frozen=True)
 class LastFrames(Repair):
     """A read from the end of the axis becomes a read from the end of what is valid.
 
@@ -218,6 +278,45 @@ class LastFrames(Repair):
         index = op.Max(index, np.zeros((1, 1), np.int64))
         taken = take_rows(op, lengths, x, index, self.state, self.axis)
         return lengths.squeeze(taken, [self.axis]) if self.drop else taken
+
+
+@dataclass(frozen=True)
+class ClampedFrames(Repair):
+    """An index that is cut to the last frame is cut to the last valid one.
+
+    Attributes:
+        axis: The axis that is read.
+        last: The last index, the padding counted in.
+        rank: How many axes the index has.
+        state: What was known of the data.
+    """
+
+    axis: int
+    last: sympy.Expr
+    rank: int
+    state: State
+    what: ClassVar[str] = "it stops at the last valid frame"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
+        """``x[min(index, length - 1)]``."""
+        x, index = _input(self.node, 0), _input(self.node, 1)
+        flat = op.Reshape(index, np.array([1, -1], np.int64))
+        if lengths.dtype(index) != ir.DataType.INT64:
+            flat = op.Cast(flat, to=ir.DataType.INT64)
+        at = op.Min(flat, lengths.unsqueeze(lengths.rows(self.last), [1]))
+        taken = take_rows(op, lengths, x, at, self.state, self.axis)
+        if self.rank == 1:
+            return taken
+        size = op.Shape(x)
+        parts = [op.Shape(index)]
+        if self.axis > 0:
+            before = np.arange(self.axis)
+            parts.insert(0, op.Gather(size, before, axis=0))
+        if self.axis < self.state.rank - 1:
+            behind = np.arange(self.axis + 1, self.state.rank)
+            parts.append(op.Gather(size, behind, axis=0))
+        target = op.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
+        return op.Reshape(taken, target)
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,12 @@ class Site:
             state = self._mask(Hide(self.node, leak, index, axis, state), HIDDEN)
         return state
 
+    def need_high(self, index: int, axis: int, leak: Leak) -> State:
+        """The state of an input once its tail is never the least."""
+        state = self.state(index)
+        self._mask(Hide(self.node, leak, index, axis, state, high=True), HIDDEN)
+        return self.state(index)
+
     def need_finite(self, index: int, leak: Leak) -> State:
         """The state of an input once 0 times its tail is 0."""
         for axis in self.state(index).timed:

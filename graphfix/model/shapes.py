@@ -98,18 +98,27 @@ def forget(model: ir.Model) -> None:
     model.meta.pop(_META, None)
 
 
-def infer(model: ir.Model, renamed: Mapping[str, str] | None = None) -> Shapes:
+def infer(
+    model: ir.Model, renamed: Mapping[str, str] | None = None, *, no_size_is_0: bool = False
+) -> Shapes:
     """The shapes of ``model``, inferred anew and not kept.
 
     Args:
         model: The model; it is only read.
         renamed: Symbols of the inputs' dims that are to have another name: exporters name the same
             size anew for each input.
+        no_size_is_0: Whether runs in which a size is 0 may be left out of account.
     """
-    return _infer(model, renamed or {}, None)
+    return _infer(model, renamed or {}, None, no_size_is_0=no_size_is_0)
 
 
-def _infer(model: ir.Model, renamed: Mapping[str, str], before: symbolic.Facts | None) -> Shapes:
+def _infer(
+    model: ir.Model,
+    renamed: Mapping[str, str],
+    before: symbolic.Facts | None,
+    *,
+    no_size_is_0: bool,
+) -> Shapes:
     scratch = model.clone()
     for value in scratch.graph.inputs if renamed else ():
         if value.shape is not None:
@@ -117,7 +126,7 @@ def _infer(model: ir.Model, renamed: Mapping[str, str], before: symbolic.Facts |
     _forget_claims(scratch)
     _know_constants(scratch)
     symbolic.register()
-    with symbolic.learning(scratch.graph, before) as facts:
+    with symbolic.learning(scratch.graph, before, no_size_is_0=no_size_is_0) as facts:
         try:
             # The names that outputs declare are not adopted: they need not be true.
             onnx_shape_inference.infer_symbolic_shapes(
@@ -127,7 +136,7 @@ def _infer(model: ir.Model, renamed: Mapping[str, str], before: symbolic.Facts |
             # What was inferred before the malformed node is still right.
             log.warning("shapes are known only in part: %s", error)
     if before is None and facts.would_help:
-        return _infer(model, renamed, facts)
+        return _infer(model, renamed, facts, no_size_is_0=no_size_is_0)
     dims: dict[ir.Value, tuple[Dim, ...]] = {}
     dtypes: dict[ir.Value, ir.DataType] = {}
     data: dict[ir.Value, tuple[Dim, ...]] = {}

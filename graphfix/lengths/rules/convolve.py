@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from graphfix.lengths.domain import ANY, FINITE, State, Time, carries_time, time_of
-from graphfix.lengths.repairs import MaskedMean
+import sympy
+
+from graphfix.lengths.domain import ANY, FINITE, State, Time, carries_time, same_size, time_of
+from graphfix.lengths.repairs import CopiedTail, MaskedMean, MaskedPool
 from graphfix.lengths.site import Refused, Site
-from graphfix.model.values import attr_int, attr_ints
+from graphfix.model.values import attr_int, attr_ints, const_of
 
 if TYPE_CHECKING:
     from graphfix.lengths.domain import Axis, Tail
@@ -58,10 +60,69 @@ def average_pool(site: Site) -> State:
         _forward(state.at(axis))
         if kernel == 1 or not (past or attr_int(site.node, "ceil_mode", 0)):
             continue
-        if not attr_int(site.node, "count_include_pad", 0) or attr_int(site.node, "ceil_mode", 0):
-            raise Refused("its last window is averaged over fewer frames than the others")
         state = site.need_zero(0, axis, "boundary leak")
+        inside = not attr_int(site.node, "count_include_pad", 0)
+        if inside:
+            site.repair(MaskedPool(site.node, "boundary leak", axis, state))
+        elif attr_int(site.node, "ceil_mode", 0):
+            raise Refused("its last window is averaged over fewer frames than the others")
     return dataclasses.replace(_result(site, state, bias=None), sign=min(state.sign, 1))
+
+
+def stft(site: Site) -> State:
+    """Frames cut out of a signal, none past its end, each by itself."""
+    state = site.state()
+    dims = site.out_dims()
+    if state.axes is None or time_of(state.at(1)) is None or not site.grows(dims[1]):
+        raise Refused("time is not the second axis of its signal")
+    tail = FINITE if state.is_finite else ANY
+    axes = (state.at(0), (Time(dims[1]),), *(site.axis_of(x) for x in dims[2:]))
+    return State(axes, (None, tail, *(None for _ in dims[2:])))
+
+
+def resize(site: Site) -> State:
+    """Each frame repeated, or drawn out; the last is drawn out to its copy."""
+    state = _checked(site)
+    dims = site.out_dims()
+    scales = const_of(site.node.inputs[2]) if site.has(2) else None
+    for axis in _spatial(state):
+        time = time_of(state.at(axis))
+        if time is None:
+            raise Refused("its time axis holds something else beside time, or runs backwards")
+        if same_size(dims[axis], time.size):
+            continue
+        scale = None if scales is None or scales.size != state.rank else float(scales[axis])
+        if scale is None:
+            ratio = sympy.cancel(dims[axis] / time.size)
+            scale = float(ratio) if ratio.is_number else None
+        if scale is None or (scale < 1 and not (1 / scale).is_integer()):
+            raise Refused("how much it stretches time depends on the padded length")
+        mode = _text(site, "mode", "nearest")
+        where = _text(site, "coordinate_transformation_mode", "half_pixel")
+        if where not in ("asymmetric", "half_pixel", "pytorch_half_pixel"):
+            raise Refused(f"where it reads depends on the padded length ({where})")
+        if mode == "nearest":
+            continue
+        if mode != "linear" or scale < 1:
+            raise Refused(f"there is no repair for its mode {mode}")
+        if state.tail(axis).kind != "last":
+            site.check_size(time.size)
+            site.repair(CopiedTail(site.node, "boundary leak", axis, time.size, state))
+    axes: list[Axis] = []
+    for i, old in enumerate(state.axes or ()):
+        axes.append((Time(dims[i]),) if carries_time(old) else old if i == 0 else site.axis_of(dims[i]))
+    tails = tuple(
+        None if x is None else x if x.is_zero else FINITE if x.is_finite else ANY
+        for x in state.tails
+    )
+    if any(isinstance(x, CopiedTail) for x in site.repairs):
+        tails = tuple(None if x is None else FINITE for x in tails)
+    return State(tuple(axes), tails, sign=state.sign)
+
+
+def _text(site: Site, name: str, default: str) -> str:
+    attribute = site.node.attributes.get(name)
+    return default if attribute is None else attribute.as_string()
 
 
 def global_average_pool(site: Site) -> State:
@@ -103,8 +164,7 @@ def _checked(site: Site) -> State:
         raise Refused("the rank of its input is not known")
     if carries_time(state.at(1)):
         raise Refused("time is its channel axis")
-    for i in range(1, len(site.states)):
-        other = site.states[i]
+    for other in site.states[1:]:
         if other is not None and other.timed:
             raise Refused("its weights carry time")
     return state
@@ -173,4 +233,6 @@ RULES = {
     "GlobalAveragePool": global_average_pool,
     "GlobalMaxPool": global_max_pool,
     "MaxPool": max_pool,
+    "Resize": resize,
+    "STFT": stft,
 }

@@ -26,6 +26,7 @@ from graphfix.lengths.domain import (
 )
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.site import Refused, Site, join
+from graphfix.model.symbolic import never_negative
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
@@ -34,25 +35,27 @@ if TYPE_CHECKING:
     from graphfix.lengths.domain import Axis
 
 _ASKS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+_ENDS = ("LessOrEqual", "Greater")
 _PARAMETERS = {"Clip": 1, "Dropout": 1, "CastLike": 1}
 
 
 def elementwise(site: Site) -> State:
     """The rule of all of them."""
     op_type = site.node.op_type
-    known = _sizes(site)
-    if known is not None:
-        return known
     states = [x for x in site.states if x is not None]
     axes = _broadcast(site, states)
+    flat = None if axes is None else _flat(site, axes)
+    known = _sizes(site) if flat is None else flat
+    if known is not None:
+        return known
     if axes is None:
         return plain(None)
     compared = _compared(site, axes)
     if compared is not None:
         return compared
-    flat = _flat(site, axes)
-    if flat is not None:
-        return flat
+    clamped = _clamped(site, axes)
+    if clamped is not None:
+        return clamped
     for i, state in enumerate(site.states):
         if state is not None and state.physical:
             site.need_length(i, axes)
@@ -83,8 +86,12 @@ def _combined(site: Site, op_type: str, states: Sequence[State], axes: tuple[Axi
     elif op_type == "Where" and fills[0] is not None:
         chosen = states[1 if fills[0] else 2]
         result = dataclasses.replace(result, sign=chosen.sign, fill=chosen.fill)
+    cut = states[0].clamped if op_type in ("Cast", "Identity") else None
     return dataclasses.replace(
-        result, steps=_steps(op_type, states), length=_length(site, op_type, states)
+        result,
+        steps=_steps(op_type, states),
+        length=_length(site, op_type, states),
+        clamped=cut,
     )
 
 
@@ -133,6 +140,23 @@ def _flat(site: Site, axes: tuple[Axis, ...]) -> State | None:
     return None
 
 
+def _clamped(site: Site, axes: tuple[Axis, ...]) -> State | None:
+    """An index cut to a padded size: valid but for that, which is made good where it is used."""
+    states = site.states
+    at = {"Min": (0, 1), "Clip": (2,)}.get(site.node.op_type, ())
+    limit = next((i for i in at if i < len(states) and (x := states[i]) and x.physical), None)
+    whole, _ = _kind(site)
+    if limit is None or not whole or site.source.batch is None or len(at) > len(states):
+        return None
+    size, other = site.contents(limit), site.state(1 - limit if len(at) == 2 else 0)
+    low = states[1] if site.node.op_type == "Clip" else None
+    if size is None or len(size) != 1 or other.physical or other.clamped is not None:
+        return None
+    sign = 1 if low is not None and low.fill is not None and low.fill >= 0 else min(other.sign, 1)
+    tails = tuple(None if x is None else FINITE if x.is_finite else ANY for x in other.tails)
+    return State(axes, tails, sign=sign, clamped=size[0])  # type: ignore[arg-type]
+
+
 def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
     """Positions held against a length: all true, or a mask whose tail is False."""
     op_type = site.node.op_type
@@ -145,6 +169,8 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
         left, right = right, left
         ask = turned.get(op_type, "LessOrEqual")
     if left.steps is None or left.steps[1] < 1 or len(left.timed) != 1:
+        if any(x.clamped is not None for x in (left, right)):
+            raise Refused("it compares what is cut to the padded length")
         return None
     time = left.at(left.timed[0])[0]
     if not isinstance(time, Time):
@@ -152,13 +178,18 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
     start, step = left.steps
     behind = start + time.size * step
     out = [i for i, x in enumerate(axes) if carries_time(x)]
+    if right.clamped is not None:
+        # No position is at or past the size that it is cut to.
+        if not never_negative(sympy.expand(right.clamped - behind + step)) or ask in _ENDS:
+            raise Refused("it compares what is cut to the padded length")
+        return State(axes, tuple(FINITE if i in out else None for i in range(len(axes))), sign=1)
     if right.physical:
         limit = (site.contents(0 if right is site.state(0) else 1) or [None])[0]
         if limit is None:
             return None
         last = behind - step
         gap = sympy.expand(limit - last - (1 if ask in ("Less", "GreaterOrEqual") else 0))
-        if not gap.is_nonnegative:
+        if not never_negative(gap):
             return None
         true = ask in ("Less", "LessOrEqual")
         state = State(axes, tuple((ONE if true else ZERO) if i in out else None for i in range(len(axes))))
@@ -167,7 +198,7 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
         return None
     # Behind the valid length every position is at least this.
     gap = sympy.expand(behind - right.length - (1 if ask in ("LessOrEqual", "Greater") else 0))
-    if not gap.is_nonnegative:
+    if not never_negative(gap):
         return None
     tail = ZERO if ask in ("Less", "LessOrEqual") else ONE
     return State(axes, tuple(tail if i in out else None for i in range(len(axes))), sign=1)

@@ -16,7 +16,7 @@ from graphfix.lengths.domain import (
     plain,
     time_of,
 )
-from graphfix.lengths.repairs import LastFrames
+from graphfix.lengths.repairs import ClampedFrames, LastFrames
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.site import Refused, Site, join
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
@@ -35,6 +35,8 @@ def gather(site: Site) -> State:
     axis = attr_int(site.node, "axis", 0) % data.rank
     if carries_time(data.at(axis)):
         return _along_time(site, data, index, axis)
+    if index.clamped is not None:
+        raise Refused("it reads a table at a place that is cut to the padded length")
     if index.physical:
         raise Refused("it reads a table at the padded length")
     if any(isinstance(x, Rows) for x in data.at(axis)) and data.timed:
@@ -80,9 +82,27 @@ def _along_time(site: Site, data: State, index: State, axis: int) -> State:
         return dataclasses.replace(_joined(data, plain(index.axes), axis), length=length)
     if index.physical:
         raise Refused("it reads at a place that depends on the padded length")
+    if index.clamped is not None:
+        return _clamped(site, data, index, axis, time)
     if index.sign < 1 and not (array is not None and (array >= 0).all()):
         raise Refused("it reads along time at an index that may count from the end")
     return _joined(data, index, axis)
+
+
+def _clamped(site: Site, data: State, index: State, axis: int, time: Time) -> State:
+    """An index that stops at the last frame stops at the last valid one."""
+    limit = index.clamped
+    if limit is None or limit != time.size - 1 or index.sign < 1:
+        raise Refused("its index is cut to another size than that of what it reads")
+    rows = [i for i, x in enumerate(data.axes or ()) if any(isinstance(y, Rows) for y in x)]
+    if len(rows) != 1 or len(data.at(rows[0])) != 1:
+        raise Refused("it has no batch axis, and each row of the batch has its own length")
+    if any(isinstance(y, Rows) for x in index.axes or () for y in x):
+        raise Refused("its index is another for each row of the batch")
+    site.check_size(limit)
+    site.repair(ClampedFrames(site.node, "frame copy", axis, limit, index.rank, data))
+    plain_index = dataclasses.replace(index, clamped=None)
+    return _joined(data, plain_index, axis)
 
 
 def _by_row(data: State, index: State, axis: int) -> State:

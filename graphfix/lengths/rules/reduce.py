@@ -52,6 +52,8 @@ def reduce_(site: Site) -> State:
             _check(site, state.at(axis))
         elif op_type in ("ReduceMax", "ReduceLogSumExp"):
             site.need_low(0, axis, "maximum pollution")
+        elif op_type == "ReduceMin":
+            site.need_high(0, axis, "maximum pollution")
         elif not _is_neutral(op_type, state.tail(axis)):
             raise Refused("there is no repair for it over time")
     state = site.state()
@@ -121,9 +123,10 @@ def arg(site: Site) -> State:
     axis = attr_int(site.node, "axis", 0) % state.rank
     time = carries_time(state.at(axis))
     if time:
-        if site.node.op_type == "ArgMin" or attr_int(site.node, "select_last_index", 0):
+        if attr_int(site.node, "select_last_index", 0):
             raise Refused("there is no repair for it over time")
-        state = site.need_low(0, axis, "maximum pollution")
+        need = site.need_high if site.node.op_type == "ArgMin" else site.need_low
+        state = need(0, axis, "maximum pollution")
     keep = bool(attr_int(site.node, "keepdims", 1))
     result = dropped(state, (axis,), keep=keep, times=time)
     tails = tuple(None if x is None else FINITE for x in result.tails)
@@ -135,9 +138,8 @@ def top_k(site: Site) -> list[State | None]:
     state = site.state()
     axis = attr_int(site.node, "axis", -1) % state.rank
     if carries_time(state.at(axis)):
-        if not attr_int(site.node, "largest", 1):
-            raise Refused("there is no repair for the smallest over time")
-        state = site.need_low(0, axis, "maximum pollution")
+        need = site.need_low if attr_int(site.node, "largest", 1) else site.need_high
+        state = need(0, axis, "maximum pollution")
     size = site.out_dims()[axis]
     if site.grows(size):
         raise Refused("how many it takes depends on the padded length")

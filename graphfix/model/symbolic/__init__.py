@@ -4,7 +4,14 @@ Here a dim is what it is in every run that succeeds, for inputs with no dim of 0
 to be positive when an expression is simplified). What is not known gets a symbol of its own.
 """
 
-from graphfix.model.symbolic.exprs import Dim, equal, expr_of, is_product_of, symbols_of
+from graphfix.model.symbolic.exprs import (
+    Dim,
+    equal,
+    expr_of,
+    is_product_of,
+    never_negative,
+    symbols_of,
+)
 from graphfix.model.symbolic.facts import Facts, learning
 from graphfix.model.symbolic.rules import register
 
@@ -15,6 +22,7 @@ __all__ = [
     "expr_of",
     "is_product_of",
     "learning",
+    "never_negative",
     "register",
     "symbols_of",
 ]

@@ -39,7 +39,19 @@ def settled(expr: sympy.Expr) -> sympy.Expr:
     expr = expr.replace(lambda x: isinstance(x, sympy.floor), _in_range)
     if expr.count(sympy.floor) > 1:
         expr = expr.replace(lambda x: isinstance(x, sympy.floor), _unnested)
+    if expr.has(sympy.Max) or expr.has(sympy.Min):
+        expr = expr.replace(lambda x: isinstance(x, sympy.Max | sympy.Min), _decided)
     return expr
+
+
+def _decided(extreme: sympy.Expr) -> sympy.Expr:
+    """A Max or Min without what another argument is never less, or more, than."""
+    sign = 1 if isinstance(extreme, sympy.Max) else -1
+    left = list(extreme.args)
+    for one in extreme.args:
+        if any(x is not one and never_negative(sign * (x - one)) for x in left):
+            left.remove(one)
+    return extreme.func(*left) if left else extreme
 
 
 def _without_mod(mod: sympy.Expr) -> sympy.Expr:
@@ -96,6 +108,42 @@ def symbols_of(dim: Dim) -> frozenset[str]:
         return dim.free_symbols()
     except ValueError:  # a name that no expression can hold, such as "batch size"
         return frozenset([dim.value])
+
+
+def never_negative(expr: sympy.Expr) -> bool:
+    """Whether an expression in sizes, each at least 1, is at least 0; False where it is not seen."""
+    expr = sympy.expand(expr)
+    if expr.is_nonnegative:
+        return True
+    if _grows(expr):
+        return bool(expr.subs({x: 1 for x in expr.free_symbols}) >= 0)
+    # floor(p / q) is between (p - q + 1) / q and p / q.
+    least = sympy.Integer(0)
+    for term in sympy.Add.make_args(expr):
+        number, rest = term.as_coeff_Mul()
+        if isinstance(rest, sympy.floor):
+            above, below = sympy.fraction(sympy.together(rest.args[0]))
+            rest = above / below if number < 0 else (above - below + 1) / below
+        least += number * rest
+    least = sympy.expand(least)
+    if least.is_nonnegative:
+        return True
+    return _grows(least) and bool(least.subs({x: 1 for x in least.free_symbols}) >= 0)
+
+
+def _grows(expr: sympy.Expr) -> bool:
+    """Whether an expression is nowhere smaller where a symbol is larger."""
+    if expr.is_Number or isinstance(expr, sympy.Symbol):
+        return True
+    if isinstance(expr, sympy.floor | sympy.Max | sympy.Min | sympy.Add):
+        return all(_grows(x) for x in expr.args)
+    if isinstance(expr, sympy.Mul):
+        number, rest = expr.as_coeff_Mul()
+        factors = sympy.Mul.make_args(rest)
+        return bool(number > 0) and all(
+            isinstance(x, sympy.Symbol) or (_grows(x) and len(factors) == 1) for x in factors
+        )
+    return False
 
 
 def is_product_of(dim: Dim, symbols: frozenset[str]) -> bool:

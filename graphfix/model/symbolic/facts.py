@@ -16,6 +16,7 @@ from graphfix.model.symbolic.exprs import (
     equal,
     expr_of,
     is_at_most,
+    never_negative,
     settled,
 )
 
@@ -43,10 +44,13 @@ class Facts:
             further down may tell: a second inference, given these facts, knows it from the start.
     """
 
-    def __init__(self, graph: ir.Graph, before: Facts | None = None) -> None:
+    def __init__(
+        self, graph: ir.Graph, before: Facts | None = None, *, no_size_is_0: bool = False
+    ) -> None:
         self.contents: dict[ir.Value, Array] = {}
         self.never_empty: set[str] = set()
         self.undecided = False
+        self._no_size_is_0 = no_size_is_0
         self._graph = graph
         self._real: set[str] = set()
         self._positive: list[sympy.Expr] = [] if before is None else before._positive
@@ -115,8 +119,8 @@ class Facts:
         if not self.is_dim(ctx, expr):
             return False
         spare = settled(expr - least)
-        known = bool(spare.is_nonnegative) or any(
-            bool(settled(spare - x + 1).is_nonnegative) for x in self._positive
+        known = never_negative(spare) or any(
+            never_negative(settled(spare - x + 1)) for x in self._positive
         )
         self.undecided |= not known
         return known
@@ -202,29 +206,36 @@ class Facts:
             pending = left
 
     def _isolate(self, a: sympy.Expr, b: sympy.Expr) -> tuple[sympy.Symbol, sympy.Expr] | None:
-        """A symbol of ours and what it is, if ``a == b`` says so: ``a`` is a product with it.
+        """A symbol of ours and what it is, if ``a == b`` says so: ``a`` is n * symbol.
 
-        The other factors are sizes, and no size is 0 here.
+        If no size is 0, ``a`` may be a product with other sizes.
         """
         number, rest = a.as_coeff_Mul()
         factors = sympy.Mul.make_args(rest)
         minted = [x for x in factors if isinstance(x, sympy.Symbol) and x.name in self._minted]
-        if len(minted) != 1 or not all(isinstance(x, sympy.Symbol) for x in factors):
+        if len(minted) != 1 or (len(factors) > 1 and not self._no_size_is_0):
             return None
-        symbol = minted[0]
-        others = sympy.Mul(*(x for x in factors if x is not symbol))
-        if others.has(symbol) or any(x.name not in self._real for x in others.free_symbols):
+        others = sympy.Mul(*(x for x in factors if x is not minted[0]))
+        if any(x.name not in self._real for x in others.free_symbols):
             return None
         expr = sympy.cancel(b / (number * others))
-        if expr.has(symbol) or not expr.is_integer:
+        if expr.has(minted[0]) or not expr.is_integer:
             return None
-        return symbol, expr
+        return minted[0], expr
 
 
 @contextlib.contextmanager
-def learning(graph: ir.Graph, before: Facts | None = None) -> Iterator[Facts]:
-    """Let the rules learn about the model with this main graph, from what was learned ``before``."""
-    facts = Facts(graph, before)
+def learning(
+    graph: ir.Graph, before: Facts | None = None, *, no_size_is_0: bool = False
+) -> Iterator[Facts]:
+    """Let the rules learn about the model with this main graph.
+
+    Args:
+        graph: The graph.
+        before: What an earlier inference has learned.
+        no_size_is_0: Whether runs in which a size is 0 may be left out of account.
+    """
+    facts = Facts(graph, before, no_size_is_0=no_size_is_0)
     token = _current.set(facts)
     try:
         yield facts
