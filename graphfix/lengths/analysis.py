@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import sympy
 
+from graphfix.lengths.cells import STARTS, follow
 from graphfix.lengths.domain import (
     ANY,
     ZERO,
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from graphfix.lengths.domain import Tail
     from graphfix.lengths.repairs import Repair
     from graphfix.lengths.source import Source
+
+log = logging.getLogger(__name__)
 
 _KEEPS_PLACES = ("Transpose", "Cast", "Identity")
 _OF_CLAMPED = frozenset(
@@ -207,6 +211,8 @@ class _Walk:
         if not inner and len(node.outputs) == 1 and _moves_sizes(site, around):
             return [of_sizes(site)]
         if rule is None or inner:
+            if any(x.cells is not None for x in around):
+                raise Refused("it computes with positions that move when the clip is padded")
             what = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
             if inner:
                 raise Refused(f"the bodies of {what} use what carries time")
@@ -218,7 +224,21 @@ class _Walk:
             if node.op_type in _KEEPS_PLACES:
                 return [next(x for x in around if x.places is not None)]
             raise Refused("it computes with the places of a mask, as many as there are")
-        result = rule(site)
+        moved = any(x.cells is not None for x in around)
+        if moved and node.op_type not in ("Shape", "Size"):
+            return [follow(site)]
+        before = list(site.states)
+        try:
+            result = rule(site)
+        except Refused:
+            if node.op_type not in STARTS:
+                raise
+            site.states, site.repairs = before, []
+            try:
+                return [follow(site)]
+            except Refused as error:
+                log.debug("%s cannot be followed: %s", site.path, error)
+            raise
         states = [result] if isinstance(result, State) else list(result)
         return [*states, *[None] * (len(node.outputs) - len(states))]
 

@@ -20,6 +20,8 @@ from graphfix.model.symbolic import expr_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from graphfix.lengths.cells import Cells
+
 LOW = -1e3
 """A score at or below this weighs nothing in a Softmax beside the scores of a model."""
 
@@ -111,6 +113,8 @@ class State:
         clamped: The padded size that its elements are cut to, but for which it is valid: an index
             that stops at the last frame.
         length: The valid length that its rows hold, as an expression like those of the axes.
+        cells: What each element is made of, where positions have moved: see
+            :mod:`graphfix.lengths.cells`.
         places: The boolean tensor whose True places it lists, as NonZero does.
     """
 
@@ -124,6 +128,7 @@ class State:
     stride: sympy.Expr | None = None
     clamped: sympy.Expr | None = None
     length: sympy.Expr | None = None
+    cells: Cells | None = None
     places: State | None = None
 
     @property

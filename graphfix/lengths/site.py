@@ -143,9 +143,11 @@ class Site:
         """What a small integer tensor holds, if that is known in terms of the inputs' dims."""
         data = self.source.shapes.data(value)
         sizes = None if data is None else [size_expr(str(x)) for x in data]
-        if sizes is None or any(x.name not in self.source.symbols for s in sizes for x in s.free_symbols):
-            return None
-        return sizes
+        return sizes if sizes is not None and all(map(self.is_known, sizes)) else None
+
+    def is_known(self, size: sympy.Expr) -> bool:
+        """Whether a size is one in the dims of the inputs."""
+        return all(x.name in self.source.symbols for x in size.free_symbols)
 
     def grows(self, size: sympy.Expr) -> bool:
         """Whether a size counts padding in."""

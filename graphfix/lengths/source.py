@@ -104,7 +104,7 @@ def find(model: ir.Model, axis: str = "", source: str = "") -> Source:
     if known is not None:
         axis, source = axis or known.axis, source or known.input
     given = _input(model, source, "from") if source else None
-    shapes = infer(model, no_size_is_0=True)
+    shapes = infer(model, usual=True)
     value, index = _named(model, axis) if axis else _only(model, shapes, given)
     dims = shapes.dims(value) or ()
     if isinstance(dims[index], int):
@@ -119,7 +119,7 @@ def find(model: ir.Model, axis: str = "", source: str = "") -> Source:
         kind = "mask" if len(shapes.dims(given) or ()) == 2 else "lengths"
         renamed = _same_names(shapes.dims(given) or (), kind, symbol, batch)
         if renamed:
-            shapes = infer(model, renamed, no_size_is_0=True)
+            shapes = infer(model, renamed, usual=True)
     inputs = tuple(x for x in model.graph.inputs if not x.is_initializer())
     return Source(value, index, symbol, batch, given, kind, shapes, inputs)
 

@@ -99,7 +99,7 @@ def forget(model: ir.Model) -> None:
 
 
 def infer(
-    model: ir.Model, renamed: Mapping[str, str] | None = None, *, no_size_is_0: bool = False
+    model: ir.Model, renamed: Mapping[str, str] | None = None, *, usual: bool = False
 ) -> Shapes:
     """The shapes of ``model``, inferred anew and not kept.
 
@@ -107,9 +107,9 @@ def infer(
         model: The model; it is only read.
         renamed: Symbols of the inputs' dims that are to have another name: exporters name the same
             size anew for each input.
-        no_size_is_0: Whether runs in which a size is 0 may be left out of account.
+        usual: Whether only usual runs count: no size is 0, no table is read past its end.
     """
-    return _infer(model, renamed or {}, None, no_size_is_0=no_size_is_0)
+    return _infer(model, renamed or {}, None, usual=usual)
 
 
 def _infer(
@@ -117,7 +117,7 @@ def _infer(
     renamed: Mapping[str, str],
     before: symbolic.Facts | None,
     *,
-    no_size_is_0: bool,
+    usual: bool,
 ) -> Shapes:
     scratch = model.clone()
     for value in scratch.graph.inputs if renamed else ():
@@ -126,7 +126,7 @@ def _infer(
     _forget_claims(scratch)
     _know_constants(scratch)
     symbolic.register()
-    with symbolic.learning(scratch.graph, before, no_size_is_0=no_size_is_0) as facts:
+    with symbolic.learning(scratch.graph, before, usual=usual) as facts:
         try:
             # The names that outputs declare are not adopted: they need not be true.
             onnx_shape_inference.infer_symbolic_shapes(
@@ -136,7 +136,7 @@ def _infer(
             # What was inferred before the malformed node is still right.
             log.warning("shapes are known only in part: %s", error)
     if before is None and facts.would_help:
-        return _infer(model, renamed, facts, no_size_is_0=no_size_is_0)
+        return _infer(model, renamed, facts, usual=usual)
     dims: dict[ir.Value, tuple[Dim, ...]] = {}
     dtypes: dict[ir.Value, ir.DataType] = {}
     data: dict[ir.Value, tuple[Dim, ...]] = {}

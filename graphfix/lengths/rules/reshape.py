@@ -16,6 +16,7 @@ from graphfix.lengths.domain import (
     Time,
     plain,
     same_size,
+    size_of,
 )
 from graphfix.lengths.site import Refused, Site
 
@@ -37,7 +38,7 @@ def reshape(site: Site) -> State:
         return dataclasses.replace(plain(axes), physical=True, sign=state.sign)
     if state.axes is None:
         return site.without_time()
-    out = site.out_dims()
+    out = _known(site, state)
     dealt = deal([(x, i) for i, axis in enumerate(state.axes) for x in axis], out)
     axes = [merged([x for x, _ in pieces]) for pieces in dealt]
     tails = [_tail(state, pieces, axis) for pieces, axis in zip(dealt, axes, strict=True)]
@@ -45,6 +46,17 @@ def reshape(site: Site) -> State:
     return dataclasses.replace(
         state, axes=tuple(axes), tails=tuple(tails), steps=state.steps if keeps else None
     )
+
+
+def _known(site: Site, state: State) -> list[sympy.Expr]:
+    """The sizes of the result; one that is not known is what the others leave."""
+    out = site.out_dims()
+    unknown = [i for i, x in enumerate(out) if not site.is_known(x)]
+    if len(unknown) == 1:
+        total = sympy.Mul(*(size_of(x) for x in state.axes or ()))
+        others = sympy.Mul(*(x for i, x in enumerate(out) if i != unknown[0]))
+        out[unknown[0]] = sympy.cancel(total / others)
+    return out
 
 
 def _tail(state: State, pieces: Sequence[Piece], axis: Axis) -> Tail | None:
@@ -105,6 +117,8 @@ def _split(
     ratio = sympy.cancel(atom.size / size)
     if isinstance(atom, Other) and _divides(ratio):
         return Other(size), [Other(ratio)]
+    if isinstance(atom, Time) and not atom.turned and ratio.is_Integer:
+        return Time(size), [Other(ratio)]
     if isinstance(atom, Time) and not atom.turned:
         inner = next((x for x in following if x != 1), None)
         if inner is not None and inner.is_Integer and size.free_symbols:

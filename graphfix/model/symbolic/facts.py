@@ -40,17 +40,18 @@ class Facts:
     Attributes:
         contents: What small integer tensors hold, as arrays of expressions. True is 1.
         never_empty: Symbols that are at least 1 in every run that succeeds.
+        usual: Whether only usual runs count: no size is 0, no table is read past its end.
         undecided: Whether the sign of a size was asked for and was not known. What is learned
             further down may tell: a second inference, given these facts, knows it from the start.
     """
 
     def __init__(
-        self, graph: ir.Graph, before: Facts | None = None, *, no_size_is_0: bool = False
+        self, graph: ir.Graph, before: Facts | None = None, *, usual: bool = False
     ) -> None:
         self.contents: dict[ir.Value, Array] = {}
         self.never_empty: set[str] = set()
         self.undecided = False
-        self._no_size_is_0 = no_size_is_0
+        self.usual = usual
         self._graph = graph
         self._real: set[str] = set()
         self._positive: list[sympy.Expr] = [] if before is None else before._positive
@@ -208,12 +209,12 @@ class Facts:
     def _isolate(self, a: sympy.Expr, b: sympy.Expr) -> tuple[sympy.Symbol, sympy.Expr] | None:
         """A symbol of ours and what it is, if ``a == b`` says so: ``a`` is n * symbol.
 
-        If no size is 0, ``a`` may be a product with other sizes.
+        In usual runs ``a`` may be a product with other sizes, none of which is 0.
         """
         number, rest = a.as_coeff_Mul()
         factors = sympy.Mul.make_args(rest)
         minted = [x for x in factors if isinstance(x, sympy.Symbol) and x.name in self._minted]
-        if len(minted) != 1 or (len(factors) > 1 and not self._no_size_is_0):
+        if len(minted) != 1 or (len(factors) > 1 and not self.usual):
             return None
         others = sympy.Mul(*(x for x in factors if x is not minted[0]))
         if any(x.name not in self._real for x in others.free_symbols):
@@ -226,16 +227,16 @@ class Facts:
 
 @contextlib.contextmanager
 def learning(
-    graph: ir.Graph, before: Facts | None = None, *, no_size_is_0: bool = False
+    graph: ir.Graph, before: Facts | None = None, *, usual: bool = False
 ) -> Iterator[Facts]:
     """Let the rules learn about the model with this main graph.
 
     Args:
         graph: The graph.
         before: What an earlier inference has learned.
-        no_size_is_0: Whether runs in which a size is 0 may be left out of account.
+        usual: Whether only usual runs count: no size is 0, no table is read past its end.
     """
-    facts = Facts(graph, before, no_size_is_0=no_size_is_0)
+    facts = Facts(graph, before, usual=usual)
     token = _current.set(facts)
     try:
         yield facts

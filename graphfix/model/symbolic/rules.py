@@ -230,6 +230,8 @@ def _sliced(
 
 
 def _clamped(facts: Facts, ctx: Context, bound: sympy.Expr, size: sympy.Expr) -> sympy.Expr | None:
+    if facts.usual and size.is_Integer and not bound.is_Integer and facts.is_dim(ctx, bound):
+        return bound
     if facts.at_least(ctx, -bound, 1):
         bound = bound + size
         return bound if facts.at_least(ctx, bound, 0) else sympy.Max(0, bound)
