@@ -8,10 +8,12 @@ time, holds the same numbers. What lies beyond is the tail, and :class:`Tail` sa
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import onnx_ir as ir
 import sympy
 
@@ -194,8 +196,29 @@ def size_expr(text: str) -> sympy.Expr:
 
 
 def same_size(a: sympy.Expr, b: sympy.Expr) -> bool:
-    """Whether two sizes are equal for every size of the inputs."""
-    return bool(a == b) or bool(sympy.expand(a - b) == 0) or bool(sympy.simplify(a - b) == 0)
+    """Whether two sizes are equal for every size of the inputs, as far as either is a size."""
+    if a == b or sympy.expand(a - b) == 0:
+        return True
+    symbols = a.free_symbols | b.free_symbols
+    if len(symbols) != 1 or a.free_symbols != b.free_symbols:
+        return bool(sympy.simplify(a - b) == 0)
+    return _same_in_trials(a, b)
+
+
+_TRIED = np.arange(1, 4097)
+
+
+@functools.lru_cache(maxsize=4096)
+def _same_in_trials(a: sympy.Expr, b: sympy.Expr) -> bool:
+    """Whether two sizes agree at 4096 sizes of an input, where both are at least 1.
+
+    A size is made of quotients rounded down, minima and maxima: such expressions that agree over
+    many periods agree for good.
+    """
+    symbol = next(iter(a.free_symbols))
+    first, second = (np.asarray(sympy.lambdify(symbol, x, "numpy")(_TRIED)) for x in (a, b))
+    both = (first >= 1) & (second >= 1)
+    return bool(both.any() and (first == second)[both].all())
 
 
 def timed(axes: Sequence[Axis], tails: Sequence[Tail | None], sign: Literal[0, 1, 2] = 0) -> State:
