@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     import numpy.typing as npt
+    from onnx_ir._core import Usage
 
     from graphfix.model.view import View
 
@@ -136,21 +137,27 @@ class Builder:
             site.resize_inputs(index + 1)
         site.replace_input_with(index, value)
 
-    def reroute(self, old: ir.Value, uses: Sequence[ir.Usage], new: ir.Value) -> None:
+    def reroute(self, old: ir.Value, uses: Sequence[Usage], new: ir.Value) -> None:
         """Let these uses of ``old`` take ``new``; what made ``new`` from ``old`` keeps it."""
         for use in uses:
             if use.node not in self._made:
                 use.node.replace_input_with(use.idx, new)
 
+    def extend(self, build: Callable[[], ir.Value]) -> ir.Value:
+        """What ``build`` makes, at the end of the main graph."""
+        self._end = self._view.model.graph
+        try:
+            return build()
+        finally:
+            self._end = None
+
     def append(self, output: ir.Value, build: Callable[[ir.Value], ir.Value]) -> None:
         """Let what ``build`` makes of an output of the graph be that output, under its name."""
         graph = self._view.model.graph
         place = list(graph.outputs).index(output)
-        self._end = graph
-        try:
-            new = build(output)
-        finally:
-            self._end = None
+        new = self.extend(lambda: build(output))
+        if new is output:
+            return
         name, output.name = output.name, self._name()
         new.name, new.type, new.shape = name, output.type, output.shape
         graph.outputs[place] = new

@@ -20,5 +20,9 @@ class FeedError(GraphfixError):
     """Inputs that do not fit the model, or that could not be made for it."""
 
 
+class PaddingError(GraphfixError):
+    """A model in which padding reaches a node that ilens-mask cannot see through."""
+
+
 class PluginError(GraphfixError):
     """A pass from outside graphfix that cannot be used."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphfix.errors import PluginError
+from graphfix.options import option_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -134,7 +135,7 @@ def _entries(text: str) -> dict[str, str]:
 def _options(cls: type, texts: Mapping[str, str], where: str) -> tuple[Option, ...]:
     fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
     hints = typing.get_type_hints(cls) if fields else {}
-    names = [f.name.replace("_", "-") for f in fields]
+    names = [option_name(f.name) for f in fields]
     if undescribed := [x for x in names if not texts.get(x)]:
         raise PluginError(f"{where}: Options: does not describe {', '.join(undescribed)}")
     if unknown := [x for x in texts if x not in names]:

@@ -30,7 +30,7 @@ def to_text(instance: object) -> str:
         if value != field.default and _is_open(hints[field.name]):
             pairs += [f"{key}={size}" for key, size in value]
         elif value != field.default:
-            pairs.append(f"{field.name.replace('_', '-')}={_print(value)}")
+            pairs.append(f"{option_name(field.name)}={_print(value)}")
     return ":".join(pairs)
 
 
@@ -42,13 +42,13 @@ def make(cls: type[P], name: str, given: Mapping[str, str]) -> P:
     """
     hints = typing.get_type_hints(cls)
     fields = (
-        {f.name.replace("_", "-"): f for f in dataclasses.fields(cls)}
+        {option_name(f.name): f for f in dataclasses.fields(cls)}
         if dataclasses.is_dataclass(cls)
         else {}
     )
     takes_rest = next((f for f in fields.values() if _is_open(hints[f.name])), None)
     if takes_rest is not None:
-        del fields[takes_rest.name.replace("_", "-")]
+        del fields[option_name(takes_rest.name)]
     values: dict[str, object] = {}
     rest: list[tuple[str, object]] = []
     for key, text in given.items():
@@ -65,6 +65,11 @@ def make(cls: type[P], name: str, given: Mapping[str, str]) -> P:
         return cls(**values)
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from error
+
+
+def option_name(field: str) -> str:
+    """The option that a field holds: ``from_`` holds ``from``, which Python keeps for itself."""
+    return field.rstrip("_").replace("_", "-")
 
 
 def _is_open(hint: object) -> bool:

@@ -1,4 +1,4 @@
-"""The walk: what is known of every tensor of a padded model, every leak, every node not seen through."""
+"""The walk: every tensor of a padded model, every leak, every node that is not seen through."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from graphfix.lengths.repairs import PoisonedInput
 from graphfix.lengths.rules import RULES
 from graphfix.lengths.rules.index import written
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import Refused, Site, check_maskable
+from graphfix.lengths.site import RefusedError, Site, check_maskable
 from graphfix.model.values import const_of, is_op
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import onnx_ir as ir
 
@@ -95,7 +95,7 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
         try:
             for axis in state.timed:
                 check_maskable(state.axes or (), axis, source)
-        except Refused as error:
+        except RefusedError as error:
             cleaned.refusals.append(Refusal(readers[0], f"input {value.name!r}: {error}"))
         first = min(readers, key=_place(model))
         poisoned.append(PoisonedInput(first, "poisoned input", value, state))
@@ -109,7 +109,7 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
     return cleaned
 
 
-def _place(model: ir.Model):  # type: ignore[no-untyped-def]
+def _place(model: ir.Model) -> Callable[[ir.Node], int]:
     places = {node: i for i, node in enumerate(model.graph)}
     return lambda node: places.get(node, -1)
 
@@ -190,7 +190,7 @@ class _Walk:
             try:
                 results = self._apply(site, inner)
                 self._found.repairs += site.repairs
-            except Refused as error:
+            except RefusedError as error:
                 results = [None] * len(node.outputs)
                 self._found.refusals.append(Refusal(node, str(error)))
         for value, state in zip(node.outputs, results, strict=False):
@@ -212,31 +212,33 @@ class _Walk:
             return [of_sizes(site)]
         if rule is None or inner:
             if any(x.cells is not None for x in around):
-                raise Refused("it computes with positions that move when the clip is padded")
-            what = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+                raise RefusedError("it computes with positions that move when the clip is padded")
+            what = (
+                node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+            )
             if inner:
-                raise Refused(f"the bodies of {what} use what carries time")
-            raise Refused(f"there is no rule that says what padding does to {what}")
+                raise RefusedError(f"the bodies of {what} use what carries time")
+            raise RefusedError(f"there is no rule that says what padding does to {what}")
         cut = any(x.clamped is not None for x in around)
         if cut and node.op_type not in _OF_CLAMPED:
-            raise Refused("it computes with what is cut to the padded length")
+            raise RefusedError("it computes with what is cut to the padded length")
         if any(x.places is not None for x in around) and node.op_type not in _OF_PLACES:
             if node.op_type in _KEEPS_PLACES:
                 return [next(x for x in around if x.places is not None)]
-            raise Refused("it computes with the places of a mask, as many as there are")
+            raise RefusedError("it computes with the places of a mask, as many as there are")
         moved = any(x.cells is not None for x in around)
         if moved and node.op_type not in ("Shape", "Size"):
             return [follow(site)]
         before = list(site.states)
         try:
             result = rule(site)
-        except Refused:
+        except RefusedError:
             if node.op_type not in STARTS:
                 raise
             site.states, site.repairs = before, []
             try:
                 return [follow(site)]
-            except Refused as error:
+            except RefusedError as error:
                 log.debug("%s cannot be followed: %s", site.path, error)
             raise
         states = [result] if isinstance(result, State) else list(result)
@@ -283,5 +285,3 @@ def _needed(model: ir.Model) -> set[ir.Node]:
         values = [x for x in (*inputs, *_captured(node)) if x is not None]
         pending += [x.producer() for x in values]
     return needed
-
-

@@ -95,7 +95,10 @@ def lowers(expr: sympy.Expr, symbol: str) -> bool:
         known = sympy.Add | sympy.Mul | sympy.Symbol | sympy.Number | sympy.Max | sympy.Min
         if not isinstance(part, known | sympy.floor | sympy.Mod):
             return False
-        if isinstance(part, sympy.floor) and not sympy.fraction(sympy.together(part.args[0]))[1].is_Integer:
+        if (
+            isinstance(part, sympy.floor)
+            and not sympy.fraction(sympy.together(part.args[0]))[1].is_Integer
+        ):
             return False
     return bool(sympy.fraction(sympy.together(expr))[1].is_Integer)
 

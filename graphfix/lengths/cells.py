@@ -19,7 +19,7 @@ import sympy
 
 from graphfix.lengths.domain import FINITE, State, Time, carries_time
 from graphfix.lengths.numbers import UNARY
-from graphfix.lengths.site import Refused, Site
+from graphfix.lengths.site import RefusedError, Site
 from graphfix.model.values import attr_int, attr_ints, axes_of, const_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Trial:
         at = self.length if length is None else length
         names = {x: at if x.name == self.site.source.symbol else 1 for x in size.free_symbols}
         if any(x.name not in self.site.source.symbols for x in names):
-            raise Refused("a size that it needs is not known")
+            raise RefusedError("a size that it needs is not known")
         return int(size.subs(names))
 
     def dims(self, index: int = 0) -> list[int]:
@@ -76,7 +76,7 @@ class Trial:
         """What a small integer input holds in this run."""
         held = self.site.contents(index)
         if held is None:
-            raise Refused("what shapes it is not known")
+            raise RefusedError("what shapes it is not known")
         return [self.number(x) for x in held]
 
     def of(self, state: State, place: int, real: list[int]) -> Ids:
@@ -90,7 +90,7 @@ class Trial:
         for axis in state.timed:
             time = state.at(axis)
             if len(time) != 1 or not isinstance(time[0], Time) or time[0].turned:
-                raise Refused("an axis holds time beside something else, or runs backwards")
+                raise RefusedError("an axis holds time beside something else, or runs backwards")
             at: Ids = np.arange(real[axis], dtype=np.int64)
             valid = self.number(time[0].size, self.clip)
             here = np.where(at < valid, at + 1, _GARBAGE)
@@ -103,7 +103,7 @@ class Trial:
         """The dims of an input in this run."""
         dims = self.site.dims(self.site.node.inputs[index])
         if dims is None:
-            raise Refused("the shape of one of its inputs is not known")
+            raise RefusedError("the shape of one of its inputs is not known")
         return [self.number(x) for x in dims]
 
 
@@ -120,21 +120,21 @@ def follow(site: Site) -> State:
     """The state of a node's output, element by element.
 
     Raises:
-        Refused: There is no way to follow this operator, or what it makes is not known.
+        RefusedError: There is no way to follow this operator, or what it makes is not known.
     """
     op = _FOLLOWED.get(site.node.op_type) or (_same if site.node.op_type in UNARY else None)
     states = [x for x in site.states if x is not None]
     if op is None:
-        raise Refused("it computes with positions that move when the clip is padded")
+        raise RefusedError("it computes with positions that move when the clip is padded")
     if not all(x.is_finite for x in states):
-        raise Refused("it moves what may be no number")
+        raise RefusedError("it moves what may be no number")
     trials = next((x.cells.trials for x in states if x.cells is not None), None) or _trials(site)
     made: list[tuple[Ids, Ids]] = []
     for place, (clip, container) in enumerate(trials):
         alone = op(Trial(site, clip, clip), place)
         padded = op(Trial(site, container, clip), place)
         if max(alone.size, padded.size) > _LARGEST:
-            raise Refused("there is too much of it to follow")
+            raise RefusedError("there is too much of it to follow")
         made.append((alone, padded))
     axes = site.axes_of()
     tails = tuple(FINITE if carries_time(x) else None for x in axes)
@@ -151,7 +151,8 @@ def _is_settled(site: Site, cells: Cells) -> bool:
             slice(None) if size == 1 else slice(0, n)
             for size, n in zip(padded.shape, dims, strict=True)
         )
-        if not np.array_equal(*np.broadcast_arrays(alone, padded[crop])):
+        here, there = np.broadcast_arrays(alone, padded[crop])
+        if not np.array_equal(here, there):
             return False
         if (alone == _GARBAGE).any():
             return False
@@ -163,7 +164,7 @@ def _trials(site: Site) -> tuple[tuple[int, int], ...]:
     symbols = {x for size in site.out_dims() for x in size.free_symbols}
     symbol = next((x for x in symbols if x.name == site.source.symbol), None)
     if symbol is None:
-        raise Refused("how it depends on the padded length is not known")
+        raise RefusedError("how it depends on the padded length is not known")
     size = next(x for x in site.out_dims() if x.has(symbol))
     other = {x: 1 for x in size.free_symbols if x is not symbol}
     at = np.arange(1, _LONGEST * 8)
@@ -176,7 +177,7 @@ def _trials(site: Site) -> tuple[tuple[int, int], ...]:
                 break
     lengths = list(first.values())
     if len(lengths) < 4:
-        raise Refused("it is not as long as a multiple of the clip")
+        raise RefusedError("it is not as long as a multiple of the clip")
     return ((lengths[1], lengths[3]), (lengths[2], lengths[-1]), (lengths[1], lengths[2]))
 
 
@@ -225,7 +226,7 @@ def _reshape(trial: Trial, place: int) -> Ids:
         middle: list[int] = [1] * (len(new) - lead - trail)
         return ids.reshape([*ids.shape[:lead], *middle, *kept])
     if int(np.prod(inner)) * ids[..., :1].size > _LARGEST * 16:
-        raise Refused("there is too much of it to follow")
+        raise RefusedError("there is too much of it to follow")
     full = np.broadcast_to(ids, [*ids.shape[:lead], *inner, *kept])
     for axis in range(lead, len(old) - trail):
         if ids.shape[axis] == 1 and old[axis] > 1:
@@ -244,7 +245,7 @@ def _unsqueeze(trial: Trial, place: int) -> Ids:
     ids = trial.of(trial.site.state(), place, trial.real(0))
     axes = axes_of(trial.site.node)
     if axes is None:
-        raise Refused("its axes are not constant")
+        raise RefusedError("its axes are not constant")
     return np.expand_dims(ids, tuple(x % (ids.ndim + len(axes)) for x in axes))
 
 
@@ -263,18 +264,18 @@ def _mixed(trial: Trial, place: int) -> Ids:
     found: Ids | None = None
     for i, state in enumerate(trial.site.states):
         if state is None or state.physical:
-            raise Refused("it computes with a size")
+            raise RefusedError("it computes with a size")
         ids = trial.of(state, place, trial.real(i))
         found = ids if found is None else mix(found, ids)
     if found is None:
-        raise Refused("it has no inputs")
+        raise RefusedError("it has no inputs")
     return found
 
 
 def _matmul(trial: Trial, place: int) -> Ids:
     a, b = (trial.of(trial.site.state(i), place, trial.real(i)) for i in (0, 1))
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] > 1 or b.shape[-2] > 1:
-        raise Refused("it sums over positions that move when the clip is padded")
+        raise RefusedError("it sums over positions that move when the clip is padded")
     return mix(a, b)
 
 
@@ -295,8 +296,13 @@ def _concat(trial: Trial, place: int) -> Ids:
                 ids = np.repeat(ids, real[axis], axis=axis)
         if real[axis]:
             parts.append(ids)
-    shape = np.broadcast_shapes(*(tuple(1 if j == axis else n for j, n in enumerate(x.shape)) for x in parts))
-    parts = [np.broadcast_to(x, [x.shape[axis] if j == axis else n for j, n in enumerate(shape)]) for x in parts]
+    shape = np.broadcast_shapes(
+        *(tuple(1 if j == axis else n for j, n in enumerate(x.shape)) for x in parts)
+    )
+    parts = [
+        np.broadcast_to(x, [x.shape[axis] if j == axis else n for j, n in enumerate(shape)])
+        for x in parts
+    ]
     return np.concatenate(parts, axis=axis)
 
 
@@ -304,10 +310,10 @@ def _pad(trial: Trial, place: int) -> Ids:
     site = trial.site
     mode = site.node.attributes.get("mode")
     if mode is not None and mode.as_string() != "constant":
-        raise Refused("it copies positions that move when the clip is padded")
+        raise RefusedError("it copies positions that move when the clip is padded")
     value = const_of(site.node.inputs[2]) if site.has(2) else np.zeros(1)
     if value is None:
-        raise Refused("what it pads with is not constant")
+        raise RefusedError("what it pads with is not constant")
     real = trial.real(0)
     ids = trial.of(site.state(), place, real)
     pads = trial.contents(1)
@@ -322,7 +328,7 @@ def _gather(trial: Trial, place: int) -> Ids:
     data, index = trial.site.state(0), trial.site.state(1)
     axis = attr_int(trial.site.node, "axis", 0) % data.rank
     if data.cells is not None or data.timed:
-        raise Refused("it reads positions that move when the clip is padded")
+        raise RefusedError("it reads positions that move when the clip is padded")
     ids = trial.of(index, place, trial.real(1))
     return ids.reshape([*[1] * axis, *ids.shape, *[1] * (data.rank - axis - 1)])
 

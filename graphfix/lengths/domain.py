@@ -164,7 +164,7 @@ class State:
         if tail.is_low or (tail.kind == "number" and tail.value < 0):
             sign = 0
         elif tail.is_zero:
-            sign = min(sign, 1)  # type: ignore[assignment]
+            sign = min(sign, 1)
         return dataclasses.replace(self, tails=tails, sign=sign, fill=fill)
 
     @property

@@ -47,7 +47,7 @@ class Lengths:
         self, op: Builder, source: Source, given: ir.Value, opset: int, floor: float
     ) -> None:
         self._op = op
-        self._source = source
+        self.source = source
         self._given = given
         self._opset = opset
         self._floor = floor
@@ -56,7 +56,7 @@ class Lengths:
 
     def dtype(self, value: ir.Value) -> ir.DataType:
         """The element type of a value."""
-        found = self._source.shapes.dtype(value) or self._made(value)
+        found = self.source.shapes.dtype(value) or self._made(value)
         if found is None:
             raise RuntimeError(f"the element type of {value.name!r} is not known")
         return found
@@ -81,7 +81,7 @@ class Lengths:
         if dtype == ir.DataType.BOOL:
             return np.array(high)
         if dtype.is_floating_point():
-            edge = float(ml_dtypes.finfo(dtype.numpy()).max)
+            edge = float(ml_dtypes.finfo(dtype.numpy()).max)  # type: ignore[no-untyped-call]
             return np.array(edge if high else -edge, dtype.numpy())
         whole = np.iinfo(dtype.numpy())
         return np.array(whole.max if high else whole.min, dtype.numpy())
@@ -90,7 +90,7 @@ class Lengths:
 
     def rows(self, size: sympy.Expr) -> ir.Value:
         """The valid length of each row of an axis of this size, int64 [B] or [1], at least 0."""
-        if str(size) == self._source.symbol:
+        if str(size) == self.source.symbol:
             return self._lengths()
         key = ("rows", str(size))
         zero = np.zeros(1, np.int64)
@@ -103,7 +103,7 @@ class Lengths:
     def _lengths(self) -> ir.Value:
         """How much of each row of the padded input is valid, int64 [B] or [1]."""
         op, given = self._op, self._given
-        mask = self._source.given is not None and self._source.kind == "mask"
+        mask = self.source.given is not None and self.source.kind == "mask"
         whole = self.dtype(given) == ir.DataType.INT64
         if whole and not mask:
             return given
@@ -115,7 +115,7 @@ class Lengths:
         return op.once(("lengths",), build, given)
 
     def _size(self) -> ir.Value:
-        return self.count(self._source.value, self._source.axis)
+        return self.count(self.source.value, self.source.axis)
 
     def count(self, value: ir.Value, axis: int) -> ir.Value:
         """The size of one axis of a tensor, int64 [1]."""
@@ -137,15 +137,17 @@ class Lengths:
             trailing: How many axes of size 1 follow that of the batch, if there is a batch.
         """
         op = self._op
-        data = self._source.shapes.data(value)
+        data = self.source.shapes.data(value)
         size = size_expr(str(data[0])) if data is not None and len(data) == 1 else None
-        if size is not None and lowers(size, self._source.symbol):
+        if size is not None and lowers(size, self.source.symbol):
             rows = self.rows(size)
             if self.dtype(value) != ir.DataType.INT64:
                 rows = op.Cast(rows, to=self.dtype(value))
-            if self._source.batch is None and rank == 0:
+            if self.source.batch is None and rank == 0:
                 return self.squeeze(rows, [0])
-            return self.unsqueeze(rows, range(1, rank if self._source.batch is None else trailing + 1))
+            return self.unsqueeze(
+                rows, range(1, rank if self.source.batch is None else trailing + 1)
+            )
         node = value.producer()
         if node is None or is_op(node, "Constant"):
             return value
@@ -207,11 +209,15 @@ class Lengths:
     def _within(self, time: Time) -> ir.Value:
         """Which positions are valid, bool [B, T] or [1, T]."""
         op = self._op
-        rows = self.unsqueeze(self.rows(time.size), [1])
-        at = self.unsqueeze(self.positions(time.size), [0])
-        if time.turned:
-            return op.Not(op.Less(at, op.Sub(self.size(time.size), rows)))
-        return op.Less(at, rows)
+
+        def build() -> ir.Value:
+            rows = self.unsqueeze(self.rows(time.size), [1])
+            at = self.unsqueeze(self.positions(time.size), [0])
+            if time.turned:
+                return op.Not(op.Less(at, op.Sub(self.size(time.size), rows)))
+            return op.Less(at, rows)
+
+        return op.once(("within", str(time.size), time.turned), build, self._given)
 
     def _merged(
         self, value: ir.Value, held: Sequence[int], factors: Sequence[object], valid: ir.Value
@@ -227,7 +233,7 @@ class Lengths:
         valid = self.unsqueeze(valid, [i for i in range(len(factors)) if i not in (time, batch)])
         sizes = [1 if i in (time, batch) else int(x.size) for i, x in enumerate(factors)]  # type: ignore[attr-defined]
         valid = op.Expand(valid, np.array(sizes, np.int64))
-        rank = len(self._source.shapes.dims(value) or ())
+        rank = len(self.source.shapes.dims(value) or ())
         here = np.array([i in held for i in range(rank)])
         return op.Reshape(valid, op.Where(here, op.Shape(value), np.ones(rank, np.int64)))
 
@@ -260,5 +266,14 @@ class Lengths:
         return self._op.ReduceSum(value, axes=list(axes), keepdims=1)
 
 
-LOOKED_THROUGH = ("Unsqueeze", "Squeeze", "Reshape", "Identity", "Flatten", "Expand", "Gather", "Slice")
+LOOKED_THROUGH = (
+    "Unsqueeze",
+    "Squeeze",
+    "Reshape",
+    "Identity",
+    "Flatten",
+    "Expand",
+    "Gather",
+    "Slice",
+)
 """Operators that hand one element on as it is."""

@@ -66,7 +66,9 @@ UNARY = frozenset(
 ) - {"BiasGelu"}
 """Element-wise operators of one tensor; further inputs are parameters."""
 
-MANY = frozenset({*_BINARY, "Mean", "Mod", "Where", "PRelu", "BitShift", "BitwiseAnd", "BitwiseOr"}) | {
+MANY = frozenset(
+    {*_BINARY, "Mean", "Mod", "Where", "PRelu", "BitShift", "BitwiseAnd", "BitwiseOr"}
+) | {
     "BitwiseXor",
     "BiasGelu",
 }
@@ -90,7 +92,13 @@ def apply(op_type: str, args: list[float], *, whole: bool, to_bool: bool) -> flo
         if op_type == "Dropout":
             return args[0]
         if op_type in ("Cast", "CastLike"):
-            return float(args[0] != 0) if to_bool else float(math.trunc(args[0])) if whole and math.isfinite(args[0]) else args[0]
+            return (
+                float(args[0] != 0)
+                if to_bool
+                else float(math.trunc(args[0]))
+                if whole and math.isfinite(args[0])
+                else args[0]
+            )
         if op_type == "Clip":
             low, high = [*args[1:], -math.inf, math.inf][:2] if len(args) < 3 else args[1:3]
             return min(max(args[0], low), high)
@@ -100,7 +108,11 @@ def apply(op_type: str, args: list[float], *, whole: bool, to_bool: bool) -> flo
             result = args[0]
             for other in args[1:]:
                 result = float(_BINARY[op_type](np.float64(result), np.float64(other)))  # type: ignore[arg-type]
-            return float(math.trunc(result)) if op_type == "Div" and whole and math.isfinite(result) else result
+            return (
+                float(math.trunc(result))
+                if op_type == "Div" and whole and math.isfinite(result)
+                else result
+            )
     return None
 
 

@@ -31,7 +31,6 @@ Leak = Literal[
     "recurrence",
     "length as data",
     "poisoned input",
-    "output",
 ]
 """What padding does to the numbers, in the words of the field."""
 
@@ -427,31 +426,6 @@ class PoisonedInput(Repair):
         for axis in self.state.timed:
             clean = zeroed(op, lengths, clean, self.state.axes or (), axis, finite=False)
         op.reroute(self.value, readers, clean)
-
-
-@dataclass(frozen=True)
-class ZeroOutput(Repair):
-    """An output of the model gets a tail of zeros.
-
-    Attributes:
-        value: The output; ``node`` makes it.
-        state: What is known of it.
-    """
-
-    value: ir.Value
-    state: State
-    what: ClassVar[str] = "its tail is set to zero"
-
-    def rewrite(self, op: Builder, lengths: Lengths) -> None:
-        """``y * mask`` takes the name of the output."""
-        axes = self.state.axes or ()
-
-        def zero(value: ir.Value) -> ir.Value:
-            for axis in self.state.timed:
-                value = zeroed(op, lengths, value, axes, axis, self.state.is_finite)
-            return value
-
-        op.append(self.value, zero)
 
 
 def zeroed(

@@ -10,6 +10,7 @@ import sympy
 from graphfix.lengths.arithmetic import lowers
 from graphfix.lengths.domain import (
     HIDDEN,
+    LOW,
     ZERO,
     Other,
     Rows,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from graphfix.lengths.source import Source
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A node that cannot be seen through, or a leak that has no repair: the reason, for a user."""
 
 
@@ -61,7 +62,7 @@ class Site:
         """What is known of an input that must be there."""
         state = self.states[index] if index < len(self.states) else None
         if state is None:
-            raise Refused(f"input {index} of it is missing")
+            raise RefusedError(f"input {index} of it is missing")
         return state
 
     def has(self, index: int) -> bool:
@@ -85,6 +86,9 @@ class Site:
     def need_high(self, index: int, axis: int, leak: Leak) -> State:
         """The state of an input once its tail is never the least."""
         state = self.state(index)
+        tail = state.tail(axis)
+        if tail.kind == "number" and tail.value >= -LOW:
+            return state
         self._mask(Hide(self.node, leak, index, axis, state, high=True), HIDDEN)
         return self.state(index)
 
@@ -105,10 +109,10 @@ class Site:
         rank = self.state(index).rank
         at = next((i for i, x in enumerate(axes) if x and isinstance(x[0], Rows)), None)
         if self.source.batch is not None and at is None:
-            raise Refused("a size is used as a number, and its result has no batch axis")
+            raise RefusedError("a size is used as a number, and its result has no batch axis")
         value = self.node.inputs[index]
         if value is None or not _one_element(self.source.shapes.dims(value)):
-            raise Refused("several sizes at once are used as numbers")
+            raise RefusedError("several sizes at once are used as numbers")
         trailing = 0 if at is None else len(axes) - at - 1
         self.repairs.append(LengthData(self.node, "length as data", index, rank, trailing))
         self.states[index] = plain(())
@@ -117,7 +121,9 @@ class Site:
     def check_size(self, size: sympy.Expr) -> None:
         """Refuse if a size cannot be computed from the length of the padded input."""
         if not lowers(size, self.source.symbol):
-            raise Refused(f"its length {size} cannot be computed from {self.source.symbol} alone")
+            raise RefusedError(
+                f"its length {size} cannot be computed from {self.source.symbol} alone"
+            )
 
     def repair(self, repair: Repair) -> None:
         """Ask for a repair of the whole node."""
@@ -132,7 +138,7 @@ class Site:
         """The dims of an output, which must be known."""
         dims = self.dims(self.node.outputs[index])
         if dims is None:
-            raise Refused("the shape of its result is not known")
+            raise RefusedError("the shape of its result is not known")
         return dims
 
     def contents(self, index: int) -> list[sympy.Expr] | None:
@@ -173,7 +179,9 @@ class Site:
         if dims is None:
             return plain(None, fixed=fixed)
         if any(self.grows(x) for x in dims):
-            raise Refused("its result grows with the padding, and there is no rule that says how")
+            raise RefusedError(
+                "its result grows with the padding, and there is no rule that says how"
+            )
         return plain([self.axis_of(x) for x in dims], fixed=fixed)
 
     def _mask(self, repair: Zero | Hide, tail: object) -> State:
@@ -196,25 +204,25 @@ def check_maskable(axes: Sequence[Axis], axis: int, source: Source) -> None:
     """Refuse if no mask over one axis of a tensor can be built.
 
     Raises:
-        Refused: The axis holds several times, or the tensor has no row for each length.
+        RefusedError: The axis holds several times, or the tensor has no row for each length.
     """
     if sum(isinstance(x, Time) for x in axes[axis]) != 1:
-        raise Refused("an axis holds several times at once")
+        raise RefusedError("an axis holds several times at once")
     rows = [i for i, x in enumerate(axes) if any(isinstance(y, Rows) for y in x)]
     if source.batch is not None and len(rows) != 1:
-        raise Refused("it has no batch axis, and each row of the batch has its own length")
+        raise RefusedError("it has no batch axis, and each row of the batch has its own length")
     merged = {axis, *rows}
     for i in merged:
         inside = axes[i] if len(axes[i]) > 1 else ()
         if any(isinstance(x, Other) and not x.size.is_Integer for x in inside):
-            raise Refused("an axis holds time together with a size that is not fixed")
+            raise RefusedError("an axis holds time together with a size that is not fixed")
 
 
 def join(axes: Sequence[Axis]) -> Axis:
     """The axis that several axes broadcast to.
 
     Raises:
-        Refused: They do not run together: frame i of one is not frame i of another.
+        RefusedError: They do not run together: frame i of one is not frame i of another.
     """
     found: Axis = ()
     for axis in axes:
@@ -231,7 +239,7 @@ def _join(a: Axis, b: Axis) -> Axis:
         return a if any(isinstance(x, Rows) for x in a) else b
     if len(a) == len(b):
         return tuple(_join_atom(x, y) for x, y in zip(a, b, strict=True))
-    raise Refused(f"it combines axes of size {_print(a)} and {_print(b)}")
+    raise RefusedError(f"it combines axes of size {_print(a)} and {_print(b)}")
 
 
 def _join_atom(a: Atom, b: Atom) -> Atom:
@@ -244,10 +252,10 @@ def _join_atom(a: Atom, b: Atom) -> Atom:
         if same and a.turned == b.turned:
             return min(a, b, key=lambda x: len(str(x.size)))
         if same:
-            raise Refused("it combines a tensor with one that runs backwards")
+            raise RefusedError("it combines a tensor with one that runs backwards")
     elif same and not isinstance(a, Time) and not isinstance(b, Time):
         return a if isinstance(a, Rows) else b
-    raise Refused(f"it combines axes of size {a.size} and {b.size}")
+    raise RefusedError(f"it combines axes of size {a.size} and {b.size}")
 
 
 def _is_at_most(a: sympy.Expr, b: sympy.Expr) -> bool:

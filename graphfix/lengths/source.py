@@ -124,7 +124,9 @@ def find(model: ir.Model, axis: str = "", source: str = "") -> Source:
     return Source(value, index, symbol, batch, given, kind, shapes, inputs)
 
 
-def _same_names(dims: tuple[Dim, ...], kind: Kind, symbol: str, batch: str | None) -> dict[str, str]:
+def _same_names(
+    dims: tuple[Dim, ...], kind: Kind, symbol: str, batch: str | None
+) -> dict[str, str]:
     """Exporters name the dims of each input anew; these two are the same."""
     wanted = (batch, symbol) if kind == "mask" else (batch,)
     pairs = ((_plain(a), b) for a, b in zip(dims, wanted, strict=False))
@@ -133,7 +135,13 @@ def _same_names(dims: tuple[Dim, ...], kind: Kind, symbol: str, batch: str | Non
 
 def _only(model: ir.Model, shapes: Shapes, given: ir.Value | None) -> tuple[ir.Value, int]:
     places = list(_symbolic(model, shapes, given))
-    batch = {name for name, value, i in places if i == 0 and shapes.rank(value) != 1}
+    # A matrix with one symbolic dim is frames by features; a batch comes with more axes.
+    alone = len({name for name, _, _ in places}) == 1
+    batch = {
+        name
+        for name, value, i in places
+        if i == 0 and (shapes.rank(value) or 0) > (2 if alone else 1)
+    }
     left: dict[str, tuple[ir.Value, int]] = {}
     for name, value, i in places:
         if name not in batch:

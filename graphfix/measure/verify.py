@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -24,6 +25,7 @@ from graphfix.measure.compare import (
     observed_dims,
 )
 from graphfix.measure.feeds import Case, Dropped, given_case, poisoned, search
+from graphfix.measure.filled import full_lengths
 from graphfix.measure.locate import Divergence, Side, first_divergence
 from graphfix.measure.randomness import Repeatable, draws, seeded
 from graphfix.measure.runtime import Ep, RunError, Session
@@ -165,7 +167,7 @@ def verify(
         safety: With ``"valid-rows"`` only content is compared, not what padding was made into,
             and elements that are NaN in the original are left out. Otherwise everything is.
         map_feeds: Makes inputs for ``after`` from those for ``before``, where a repair changed
-            the signature.
+            the signature. A length input that a repair has added is filled in by itself: all valid.
         ep: Where ``after`` runs. With ``"dml"`` it runs on DirectML with all optimizations, as it
             will be used, and is held to what ``before`` computes on the CPU; ``before`` need not
             run on DirectML.
@@ -384,7 +386,12 @@ class _Job:
         return (*self._notes, *self._leaks.values())
 
     def _new_feeds(self, case: Case) -> Feeds:
-        return self._map_feeds(case.feeds) if self._map_feeds is not None else case.feeds
+        feeds = self._map_feeds(case.feeds) if self._map_feeds is not None else case.feeds
+        return full_lengths(self._repaired, feeds)
+
+    @cached_property
+    def _repaired(self) -> ir.Model:
+        return self._after if isinstance(self._after, ir.Model) else io.load(self._after)
 
     def _diffs(self, run: _Run, outputs: Outputs) -> Iterator[OutputDiff]:
         for name, array in run.outputs.items():

@@ -23,7 +23,7 @@ from graphfix.lengths.domain import (
 )
 from graphfix.lengths.repairs import Append, LastFrames, PadFrames
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import Refused, Site, join
+from graphfix.lengths.site import RefusedError, Site, join
 from graphfix.model.values import attr_int, attr_ints, axes_of, const_of, ints_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def unsqueeze(site: Site) -> State:
     if state.axes is None:
         return site.without_time()
     if axes is None:
-        raise Refused("its axes are not constant")
+        raise RefusedError("its axes are not constant")
     rank = state.rank + len(axes)
     new = {x % rank for x in axes}
     old = iter(range(state.rank))
@@ -67,11 +67,11 @@ def squeeze(site: Site) -> State:
     if axes is None:
         axes = tuple(i for i, x in enumerate(state.axes) if not x)
         if state.rank - len(axes) != len(site.out_dims()):
-            raise Refused("it drops whatever axes are of size 1")
+            raise RefusedError("it drops whatever axes are of size 1")
     gone = {x % state.rank for x in axes}
     for axis in gone:
         if carries_time(state.at(axis)):
-            raise Refused("it drops the axis that carries time")
+            raise RefusedError("it drops the axis that carries time")
     return _placed(state, [i for i in range(state.rank) if i not in gone])
 
 
@@ -107,7 +107,7 @@ def tile(site: Site) -> State:
     """As Expand, where it repeats only axes of size 1 or those without time."""
     state, repeats = site.state(), site.contents(1)
     if state.axes is None or repeats is None:
-        raise Refused("how often it repeats is not known")
+        raise RefusedError("how often it repeats is not known")
     made = site.axes_of()
     axes: list[Axis] = []
     tails: list[Tail | None] = []
@@ -116,7 +116,7 @@ def tile(site: Site) -> State:
             axes.append(axis)
             tails.append(state.tails[i])
         elif carries_time(axis):
-            raise Refused("it repeats the axis that carries time")
+            raise RefusedError("it repeats the axis that carries time")
         elif not axis:
             axes.append(made[i])
             new = Tail("number", state.fill) if state.fill is not None else LAST
@@ -134,11 +134,15 @@ def slice_(site: Site) -> State:
         return of_sizes(site)
     starts, ends = site.contents(1), site.contents(2)
     if len(site.node.inputs) < 3:  # before opset 10 they were attributes
-        raise Refused("it is written as before opset 10")
+        raise RefusedError("it is written as before opset 10")
     if state.axes is None:
         return site.without_time()
     axes = site.contents(3) if site.has(3) else None
-    at = [int(x) % state.rank for x in axes] if axes is not None else list(range(len(starts or ends or ())))
+    at = (
+        [int(x) % state.rank for x in axes]
+        if axes is not None
+        else list(range(len(starts or ends or ())))
+    )
     steps = site.contents(4) if site.has(4) else [sympy.Integer(1)] * len(at)
     out = site.out_dims()
     for i, axis in enumerate(at):
@@ -168,16 +172,18 @@ def _cut(
         if site.grows(out):
             # A table cut to the length of the clip, from a place that padding does not move.
             if start is None or site.grows(start) or step is None or step < 1:
-                raise Refused("where it begins depends on the padded length")
+                raise RefusedError("where it begins depends on the padded length")
             return _with_axis(state, axis, (Time(out),), FINITE if state.is_finite else ANY)
         if any(isinstance(x, Rows) for x in factors):
-            raise Refused("it cuts the batch")
+            raise RefusedError("it cuts the batch")
         return _with_axis(state, axis, () if out == 1 else (Other(out),), None)
     time = time_of(factors)
     if time is None:
-        raise Refused("it cuts an axis that holds time beside something else, or runs backwards")
+        raise RefusedError(
+            "it cuts an axis that holds time beside something else, or runs backwards"
+        )
     if start is None or end is None or step is None or step < 1:
-        raise Refused("where it cuts the axis that carries time is not known")
+        raise RefusedError("where it cuts the axis that carries time is not known")
     tail = state.tail(axis)
     whole = (end.is_Integer and int(end) >= _FAR) or (end == time.size)
     fromend = _from_end(start, time.size)
@@ -186,13 +192,13 @@ def _cut(
         out = sympy.Integer(-(fromend // step))
     if site.grows(out) and fromend is None and not site.grows(start):
         if not start.is_Integer and start != 0:
-            raise Refused("where it begins is not constant")
+            raise RefusedError("where it begins is not constant")
         kept = tail if whole else FINITE if tail.is_finite else ANY
         if not whole and tail.kind == "last" and state.fill is None:
             kept = FINITE
         return _with_axis(state, axis, (Time(out),), kept)
     if not out.is_Integer:
-        raise Refused("it begins at a place that depends on the padded length")
+        raise RefusedError("it begins at a place that depends on the padded length")
     if fromend is None:
         return _with_axis(state, axis, (Other(out),) if out != 1 else (), None)
     offsets = tuple(range(fromend, fromend + int(out) * step, step))
@@ -224,7 +230,7 @@ def _from_end(start: sympy.Expr, size: sympy.Expr) -> int | None:
 def _turned(state: State, axis: int) -> State:
     factors = state.at(axis)
     if len(factors) != 1 or not isinstance(factors[0], Time):
-        raise Refused("it turns an axis that holds time beside something else")
+        raise RefusedError("it turns an axis that holds time beside something else")
     turned = Time(factors[0].size, not factors[0].turned)
     axes = (*(state.axes or ())[:axis], (turned,), *(state.axes or ())[axis + 1 :])
     return dataclasses.replace(state, axes=axes)
@@ -233,7 +239,9 @@ def _turned(state: State, axis: int) -> State:
 def _with_axis(state: State, axis: int, new: Axis, tail: Tail | None) -> State:
     axes = state.axes or ()
     tails = (*state.tails[:axis], tail, *state.tails[axis + 1 :])
-    return dataclasses.replace(state, axes=(*axes[:axis], new, *axes[axis + 1 :]), tails=tails, steps=None, length=None)
+    return dataclasses.replace(
+        state, axes=(*axes[:axis], new, *axes[axis + 1 :]), tails=tails, steps=None, length=None
+    )
 
 
 def concat(site: Site) -> State:
@@ -252,12 +260,14 @@ def concat(site: Site) -> State:
     if first is None:
         rows = any(isinstance(f, Rows) for x in states for f in x.at(axis))
         if rows:
-            raise Refused("it joins batches")
+            raise RefusedError("it joins batches")
         axes[axis] = (Other(out),)
         return timed(axes, tails, min((x.sign for x in states), default=0))
     time = time_of(states[first].at(axis))
     if time is None:
-        raise Refused("it joins an axis that holds time beside something else, or runs backwards")
+        raise RefusedError(
+            "it joins an axis that holds time beside something else, or runs backwards"
+        )
     axes[axis] = (Time(out),)
     sign = min(x.sign for x in states)
     behind = states[first + 1 :]
@@ -265,14 +275,18 @@ def concat(site: Site) -> State:
     if not behind:
         return timed(axes, tails, sign)
     if any(carries_time(x.at(axis)) for x in behind) and not all(x.fill == 0 for x in behind):
-        raise Refused("it puts one stretch of time behind another")
+        raise RefusedError("it puts one stretch of time behind another")
     if all(x.fill == 0 for x in behind):
         tails[axis] = site.need_zero(first, axis, "boundary leak").tail(axis)
         return timed(axes, tails, sign)
-    count = out - size_of(states[first].at(axis)) - sympy.Add(*(size_of(x.at(axis)) for x in states[:first]))
+    count = (
+        out
+        - size_of(states[first].at(axis))
+        - sympy.Add(*(size_of(x.at(axis)) for x in states[:first]))
+    )
     before = sympy.expand(out - count)
     if not sympy.expand(count).is_Integer:
-        raise Refused("how much it appends depends on the padded length")
+        raise RefusedError("how much it appends depends on the padded length")
     site.check_size(before)
     result = timed(axes, [*tails[:axis], FINITE, *tails[axis + 1 :]], sign)
     site.repair(Append(site.node, "boundary leak", axis, before, int(sympy.expand(count)), result))
@@ -281,7 +295,13 @@ def concat(site: Site) -> State:
 
 def _common(states: Sequence[State], axis: int) -> Tail:
     found = {
-        x.tail(axis) if x.tails[axis] is not None else Tail("number", x.fill) if x.fill is not None else LAST if x.is_finite else ANY
+        x.tail(axis)
+        if x.tails[axis] is not None
+        else Tail("number", x.fill)
+        if x.fill is not None
+        else LAST
+        if x.is_finite
+        else ANY
         for x in states
     }
     if len(found) == 1:
@@ -298,14 +318,14 @@ def pad(site: Site) -> State:
         given = attr_ints(site.node, "pads")
         pads = None if given is None else [sympy.Integer(x) for x in given]
     if state.axes is None or pads is None:
-        raise Refused("how much it pads is not known")
+        raise RefusedError("how much it pads is not known")
     attribute = site.node.attributes.get("mode")
     mode = "constant" if attribute is None else attribute.as_string()
     at = list(range(state.rank))
     if site.has(3):
         chosen = ints_of(site.node.inputs[3])
         if chosen is None:
-            raise Refused("the axes that it pads are not constant")
+            raise RefusedError("the axes that it pads are not constant")
         at = [x % state.rank for x in chosen]
     out = site.out_dims()
     for i, axis in enumerate(at):
@@ -314,12 +334,23 @@ def pad(site: Site) -> State:
             continue
         if not carries_time(state.at(axis)):
             if any(isinstance(x, Rows) for x in state.at(axis)):
-                raise Refused("it pads the batch")
+                raise RefusedError("it pads the batch")
             state = _with_axis(state, axis, (Other(out[axis]),), None)
             if mode == "constant":
-                state = dataclasses.replace(state, sign=min(state.sign, 1), fill=state.fill if state.fill == 0 else None)
+                state = dataclasses.replace(
+                    state, sign=min(state.sign, 1), fill=state.fill if state.fill == 0 else None
+                )
             continue
-        state = _padded(site, state, axis, begin, end, out[axis], mode, alone=all(p == 0 for j, p in enumerate(pads) if j % len(at) != i))
+        state = _padded(
+            site,
+            state,
+            axis,
+            begin,
+            end,
+            out[axis],
+            mode,
+            alone=all(p == 0 for j, p in enumerate(pads) if j % len(at) != i),
+        )
     return state
 
 
@@ -336,16 +367,18 @@ def _padded(
 ) -> State:
     time = time_of(state.at(axis))
     if time is None:
-        raise Refused("it pads an axis that holds time beside something else, or runs backwards")
+        raise RefusedError(
+            "it pads an axis that holds time beside something else, or runs backwards"
+        )
     if not begin.is_Integer:
-        raise Refused("how much it puts in front depends on the padded length")
+        raise RefusedError("how much it puts in front depends on the padded length")
     after = dataclasses.replace(state, sign=min(state.sign, 1))
     if mode == "constant":
         value = 0.0
         if site.has(2):
             array = const_of(site.node.inputs[2])
             if array is None:
-                raise Refused("what it pads with is not constant")
+                raise RefusedError("what it pads with is not constant")
             value = float(array.reshape(-1)[0]) if array.size else 0.0
         if end == 0 or (end.is_Integer and end < 0):
             tail = state.tail(axis) if end == 0 else FINITE if state.tail(axis).is_finite else ANY
@@ -354,7 +387,9 @@ def _padded(
         elif state.tail(axis) == Tail("number", value):
             tail = state.tail(axis)
         else:
-            raise Refused(f"it pads with {value:g}, and only zeros can be put behind what is valid")
+            raise RefusedError(
+                f"it pads with {value:g}, and only zeros can be put behind what is valid"
+            )
         if value < 0:
             after = dataclasses.replace(after, sign=0)
         keeps = state.fill is not None and state.fill == value
@@ -363,7 +398,7 @@ def _padded(
     if end == 0:
         return _with_axis(state, axis, (Time(out),), state.tail(axis))
     if mode not in ("edge", "reflect") or not end.is_Integer or not alone:
-        raise Refused(f"there is no repair for its mode {mode} here")
+        raise RefusedError(f"there is no repair for its mode {mode} here")
     if not (mode == "edge" and state.tail(axis).kind == "last"):
         site.check_size(time.size)
         site.check_size(out)
@@ -379,10 +414,10 @@ def split(site: Site) -> list[State | None]:
     """Parts of an axis without time; of time, only the first part begins where it did."""
     state = site.state()
     if state.physical:
-        raise Refused("it splits a vector of sizes")
+        raise RefusedError("it splits a vector of sizes")
     axis = attr_int(site.node, "axis", 0) % state.rank
     if carries_time(state.at(axis)):
-        raise Refused("it splits the axis that carries time")
+        raise RefusedError("it splits the axis that carries time")
     parts: list[State | None] = []
     for i in range(len(site.node.outputs)):
         dims = site.out_dims(i)
@@ -393,7 +428,10 @@ def split(site: Site) -> list[State | None]:
 def trilu(site: Site) -> State:
     """A triangle of the last two axes: zeros outside."""
     state = site.state()
-    tails = tuple(None if x is None else x if x.is_zero else FINITE if x.is_finite else ANY for x in state.tails)
+    tails = tuple(
+        None if x is None else x if x.is_zero else FINITE if x.is_finite else ANY
+        for x in state.tails
+    )
     return dataclasses.replace(state, tails=tails, sign=min(state.sign, 1), fill=None, steps=None)
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from graphfix.lengths.domain import ANY, FINITE, ZERO, State, carries_time
-from graphfix.lengths.site import Refused, Site
+from graphfix.lengths.site import RefusedError, Site
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def softmax(site: Site) -> State:
 def over(site: Site, state: State) -> tuple[int, ...]:
     """The axes that a Softmax is over: before opset 13, all from its axis on."""
     if state.axes is None:
-        raise Refused("the rank of its input is not known")
+        raise RefusedError("the rank of its input is not known")
     if site.opset >= 13:
         return (attr_int(site.node, "axis", -1) % state.rank,)
     return tuple(range(attr_int(site.node, "axis", 1) % state.rank, state.rank))

@@ -9,7 +9,7 @@ import sympy
 
 from graphfix.lengths.domain import ANY, FINITE, State, Time, carries_time, same_size, time_of
 from graphfix.lengths.repairs import CopiedTail, MaskedMean, MaskedPool
-from graphfix.lengths.site import Refused, Site
+from graphfix.lengths.site import RefusedError, Site
 from graphfix.model.values import attr_int, attr_ints, const_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def max_pool(site: Site) -> State:
         if kernel > 1 and (past or attr_int(site.node, "ceil_mode", 0)):
             state = site.need_low(0, axis, "boundary leak")
     if len(site.node.outputs) > 1 and site.node.outputs[1].uses():
-        raise Refused("its indices count the padding in")
+        raise RefusedError("its indices count the padding in")
     return dataclasses.replace(_result(site, state, bias=None), sign=state.sign)
 
 
@@ -65,7 +65,7 @@ def average_pool(site: Site) -> State:
         if inside:
             site.repair(MaskedPool(site.node, "boundary leak", axis, state))
         elif attr_int(site.node, "ceil_mode", 0):
-            raise Refused("its last window is averaged over fewer frames than the others")
+            raise RefusedError("its last window is averaged over fewer frames than the others")
     return dataclasses.replace(_result(site, state, bias=None), sign=min(state.sign, 1))
 
 
@@ -74,7 +74,7 @@ def stft(site: Site) -> State:
     state = site.state()
     dims = site.out_dims()
     if state.axes is None or time_of(state.at(1)) is None or not site.grows(dims[1]):
-        raise Refused("time is not the second axis of its signal")
+        raise RefusedError("time is not the second axis of its signal")
     tail = FINITE if state.is_finite else ANY
     axes = (state.at(0), (Time(dims[1]),), *(site.axis_of(x) for x in dims[2:]))
     return State(axes, (None, tail, *(None for _ in dims[2:])))
@@ -88,7 +88,7 @@ def resize(site: Site) -> State:
     for axis in _spatial(state):
         time = time_of(state.at(axis))
         if time is None:
-            raise Refused("its time axis holds something else beside time, or runs backwards")
+            raise RefusedError("its time axis holds something else beside time, or runs backwards")
         if same_size(dims[axis], time.size):
             continue
         scale = None if scales is None or scales.size != state.rank else float(scales[axis])
@@ -96,21 +96,23 @@ def resize(site: Site) -> State:
             ratio = sympy.cancel(dims[axis] / time.size)
             scale = float(ratio) if ratio.is_number else None
         if scale is None or (scale < 1 and not (1 / scale).is_integer()):
-            raise Refused("how much it stretches time depends on the padded length")
+            raise RefusedError("how much it stretches time depends on the padded length")
         mode = _text(site, "mode", "nearest")
         where = _text(site, "coordinate_transformation_mode", "half_pixel")
         if where not in ("asymmetric", "half_pixel", "pytorch_half_pixel"):
-            raise Refused(f"where it reads depends on the padded length ({where})")
+            raise RefusedError(f"where it reads depends on the padded length ({where})")
         if mode == "nearest":
             continue
         if mode != "linear" or scale < 1:
-            raise Refused(f"there is no repair for its mode {mode}")
+            raise RefusedError(f"there is no repair for its mode {mode}")
         if state.tail(axis).kind != "last":
             site.check_size(time.size)
             site.repair(CopiedTail(site.node, "boundary leak", axis, time.size, state))
     axes: list[Axis] = []
     for i, old in enumerate(state.axes or ()):
-        axes.append((Time(dims[i]),) if carries_time(old) else old if i == 0 else site.axis_of(dims[i]))
+        axes.append(
+            (Time(dims[i]),) if carries_time(old) else old if i == 0 else site.axis_of(dims[i])
+        )
     tails = tuple(
         None if x is None else x if x.is_zero else FINITE if x.is_finite else ANY
         for x in state.tails
@@ -161,12 +163,12 @@ def _reduced(state: State, axes: tuple[int, ...]) -> State:
 def _checked(site: Site) -> State:
     state = site.state()
     if state.axes is None:
-        raise Refused("the rank of its input is not known")
+        raise RefusedError("the rank of its input is not known")
     if carries_time(state.at(1)):
-        raise Refused("time is its channel axis")
+        raise RefusedError("time is its channel axis")
     for other in site.states[1:]:
         if other is not None and other.timed:
-            raise Refused("its weights carry time")
+            raise RefusedError("its weights carry time")
     return state
 
 
@@ -176,7 +178,7 @@ def _spatial(state: State) -> list[int]:
 
 def _forward(axis: Axis) -> None:
     if time_of(axis) is None:
-        raise Refused("its time axis holds something else beside time, or runs backwards")
+        raise RefusedError("its time axis holds something else beside time, or runs backwards")
 
 
 def _window(site: Site, axis: int) -> tuple[int, bool]:
@@ -186,10 +188,10 @@ def _window(site: Site, axis: int) -> tuple[int, bool]:
     if kernel is None:
         weights = site.source.shapes.dims(node.inputs[1]) if len(node.inputs) > 1 else None
         if weights is None or not isinstance(weights[axis], int):
-            raise Refused("the size of its window is not known")
+            raise RefusedError("the size of its window is not known")
         size = weights[axis]
         if not isinstance(size, int):
-            raise Refused("the size of its window is not known")
+            raise RefusedError("the size of its window is not known")
     else:
         size = kernel[place]
     attribute = node.attributes.get("auto_pad")
@@ -213,7 +215,7 @@ def _result(site: Site, state: State, *, bias: int | None) -> State:
             tails.append(None if kept is None else FINITE if kept.is_finite else ANY)
             continue
         if not site.grows(dims[i]):
-            raise Refused(f"its result has {dims[i]} frames however long the clip is")
+            raise RefusedError(f"its result has {dims[i]} frames however long the clip is")
         axes.append(old if old == (Time(dims[i]),) or len(old) > 1 else (Time(dims[i]),))
         kept = state.tails[i]
         plain_one = _window(site, i)[0] == 1 and (bias is None or not site.has(bias))

@@ -25,7 +25,7 @@ from graphfix.lengths.domain import (
     plain,
 )
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import Refused, Site, join
+from graphfix.lengths.site import RefusedError, Site, join
 from graphfix.model.symbolic import never_negative
 from graphfix.model.values import attr_int
 
@@ -115,7 +115,7 @@ def _sizes(site: Site) -> State | None:
 def _broadcast(site: Site, states: Sequence[State]) -> tuple[Axis, ...] | None:
     if any(x.axes is None for x in states):
         if any(x.timed for x in states):
-            raise Refused("the rank of one of its inputs is not known")
+            raise RefusedError("the rank of one of its inputs is not known")
         return None
     if site.node.op_type in _PARAMETERS:
         return states[0].axes
@@ -154,7 +154,7 @@ def _clamped(site: Site, axes: tuple[Axis, ...]) -> State | None:
         return None
     sign = 1 if low is not None and low.fill is not None and low.fill >= 0 else min(other.sign, 1)
     tails = tuple(None if x is None else FINITE if x.is_finite else ANY for x in other.tails)
-    return State(axes, tails, sign=sign, clamped=size[0])  # type: ignore[arg-type]
+    return State(axes, tails, sign=sign, clamped=size[0])
 
 
 def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
@@ -170,7 +170,7 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
         ask = turned.get(op_type, "LessOrEqual")
     if left.steps is None or left.steps[1] < 1 or len(left.timed) != 1:
         if any(x.clamped is not None for x in (left, right)):
-            raise Refused("it compares what is cut to the padded length")
+            raise RefusedError("it compares what is cut to the padded length")
         return None
     time = left.at(left.timed[0])[0]
     if not isinstance(time, Time):
@@ -181,7 +181,7 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
     if right.clamped is not None:
         # No position is at or past the size that it is cut to.
         if not never_negative(sympy.expand(right.clamped - behind + step)) or ask in _ENDS:
-            raise Refused("it compares what is cut to the padded length")
+            raise RefusedError("it compares what is cut to the padded length")
         return State(axes, tuple(FINITE if i in out else None for i in range(len(axes))), sign=1)
     if right.physical:
         limit = (site.contents(0 if right is site.state(0) else 1) or [None])[0]
@@ -192,7 +192,9 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
         if not never_negative(gap):
             return None
         true = ask in ("Less", "LessOrEqual")
-        state = State(axes, tuple((ONE if true else ZERO) if i in out else None for i in range(len(axes))))
+        state = State(
+            axes, tuple((ONE if true else ZERO) if i in out else None for i in range(len(axes)))
+        )
         return dataclasses.replace(state, fixed=True, fill=float(true), sign=1)
     if right.length is None:
         return None
@@ -335,13 +337,19 @@ def _length(site: Site, op_type: str, states: Sequence[State]) -> sympy.Expr | N
         return None
     if op_type in ("Max", "Min") and len(states) == 2:
         # A length is not below 0 and not above its size.
-        return next((x.length for x, y in (states, states[::-1]) if x.length is not None and y.fill is not None and op_type == "Max" and y.fill <= 0), None)
+        return next(
+            (
+                x.length
+                for x, y in (states, states[::-1])
+                if x.length is not None and y.fill is not None and op_type == "Max" and y.fill <= 0
+            ),
+            None,
+        )
     if op_type not in ("Add", "Sub", "Mul", "Div") or len(states) != 2:
         return None
-    args = [_number(x) for x in states]
-    if None in args or (first is None and states[1].length is None):
+    a, b = (_number(x) for x in states)
+    if a is None or b is None or (first is None and states[1].length is None):
         return None
-    a, b = args
     if op_type == "Div":
         return sympy.floor(a / b) if whole and b.is_Integer and b > 0 else None
     return {"Add": a + b, "Sub": a - b, "Mul": a * b}[op_type]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from graphfix.lengths.domain import (
     ANY,
     FINITE,
@@ -18,7 +20,7 @@ from graphfix.lengths.domain import (
 )
 from graphfix.lengths.repairs import ClampedFrames, LastFrames
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import Refused, Site, join
+from graphfix.lengths.site import RefusedError, Site, join
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 
 if TYPE_CHECKING:
@@ -36,11 +38,11 @@ def gather(site: Site) -> State:
     if carries_time(data.at(axis)):
         return _along_time(site, data, index, axis)
     if index.clamped is not None:
-        raise Refused("it reads a table at a place that is cut to the padded length")
+        raise RefusedError("it reads a table at a place that is cut to the padded length")
     if index.physical:
-        raise Refused("it reads a table at the padded length")
+        raise RefusedError("it reads a table at the padded length")
     if any(isinstance(x, Rows) for x in data.at(axis)) and data.timed:
-        raise Refused("it picks rows of the batch")
+        raise RefusedError("it picks rows of the batch")
     return _joined(data, index, axis)
 
 
@@ -49,7 +51,9 @@ def _joined(data: State, index: State, axis: int, *, sign: bool = True) -> State
     axes = (*before, *(index.axes or ()), *after)
     finite = data.is_finite
     picked = tuple(None if x is None else FINITE if finite else ANY for x in index.tails)
-    picked = tuple(x if t is None or t.kind != "last" else t for x, t in zip(picked, index.tails, strict=True))
+    picked = tuple(
+        x if t is None or t.kind != "last" else t for x, t in zip(picked, index.tails, strict=True)
+    )
     tails = (*data.tails[:axis], *picked, *data.tails[axis + 1 :])
     fixed = data.fixed and index.fixed
     return State(axes, tails, fixed=fixed, sign=data.sign if sign else 0, fill=data.fill)
@@ -60,11 +64,13 @@ def _along_time(site: Site, data: State, index: State, axis: int) -> State:
     if index.stride is not None:
         return _by_row(data, index, axis)
     if time is None:
-        raise Refused("it reads an axis that holds time beside something else, or runs backwards")
+        raise RefusedError(
+            "it reads an axis that holds time beside something else, or runs backwards"
+        )
     array = const_of(site.node.inputs[1])
     contents = site.contents(1)
     offsets: tuple[int, ...] | None = None
-    if array is not None and (array < 0).all() and array.size:
+    if array is not None and np.less(array, 0).all() and array.size:
         offsets = tuple(int(x) for x in array.reshape(-1))
     elif contents is not None and index.physical:
         gaps = [x - time.size for x in contents]
@@ -81,11 +87,11 @@ def _along_time(site: Site, data: State, index: State, axis: int) -> State:
         length = time.size if _counts(data) and offsets == (-1,) else None
         return dataclasses.replace(_joined(data, plain(index.axes), axis), length=length)
     if index.physical:
-        raise Refused("it reads at a place that depends on the padded length")
+        raise RefusedError("it reads at a place that depends on the padded length")
     if index.clamped is not None:
         return _clamped(site, data, index, axis, time)
-    if index.sign < 1 and not (array is not None and (array >= 0).all()):
-        raise Refused("it reads along time at an index that may count from the end")
+    if index.sign < 1 and not (array is not None and np.greater_equal(array, 0).all()):
+        raise RefusedError("it reads along time at an index that may count from the end")
     return _joined(data, index, axis)
 
 
@@ -93,12 +99,12 @@ def _clamped(site: Site, data: State, index: State, axis: int, time: Time) -> St
     """An index that stops at the last frame stops at the last valid one."""
     limit = index.clamped
     if limit is None or limit != time.size - 1 or index.sign < 1:
-        raise Refused("its index is cut to another size than that of what it reads")
+        raise RefusedError("its index is cut to another size than that of what it reads")
     rows = [i for i, x in enumerate(data.axes or ()) if any(isinstance(y, Rows) for y in x)]
     if len(rows) != 1 or len(data.at(rows[0])) != 1:
-        raise Refused("it has no batch axis, and each row of the batch has its own length")
+        raise RefusedError("it has no batch axis, and each row of the batch has its own length")
     if any(isinstance(y, Rows) for x in index.axes or () for y in x):
-        raise Refused("its index is another for each row of the batch")
+        raise RefusedError("its index is another for each row of the batch")
     site.check_size(limit)
     site.repair(ClampedFrames(site.node, "frame copy", axis, limit, index.rank, data))
     plain_index = dataclasses.replace(index, clamped=None)
@@ -111,7 +117,7 @@ def _by_row(data: State, index: State, axis: int) -> State:
     moved = [i for i in index.timed if index.at(i) == factors[1:]]
     rows = len(factors) == 2 and isinstance(factors[0], Rows) and isinstance(factors[1], Time)
     if not rows or factors[1].size != index.stride or len(moved) != 1 or index.steps is None:
-        raise Refused("it reads rows of another size than those it was made of")
+        raise RefusedError("it reads rows of another size than those it was made of")
     result = _joined(data, index, axis)
     return result.with_tail(axis + moved[0], data.tail(axis))
 
@@ -128,9 +134,9 @@ def gather_elements(site: Site) -> State:
         return site.without_time()
     axis = attr_int(site.node, "axis", 0) % data.rank
     if index.physical or data.physical:
-        raise Refused("it reads at a place that depends on the padded length")
+        raise RefusedError("it reads at a place that depends on the padded length")
     if carries_time(data.at(axis)) and index.sign < 1:
-        raise Refused("it reads along time at an index that may count from the end")
+        raise RefusedError("it reads along time at an index that may count from the end")
     axes = tuple(
         index.at(i) if i == axis else join([data.at(i), index.at(i)]) for i in range(data.rank)
     )
@@ -144,14 +150,14 @@ def gather_nd(site: Site) -> State:
     data, index = site.state(0), site.state(1)
     batch = attr_int(site.node, "batch_dims", 0)
     if data.axes is None or index.axes is None or data.physical or index.physical:
-        raise Refused("it reads at a place that depends on the padded length")
+        raise RefusedError("it reads at a place that depends on the padded length")
     depth = index.at(index.rank - 1)
     count = 1 if not depth else int(depth[0].size) if depth[0].size.is_Integer else 0
     if not count:
-        raise Refused("how many axes it reads is not known")
+        raise RefusedError("how many axes it reads is not known")
     read = range(batch, batch + count)
     if any(carries_time(data.at(i)) for i in read) and index.sign < 1:
-        raise Refused("it reads along time at an index that may count from the end")
+        raise RefusedError("it reads along time at an index that may count from the end")
     places = [join([data.at(i), index.at(i)]) for i in range(batch)]
     axes = (*places, *(index.axes[batch:-1]), *data.axes[batch + count :])
     finite = data.is_finite
@@ -166,9 +172,9 @@ def scatter(site: Site) -> State:
         return _masked(data, index.places, written(site.node))
     updates = site.state(2)
     if index.physical or updates.physical or index.timed:
-        raise Refused("where it writes depends on the padding")
+        raise RefusedError("where it writes depends on the padding")
     if updates.timed and any(x is not None for x in updates.tails):
-        raise Refused("what it writes carries time")
+        raise RefusedError("what it writes carries time")
     # Natively it wrote at valid places; the tail stays what it was.
     return dataclasses.replace(
         data, sign=min(data.sign, updates.sign), fill=None, steps=None, length=None, fixed=False
@@ -195,7 +201,7 @@ def written(node: ir.Node) -> float | None:
 def _masked(data: State, places: State, number: float | None) -> State:
     """``x[mask] = number``."""
     if number is None:
-        raise Refused("it writes different numbers at the places of a mask")
+        raise RefusedError("it writes different numbers at the places of a mask")
     tails: list[Tail | None] = []
     for i, tail in enumerate(data.tails):
         mask = places.tails[i] if i < places.rank else None
@@ -221,7 +227,7 @@ def one_hot(site: Site) -> State:
     axis = attr_int(site.node, "axis", -1) % (index.rank + 1)
     new = site.axis_of(site.out_dims()[axis])
     if carries_time(new):
-        raise Refused("the axis that it makes is as long as the padded clip")
+        raise RefusedError("the axis that it makes is as long as the padded clip")
     axes = (*(index.axes or ())[:axis], new, *(index.axes or ())[axis:])
     tails = tuple(FINITE if carries_time(x) else None for x in axes)
     return State(axes, tails, sign=1)
@@ -233,13 +239,13 @@ def reverse_sequence(site: Site) -> State:
     axis = attr_int(site.node, "time_axis", 0)
     time = time_of(data.at(axis))
     if time is None or lens.length is None or lens.length != time.size:
-        raise Refused("the lengths that it is given are not those of what is valid")
+        raise RefusedError("the lengths that it is given are not those of what is valid")
     return dataclasses.replace(data, steps=None, length=None)
 
 
 def compress(site: Site) -> State:
     """How much is left depends on what is in the tensor."""
-    raise Refused("how long its result is depends on what is in it")
+    raise RefusedError("how long its result is depends on what is in it")
 
 
 RULES = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from graphfix.lengths.domain import ANY, FINITE, ZERO, State, Tail, carries_time, plain
-from graphfix.lengths.site import Refused, Site, join
+from graphfix.lengths.domain import ANY, FINITE, ZERO, State, Tail, carries_time
+from graphfix.lengths.site import RefusedError, Site, join
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def matmul(site: Site) -> State:
     """``[..., M, K] @ [..., K, N]``."""
     left, right = site.state(0), site.state(1)
     if left.axes is None or right.axes is None:
-        raise Refused("the rank of one of its inputs is not known")
+        raise RefusedError("the rank of one of its inputs is not known")
     ranks = left.rank, right.rank
     rank = max(*ranks, 2)
     # Letters as in Einsum: k is summed, m and n are the last two, the others count from the end.
@@ -41,7 +41,7 @@ def gemm(site: Site) -> State:
         return state
     bias = site.state(2)
     if bias.timed:
-        raise Refused("what it adds carries time")
+        raise RefusedError("what it adds carries time")
     tails = tuple(None if x is None else FINITE if x.is_finite else ANY for x in state.tails)
     return dataclasses.replace(state, tails=tails)
 
@@ -52,7 +52,7 @@ def einsum(site: Site) -> State:
     given, arrow, out = equation.partition("->")
     terms = [list(x) for x in given.split(",")]
     if not arrow or "." in equation or any(len(set(x)) < len(x) for x in terms):
-        raise Refused(f"there is no rule for the equation {equation!r}")
+        raise RefusedError(f"there is no rule for the equation {equation!r}")
     return contract(site, terms, list(out))
 
 
@@ -67,7 +67,7 @@ def contract(site: Site, terms: Sequence[Sequence[str]], out: Sequence[str]) -> 
     count = len(terms)
     for i, term in enumerate(terms):
         if site.state(i).rank != len(term):
-            raise Refused("the rank of one of its inputs is not what it multiplies")
+            raise RefusedError("the rank of one of its inputs is not what it multiplies")
     for letter in {x for term in terms for x in term} - set(out):
         _sum_over(site, terms, letter)
     states = [site.state(i) for i in range(count)]
@@ -114,28 +114,28 @@ def _of_factors(site: Site) -> Site:
     for i in range(2, len(site.states)):
         state = site.states[i]
         if state is not None and state.timed:
-            raise Refused("its zero point carries time")
+            raise RefusedError("its zero point carries time")
     return site
 
 
 def fused_matmul(site: Site) -> State:
-    """com.microsoft's MatMul with its inputs turned."""
-    if any(attr_int(site.node, x, 0) for x in ("transBatchA", "transBatchB")):
-        raise Refused("there is no rule for its turned batch")
-    states = [site.state(0), site.state(1)]
-    for i, name in enumerate(("transA", "transB")):
-        if attr_int(site.node, name, 0):
-            raise Refused("there is no rule for its turned inputs")
-    return matmul(site) if len(states) == 2 else plain(None)
+    """com.microsoft's MatMul, where it turns none of its inputs."""
+    turns = ("transA", "transB", "transBatchA", "transBatchB")
+    if any(attr_int(site.node, name, 0) for name in turns):
+        raise RefusedError("there is no rule for its turned inputs")
+    return matmul(site)
 
 
 def matmul_n_bits(site: Site) -> State:
     """A MatMul with packed weights: only the last axis is summed over."""
     state = site.state(0)
     if carries_time(state.at(state.rank - 1)):
-        raise Refused("it sums over time")
+        raise RefusedError("it sums over time")
     dims = site.out_dims()
-    tails = tuple(None if x is None else x if x.is_zero else FINITE if x.is_finite else ANY for x in state.tails)
+    tails = tuple(
+        None if x is None else x if x.is_zero else FINITE if x.is_finite else ANY
+        for x in state.tails
+    )
     axes = (*(state.axes or ())[:-1], site.axis_of(dims[-1]))
     return State(axes, tails)
 

@@ -1,4 +1,4 @@
-"""LSTM, GRU, RNN: told how long each row is, they stop there, and begin there when they run back."""
+"""LSTM, GRU, RNN: told how long each row is, they stop there, and run back from there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sympy
 
 from graphfix.lengths.domain import ZERO, Rows, State, Time, plain
 from graphfix.lengths.repairs import SequenceLens
-from graphfix.lengths.site import Refused, Site
+from graphfix.lengths.site import RefusedError, Site
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
@@ -22,27 +22,27 @@ def recur(site: Site) -> list[State | None]:
     time_axis, batch_axis = (1, 0) if layout else (0, 1)
     time = state.at(time_axis)
     if [i for i in state.timed if i != time_axis]:
-        raise Refused("time is its batch or its features")
+        raise RefusedError("time is its batch or its features")
     if time and not (len(time) == 1 and isinstance(time[0], Time)):
-        raise Refused("its time axis holds something else beside time")
+        raise RefusedError("its time axis holds something else beside time")
     rows = state.at(batch_axis)
     lone = not rows or (len(rows) == 1 and isinstance(rows[0], Rows))
     if site.source.batch is not None and not lone:
-        raise Refused("its batch axis holds something else beside the batch")
+        raise RefusedError("its batch axis holds something else beside the batch")
     for i, other in enumerate(site.states[1:], 1):
         if other is not None and (other.timed or other.physical) and i != 4:
-            raise Refused("a parameter of it carries time")
+            raise RefusedError("a parameter of it carries time")
     dims = site.dims(site.node.outputs[0]) if site.node.outputs[0].name else None
     out: list[State | None] = []
     if time and isinstance(time[0], Time):
         if time[0].turned:
-            raise Refused("it runs over a tensor that was turned around")
+            raise RefusedError("it runs over a tensor that was turned around")
         given = site.states[4] if site.has(4) else None
         if given is None:
             site.check_size(time[0].size)
             site.repair(SequenceLens(site.node, "recurrence", time[0].size, state))
         elif given.length is None or given.length != time[0].size:
-            raise Refused("the lengths that it is given are not those of what is valid")
+            raise RefusedError("the lengths that it is given are not those of what is valid")
     directions: Axis = _axis(dims, 2 if layout else 1)
     hidden: Axis = _axis(dims, 3)
     features = [time, rows, directions, hidden]

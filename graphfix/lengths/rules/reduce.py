@@ -20,7 +20,7 @@ from graphfix.lengths.domain import (
 )
 from graphfix.lengths.repairs import MaskedMean, MaskedNorm
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import Refused, Site
+from graphfix.lengths.site import RefusedError, Site
 from graphfix.model.values import attr_int, axes_of, ints_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def reduce_(site: Site) -> State:
     times = [i for i in axes if carries_time(state.at(i))]
     for axis in axes:
         if any(isinstance(x, Rows) for x in state.at(axis)) and state.timed:
-            raise Refused("it sums over the batch, in which each row has its own length")
+            raise RefusedError("it sums over the batch, in which each row has its own length")
     length = _counted(state, times) if op_type == "ReduceSum" and len(axes) == 1 else None
     for axis in times:
         if op_type in _ZERO:
@@ -55,7 +55,7 @@ def reduce_(site: Site) -> State:
         elif op_type == "ReduceMin":
             site.need_high(0, axis, "maximum pollution")
         elif not _is_neutral(op_type, state.tail(axis)):
-            raise Refused("there is no repair for it over time")
+            raise RefusedError("there is no repair for it over time")
     state = site.state()
     keep = bool(attr_int(site.node, "keepdims", 1))
     if times and op_type == "ReduceMean":
@@ -90,7 +90,7 @@ def _check(site: Site, axis: Axis) -> None:
 def _axes(site: Site, state: State) -> tuple[int, ...]:
     axes = axes_of(site.node)
     if axes is None and len(site.node.inputs) > 1 and site.node.inputs[1] is not None:
-        raise Refused("the axes that it is over are not constant")
+        raise RefusedError("the axes that it is over are not constant")
     if not axes:
         if attr_int(site.node, "noop_with_empty_axes", 0):
             return ()
@@ -124,7 +124,7 @@ def arg(site: Site) -> State:
     time = carries_time(state.at(axis))
     if time:
         if attr_int(site.node, "select_last_index", 0):
-            raise Refused("there is no repair for it over time")
+            raise RefusedError("there is no repair for it over time")
         need = site.need_high if site.node.op_type == "ArgMin" else site.need_low
         state = need(0, axis, "maximum pollution")
     keep = bool(attr_int(site.node, "keepdims", 1))
@@ -142,7 +142,7 @@ def top_k(site: Site) -> list[State | None]:
         state = need(0, axis, "maximum pollution")
     size = site.out_dims()[axis]
     if site.grows(size):
-        raise Refused("how many it takes depends on the padded length")
+        raise RefusedError("how many it takes depends on the padded length")
     axes = (*(state.axes or ())[:axis], site.axis_of(size), *(state.axes or ())[axis + 1 :])
     tails = tuple(
         None if i == axis or x is None else FINITE if x.is_finite else ANY
@@ -156,13 +156,13 @@ def cumsum(site: Site) -> State:
     """Forwards it has not seen the tail yet; backwards it begins there."""
     state, axis = site.state(), ints_of(site.node.inputs[1])
     if axis is None or state.axes is None:
-        raise Refused("its axis is not constant")
+        raise RefusedError("its axis is not constant")
     at = axis[0] % state.rank
     ones = state.fill == 1
     if carries_time(state.at(at)):
         factors = state.at(at)
         if len(factors) != 1 or not isinstance(factors[0], Time):
-            raise Refused("its axis holds time beside something else")
+            raise RefusedError("its axis holds time beside something else")
         backwards = bool(attr_int(site.node, "reverse", 0))
         if backwards != factors[0].turned:
             state = site.need_zero(0, at, "sum pollution")
@@ -182,13 +182,19 @@ def _first(site: Site, ones: bool, state: State) -> int | None:
 
 def _sums(state: State, axis: int | None, tail: Tail, first: int | None) -> State:
     tails = tuple(
-        None if x is None else tail if i == axis else x if x.is_zero or x.kind == "last" else FINITE if x.is_finite else ANY
+        None
+        if x is None
+        else tail
+        if i == axis
+        else x
+        if x.is_zero or x.kind == "last"
+        else FINITE
+        if x.is_finite
+        else ANY
         for i, x in enumerate(state.tails)
     )
     steps = None if first is None else (first, 1)
-    return dataclasses.replace(
-        state, tails=tails, fill=None, steps=steps, sign=min(state.sign, 1)
-    )
+    return dataclasses.replace(state, tails=tails, fill=None, steps=steps, sign=min(state.sign, 1))
 
 
 def instance_norm(site: Site) -> State:
@@ -217,11 +223,9 @@ def _norm(site: Site, state: State, axes: tuple[int, ...], *, per_channel: bool)
             check_maskable(state.axes or (), axis, site.source)
             _check(site, state.at(axis))
         if len(site.node.outputs) > 1 and any(x.uses() for x in site.node.outputs[1:]):
-            raise Refused("its mean or deviation over time is used elsewhere")
+            raise RefusedError("its mean or deviation over time is used elsewhere")
         site.repair(MaskedNorm(site.node, "statistics pollution", axes, state, per_channel))
-    tails = tuple(
-        None if x is None else FINITE if x.is_finite else ANY for x in state.tails
-    )
+    tails = tuple(None if x is None else FINITE if x.is_finite else ANY for x in state.tails)
     return State(state.axes, tails)
 
 
@@ -229,7 +233,7 @@ def group_norm(site: Site) -> State:
     """Mean and variance over all but the batch, in groups of channels."""
     state = site.state()
     if any(carries_time(state.at(i)) for i in range(2, state.rank)):
-        raise Refused("there is no repair for it over time; write it as InstanceNormalization")
+        raise RefusedError("there is no repair for it over time; write it as InstanceNormalization")
     return dataclasses.replace(state, sign=0, fill=None)
 
 
@@ -237,7 +241,7 @@ def local(site: Site) -> State:
     """Each frame by itself: features are normalized or scaled, never frames."""
     state = site.state()
     if state.axes is not None and state.rank and carries_time(state.at(state.rank - 1)):
-        raise Refused("it normalizes over time")
+        raise RefusedError("it normalizes over time")
     return _touched(site, state)
 
 
@@ -245,16 +249,16 @@ def batch_norm(site: Site) -> State:
     """A scale and a shift for each channel."""
     state = site.state()
     if attr_int(site.node, "training_mode", 0):
-        raise Refused("it takes statistics of what it is fed")
+        raise RefusedError("it takes statistics of what it is fed")
     if state.axes is None or carries_time(state.at(1)):
-        raise Refused("time is its channel axis")
+        raise RefusedError("time is its channel axis")
     return _touched(site, state)
 
 
 def _touched(site: Site, state: State) -> State:
     for other in site.states[1:]:
         if other is not None and other.timed and other.axes != state.axes:
-            raise Refused("a parameter of it carries time")
+            raise RefusedError("a parameter of it carries time")
     finite = all(x is None or x.is_finite for x in site.states)
     tails = tuple(
         None if x is None else FINITE if x.is_finite and finite else ANY for x in state.tails
@@ -281,7 +285,7 @@ def quantize(site: Site) -> State:
     state = site.state()
     for other in site.states[1:]:
         if other is not None and other.timed:
-            raise Refused("its scale carries time")
+            raise RefusedError("its scale carries time")
     tails = tuple(
         None if x is None else x if x.is_zero else FINITE if x.is_finite else ANY
         for x in state.tails

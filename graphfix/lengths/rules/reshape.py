@@ -18,7 +18,7 @@ from graphfix.lengths.domain import (
     same_size,
     size_of,
 )
-from graphfix.lengths.site import Refused, Site
+from graphfix.lengths.site import RefusedError, Site
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +76,7 @@ def deal(atoms: Sequence[Piece], out: Sequence[sympy.Expr]) -> list[list[Piece]]
     """The factors that make up axes of the given sizes, in order, each with where it came from.
 
     Raises:
-        Refused: They cannot be told apart: time would not stay in one piece.
+        RefusedError: They cannot be told apart: time would not stay in one piece.
     """
     left = list(atoms)
     axes: list[list[Piece]] = []
@@ -85,7 +85,7 @@ def deal(atoms: Sequence[Piece], out: Sequence[sympy.Expr]) -> list[list[Piece]]
         rest = size
         while rest != 1:
             if not left:
-                raise Refused("how it deals out the axes cannot be told")
+                raise RefusedError("how it deals out the axes cannot be told")
             atom, origin = left.pop(0)
             ratio = sympy.cancel(rest / atom.size)
             if same_size(rest, atom.size):
@@ -101,7 +101,7 @@ def deal(atoms: Sequence[Piece], out: Sequence[sympy.Expr]) -> list[list[Piece]]
                 rest = sympy.Integer(1)
         axes.append(axis)
     if any(x.size != 1 for x, _ in left):
-        raise Refused("how it deals out the axes cannot be told")
+        raise RefusedError("how it deals out the axes cannot be told")
     return axes
 
 
@@ -128,7 +128,7 @@ def _split(
             )
             if fits:
                 return Time(size), [Other(inner)]
-    raise Refused(f"it splits an axis of size {atom.size} into {size} and the rest")
+    raise RefusedError(f"it splits an axis of size {atom.size} into {size} and the rest")
 
 
 def merged(axis: Sequence[Atom]) -> Axis:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Literal
 
 from graphfix.lengths.domain import FINITE, State, Tail, carries_time, plain
-from graphfix.lengths.site import Refused, Site
+from graphfix.lengths.site import RefusedError, Site
 from graphfix.model.values import const_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def range_(site: Site) -> State:
     if start is None or step is None or not (start[0].is_Integer and step[0].is_Integer):
         array = const_of(site.node.inputs[0]), const_of(site.node.inputs[2])
         if any(x is None for x in array) or not carries_time(out[0]):
-            raise Refused("where it begins, or its step, depends on the padded length")
+            raise RefusedError("where it begins, or its step, depends on the padded length")
         return dataclasses.replace(State(out, (FINITE,)), fixed=True)
     tails = (FINITE if carries_time(out[0]) else None,)
     return _positions(State(out, tails, fixed=True), start, step)
@@ -58,7 +58,7 @@ def constant_of_shape(site: Site) -> State:
     fill = 0.0 if attribute is None else float(attribute.as_tensor().numpy().reshape(-1)[0])
     axes = site.axes_of()
     tails = tuple(Tail("number", fill) if carries_time(x) else None for x in axes)
-    sign = 2 if fill > 0 else 1 if fill == 0 else 0
+    sign: Literal[0, 1, 2] = 2 if fill > 0 else 1 if fill == 0 else 0
     return State(axes, tails, fixed=True, fill=fill, sign=sign)
 
 

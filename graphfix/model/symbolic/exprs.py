@@ -111,12 +111,12 @@ def symbols_of(dim: Dim) -> frozenset[str]:
 
 
 def never_negative(expr: sympy.Expr) -> bool:
-    """Whether an expression in sizes, each at least 1, is at least 0; False where it is not seen."""
+    """Whether an expression in sizes, each at least 1, is at least 0; False if it is not seen."""
     expr = sympy.expand(expr)
     if expr.is_nonnegative:
         return True
     if _grows(expr):
-        return bool(expr.subs({x: 1 for x in expr.free_symbols}) >= 0)
+        return bool(expr.subs(dict.fromkeys(expr.free_symbols, 1)) >= 0)
     # floor(p / q) is between (p - q + 1) / q and p / q.
     least = sympy.Integer(0)
     for term in sympy.Add.make_args(expr):
@@ -128,7 +128,7 @@ def never_negative(expr: sympy.Expr) -> bool:
     least = sympy.expand(least)
     if least.is_nonnegative:
         return True
-    return _grows(least) and bool(least.subs({x: 1 for x in least.free_symbols}) >= 0)
+    return _grows(least) and bool(least.subs(dict.fromkeys(least.free_symbols, 1)) >= 0)
 
 
 def _grows(expr: sympy.Expr) -> bool:
