@@ -26,10 +26,10 @@ import numpy as np
 
 from graphfix.errors import ModelError, UsageError
 from graphfix.measure._worker import MARK
-from graphfix.measure.runtime import Port, RunError, reason_of
+from graphfix.measure.runtime import PROVIDERS, Port, RunError, available, reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -42,7 +42,7 @@ r"""What comes before a path of this machine there, such as ``Z:``; ``Z:\host`` 
 HOME = "GRAPHFIX_DML_HOME"
 """The folder that ``make dml`` has filled, if it is not ``build/dml``."""
 
-DML = "DmlExecutionProvider"
+DML = PROVIDERS["dml"]
 # Memory grows by half a gigabyte with each session under Wine.
 _SESSIONS = 5
 _START_SECONDS = 180.0
@@ -53,9 +53,7 @@ _ROOT = Path(__file__).parents[2]
 
 def native() -> bool:
     """Whether this Python itself has DirectML."""
-    import onnxruntime
-
-    return DML in onnxruntime.get_available_providers()
+    return DML in available()
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,8 @@ class RemoteSession:
         runner: The other Python.
         optimize: Whether ONNX Runtime may rewrite the graph before it runs it.
         free_dims: Sizes for symbolic dims, as ONNX Runtime's free-dimension overrides.
-        profile: Whether to record which provider ran each node, for :meth:`placement`.
+        profile: Whether to record what each node does, for :meth:`profile`.
+        weights: The folder of the model's external weights, where it is not the model's own.
 
     Attributes:
         inputs: The model's inputs.
@@ -130,6 +129,7 @@ class RemoteSession:
         optimize: bool = True,
         free_dims: Mapping[str, int] | None = None,
         profile: bool = False,
+        weights: str | os.PathLike[str] | None = None,
     ) -> None:
         self._model, self._runner = Path(model), runner
         self._scratch = tempfile.TemporaryDirectory(prefix="graphfix-dml-")
@@ -142,6 +142,7 @@ class RemoteSession:
             "optimize": optimize,
             "free_dims": dict(free_dims or {}),
             "profile": runner.path(self._folder / "profile") if profile else "",
+            "weights": "" if weights is None else runner.path(weights),
         }
         self._worker: _Worker | None = None
         self.run_seconds = 0.0
@@ -172,7 +173,9 @@ class RemoteSession:
         self.open_seconds = float(answer["seconds"])
         self.provider = str(answer["provider"])
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def run(
+        self, feeds: Mapping[str, Array], outputs: Sequence[str] | None = None
+    ) -> dict[str, Array]:
         """Run the model once, as :meth:`graphfix.measure.Session.run` does.
 
         Raises:
@@ -195,6 +198,7 @@ class RemoteSession:
             "verb": "run",
             "id": self._id,
             "feeds": files,
+            "outputs": [x.name for x in self.outputs] if outputs is None else list(outputs),
             "folder": self._runner.path(self._folder),
         }
         answer = self._worker.ask(request, _RUN_SECONDS, "running the model")
@@ -206,24 +210,28 @@ class RemoteSession:
             found[name] = np.load(file, allow_pickle=False)
         return found
 
-    def placement(self) -> dict[str, int]:
-        """How many nodes each provider ran, from the profile; it ends the session.
-
-        A group of nodes that DirectML has fused into one counts as one.
-        """
+    def profile(self) -> list[dict[str, Any]]:
+        """What ONNX Runtime's profiler recorded; see :meth:`graphfix.measure.Session.profile`."""
         if self._worker is None or not self._worker.alive:
-            return {}
+            return []
         with contextlib.suppress(RunError):
             self._worker.ask(
                 {"verb": "close", "id": self._id, "profile": True}, _RUN_SECONDS, "closing"
             )
         self.close_worker()
+        files = sorted(self._folder.glob("profile*.json"))
+        return [x for file in files for x in json.loads(file.read_text(encoding="utf-8"))]
+
+    def placement(self) -> dict[str, int]:
+        """How many nodes each provider ran, from the profile; it ends the session.
+
+        A group of nodes that DirectML has fused into one counts as one.
+        """
         seen: dict[str, set[str]] = {}
-        for file in self._folder.glob("profile*.json"):
-            for event in json.loads(file.read_text(encoding="utf-8")):
-                provider = event.get("args", {}).get("provider")
-                if provider and event["name"].endswith("_kernel_time"):
-                    seen.setdefault(provider, set()).add(event["name"])
+        for event in self.profile():
+            provider = event.get("args", {}).get("provider")
+            if provider and event["name"].endswith("_kernel_time"):
+                seen.setdefault(provider, set()).add(event["name"])
         return {provider: len(nodes) for provider, nodes in sorted(seen.items())}
 
     def close_worker(self) -> None:

@@ -25,6 +25,7 @@ from graphfix.measure.compare import (
 )
 from graphfix.measure.feeds import Case, Dropped, given_case, poisoned, search
 from graphfix.measure.locate import Divergence, Side, first_divergence
+from graphfix.measure.places import LABELS, require
 from graphfix.measure.randomness import Repeatable, draws, seeded
 from graphfix.measure.runtime import Ep, RunError, Session
 from graphfix.measure.signature import Signature, dim_name
@@ -166,9 +167,9 @@ def verify(
             and elements that are NaN in the original are left out. Otherwise everything is.
         map_feeds: Makes inputs for ``after`` from those for ``before``, where a repair changed
             the signature.
-        ep: Where ``after`` runs. With ``"dml"`` it runs on DirectML with all optimizations, as it
-            will be used, and is held to what ``before`` computes on the CPU; ``before`` need not
-            run on DirectML.
+        ep: Where ``after`` runs. With ``"dml"`` or ``"cuda"`` it runs there with all
+            optimizations, as it will be used, and is held to what ``before`` computes on the CPU;
+            ``before`` need not run there.
         locate: Whether to search for the first tensor that differs, if the verdict is bad and both
             ran on the CPU.
         seed: The same seed makes the same inputs.
@@ -177,10 +178,9 @@ def verify(
     Raises:
         ModelError: The original cannot be read, or ONNX Runtime rejects it.
         FeedError: There are no inputs that the original runs.
-        UsageError: DirectML is asked for and not to be had.
+        UsageError: The provider that is asked for is not to be had.
     """
-    if ep == "dml":
-        _require_directml()
+    require(ep)
     job = _Job(before, after, tolerance or Tolerance(), safety, map_feeds, progress, ep)
     job.run_before(cases, dims, feeds, seed)
     verdict = job.run_after()
@@ -345,7 +345,7 @@ class _Job:
         try:
             session = _open(self._after, self._ep)
         except ModelError as error:
-            where = "on DirectML" if self._ep == "dml" else "in ONNX Runtime"
+            where = "in ONNX Runtime" if self._ep == "cpu" else f"on {LABELS[self._ep]}"
             return self._failed(found, f"the repaired model does not load {where}: {error}")
         with session:
             self._done = len(self._runs)
@@ -354,14 +354,15 @@ class _Job:
                 try:
                     outputs = session.run(self._new_feeds(run.case))
                 except RunError as error:
-                    where = " on DirectML" if self._ep == "dml" else ""
+                    where = "" if self._ep == "cpu" else f" on {LABELS[self._ep]}"
                     reason = f"the repaired model does not run{where}"
                     reason += f", in case {run.case.name!r}: {error}"
                     return self._failed(found, reason)
                 found[run.case.name] = tuple(self._diffs(run, outputs))
         ok = all(diff.ok for diffs in found.values() for diff in diffs)
-        if self._ep == "dml":
-            self._notes["the repaired model ran on DirectML, the original on the CPU"] = None
+        if self._ep != "cpu":
+            where = LABELS[self._ep]
+            self._notes[f"the repaired model ran on {where}, the original on the CPU"] = None
         if not ok and (node := draws(self._graph)) is not None:
             name = node.name or node.outputs[0].name
             self._notes[
@@ -474,18 +475,10 @@ class _Job:
         )
 
 
-def _require_directml() -> None:
-    """Say that there is none before anything is run, not after half of it."""
-    from graphfix.measure import runner
-
-    if not runner.native():
-        runner.find()
-
-
 def _open(model: StrPath | ir.Model, ep: Ep = "cpu") -> Session | Repeatable:
     if isinstance(model, ir.Model) and draws(model) is not None:
         return Repeatable(model, ep)
-    return Session(model, ep=ep, optimize=ep == "dml")
+    return Session(model, ep=ep, optimize=ep != "cpu")
 
 
 def _open_given(model: StrPath | ir.Model) -> Session | Repeatable:
