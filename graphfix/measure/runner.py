@@ -12,10 +12,12 @@ import contextlib
 import json
 import os
 import queue
+import re
 import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from dataclasses import dataclass
@@ -26,12 +28,15 @@ import numpy as np
 
 from graphfix.errors import ModelError, UsageError
 from graphfix.measure._worker import MARK
+from graphfix.measure.placed import placed
 from graphfix.measure.runtime import PROVIDERS, Port, RunError, available, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
+
+    from graphfix.measure.runtime import Ep
 
     Array = npt.NDArray[Any]
 
@@ -49,6 +54,7 @@ _START_SECONDS = 180.0
 _OPEN_SECONDS = 600.0
 _RUN_SECONDS = 600.0
 _ROOT = Path(__file__).parents[2]
+_CHATTER = re.compile(r"cpu_?info|:fixme:|cpuid_info")
 
 
 def native() -> bool:
@@ -64,11 +70,13 @@ class Runner:
         command: How to start it; the worker's script follows.
         prefix: What comes before a path of this machine there; empty if paths are the same.
         provider: The execution provider that its sessions must have.
+        sessions: How many sessions one process makes before a fresh one takes over.
     """
 
     command: tuple[str, ...]
     prefix: str = ""
     provider: str = DML
+    sessions: int = _SESSIONS
 
     def path(self, path: str | os.PathLike[str]) -> str:
         r"""A path of this machine as the other Python writes it: ``Z:\host\a\b`` for ``/a/b``."""
@@ -97,6 +105,25 @@ def find() -> Runner:
         f"is known. On Debian, run 'make dml' (as root); else set {COMMAND} to the command line "
         "of a Python with onnxruntime-directml, or use --ep cpu"
     )
+
+
+def here(ep: Ep) -> Runner:
+    """The Python that has a provider, in a process of its own: this one, or that of :func:`find`.
+
+    Raises:
+        UsageError: DirectML is wanted and not to be had.
+    """
+    if ep == "dml" and not native():
+        return find()
+    return Runner((sys.executable,), provider=PROVIDERS[ep])
+
+
+class RunDiedError(RunError):
+    """The process died of running a model."""
+
+
+class LoadDiedError(ModelError):
+    """The process died of making a session of a model."""
 
 
 class RemoteSession:
@@ -164,29 +191,58 @@ class RemoteSession:
             answer = worker.ask(
                 {**self._request, "id": self._id}, _OPEN_SECONDS, "making the session"
             )
-        except (RunError, ModelError) as error:
+        except RunError as error:
             worker.give_back()
             self._worker = None
-            raise ModelError(str(error)) from error
+            kind = LoadDiedError if isinstance(error, RunDiedError) else ModelError
+            raise kind(str(error)) from error
         self.inputs = tuple(Port(n, t, tuple(s)) for n, t, s in answer["inputs"])
         self.outputs = tuple(Port(n, t, tuple(s)) for n, t, s in answer["outputs"])
         self.open_seconds = float(answer["seconds"])
         self.provider = str(answer["provider"])
 
+    def machine(self) -> dict[str, str]:
+        """What the other Python says of the machine: adapter, driver, processors, clock."""
+        return {k: str(v) for k, v in self._ask({"verb": "machine"}, "looking around").items()}
+
+    def memory(self) -> dict[str, Any]:
+        """The process's ``peak`` memory and what it holds of the ``gpu``'s, in bytes.
+
+        Each is None where it is not to be had; ``gpu_reason`` says why.
+        """
+        return self._ask({"verb": "memory"}, "counting memory")
+
+    def _ask(self, request: Mapping[str, object], doing: str) -> dict[str, Any]:
+        if self._worker is None:
+            raise RunError("the session is closed")
+        return self._worker.ask({**request, "provider": self._runner.provider}, _RUN_SECONDS, doing)
+
     def run(
-        self, feeds: Mapping[str, Array], outputs: Sequence[str] | None = None
+        self,
+        feeds: Mapping[str, Array],
+        outputs: Sequence[str] | None = None,
+        *,
+        bind: bool = False,
     ) -> dict[str, Array]:
         """Run the model once, as :meth:`graphfix.measure.Session.run` does.
 
+        Args:
+            feeds: An array for each input, by name.
+            outputs: Names of the outputs wanted; by default all.
+            bind: Whether inputs are put on the device before the clock starts, and outputs
+                fetched after it has stopped, through ONNX Runtime's I/O binding.
+
         Raises:
-            RunError: An input does not fit, an operator failed, or the process died.
+            RunError: An input does not fit, or an operator failed.
+            RunDiedError: The process died of it.
         """
         if self._worker is None or not self._worker.alive:
             self.close_worker()
             try:
                 self._open()  # a graph that killed the last one is tried afresh
             except ModelError as error:
-                raise RunError(str(error)) from error
+                kind = RunDiedError if isinstance(error, LoadDiedError) else RunError
+                raise kind(str(error)) from error
         assert self._worker is not None
         files = {}
         for i, port in enumerate(self.inputs):
@@ -200,6 +256,7 @@ class RemoteSession:
             "feeds": files,
             "outputs": [x.name for x in self.outputs] if outputs is None else list(outputs),
             "folder": self._runner.path(self._folder),
+            "bind": bind,
         }
         answer = self._worker.ask(request, _RUN_SECONDS, "running the model")
         self.run_seconds = float(answer["seconds"])
@@ -225,14 +282,9 @@ class RemoteSession:
     def placement(self) -> dict[str, int]:
         """How many nodes each provider ran, from the profile; it ends the session.
 
-        A group of nodes that DirectML has fused into one counts as one.
+        A group of nodes that DirectML has fused into one counts as one; copies are left out.
         """
-        seen: dict[str, set[str]] = {}
-        for event in self.profile():
-            provider = event.get("args", {}).get("provider")
-            if provider and event["name"].endswith("_kernel_time"):
-                seen.setdefault(provider, set()).add(event["name"])
-        return {provider: len(nodes) for provider, nodes in sorted(seen.items())}
+        return placed(self.profile()).counts
 
     def close_worker(self) -> None:
         """Let the model go; the process stays for the next one."""
@@ -269,6 +321,7 @@ class _Worker:
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        self._sessions = runner.sessions
         self.opened = self.held = 0
         try:
             self.about = self.ask({"verb": "hello"}, _START_SECONDS, "starting")
@@ -290,7 +343,7 @@ class _Worker:
 
     @property
     def spent(self) -> bool:
-        return self.opened >= _SESSIONS or not self.alive
+        return self.opened >= self._sessions or not self.alive
 
     def take(self) -> int:
         self.opened += 1
@@ -319,7 +372,7 @@ class _Worker:
             raise
         if line is None:
             self.stop(kill=True)
-            raise RunError(f"the process died while {doing}{self._last_words()}")
+            raise RunDiedError(f"the process died while {doing}{self._last_words()}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise RunError(reason_of(RuntimeError(answer["error"])))
@@ -362,9 +415,16 @@ class _Worker:
     def _last_words(self) -> str:
         lines = self._said.decode("utf-8", "replace").splitlines()
         # Wine's Windows has no processor topology to read; cpuinfo complains and all goes well.
-        said = [x.strip() for x in lines if x.strip() and "cpuinfo" not in x]
-        code = self._process.returncode
-        return f" (exit code {code})" + (f": {said[-1]}" if said else "")
+        said = [x.strip() for x in lines if x.strip() and not _CHATTER.search(x)]
+        return f" ({_cause(self._process.returncode)})" + (f": {said[-1]}" if said else "")
+
+
+def _cause(code: int) -> str:
+    """Why a process ended: a signal, an exception of Windows, or a number of its own."""
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-code).name
+    return f"exit code 0x{code:08X}" if code > 0xFFFF else f"exit code {code}"
 
 
 _current: dict[Runner, _Worker] = {}
