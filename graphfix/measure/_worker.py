@@ -35,7 +35,7 @@ def _hello(_: dict[str, Any]) -> dict[str, Any]:
     return {
         "onnxruntime": onnxruntime.__version__,
         "providers": onnxruntime.get_available_providers(),
-        "python": platform.python_version(),
+        "Python": platform.python_version(),
         "system": platform.platform(),
     }
 
@@ -44,7 +44,7 @@ def _machine(request: dict[str, Any]) -> dict[str, Any]:
     """What a reader of timings wants to know: the adapter, the driver, the clock."""
     clock = time.get_clock_info("perf_counter")
     found = {
-        "processors": f"{os.cpu_count()} x {_processor()}",
+        "processor": (f"{os.cpu_count()} x " if os.cpu_count() else "") + _processor(),
         "clock": f"{clock.implementation}, {clock.resolution * 1e9:.0f} ns",
     }
     with contextlib.suppress(OSError, AttributeError):

@@ -19,7 +19,7 @@ from graphfix.measure.runtime import RunError, Session
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from graphfix.measure.runtime import Source
+    from graphfix.measure.sources import Source
 
     Feeds = Mapping[str, Array]
     Content = Callable[[str, tuple[int, ...]], Mask | None]

@@ -30,6 +30,7 @@ from graphfix.errors import ModelError, UsageError
 from graphfix.measure._worker import MARK
 from graphfix.measure.placed import placed
 from graphfix.measure.runtime import PROVIDERS, Port, RunError, available, reason_of
+from graphfix.measure.sources import sourced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from graphfix.measure.runtime import Ep
+    from graphfix.measure.sources import Source
 
     Array = npt.NDArray[Any]
 
@@ -130,12 +132,12 @@ class RemoteSession:
     """A model loaded by another Python; like :class:`graphfix.measure.Session`.
 
     Args:
-        model: A path.
+        model: A path, the bytes of a self-contained ``.onnx`` file, or a model in memory.
         runner: The other Python.
         optimize: Whether ONNX Runtime may rewrite the graph before it runs it.
         free_dims: Sizes for symbolic dims, as ONNX Runtime's free-dimension overrides.
         profile: Whether to record what each node does, for :meth:`profile`.
-        weights: The folder of the model's external weights, where it is not the model's own.
+        extra_outputs: Names of inner tensors of the main graph to return besides the outputs.
 
     Attributes:
         inputs: The model's inputs.
@@ -150,21 +152,22 @@ class RemoteSession:
 
     def __init__(
         self,
-        model: str | os.PathLike[str],
+        model: Source,
         runner: Runner,
         *,
         optimize: bool = True,
         free_dims: Mapping[str, int] | None = None,
         profile: bool = False,
-        weights: str | os.PathLike[str] | None = None,
+        extra_outputs: Sequence[str] = (),
     ) -> None:
-        self._model, self._runner = Path(model), runner
+        self._runner = runner
         self._scratch = tempfile.TemporaryDirectory(prefix="graphfix-dml-")
         self._folder = Path(self._scratch.name)
         self._profile = profile
+        path, weights = self._on_disk(model, extra_outputs)
         self._request = {
             "verb": "open",
-            "model": runner.path(self._model),
+            "model": runner.path(path),
             "provider": runner.provider,
             "optimize": optimize,
             "free_dims": dict(free_dims or {}),
@@ -178,6 +181,19 @@ class RemoteSession:
         except BaseException:
             self._scratch.cleanup()
             raise
+
+    def _on_disk(self, model: Source, extra: Sequence[str]) -> tuple[Path, Path | None]:
+        """The model's file: another process cannot see what is in the memory of this one."""
+        try:
+            source, weights = sourced(model, extra, lambda: self._folder)
+        except ModelError:
+            self._scratch.cleanup()
+            raise
+        if isinstance(source, str):
+            return Path(source), weights
+        path = self._folder / "given.onnx"
+        path.write_bytes(source)
+        return path, weights
 
     @property
     def about(self) -> dict[str, Any]:

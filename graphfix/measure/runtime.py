@@ -2,10 +2,6 @@
 
 On the CPU or on DirectML; where this Python has no DirectML, another one runs the model, see
 :mod:`graphfix.measure.runner`.
-
-Weights are never copied to get a model run. A model in memory whose weights lie in files is given
-to ONNX Runtime as a graph without them, together with the folder that they lie in; so it does not
-matter whether that folder is writable, or how many gigabytes are in it.
 """
 
 from __future__ import annotations
@@ -19,14 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-import onnx
-import onnx_ir as ir
 
 from graphfix.errors import GraphfixError, ModelError
-from graphfix.model.values import tensor_in
+from graphfix.measure.sources import Source, sourced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
     import onnxruntime
@@ -35,7 +29,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.generic]
     Feeds = Mapping[str, Array]
-    Source = str | os.PathLike[str] | bytes | ir.Model
 
 Ep = Literal["cpu", "dml", "cuda"]
 
@@ -47,8 +40,6 @@ PROVIDERS: dict[Ep, str] = {
 """What ONNX Runtime calls them."""
 
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
-# Protobuf stops at 2 GB; the graph itself, and what ONNX Runtime copies, need room below that.
-_IN_MEMORY_LIMIT = 1_500_000_000
 _REASON_LIMIT = 300
 
 
@@ -106,19 +97,23 @@ class Session:
         self._remote: RemoteSession | None = None
         elsewhere = False
         if ep != "cpu":
-            from graphfix.measure import runner
-            from graphfix.measure.places import require
+            from graphfix.measure import places, runner
 
-            require(ep)
+            places.require(ep)
             elsewhere = ep == "dml" and not runner.native()
-        source, weights = self._source(model, extra_outputs)
+        if elsewhere:
+            self._remote = remote = runner.RemoteSession(
+                model,
+                runner.find(),
+                optimize=optimize,
+                free_dims=free_dims,
+                profile=profile,
+                extra_outputs=extra_outputs,
+            )
+            self.inputs, self.outputs = remote.inputs, remote.outputs
+            return
         try:
-            if elsewhere:
-                self._remote = remote = self._elsewhere(
-                    source, weights, optimize=optimize, free_dims=free_dims, profile=profile
-                )
-                self.inputs, self.outputs = remote.inputs, remote.outputs
-                return
+            source, weights = sourced(model, extra_outputs, self._folder)
             options = _options(optimize, threads or min(4, os.cpu_count() or 1))
             if weights is not None:
                 options.add_session_config_entry(_WEIGHTS_FOLDER, str(weights))
@@ -195,73 +190,6 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _elsewhere(
-        self,
-        source: str | bytes,
-        weights: Path | None,
-        *,
-        optimize: bool,
-        free_dims: Mapping[str, int] | None,
-        profile: bool,
-    ) -> RemoteSession:
-        """The model in the Python that has DirectML."""
-        from graphfix.measure import runner
-
-        if isinstance(source, bytes):  # another process cannot see what is in the memory of ours
-            path = self._folder() / "given.onnx"
-            path.write_bytes(source)
-        else:
-            path = Path(source)
-        return runner.RemoteSession(
-            path,
-            runner.find(),
-            optimize=optimize,
-            free_dims=free_dims,
-            profile=profile,
-            weights=weights,
-        )
-
-    def _source(self, model: Source, extra: Sequence[str]) -> tuple[str | bytes, Path | None]:
-        """What to load, and the folder of its external weights where a path does not say it."""
-        if isinstance(model, ir.Model):
-            return self._source_in_memory(model, extra)
-        if isinstance(model, bytes):
-            if not extra:
-                return model, None
-            return _with_outputs(onnx.ModelProto.FromString(model), extra), None
-        path = Path(model)
-        if not path.is_file():
-            raise ModelError(f"{path}: no such file")
-        if not extra:
-            return str(path), None
-        proto = onnx.load(path, load_external_data=False)
-        return _with_outputs(proto, extra), path.parent.resolve()
-
-    def _source_in_memory(
-        self, model: ir.Model, extra: Sequence[str]
-    ) -> tuple[str | bytes, Path | None]:
-        folders: set[Path] = set()
-        held = 0
-        for tensor in _tensors(model):
-            if isinstance(tensor, ir.ExternalTensor):
-                folders.add(Path(tensor.base_dir).resolve())
-            else:
-                held += tensor.nbytes
-        if len(folders) > 1 or held > _IN_MEMORY_LIMIT:
-            return self._source_on_disk(model, extra)
-        return _with_outputs(_to_proto(model), extra), folders.pop() if folders else None
-
-    def _source_on_disk(
-        self, model: ir.Model, extra: Sequence[str]
-    ) -> tuple[str | bytes, Path | None]:
-        """Over 2 GB in memory, or weights in several folders: only a file set can hold that."""
-        folder = self._folder()
-        path = folder / "model.onnx"
-        ir.save(model.clone(), path, external_data="model.data")
-        if not extra:
-            return str(path), None
-        return _with_outputs(onnx.load(path, load_external_data=False), extra), folder
-
     def _folder(self) -> Path:
         """A folder that goes with the session."""
         if self._scratch is None:
@@ -332,32 +260,3 @@ def _load(
 
 def _port(arg: onnxruntime.NodeArg) -> Port:
     return Port(arg.name, arg.type, tuple(arg.shape))
-
-
-def _with_outputs(proto: onnx.ModelProto, extra: Sequence[str]) -> bytes:
-    known = {x.name for x in proto.graph.output}
-    # Without a type: ONNX Runtime infers it, and a stale value_info is not repeated.
-    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra if name not in known)
-    data: bytes = proto.SerializeToString()
-    return data
-
-
-def _to_proto(model: ir.Model) -> onnx.ModelProto:
-    try:
-        return ir.to_proto(model)
-    except Exception as error:  # onnx-ir wraps whatever it met
-        raise ModelError(f"the model cannot be serialized: {reason_of(error)}") from error
-
-
-def _tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
-    """Every constant of the model: initializers, and those in attributes of Constant nodes."""
-    for graph in (model.graph, *(f.graph for f in model.functions.values())):
-        for scope in (graph, *graph.subgraphs()):
-            if isinstance(scope, ir.Graph):
-                for value in scope.initializers.values():
-                    if value.const_value is not None:
-                        yield value.const_value
-            for node in scope:
-                for attribute in node.attributes.values():
-                    if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-                        yield tensor_in(attribute)

@@ -19,6 +19,7 @@ from graphfix.measure.compare import (
     OutputDiff,
     Tolerance,
     compare,
+    computes_in_half,
     content_of,
     keeps_clean,
     observed_dims,
@@ -30,7 +31,6 @@ from graphfix.measure.randomness import Repeatable, draws, seeded
 from graphfix.measure.runtime import Ep, RunError, Session
 from graphfix.measure.signature import Signature, dim_name
 from graphfix.model import io
-from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -218,7 +218,7 @@ class _Job:
         if draws(self._graph) is not None:
             self._before = self._graph = seeded(self._graph)
             self._after = seeded(after if isinstance(after, ir.Model) else io.load(after))
-        self._tolerance = tolerance.for_half() if _in_half(self._graph) else tolerance
+        self._tolerance = tolerance.for_half() if computes_in_half(self._graph) else tolerance
         self._safety = safety
         self._map_feeds = map_feeds
         self._progress = progress or (lambda done, total, what: None)
@@ -490,21 +490,6 @@ def _open_given(model: StrPath | ir.Model) -> Session | Repeatable:
                 f"the model as given does not load in ONNX Runtime: {error}"
             ) from error
         raise
-
-
-def _in_half(model: ir.Model) -> bool:
-    """Whether the model computes in float16 or bfloat16 anywhere."""
-    half = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-    for graph in (model.graph, *model.graph.subgraphs()):
-        values = [*graph.inputs, *graph.initializers.values()]
-        if any(v.dtype in half for v in values):
-            return True
-        for node in graph:
-            if any(v.dtype in half for v in node.outputs):
-                return True
-            if node.op_type == "Cast" and attr_int(node, "to", 0) in half:
-                return True
-    return False
 
 
 def _volume(case: Case) -> int:
