@@ -11,24 +11,27 @@ import onnx
 import pytest
 
 from graphfix.cli import main
+from graphfix.cli._benchmark import show
 from graphfix.measure import places, runner
-from graphfix.measure.bench import Benchmark, bench
-from graphfix.measure.benchmark import AS_IT_IS, FIXED
+from graphfix.measure.bench import bench
+from graphfix.measure.benchmark import AS_IT_IS, FIXED, PHASES, Benchmark, Result, Setup, Timed
+from graphfix.measure.timing import Ratio, Timing
 
 HEAD = '<ir_version: 8, opset_import: ["": 18]>\n'
+# Those of one shape are timed in one setup only, which takes half as long.
 MODELS = {
+    "one": "g (float[8, 4] x) => (float[8, 4] y) { y = Relu (x) }",
     "a": "g (float[T, 4] x) => (float[T, 4] y) { y = Relu (x) }",
     "b": "g (float[T, 4] x) => (float[T, 4] y) { n = Neg (x) m = Neg (n) y = Relu (m) }",
-    "wrong": "g (float[T, 4] x) => (float[T, 4] y) { y = Neg (x) }",
-    "half": "g (float16[T, 4] x) => (float16[T, 4] y) { y = Relu (x) }",
-    "fixed": "g (float[8, 4] x) => (float[8, 4] y) { y = Relu (x) }",
-    "added": "g (float[T, 4] x, float[1] more) => (float[T, 4] y) "
+    "wrong": "g (float[8, 4] x) => (float[8, 4] y) { y = Neg (x) }",
+    "half": "g (float16[8, 4] x) => (float16[8, 4] y) { y = Relu (x) }",
+    "added": "g (float[8, 4] x, float[1] more) => (float[8, 4] y) "
     "{ a = Add (x, more) s = Sub (a, more) y = Relu (s) }",
-    "noise": "g (float[T, 4] x) => (float[T, 4] y) "
+    "noise": "g (float[8, 4] x) => (float[8, 4] y) "
     "{ n = RandomNormalLike (x) a = Add (x, n) y = Relu (a) }",
-    "noise2": "g (float[T, 4] x) => (float[T, 4] y) "
+    "noise2": "g (float[8, 4] x) => (float[8, 4] y) "
     "{ n = RandomNormalLike (x) a = Add (n, x) y = Relu (a) }",
-    "louder": "g (float[T, 4] x) => (float[T, 4] y) "
+    "louder": "g (float[8, 4] x) => (float[8, 4] y) "
     "{ n = RandomNormalLike <scale = 2.0> (x) a = Add (x, n) y = Relu (a) }",
     # The smallest integer divided by -1: the processor raises, and the process is gone.
     "killer": """g (float[T, 4] x) => (float[T, 4] y) <int64[1] least = {-9223372036854775808}> {
@@ -52,12 +55,12 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
 
 
 def timed(*models: str, **options: object) -> Benchmark:
-    given = {"ep": "cpu", "dims": {"T": 8}, "runs": 2, "sessions": 1, **options}
+    given = {"ep": "cpu", "runs": 2, "sessions": 1, **options}
     return bench([f"{x}.onnx" for x in models], **given)  # type: ignore[arg-type]
 
 
 def test_two_that_are_the_same() -> None:
-    done = timed("a", "b", other={"T": 6}, buckets={"T": [3, 5]}, runs=4, sessions=2)
+    done = timed("a", "b", dims={"T": 8}, other={"T": 6}, buckets={"T": [3, 5]}, runs=4, sessions=2)
     assert done.ok
     assert done.ep == "cpu"
     assert (done.dims, done.other) == ({"T": 8}, {"T": 6})
@@ -86,17 +89,17 @@ def test_what_ran_where_is_said() -> None:
 
 def test_a_wrong_graph_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--ep", "cpu", "--runs", "1", "--sessions", "1"]
-    assert main(["bench", "a.onnx", "wrong.onnx", *arguments]) == 1
+    assert main(["bench", "one.onnx", "wrong.onnx", *arguments]) == 1
     assert "wrong.onnx: output 'y' differs" in " ".join(capsys.readouterr().err.split())
 
 
 def test_half_models_get_half_feeds_also_beside_a_whole_one() -> None:
     assert timed("half").ok
-    assert timed("a", "half").ok
+    assert timed("one", "half").ok
 
 
 def test_a_model_of_one_size_sets_the_size_and_is_left_out_at_others() -> None:
-    done = timed("a", "fixed", dims=None, buckets={"T": [3]})
+    done = timed("a", "one", buckets={"T": [3]})
     assert done.ok
     assert done.dims == {"T": 8}
     whole, fixed = done.models
@@ -109,8 +112,8 @@ def test_a_model_of_one_size_sets_the_size_and_is_left_out_at_others() -> None:
 
 def test_a_model_with_another_input_is_fed_by_what_its_pass_says() -> None:
     more = np.ones(1, np.float32)
-    assert timed("a", "added", map_feeds=[None, lambda old: {**old, "more": more}]).ok
-    done = timed("a", "added")
+    assert timed("one", "added", map_feeds=[None, lambda old: {**old, "more": more}]).ok
+    done = timed("one", "added")
     assert not done.ok
     assert "its input 'more'" in done.models[1].error
 
@@ -130,7 +133,7 @@ def test_a_graph_that_kills_the_process_is_a_result_and_the_others_are_timed() -
 
 
 def test_inputs_and_outputs_may_be_bound_to_the_device() -> None:
-    done = timed("a", "b", io_binding=True)
+    done = timed("one", io_binding=True)
     assert done.ok
     assert done.bound
 
@@ -160,16 +163,21 @@ def test_it_fits_the_terminal(
     count: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    files = ["a.onnx", "b.onnx", "b.onnx"][:count]
-    assert main(["bench", *files, "--ep", "cpu", "--runs", "1", "--sessions", "1"]) == 0
-    out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= 80
-    assert out.count("steady ") == {1: 2, 2: 2, 3: 4}[count]
+    setup = Setup(AS_IT_IS, {"T": 500}, {"T": 480})
+    models = [Timed(f"{'folder/' * 20}model{i}.onnx") for i in range(count)]
+    for i, one in enumerate(models):
+        phases = {x: Timing([0.0001, 12.3456 * (i + 1), 9.999]) for x in PHASES}
+        ratios = {x: Ratio(123.456, 0.1, 1234.5, 0.978, 10) for x in PHASES} if i else {}
+        one.results[AS_IT_IS] = Result(phases, ratios, peak_memory=1 << 40, gpu_reason="no " * 40)
+    show(Benchmark("dml", "", {"adapter": "A card " * 20}, [setup], models), verbose=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(x) for x in lines if "folder" not in x) <= 80
+    assert sum("steady " in x for x in lines) == {1: 1, 2: 1, 3: 2}[count]
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--ep", "cpu", "--runs", "2", "--sessions", "1", "--json"]
-    assert main(["bench", "a.onnx", *arguments]) == 0
+    assert main(["bench", "one.onnx", *arguments]) == 0
     data = json.loads(capsys.readouterr().out)
     found = data["models"][0]["setups"][AS_IT_IS]
     assert found["phases"]["steady"]["runs"] == 2

@@ -52,7 +52,6 @@ class Result:
         gpu_memory: What it held of the device's memory, in bytes; None if it could not be had.
         gpu_reason: Why not.
         error: Why it could not be timed; empty if it was.
-        killer: The node at which it killed the process, if it did and the node was found.
     """
 
     phases: dict[str, Timing] = field(default_factory=lambda: {x: Timing() for x in PHASES})
@@ -63,7 +62,6 @@ class Result:
     gpu_memory: int | None = None
     gpu_reason: str = ""
     error: str = ""
-    killer: str = ""
 
     @property
     def failure(self) -> str:
@@ -76,7 +74,6 @@ class Result:
         return {
             "ok": not self.failure,
             "error": self.error,
-            "killer": self.killer,
             "phases": {name: timing.to_json() for name, timing in self.phases.items()},
             "ratios": {name: ratio.to_json() for name, ratio in self.ratios.items()},
             "placement": self.placed.to_json(),

@@ -16,7 +16,7 @@ from graphfix.measure.runner import LoadDiedError, RunDiedError
 from graphfix.measure.runtime import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     Run = Callable[[ir.Model], object]
 
@@ -36,9 +36,17 @@ class Killer:
     tensor: str
 
     def __str__(self) -> str:
-        return (
-            f"at node {self.node!r} ({self.op})" if self.node else f"at {self.op} {self.tensor!r}"
-        )
+        if self.node:
+            return f"at node {self.node!r} ({self.op})"
+        return f"at the {self.op} that makes {self.tensor!r}"
+
+
+def words(error: Exception, model: ir.Model, run: Run) -> str:
+    """What to add to an error if a process died: ``"; it dies at node 'x' (Div)"``, or nothing."""
+    if not isinstance(error, RunDiedError | LoadDiedError):
+        return ""
+    found = killer(model, run)
+    return "" if found is None else f"; it dies {found}"
 
 
 def killer(model: ir.Model, run: Run) -> Killer | None:
@@ -70,11 +78,12 @@ def cut(model: ir.Model, count: int) -> ir.Model:
     copy = model.clone()
     nodes = list(copy.graph)
     kept, rest = nodes[:count], nodes[count:]
+    inside = {inner for node in kept for inner in _with_bodies(node)}
     ends = [
         value
         for node in kept
         for value in node.outputs
-        if value.name and (value.is_graph_output() or not _within(value, set(kept)))
+        if value.name and (value.is_graph_output() or not _within(value, inside))
     ]
     copy.graph.outputs.clear()
     copy.graph.remove(rest, safe=False)
@@ -82,9 +91,17 @@ def cut(model: ir.Model, count: int) -> ir.Model:
     return copy
 
 
-def _within(value: ir.Value, kept: set[ir.Node]) -> bool:
-    """Whether all that use a value are among the nodes that are kept."""
-    return bool(value.uses()) and all(use.node in kept for use in value.uses())
+def _within(value: ir.Value, inside: set[ir.Node]) -> bool:
+    """Whether there are uses of a value, and all are by these nodes."""
+    return bool(value.uses()) and all(use.node in inside for use in value.uses())
+
+
+def _with_bodies(node: ir.Node) -> Iterator[ir.Node]:
+    """The node, and those in its branches or body."""
+    yield node
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield from attribute.as_graph().all_nodes()
 
 
 def _dies(model: ir.Model, run: Run) -> bool:

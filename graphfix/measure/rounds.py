@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.measure.compare import OutputDiff, compare
-from graphfix.measure.killer import killer
+from graphfix.measure.killer import words
 from graphfix.measure.placed import placed
 from graphfix.measure.runner import LoadDiedError, RemoteSession, RunDiedError
 from graphfix.measure.runtime import RunError, Session
@@ -111,7 +111,7 @@ class Job:
         finally:
             session.close()
 
-    def find_killer(self, entrant: Entrant, result: Result) -> None:
+    def find_killer(self, entrant: Entrant, result: Result, error: Exception) -> None:
         """Say at which node the process dies, as far as that can be found."""
         self.tell(f"{self.setup.name}: looking for the node at which the process died")
         feeds = entrant.feeds(self.first.feeds)
@@ -125,9 +125,7 @@ class Job:
                 session.close()
 
         source = entrant.source if isinstance(entrant.source, ir.Model) else entrant.graph
-        if (found := killer(source, run)) is not None:
-            result.killer = str(found)
-            result.error += f"; it dies {found}"
+        result.error += words(error, source, run)
 
 
 class _Round:
@@ -221,7 +219,7 @@ class _Round:
 
     def _died(self, entrant: Entrant, result: Result, reason: str, error: Exception) -> None:
         result.error = reason
-        self._job.find_killer(entrant, result)
+        self._job.find_killer(entrant, result, error)
         raise _AgainError from error
 
 

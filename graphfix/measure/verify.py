@@ -170,8 +170,8 @@ def verify(
         ep: Where ``after`` runs. With ``"dml"`` or ``"cuda"`` it runs there with all
             optimizations, as it will be used, and is held to what ``before`` computes on the CPU;
             ``before`` need not run there.
-        locate: Whether to search for the first tensor that differs, if the verdict is bad and both
-            ran on the CPU.
+        locate: Whether to search for the first tensor that differs, if the verdict is bad; and for
+            the node that kills the process, if one does.
         seed: The same seed makes the same inputs.
         progress: Called with the number of runs done, of runs in all, and what is run.
 
@@ -183,8 +183,8 @@ def verify(
     require(ep)
     job = _Job(before, after, tolerance or Tolerance(), safety, map_feeds, progress, ep)
     job.run_before(cases, dims, feeds, seed)
-    verdict = job.run_after()
-    if not verdict.ok and not verdict.reason and locate and ep == "cpu":
+    verdict = job.run_after(locate)
+    if not verdict.ok and not verdict.reason and locate:
         verdict = replace(verdict, first_divergence=job.locate(verdict))
     return verdict
 
@@ -339,14 +339,17 @@ class _Job:
 
     # The repaired model
 
-    def run_after(self) -> Verdict:
+    def run_after(self, locate: bool) -> Verdict:
         """Run the repaired model on the same inputs and compare."""
         found: dict[str, tuple[OutputDiff, ...]] = {}
         try:
             session = _open(self._after, self._ep)
         except ModelError as error:
             where = "in ONNX Runtime" if self._ep == "cpu" else f"on {LABELS[self._ep]}"
-            return self._failed(found, f"the repaired model does not load {where}: {error}")
+            reason = f"the repaired model does not load {where}: {error}"
+            if locate:
+                reason += self._killed(error, self._runs[0].case)
+            return self._failed(found, reason)
         with session:
             self._done = len(self._runs)
             for run in self._runs:
@@ -357,6 +360,8 @@ class _Job:
                     where = "" if self._ep == "cpu" else f" on {LABELS[self._ep]}"
                     reason = f"the repaired model does not run{where}"
                     reason += f", in case {run.case.name!r}: {error}"
+                    if locate:
+                        reason += self._killed(error, run.case)
                     return self._failed(found, reason)
                 found[run.case.name] = tuple(self._diffs(run, outputs))
         ok = all(diff.ok for diffs in found.values() for diff in diffs)
@@ -370,6 +375,19 @@ class _Job:
                 "so its outputs differ from run to run"
             ] = None
         return self._verdict(ok, found)
+
+    def _killed(self, error: Exception, case: Case) -> str:
+        """At which node, if another process died of it."""
+        if self._ep == "cpu":
+            return ""
+        from graphfix.measure import killer
+
+        def run(model: ir.Model) -> None:
+            with Session(model, ep=self._ep) as session:
+                session.run(self._new_feeds(case))
+
+        after = self._after if isinstance(self._after, ir.Model) else io.load(self._after)
+        return killer.words(error, after, run)
 
     def _failed(self, found: dict[str, tuple[OutputDiff, ...]], reason: str) -> Verdict:
         return self._verdict(False, found, reason)
@@ -468,7 +486,7 @@ class _Job:
         self._tell(f"where they part, {case.name}")
         return first_divergence(
             Side(self._before, self._graph, case.feeds),
-            Side(self._after, after, self._new_feeds(case)),
+            Side(self._after, after, self._new_feeds(case), self._ep),
             case.name,
             self._tolerance,
             content,
