@@ -96,7 +96,8 @@ def _cell(timing: Timing, found: Ratio | None) -> str:
     if not timing.seconds:
         return f"{'-':>10}" + " " * (_CELL - 10)
     text = f"{_ms(timing.median):>7} ms{_ms(timing.p95):>7}{timing.spread:>5.0%}"
-    return f"{text}{f' x{found.value:.2f}' if found else '':<{_CELL - len(text)}}"
+    times = "" if found is None else f" x{found.value:.{2 if found.value < 10 else 0}f}"
+    return f"{text}{times:<{_CELL - len(text)}}"
 
 
 def _ms(seconds: float) -> str:

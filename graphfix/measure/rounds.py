@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -111,10 +111,10 @@ class Job:
         finally:
             session.close()
 
-    def find_killer(self, entrant: Entrant, result: Result, error: Exception) -> None:
+    def find_killer(self, entrant: Entrant, result: Result, error: Exception, case: Case) -> None:
         """Say at which node the process dies, as far as that can be found."""
         self.tell(f"{self.setup.name}: looking for the node at which the process died")
-        feeds = entrant.feeds(self.first.feeds)
+        feeds = entrant.feeds(case.feeds)
 
         def run(model: ir.Model) -> None:
             part = replace(entrant, source=model, graph=model)
@@ -142,6 +142,8 @@ class _Round:
     def run(self) -> bool:
         """Whether it is done; False if it is to be done again without one of the models."""
         job = self._job
+        if not self._running:
+            return True
         try:
             with ExitStack() as stack:
                 sessions = self._open(stack)
@@ -174,7 +176,7 @@ class _Round:
             try:
                 session = job.open(entrant, runner)
             except LoadDiedError as error:
-                self._died(entrant, result, f"does not load: {error}", error)
+                self._died(entrant, result, f"does not load: {error}", error, job.first)
             except ModelError as error:
                 result.error = f"does not load: {error}"
             else:
@@ -204,7 +206,7 @@ class _Round:
                     outputs = session.run(feeds, bind=self._job.bind)
                 except RunDiedError as error:
                     reason = f"does not run, in phase {phase!r}: {error}"
-                    self._died(entrant, result, reason, error)
+                    self._died(entrant, result, reason, error, case)
                 except (RunError, FeedError) as error:
                     result.error = f"does not run, in phase {phase!r}: {error}"
                     continue
@@ -217,9 +219,11 @@ class _Round:
         shift = self._turns % len(items) if items else 0
         return [*items[shift:], *items[:shift]]
 
-    def _died(self, entrant: Entrant, result: Result, reason: str, error: Exception) -> None:
+    def _died(
+        self, entrant: Entrant, result: Result, reason: str, error: Exception, case: Case
+    ) -> NoReturn:
         result.error = reason
-        self._job.find_killer(entrant, result, error)
+        self._job.find_killer(entrant, result, error, case)
         raise _AgainError from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ RESHAPE = (
     + """g (float[T, 8] x) => (float[N, 4] y) <int64[2] s = {-1, 4}> {
     a = Relu (x)  b = Reshape <allowzero = 1> (a, s)  y = Relu (b) }"""
 )
+
+RELU = HEAD + "g (float[T, 4] x) => (float[T, 4] y) { y = Relu (x) }"
 
 
 def _reason() -> str:
@@ -82,6 +85,14 @@ def test_a_model_that_crashes_is_a_failed_verdict() -> None:
     assert "does not run on DirectML" in verdict.reason
 
 
+def test_two_processes_at_once(tmp_path: Path) -> None:
+    path, x = saved(tmp_path, RELU), np.ones((2, 4), np.float32)
+    with Session(path, ep="dml") as one:
+        other = runner.RemoteSession(path, replace(runner.here("dml"), sessions=1))
+        np.testing.assert_array_equal(one.run({"x": x})["y"], other.run({"x": x})["y"])
+        other.close()
+
+
 def test_the_first_tensor_that_parts_is_named(tmp_path: Path) -> None:
     # On DirectML a Cast from float to bool truncates: 0.5 is False there, and True elsewhere.
     path = saved(
@@ -103,7 +114,6 @@ DIVIDES_BY_ZERO = (
     [fatal] d = Div (s, z)  i = Mul (d, z)  f = CastLike (i, r)
     m = ReduceSum <keepdims = 0> (f)  y = Add (r, m) }"""
 )
-RELU = HEAD + "g (float[T, 4] x) => (float[T, 4] y) { y = Relu (x) }"
 
 
 def test_a_graph_that_kills_the_process_is_a_result(tmp_path: Path) -> None:
