@@ -108,6 +108,9 @@ def test_a_model_of_one_size_sets_the_size_and_is_left_out_at_others() -> None:
     assert "bucket T=3" in whole.results
     assert "bucket T=3" not in fixed.results
     assert any("T=3" in note for note in fixed.notes)
+    done = timed("a", "one", dims={"T": 5})
+    assert done.models[0].ok
+    assert done.models[1].error == "it does not take T=5"
 
 
 def test_a_model_with_another_input_is_fed_by_what_its_pass_says() -> None:

@@ -221,8 +221,7 @@ def _run_bound(
     device = _DEVICES.get(session.get_providers()[0], "cpu")
     binding = session.io_binding()
     for name, array in feeds.items():
-        value = onnxruntime.OrtValue.ortvalue_from_numpy(array, device, 0)
-        binding.bind_ortvalue_input(name, value)
+        binding.bind_cpu_input(name, array)  # copied now, to where the graph wants it
     for name in names:
         binding.bind_output(name, device, 0)
     binding.synchronize_inputs()

@@ -89,23 +89,26 @@ def bench(
     for setup, first, second in plan:
         taking: list[tuple[Entrant, Result]] = []
         for one, entrant in zip(timed, entrants, strict=True):
-            if entrant is not None and entrant.fits(first.feeds):
+            if entrant is None:
+                continue
+            if entrant.fits(first.feeds):
                 one.results[setup.name] = Result()
                 taking.append((entrant, one.results[setup.name]))
-        job = Job(
-            setup,
-            first,
-            second,
-            taking,
-            runner.here(where),
-            runs,
-            sessions,
-            io_binding,
-            tolerance,
-            tell,
-            about,
-        )
-        job.run()
+            elif setup.name == AS_IT_IS:
+                one.results[setup.name] = Result(error=f"it does not take {_sizes(first)}")
+        Job(
+            setup=setup,
+            first=first,
+            other=second,
+            entrants=taking,
+            runner=runner.here(where),
+            runs=runs,
+            sessions=sessions,
+            bind=io_binding,
+            tolerance=tolerance,
+            tell=tell,
+            about=about,
+        ).run()
         base = timed[0].results[setup.name]
         for one in timed[1:]:
             if (result := one.results.get(setup.name)) is not None:
@@ -173,12 +176,16 @@ def _only_sizes(entrants: Sequence[Entrant | None]) -> dict[str, int]:
 
 def _notes(entrant: Entrant, plan: Sequence[tuple[Setup, Case, Case | None]]) -> list[str]:
     shown = [
-        " ".join(f"{name}={size}" for name, size in case.dims.items())
+        _sizes(case)
         for _, first, second in plan
         for case in (first, second)
         if case is not None and not entrant.fits(case.feeds)
     ]
     return [f"it does not take {shapes}" for shapes in dict.fromkeys(shown)]
+
+
+def _sizes(case: Case) -> str:
+    return " ".join(f"{name}={size}" for name, size in case.dims.items())
 
 
 def _two_cases(

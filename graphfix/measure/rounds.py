@@ -11,7 +11,7 @@ warmed up with: so without the one that did it, the others start the round afres
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
 import numpy as np
@@ -57,6 +57,7 @@ class Job:
         bind: Whether inputs and outputs stay on the device.
         tolerance: How far outputs may differ from what the first model computes on the CPU.
         tell: Called with a short text at each step.
+        about: Filled with what the process says of itself and of the machine, unless it is already.
     """
 
     setup: Setup
@@ -69,7 +70,7 @@ class Job:
     bind: bool
     tolerance: Tolerance
     tell: Callable[[str], None]
-    about: dict[str, str] = field(default_factory=dict)
+    about: dict[str, str]
 
     def run(self) -> None:
         """Time all of them; what is found goes into their results."""
