@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.measure import runner
+from graphfix.measure import process, runner
 from graphfix.measure.placed import placed
 from graphfix.measure.runner import RemoteSession, Runner
 from graphfix.measure.runtime import RunError, Session, reason_of
@@ -35,8 +35,8 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def open_worker() -> runner._Worker:
-    return runner._current[HERE]
+def open_worker() -> process.Worker:
+    return process._current[HERE]
 
 
 def test_it_runs_a_model(model: Path) -> None:
