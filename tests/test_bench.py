@@ -122,7 +122,7 @@ def test_a_model_with_another_input_is_fed_by_what_its_pass_says() -> None:
 
 
 def test_models_that_draw_random_numbers_draw_the_same() -> None:
-    assert timed("noise", "noise2").ok
+    assert timed("noise", "noise2", sessions=2).ok
     assert "differs" in timed("noise", "louder").models[1].results[AS_IT_IS].failure
 
 

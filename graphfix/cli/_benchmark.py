@@ -45,6 +45,9 @@ def show(done: Benchmark, *, verbose: bool) -> None:
     for name in ("adapter", "clock"):
         if name in about:
             _terminal.row(name, about[name])
+    unknown = {r.gpu_reason for x in done.models for r in x.results.values() if r.gpu_reason}
+    for reason in sorted(unknown):
+        _terminal.row("unknown", f"memory on the device: {reason}")
 
 
 def _said(about: dict[str, str], *names: str) -> str:
@@ -123,8 +126,6 @@ def _facts(name: str, result: Result, label: str, *, verbose: bool) -> None:
         memory.append(f"{result.peak_memory / _MIB:.0f} MiB at the peak")
     if result.gpu_memory is not None:
         memory.append(f"{result.gpu_memory / _MIB:.0f} MiB on the device")
-    elif result.gpu_reason:
-        memory.append(f"on the device unknown: {result.gpu_reason}")
     if memory:
         _terminal.row("", f"memory: {', '.join(memory)}")
 

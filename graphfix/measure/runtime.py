@@ -1,4 +1,4 @@
-"""The only import of onnxruntime: a model, loaded, that turns feeds into outputs.
+"""The door to onnxruntime in this process: a model, loaded, that turns feeds into outputs.
 
 On the CPU or on DirectML; where this Python has no DirectML, another one runs the model, see
 :mod:`graphfix.measure.runner`.
