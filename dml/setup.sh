@@ -97,5 +97,13 @@ case $providers in
   *DmlExecutionProvider*) say "onnxruntime $providers" ;;
   *) die "the Windows Python does not have DirectML, but: $providers; see $work/check.log" ;;
 esac
+# Wine's DXGI shows the Vulkan device under the name of some well-known card; this is its own.
+adapter=$("$home/dml-python" "Z:\\host${here//\//\\}\\..\\graphfix\\measure\\_vulkan.py" \
+  </dev/null 2>>"$work/check.log" | tr -d '\r') || true
+[ -n "$adapter" ] || die "Vulkan finds no device; see $work/check.log"
+say "DirectML runs on ${adapter//$'\n'/; }"
+case $adapter in
+  llvmpipe*) say "that is a software driver: right for what runs and what comes out, not a clock" ;;
+esac
 echo "DirectML is ready. graphfix finds it in build/dml; from elsewhere:"
 printf "  export GRAPHFIX_DML_PYTHON='%s'\n" "$home/dml-python"

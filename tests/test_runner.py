@@ -10,9 +10,11 @@ import onnx
 import pytest
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.measure import runner
+from graphfix.measure import process, runner
+from graphfix.measure.placed import placed
 from graphfix.measure.runner import RemoteSession, Runner
 from graphfix.measure.runtime import RunError, Session, reason_of
+from graphfix.measure.verify import verify
 
 HERE = Runner((sys.executable,), provider="CPUExecutionProvider")
 MODEL = """<ir_version: 8, opset_import: ["": 18]>
@@ -33,8 +35,8 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def open_worker() -> runner._Worker:
-    return runner._current[HERE]
+def open_worker() -> process.Worker:
+    return process._current[HERE]
 
 
 def test_it_runs_a_model(model: Path) -> None:
@@ -95,6 +97,89 @@ def test_where_each_node_ran(model: Path) -> None:
     session.run(X)
     assert session.placement() == {"CPUExecutionProvider": 1}
     session.close()
+
+
+def test_an_inner_tensor_and_fixed_dims(model: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 18]>
+    g (float[T, 4] x) => (float[T, 4] y) { a = Neg (x) y = Relu (a) }"""
+    given = onnx.parser.parse_model(text).SerializeToString()
+    session = RemoteSession(given, HERE, extra_outputs=["a"], free_dims={"T": 1})
+    assert session.inputs[0].shape == (1, 4)
+    assert list(session.run(X, ["a"])) == ["a"]
+    assert list(session.run(X)) == ["y", "a"]
+    session.close()
+
+
+def test_what_the_process_says_of_machine_and_memory(model: Path) -> None:
+    session = RemoteSession(model, HERE)
+    assert set(session.machine()) >= {"processor", "clock"}
+    assert session.memory()["peak"] > 1 << 20
+    assert session.memory()["gpu"] is None
+    session.close()
+
+
+def test_what_ran_where_also_in_this_process(model: Path) -> None:
+    with Session(model, profile=True) as session:
+        session.run(X)
+        here = placed(session.profile())
+    assert [(node.op, node.provider) for node in here.nodes] == [("Relu", "CPUExecutionProvider")]
+
+
+def test_copies_and_fused_graphs_are_told_from_nodes() -> None:
+    def event(name: str, op: str, provider: str) -> dict[str, object]:
+        return {"name": f"{name}_kernel_time", "args": {"op_name": op, "provider": provider}}
+
+    dml, cpu = "DmlExecutionProvider", "CPUExecutionProvider"
+    found = placed(
+        [
+            {"name": "model_run", "args": {}},
+            event("Memcpy", "MemcpyFromHost", dml),
+            event("DmlFusedNode_0_0", "DmlFusedNode_0_0", dml),
+            event("Shape_3", "Shape", cpu),
+            event("Shape_3", "Shape", cpu),
+            event("Memcpy_token_1", "MemcpyToHost", dml),
+        ]
+    )
+    assert found.counts == {cpu: 1, dml: 1}
+    assert (found.fused, found.copies, len(found.nodes)) == (1, 2, 4)
+
+
+@pytest.fixture
+def _directml_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is to run on DirectML runs in another process, on the CPU."""
+    monkeypatch.setattr(runner, "native", lambda: False)
+    monkeypatch.setattr(runner, "find", lambda: HERE)
+
+
+@pytest.mark.usefixtures("_directml_is_here")
+class TestVerify:
+    HEAD = '<ir_version: 8, opset_import: ["": 18]>\ng (float[T, 4] x) => (float[T, 4] y) {'
+
+    def pair(self, folder: Path, before: str, after: str) -> tuple[Path, Path]:
+        for name, text in {"before": before, "after": after}.items():
+            onnx.save(onnx.parser.parse_model(self.HEAD + text + "}"), folder / f"{name}.onnx")
+        return folder / "before.onnx", folder / "after.onnx"
+
+    def test_the_first_tensor_that_parts_is_named(self, tmp_path: Path) -> None:
+        files = self.pair(
+            tmp_path,
+            "a = Relu (x) [mid] b = Exp (a) c = Neg (b) y = Abs (c)",
+            "a = Relu (x) [mid] b = Sqrt (a) c = Neg (b) y = Abs (c)",
+        )
+        verdict = verify(*files, ep="dml")
+        assert not verdict.ok
+        assert verdict.first_divergence is not None
+        assert verdict.first_divergence.tensor == "b"
+        assert "The first tensor to part is 'b' (Exp 'mid')" in str(verdict)
+
+    def test_the_node_that_kills_the_process_is_named(self, tmp_path: Path) -> None:
+        after = """r = Relu (x)  s = Shape (r)  z = Sub (s, s)  h = Neg (s)  one = Div (h, s)
+            least = Constant <value_ints = [-9223372036854775808]> ()
+            [fatal] d = Div (least, one)  i = Mul (d, z)  f = CastLike (i, r)
+            m = ReduceSum <keepdims = 0> (f)  y = Add (r, m)"""
+        verdict = verify(*self.pair(tmp_path, "y = Relu (x)", after), ep="dml")
+        assert "the process died while running the model" in verdict.reason
+        assert verdict.reason.endswith("it dies at node 'fatal' (Div)")
 
 
 def test_a_python_without_directml_is_refused(model: Path) -> None:

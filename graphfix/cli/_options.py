@@ -32,11 +32,12 @@ verbose = click.option("-v", "--verbose", is_flag=True, help="List every node, a
 
 ep = click.option(
     "--ep",
-    type=click.Choice(["cpu", "dml"]),
+    type=click.Choice(["cpu", "dml", "cuda"]),
     default="cpu",
     help="Where the repaired model runs to be compared with the original on the CPU: on the CPU "
-    "too (default), or on DirectML.",
+    "too (default), on DirectML, or on CUDA. Exit code 2 where it is not to be had.",
 )
+# Its argument is an Ep; graphfix.measure.places says how a verb uses it.
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 

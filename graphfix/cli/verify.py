@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _options, _terminal, _verdict
-from graphfix.errors import GraphfixError
+from graphfix.cli._between import feeds_through, passes_between
 
 if TYPE_CHECKING:
-    from graphfix.core import Safety
+    from collections.abc import Sequence
+
+    from graphfix.core import Pass, Safety
     from graphfix.measure.runtime import Ep
 
 
@@ -47,6 +49,8 @@ def verify(
     _options.load_plugins(plugin)
     from graphfix.measure.verify import verify as compare
 
+    passes = passes_between(before, after)
+
     with _terminal.progress(quiet=as_json) as tell:
         verdict = compare(
             before,
@@ -54,7 +58,8 @@ def verify(
             dims=sizes,
             feeds=feeds,
             tolerance=_options.tolerance(atol),
-            safety=safety or _promised(before, after),
+            safety=safety or _promised(passes),
+            map_feeds=feeds_through(passes),
             ep=ep,
             progress=(lambda i, n, what: tell(f"{i}/{n}: {what}")) if tell is not None else None,
         )
@@ -69,21 +74,8 @@ def verify(
     return 1
 
 
-def _promised(before: str, after: str) -> Safety:
-    """The weakest promise of the passes that AFTER, and not BEFORE, says it went through."""
-    from graphfix import pipeline
-    from graphfix.core import Pass
-    from graphfix.model import io
-
-    done, spec = (
-        io.load(path).metadata_props.get(pipeline.PIPELINE_KEY) for path in (before, after)
-    )
-    if spec is None or spec == done:
-        return "exact"
-    try:
-        promises = {one.safety for one in pipeline.parse(spec) if isinstance(one, Pass)}
-    except GraphfixError as error:
-        _terminal.remark(f"{after} went through {spec}, which is unknown here: {error}")
-        return "exact"
+def _promised(passes: Sequence[Pass]) -> Safety:
+    """The weakest promise of the passes."""
+    promises = {one.safety for one in passes}
     order: tuple[Safety, ...] = ("conditional", "valid-rows")
     return next((promise for promise in order if promise in promises), "exact")

@@ -1,196 +1,31 @@
-"""How long models take, in the phases that matter on DirectML.
-
-DirectML builds its operators for the first shape that a session runs at; any other shape pays for
-that again at every run. So a session is never warmed up with another length than the one that is
-measured, and another length is timed as a phase of its own, several times.
+"""How long models take, in the phases that matter on DirectML, and whether they compute the same.
 
 Models side by side are run in turns, one run each: what else the machine does falls on all of them.
+See :mod:`graphfix.measure.rounds` for the turns, and :mod:`graphfix.measure.timing` for the ratios.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-import time
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from graphfix.errors import FeedError, GraphfixError, ModelError, UsageError
-from graphfix.measure import runner
-from graphfix.measure.compare import OutputDiff, Tolerance, compare
+from graphfix.errors import FeedError, ModelError, UsageError
+from graphfix.measure import places, runner
+from graphfix.measure.benchmark import AS_IT_IS, FIXED, PHASES, Benchmark, Result, Setup, Timed
+from graphfix.measure.compare import Tolerance, computes_in_half
+from graphfix.measure.entrant import Entrant, enter
 from graphfix.measure.feeds import Case, make_cases
-from graphfix.measure.runtime import RunError, Session
+from graphfix.measure.rounds import Job
+from graphfix.measure.timing import ratio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import numpy.typing as npt
+    from graphfix.measure.entrant import MapFeeds
+    from graphfix.measure.places import Wanted
 
-    Array = npt.NDArray[Any]
-
-Wanted = Literal["cpu", "dml", "auto"]
-
-PHASES = ("session", "first run", "steady", "other shape", "back")
-_RESAMPLES = 2000
-
-
-@dataclass
-class Timing:
-    """How long one phase of one model took, in seconds, run by run."""
-
-    seconds: list[float] = field(default_factory=list)
-
-    @property
-    def median(self) -> float:
-        """The median."""
-        return float(np.median(self.seconds))
-
-    @property
-    def p95(self) -> float:
-        """What 95 of 100 runs stay below."""
-        return float(np.percentile(self.seconds, 95))
-
-    @property
-    def spread(self) -> float:
-        """From the first quartile to the third, as a share of the median."""
-        low, high = np.percentile(self.seconds, (25, 75))
-        return float((high - low) / self.median) if self.median else 0.0
-
-    def to_json(self) -> dict[str, object]:
-        """In milliseconds, as plain data."""
-        if not self.seconds:
-            return {"runs": 0}
-        return {
-            "runs": len(self.seconds),
-            "median_ms": self.median * 1e3,
-            "p95_ms": self.p95 * 1e3,
-            "spread": self.spread,
-            "all_ms": [x * 1e3 for x in self.seconds],
-        }
-
-
-@dataclass
-class Timed:
-    """One model.
-
-    Attributes:
-        model: Its file.
-        phases: What was timed, by phase.
-        ratio: How many times as long as the first model it takes, of steady runs; None for the
-            first.
-        interval: Where 95 of 100 such ratios lie, by resampling the runs.
-        diffs: How its outputs differ from the first model's on the CPU, at both shapes.
-        placement: How many nodes each execution provider ran.
-        error: Why it could not be timed; empty if it was.
-    """
-
-    model: str
-    phases: dict[str, Timing] = field(default_factory=lambda: {x: Timing() for x in PHASES})
-    ratio: float | None = None
-    interval: tuple[float, float] | None = None
-    diffs: list[OutputDiff] = field(default_factory=list)
-    placement: dict[str, int] = field(default_factory=dict)
-    error: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Whether it ran, and computed what the first model does on the CPU."""
-        return not self.error and all(x.ok for x in self.diffs)
-
-
-@dataclass
-class Benchmark:
-    """What was timed.
-
-    Attributes:
-        ep: The execution provider that all of it ran on.
-        note: Why it is not the one that was asked for; empty if it is.
-        about: Versions and the machine.
-        dims: The sizes of the first shape.
-        other: The sizes of the other shape; empty if the model has only one.
-        models: The models.
-    """
-
-    ep: str
-    note: str
-    about: dict[str, str]
-    dims: dict[str, int]
-    other: dict[str, int]
-    models: list[Timed]
-
-    @property
-    def ok(self) -> bool:
-        """Whether all models ran, and compute the same."""
-        return all(x.ok for x in self.models)
-
-    def to_json(self) -> dict[str, object]:
-        """As plain data that ``json`` can write."""
-        return {
-            "schema": 1,
-            "ok": self.ok,
-            "ep": self.ep,
-            "note": self.note,
-            "about": self.about,
-            "dims": self.dims,
-            "other": self.other,
-            "models": [
-                {
-                    "model": x.model,
-                    "ok": x.ok,
-                    "error": x.error,
-                    "phases": {name: timing.to_json() for name, timing in x.phases.items()},
-                    "ratio": x.ratio,
-                    "interval": x.interval,
-                    "placement": x.placement,
-                    "outputs": [
-                        {"output": d.output, "ok": d.ok, "max_abs": d.max_abs, "reason": d.reason}
-                        for d in x.diffs
-                    ],
-                }
-                for x in self.models
-            ],
-        }
-
-
-class _Opened(Protocol):
-    """A session that knows how long its last run took."""
-
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]: ...
-
-    def placement(self) -> dict[str, int]: ...
-
-    def close(self) -> None: ...
-
-    @property
-    def open_seconds(self) -> float: ...
-
-    @property
-    def run_seconds(self) -> float: ...
-
-
-class _Here:
-    """A session in this process, with the same clock as those in another."""
-
-    def __init__(self, model: str, ep: Literal["cpu", "dml"]) -> None:
-        start = time.perf_counter()
-        self._session = Session(model, ep=ep)
-        self.open_seconds = time.perf_counter() - start
-        self.run_seconds = 0.0
-
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        start = time.perf_counter()
-        outputs = self._session.run(feeds)
-        self.run_seconds = time.perf_counter() - start
-        return outputs
-
-    def placement(self) -> dict[str, int]:
-        return {}
-
-    def close(self) -> None:
-        self._session.close()
+__all__ = ["PHASES", "Benchmark", "Result", "Setup", "Timed", "bench"]
 
 
 def bench(
@@ -199,179 +34,168 @@ def bench(
     ep: Wanted = "auto",
     dims: Mapping[str, int] | None = None,
     other: Mapping[str, int] | None = None,
+    buckets: Mapping[str, Sequence[int]] | None = None,
     runs: int = 10,
+    sessions: int = 3,
+    io_binding: bool = False,
+    map_feeds: Sequence[MapFeeds | None] | None = None,
     tolerance: Tolerance | None = None,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Benchmark:
     """Time models side by side, and compare what they compute meanwhile.
 
+    Each is timed as it is; with its dims fixed by free-dimension overrides, if any are symbolic;
+    and with a session for each bucket.
+
     Args:
         models: Files; the first is what the others are compared with.
         ep: Where: ``"auto"`` is DirectML if there is one, else the CPU, and says so.
         dims: The sizes to time at, by the name of the symbolic dim.
         other: The sizes of another shape; by default three quarters of the longest dim.
+        buckets: Sizes of a dim that get a session each, with the dims fixed.
         runs: How many steady runs; half as many at the other shape and back.
-        tolerance: How far outputs may differ from those of the first model on the CPU.
+        sessions: How many times sessions are made and run first, each time in a fresh process.
+        io_binding: Whether inputs and outputs stay in the device's memory while the clock runs.
+        map_feeds: For each model, what makes its inputs from those of the first; None for those
+            that take the same.
+        tolerance: How far outputs may differ from those of the first model on the CPU; a hundred
+            times further where one computes in float16.
         seed: The same seed makes the same inputs.
         progress: Called with a short text at each step.
 
     Raises:
-        UsageError: DirectML is asked for and not to be had, or there is nothing to time.
+        UsageError: The provider is not to be had, or there is nothing to time.
         ModelError: The first model cannot be read.
         FeedError: No inputs could be made at these sizes.
     """
     if not models:
         raise UsageError("name at least one model to time")
-    if runs < 1:
-        raise UsageError(f"--runs {runs}: at least 1")
+    if runs < 1 or sessions < 1:
+        raise UsageError(f"--runs {runs}, --sessions {sessions}: at least 1 of each")
     tell = progress or (lambda _: None)
-    where, other_python, note = _choose(ep)
+    where, note = places.choose(ep)
+    timed = [Timed(os.fspath(x)) for x in models]
+    entrants = _entered(timed, map_feeds)
     tell("making inputs")
-    first, second = _two_cases(models[0], dims, other, seed)
-    timed = [Timed(str(x)) for x in models]
-    about = {"machine": _machine()}
-    with ExitStack() as stack:
-        opened: list[tuple[Timed, _Opened]] = []
-        for one in timed:
-            tell(f"loading {one.model}")
-            try:
-                session = _open(one.model, where, other_python)
-            except ModelError as error:
-                one.error = f"does not load: {error}"
+    plan = _plan(models[0], entrants, dims, other, buckets, seed)
+    for one, entrant in zip(timed, entrants, strict=True):
+        if entrant is not None:
+            one.notes += _notes(entrant, plan)
+    tolerance = tolerance or Tolerance()
+    if any(x is not None and computes_in_half(x.graph) for x in entrants):
+        tolerance = tolerance.for_half()
+    about: dict[str, str] = {}
+    for setup, first, second in plan:
+        taking: list[tuple[Entrant, Result]] = []
+        for one, entrant in zip(timed, entrants, strict=True):
+            if entrant is None:
                 continue
-            stack.callback(session.close)
-            one.phases["session"].seconds.append(session.open_seconds)
-            opened.append((one, session))
-            if isinstance(session, runner.RemoteSession):
-                about.update({k: str(v) for k, v in session.about.items() if k != "providers"})
-        about.setdefault("onnxruntime", _version())
-        wanted = _reference(models[0], [x for x in (first, second) if x is not None])
-        job = _Rounds(opened, wanted, tolerance or Tolerance())
-        tell("first run")
-        job.turn(first, "first run")
-        for i in range(runs):
-            tell(f"steady, {i + 1}/{runs}")
-            job.turn(first, "steady")
-        for phase, case in (("other shape", second), ("back", first)):
-            for i in range(max(2, runs // 2) if second is not None else 0):
-                tell(f"{phase}, {i + 1}")
-                assert case is not None
-                job.turn(case, phase)
-    if other_python is not None:
-        for one in timed:
-            if not one.error:
-                tell(f"placing the nodes of {one.model}")
-                one.placement = _placement(one.model, other_python, first)
-    _ratios(timed, seed)
-    return Benchmark(where, note, about, first.dims, {} if second is None else second.dims, timed)
+            if entrant.fits(first.feeds):
+                one.results[setup.name] = Result()
+                taking.append((entrant, one.results[setup.name]))
+            elif setup.name == AS_IT_IS:
+                one.results[setup.name] = Result(error=f"it does not take {_sizes(first)}")
+        Job(
+            setup=setup,
+            first=first,
+            other=second,
+            entrants=taking,
+            runner=runner.here(where),
+            runs=runs,
+            sessions=sessions,
+            bind=io_binding,
+            tolerance=tolerance,
+            tell=tell,
+            about=about,
+        ).run()
+        base = timed[0].results[setup.name]
+        for one in timed[1:]:
+            if (result := one.results.get(setup.name)) is not None:
+                _rate(result, base)
+    return Benchmark(where, note, about, [x[0] for x in plan], timed, io_binding)
 
 
-def _choose(ep: Wanted) -> tuple[Literal["cpu", "dml"], runner.Runner | None, str]:
-    if ep == "cpu":
-        return "cpu", None, ""
-    if runner.native():
-        return "dml", None, ""
-    try:
-        return "dml", runner.find(), ""
-    except UsageError as error:
-        if ep == "dml":
-            raise
-        return "cpu", None, f"on the CPU, not on DirectML: {error}"
+def _entered(
+    timed: Sequence[Timed], map_feeds: Sequence[MapFeeds | None] | None
+) -> list[Entrant | None]:
+    """The models; of one that cannot be read, unless it is the first, that is its result."""
+    entrants: list[Entrant | None] = []
+    for i, one in enumerate(timed):
+        try:
+            entrants.append(enter(one.model, map_feeds[i] if map_feeds else None))
+        except ModelError as error:
+            if not i:
+                raise
+            one.results[AS_IT_IS] = Result(error=f"does not load: {error}")
+            entrants.append(None)
+    return entrants
 
 
-def _open(model: str, where: Literal["cpu", "dml"], other_python: runner.Runner | None) -> _Opened:
-    if other_python is None:
-        return _Here(model, where)
-    if not Path(model).is_file():
-        raise ModelError(f"{model}: no such file")
-    return runner.RemoteSession(model, other_python)
+def _rate(result: Result, base: Result) -> None:
+    if result.error or base.error:
+        return
+    for phase, timing in result.phases.items():
+        if found := ratio(timing.seconds, base.phases[phase].seconds):
+            result.ratios[phase] = found
 
 
-def _placement(model: str, other_python: runner.Runner, case: Case) -> dict[str, int]:
-    """In a session of its own: profiling slows the runs that it sees."""
-    try:
-        session = runner.RemoteSession(model, other_python, profile=True)
-    except GraphfixError:
-        return {}
-    try:
-        session.run(case.feeds)
-        return session.placement()
-    except RunError:
-        return {}
-    finally:
-        session.close()
+def _plan(
+    model: str | os.PathLike[str],
+    entrants: Sequence[Entrant | None],
+    dims: Mapping[str, int] | None,
+    other: Mapping[str, int] | None,
+    buckets: Mapping[str, Sequence[int]] | None,
+    seed: int,
+) -> list[tuple[Setup, Case, Case | None]]:
+    """The setups, each with its inputs and those of its other shape."""
+    sizes = {**_only_sizes(entrants), **(dims or {})}
+    first, second = _two_cases(model, sizes, other, seed)
+    plan = [(Setup(AS_IT_IS, first.dims, second.dims if second else {}), first, second)]
+    if any(x is not None and x.free_dims(first.feeds) for x in entrants):
+        plan.append((Setup(FIXED, first.dims, fixed=True), first, None))
+    for combination in itertools.product(*(buckets or {}).values()) if buckets else ():
+        bucket = dict(zip(buckets or {}, combination, strict=True))
+        exact = {name: [size] for name, size in {**first.dims, **bucket}.items()}
+        case = _exactly(model, exact, seed)
+        name = " ".join(f"{name}={size}" for name, size in bucket.items())
+        plan.append((Setup(f"bucket {name}", case.dims, fixed=True), case, None))
+    return plan
 
 
-def _reference(model: str | os.PathLike[str], cases: Sequence[Case]) -> dict[str, dict[str, Array]]:
-    """What the first model computes on the CPU: as exported it may crash on DirectML."""
-    with Session(model, optimize=False) as session:
-        return {case.name: session.run(case.feeds) for case in cases}
+def _only_sizes(entrants: Sequence[Entrant | None]) -> dict[str, int]:
+    """Sizes of dims that are symbols in the first model and numbers in another."""
+    found: dict[str, int] = {}
+    first = entrants[0]
+    assert first is not None
+    for one in entrants[1:]:
+        if one is not None:
+            found.update(one.only_sizes(first))
+    return found
 
 
-class _Rounds:
-    """Models that are run in turns."""
+def _notes(entrant: Entrant, plan: Sequence[tuple[Setup, Case, Case | None]]) -> list[str]:
+    shown = [
+        _sizes(case)
+        for _, first, second in plan
+        for case in (first, second)
+        if case is not None and not entrant.fits(case.feeds)
+    ]
+    return [f"it does not take {shapes}" for shapes in dict.fromkeys(shown)]
 
-    def __init__(
-        self,
-        opened: list[tuple[Timed, _Opened]],
-        wanted: Mapping[str, dict[str, Array]],
-        tolerance: Tolerance,
-    ) -> None:
-        self._opened, self._wanted, self._tolerance = opened, wanted, tolerance
-        self._turn = 0
 
-    def turn(self, case: Case, phase: str) -> None:
-        """Run each model once; who begins changes from turn to turn."""
-        running = [x for x in self._opened if not x[0].error]
-        shift = self._turn % len(running) if running else 0
-        self._turn += 1
-        outputs: dict[int, dict[str, Array]] = {}
-        for one, session in running[shift:] + running[:shift]:
-            try:
-                outputs[id(one)] = session.run(case.feeds)
-            except RunError as error:
-                one.error = f"does not run, in phase {phase!r}: {error}"
-                continue
-            one.phases[phase].seconds.append(session.run_seconds)
-        self._compare(outputs, case, running)
-
-    def _compare(
-        self,
-        outputs: dict[int, dict[str, Array]],
-        case: Case,
-        running: list[tuple[Timed, _Opened]],
-    ) -> None:
-        for one, _ in running:
-            mine = outputs.get(id(one))
-            if mine is None:
-                continue
-            for name, array in self._wanted[case.name].items():
-                if name in mine:
-                    diff = compare(name, case.name, array, mine[name], self._tolerance)
-                else:
-                    diff = OutputDiff(name, case.name, ok=False, reason="is missing")
-                self._keep(one, diff)
-
-    @staticmethod
-    def _keep(one: Timed, diff: OutputDiff) -> None:
-        """The worst of each output and shape is enough."""
-        for i, known in enumerate(one.diffs):
-            if (known.output, known.case) == (diff.output, diff.case):
-                if (not diff.ok, diff.max_abs) > (not known.ok, known.max_abs):
-                    one.diffs[i] = diff
-                return
-        one.diffs.append(diff)
+def _sizes(case: Case) -> str:
+    return " ".join(f"{name}={size}" for name, size in case.dims.items())
 
 
 def _two_cases(
     model: str | os.PathLike[str],
-    dims: Mapping[str, int] | None,
+    dims: Mapping[str, int],
     other: Mapping[str, int] | None,
     seed: int,
 ) -> tuple[Case, Case | None]:
     """The inputs to time at, and those of another shape if the model takes one."""
-    given = {name: [size] for name, size in (dims or {}).items()}
+    given = {name: [size] for name, size in dims.items()}
     cases = make_cases(model, dims=given, seed=seed)
     # One row, as in use, and as long as the model takes it among what was tried.
     first = min(cases, key=lambda c: (_rows(c), c.ragged, -sum(c.dims.values())))
@@ -404,30 +228,3 @@ def _rows(case: Case) -> int:
 
 def _shapes(case: Case) -> dict[str, tuple[int, ...]]:
     return {name: array.shape for name, array in case.feeds.items()}
-
-
-def _ratios(timed: Sequence[Timed], seed: int) -> None:
-    """How long each takes, as a multiple of the first; turns are resampled whole."""
-    base = np.asarray(timed[0].phases["steady"].seconds)
-    rng = np.random.default_rng(seed)
-    for one in timed[1:]:
-        own = np.asarray(one.phases["steady"].seconds)
-        if one.error or timed[0].error or not len(own) or len(own) != len(base):
-            continue
-        picks = rng.integers(0, len(base), (_RESAMPLES, len(base)))
-        ratios = np.median(own[picks], axis=1) / np.median(base[picks], axis=1)
-        low, high = np.percentile(ratios, (2.5, 97.5))
-        one.ratio = float(np.median(own) / np.median(base))
-        one.interval = (float(low), float(high))
-
-
-def _version() -> str:
-    import onnxruntime
-
-    return str(onnxruntime.__version__)
-
-
-def _machine() -> str:
-    import platform
-
-    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors"

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from graphfix.model.values import attr_int
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
@@ -95,6 +97,21 @@ class OutputDiff:
         if self.allowed:
             return self.max_abs / self.allowed
         return math.inf if self.differing else 0.0
+
+
+def computes_in_half(model: ir.Model) -> bool:
+    """Whether the model computes in float16 or bfloat16 anywhere."""
+    half = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    for graph in (model.graph, *model.graph.subgraphs()):
+        values = [*graph.inputs, *graph.initializers.values()]
+        if any(v.dtype in half for v in values):
+            return True
+        for node in graph:
+            if any(v.dtype in half for v in node.outputs):
+                return True
+            if node.op_type == "Cast" and attr_int(node, "to", 0) in half:
+                return True
+    return False
 
 
 def compare(

@@ -1,7 +1,8 @@
 """Where two models part: the first tensor, in the order of the graph, that both have and differ in.
 
-Inner tensors are made outputs, a chunk at a time. Of a graph with more tensors than a chunk, first
-an even sample is looked at, then what its first unequal tensor comes from, up to equal ones.
+The second may run on another execution provider, such as DirectML. Inner tensors are made outputs,
+a chunk at a time. Of a graph with more tensors than a chunk, first an even sample is looked at,
+then what its first unequal tensor comes from, up to equal ones.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from graphfix.measure.runtime import RunError, Session
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from graphfix.measure.runtime import Source
+    from graphfix.measure.runtime import Ep
+    from graphfix.measure.sources import Source
 
     Feeds = Mapping[str, Array]
     Content = Callable[[str, tuple[int, ...]], Mask | None]
@@ -49,11 +51,12 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Side:
-    """A model that takes part: what to load, its graph, and what to feed it."""
+    """A model that takes part: what to load, its graph, what to feed it, and where it runs."""
 
     source: Source
     graph: ir.Model
     feeds: Feeds
+    ep: Ep = "cpu"
 
 
 def first_divergence(
@@ -140,8 +143,10 @@ def _sample(candidates: Sequence[tuple[str, ir.Node]], chunk: int) -> Sequence[t
 
 
 def _peek(side: Side, names: Sequence[str]) -> dict[str, Array]:
-    with Session(side.source, extra_outputs=names, optimize=False) as session:
-        return session.run(side.feeds)
+    # On the CPU as written; elsewhere with all optimizations, as it was when it differed.
+    optimize = side.ep != "cpu"
+    with Session(side.source, ep=side.ep, extra_outputs=names, optimize=optimize) as session:
+        return session.run(side.feeds, names)
 
 
 def _differ(

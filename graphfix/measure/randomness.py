@@ -51,7 +51,7 @@ class Repeatable:
             self.outputs: tuple[Port, ...] = session.outputs
 
     def _open(self) -> Session:
-        return Session(self._model, ep=self._ep, optimize=self._ep == "dml")
+        return Session(self._model, ep=self._ep, optimize=self._ep != "cpu")
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         """Run the model once, as :meth:`Session.run` does."""

@@ -7,33 +7,51 @@ that kills the process is a result like any other; the next run gets a fresh pro
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import os
-import queue
 import shlex
 import shutil
-import signal
-import subprocess
+import sys
 import tempfile
-import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.measure._worker import MARK
-from graphfix.measure.runtime import Port, RunError, reason_of
+from graphfix.measure.placed import placed
+from graphfix.measure.process import (
+    LoadDiedError,
+    RunDiedError,
+    Runner,
+    Worker,
+    stop_all,
+    worker_for,
+)
+from graphfix.measure.runtime import PROVIDERS, Port, RunError, available
+from graphfix.measure.sources import sourced
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
+    from graphfix.measure.runtime import Ep
+    from graphfix.measure.sources import Source
+
     Array = npt.NDArray[Any]
+
+__all__ = [
+    "LoadDiedError",
+    "RemoteSession",
+    "RunDiedError",
+    "Runner",
+    "find",
+    "here",
+    "native",
+    "stop_all",
+]
 
 COMMAND = "GRAPHFIX_DML_PYTHON"
 """The environment variable with the command line of a Python that has onnxruntime-directml."""
@@ -42,10 +60,7 @@ r"""What comes before a path of this machine there, such as ``Z:``; ``Z:\host`` 
 HOME = "GRAPHFIX_DML_HOME"
 """The folder that ``make dml`` has filled, if it is not ``build/dml``."""
 
-DML = "DmlExecutionProvider"
-# Memory grows by half a gigabyte with each session under Wine.
-_SESSIONS = 5
-_START_SECONDS = 180.0
+DML = PROVIDERS["dml"]
 _OPEN_SECONDS = 600.0
 _RUN_SECONDS = 600.0
 _ROOT = Path(__file__).parents[2]
@@ -53,29 +68,7 @@ _ROOT = Path(__file__).parents[2]
 
 def native() -> bool:
     """Whether this Python itself has DirectML."""
-    import onnxruntime
-
-    return DML in onnxruntime.get_available_providers()
-
-
-@dataclass(frozen=True)
-class Runner:
-    """Another Python.
-
-    Attributes:
-        command: How to start it; the worker's script follows.
-        prefix: What comes before a path of this machine there; empty if paths are the same.
-        provider: The execution provider that its sessions must have.
-    """
-
-    command: tuple[str, ...]
-    prefix: str = ""
-    provider: str = DML
-
-    def path(self, path: str | os.PathLike[str]) -> str:
-        r"""A path of this machine as the other Python writes it: ``Z:\host\a\b`` for ``/a/b``."""
-        here = str(Path(path).resolve())
-        return self.prefix + here.replace("/", "\\") if self.prefix else here
+    return DML in available()
 
 
 def find() -> Runner:
@@ -101,15 +94,27 @@ def find() -> Runner:
     )
 
 
+def here(ep: Ep) -> Runner:
+    """The Python that has a provider, in a process of its own: this one, or that of :func:`find`.
+
+    Raises:
+        UsageError: DirectML is wanted and not to be had.
+    """
+    if ep == "dml" and not native():
+        return find()
+    return Runner((sys.executable,), provider=PROVIDERS[ep])
+
+
 class RemoteSession:
     """A model loaded by another Python; like :class:`graphfix.measure.Session`.
 
     Args:
-        model: A path.
+        model: A path, the bytes of a self-contained ``.onnx`` file, or a model in memory.
         runner: The other Python.
         optimize: Whether ONNX Runtime may rewrite the graph before it runs it.
         free_dims: Sizes for symbolic dims, as ONNX Runtime's free-dimension overrides.
-        profile: Whether to record which provider ran each node, for :meth:`placement`.
+        profile: Whether to record what each node does, for :meth:`profile`.
+        extra_outputs: Names of inner tensors of the main graph to return besides the outputs.
 
     Attributes:
         inputs: The model's inputs.
@@ -124,26 +129,29 @@ class RemoteSession:
 
     def __init__(
         self,
-        model: str | os.PathLike[str],
+        model: Source,
         runner: Runner,
         *,
         optimize: bool = True,
         free_dims: Mapping[str, int] | None = None,
         profile: bool = False,
+        extra_outputs: Sequence[str] = (),
     ) -> None:
-        self._model, self._runner = Path(model), runner
+        self._runner = runner
         self._scratch = tempfile.TemporaryDirectory(prefix="graphfix-dml-")
         self._folder = Path(self._scratch.name)
         self._profile = profile
+        path, weights = self._on_disk(model, extra_outputs)
         self._request = {
             "verb": "open",
-            "model": runner.path(self._model),
+            "model": runner.path(path),
             "provider": runner.provider,
             "optimize": optimize,
             "free_dims": dict(free_dims or {}),
             "profile": runner.path(self._folder / "profile") if profile else "",
+            "weights": "" if weights is None else runner.path(weights),
         }
-        self._worker: _Worker | None = None
+        self._worker: Worker | None = None
         self.run_seconds = 0.0
         try:
             self._open()
@@ -151,39 +159,83 @@ class RemoteSession:
             self._scratch.cleanup()
             raise
 
+    def _on_disk(self, model: Source, extra: Sequence[str]) -> tuple[Path, Path | None]:
+        """The model's file: another process cannot see what is in the memory of this one."""
+        try:
+            source, weights = sourced(model, extra, lambda: self._folder)
+        except ModelError:
+            self._scratch.cleanup()
+            raise
+        if isinstance(source, str):
+            return Path(source), weights
+        path = self._folder / "given.onnx"
+        path.write_bytes(source)
+        return path, weights
+
     @property
     def about(self) -> dict[str, Any]:
         """What the other Python says of itself: versions and system."""
         return self._worker.about if self._worker is not None else {}
 
     def _open(self) -> None:
-        self._worker = worker = _worker_for(self._runner)
+        self._worker = worker = worker_for(self._runner)
         self._id = worker.take()
         try:
             answer = worker.ask(
                 {**self._request, "id": self._id}, _OPEN_SECONDS, "making the session"
             )
-        except (RunError, ModelError) as error:
+        except RunError as error:
             worker.give_back()
             self._worker = None
-            raise ModelError(str(error)) from error
+            kind = LoadDiedError if isinstance(error, RunDiedError) else ModelError
+            raise kind(str(error)) from error
         self.inputs = tuple(Port(n, t, tuple(s)) for n, t, s in answer["inputs"])
         self.outputs = tuple(Port(n, t, tuple(s)) for n, t, s in answer["outputs"])
         self.open_seconds = float(answer["seconds"])
         self.provider = str(answer["provider"])
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def machine(self) -> dict[str, str]:
+        """What the other Python says of the machine: adapter, driver, processors, clock."""
+        return {k: str(v) for k, v in self._ask({"verb": "machine"}, "looking around").items()}
+
+    def memory(self) -> dict[str, Any]:
+        """The process's ``peak`` memory and what it holds of the ``gpu``'s, in bytes.
+
+        Each is None where it is not to be had; ``gpu_reason`` says why.
+        """
+        return self._ask({"verb": "memory"}, "counting memory")
+
+    def _ask(self, request: Mapping[str, object], doing: str) -> dict[str, Any]:
+        if self._worker is None:
+            raise RunError("the session is closed")
+        return self._worker.ask({**request, "provider": self._runner.provider}, _RUN_SECONDS, doing)
+
+    def run(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: Sequence[str] | None = None,
+        *,
+        bind: bool = False,
+    ) -> dict[str, Array]:
         """Run the model once, as :meth:`graphfix.measure.Session.run` does.
 
+        Args:
+            feeds: An array for each input, by name.
+            outputs: Names of the outputs wanted; by default all.
+            bind: Whether inputs are put on the device before the clock starts, and outputs
+                fetched after it has stopped, through ONNX Runtime's I/O binding.
+
         Raises:
-            RunError: An input does not fit, an operator failed, or the process died.
+            RunError: An input does not fit, or an operator failed.
+            RunDiedError: The process died of it.
         """
         if self._worker is None or not self._worker.alive:
             self.close_worker()
             try:
                 self._open()  # a graph that killed the last one is tried afresh
             except ModelError as error:
-                raise RunError(str(error)) from error
+                kind = RunDiedError if isinstance(error, LoadDiedError) else RunError
+                raise kind(str(error)) from error
         assert self._worker is not None
         files = {}
         for i, port in enumerate(self.inputs):
@@ -195,7 +247,9 @@ class RemoteSession:
             "verb": "run",
             "id": self._id,
             "feeds": files,
+            "outputs": [x.name for x in self.outputs] if outputs is None else list(outputs),
             "folder": self._runner.path(self._folder),
+            "bind": bind,
         }
         answer = self._worker.ask(request, _RUN_SECONDS, "running the model")
         self.run_seconds = float(answer["seconds"])
@@ -206,25 +260,24 @@ class RemoteSession:
             found[name] = np.load(file, allow_pickle=False)
         return found
 
-    def placement(self) -> dict[str, int]:
-        """How many nodes each provider ran, from the profile; it ends the session.
-
-        A group of nodes that DirectML has fused into one counts as one.
-        """
+    def profile(self) -> list[dict[str, Any]]:
+        """What ONNX Runtime's profiler recorded; see :meth:`graphfix.measure.Session.profile`."""
         if self._worker is None or not self._worker.alive:
-            return {}
+            return []
         with contextlib.suppress(RunError):
             self._worker.ask(
                 {"verb": "close", "id": self._id, "profile": True}, _RUN_SECONDS, "closing"
             )
         self.close_worker()
-        seen: dict[str, set[str]] = {}
-        for file in self._folder.glob("profile*.json"):
-            for event in json.loads(file.read_text(encoding="utf-8")):
-                provider = event.get("args", {}).get("provider")
-                if provider and event["name"].endswith("_kernel_time"):
-                    seen.setdefault(provider, set()).add(event["name"])
-        return {provider: len(nodes) for provider, nodes in sorted(seen.items())}
+        files = sorted(self._folder.glob("profile*.json"))
+        return [x for file in files for x in json.loads(file.read_text(encoding="utf-8"))]
+
+    def placement(self) -> dict[str, int]:
+        """How many nodes each provider ran, from the profile; it ends the session.
+
+        A group of nodes that DirectML has fused into one counts as one; copies are left out.
+        """
+        return placed(self.profile()).counts
 
     def close_worker(self) -> None:
         """Let the model go; the process stays for the next one."""
@@ -239,142 +292,3 @@ class RemoteSession:
         """Let go of the model and of the files that carried its arrays."""
         self.close_worker()
         self._scratch.cleanup()
-
-
-class _Worker:
-    """One process of the other Python."""
-
-    def __init__(self, runner: Runner) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
-        script = runner.path(Path(__file__).with_name("_worker.py"))
-        try:
-            self._process = subprocess.Popen(
-                [*runner.command, script],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                start_new_session=True,  # Ctrl-C is ours to handle, and all of it ends together
-            )
-        except OSError as error:
-            raise UsageError(f"{shlex.join(runner.command)}: {error.strerror}") from error
-        self._said = b""
-        self._lines: queue.Queue[str | None] = queue.Queue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        self.opened = self.held = 0
-        try:
-            self.about = self.ask({"verb": "hello"}, _START_SECONDS, "starting")
-            if runner.provider not in self.about["providers"]:
-                raise UsageError(
-                    f"{shlex.join(runner.command)}: its onnxruntime {self.about['onnxruntime']} "
-                    f"has no {runner.provider}, only {', '.join(self.about['providers'])}; "
-                    "pip install onnxruntime-directml there"
-                )
-        except RunError as error:
-            raise UsageError(f"{shlex.join(runner.command)} does not answer: {error}") from error
-        except UsageError:
-            self.stop()
-            raise
-
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    @property
-    def spent(self) -> bool:
-        return self.opened >= _SESSIONS or not self.alive
-
-    def take(self) -> int:
-        self.opened += 1
-        self.held += 1
-        return self.opened
-
-    def give_back(self) -> None:
-        self.held -= 1
-        if self.held == 0 and self.spent:
-            self.stop()
-
-    def ask(self, request: Mapping[str, object], seconds: float, doing: str) -> dict[str, Any]:
-        """Send a request and wait for its answer."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
-            line = self._lines.get(timeout=seconds)
-        except OSError:
-            line = None
-        except queue.Empty:
-            self.stop(kill=True)
-            raise RunError(f"no answer after {seconds:.0f} s of {doing}; it was ended") from None
-        except BaseException:  # Ctrl-C: an answer that comes now would be taken for the next one's
-            self.stop(kill=True)
-            raise
-        if line is None:
-            self.stop(kill=True)
-            raise RunError(f"the process died while {doing}{self._last_words()}")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise RunError(reason_of(RuntimeError(answer["error"])))
-        return answer
-
-    def stop(self, *, kill: bool = False) -> None:
-        """End the process: by itself when its input ends, or by force."""
-        if self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
-        for step in ((10.0, signal.SIGTERM), (5.0, getattr(signal, "SIGKILL", signal.SIGTERM))):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(0.0 if kill and step[1] == signal.SIGTERM else step[0])
-                self._hear()
-                return
-            with contextlib.suppress(OSError):
-                if os.name == "nt":
-                    self._process.kill()
-                else:
-                    os.killpg(self._process.pid, step[1])
-        self._process.wait()
-        self._hear()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            for raw in lines:
-                text = raw.decode("utf-8", "replace").rstrip("\r\n")
-                if text.startswith(MARK):
-                    self._lines.put(text.removeprefix(MARK))
-        self._lines.put(None)
-
-    def _hear(self) -> None:
-        self._reader.join(5.0)
-        if not self._errors.closed:
-            self._errors.seek(0)
-            self._said = self._errors.read().replace(b"\0", b"")  # Windows writes UTF-16
-            self._errors.close()
-
-    def _last_words(self) -> str:
-        lines = self._said.decode("utf-8", "replace").splitlines()
-        # Wine's Windows has no processor topology to read; cpuinfo complains and all goes well.
-        said = [x.strip() for x in lines if x.strip() and "cpuinfo" not in x]
-        code = self._process.returncode
-        return f" (exit code {code})" + (f": {said[-1]}" if said else "")
-
-
-_current: dict[Runner, _Worker] = {}
-
-
-def _worker_for(runner: Runner) -> _Worker:
-    worker = _current.get(runner)
-    if worker is None or worker.spent:
-        if worker is not None and worker.held == 0:
-            worker.stop()
-        worker = _current[runner] = _Worker(runner)
-    return worker
-
-
-def stop_all() -> None:
-    """End the processes that wait for the next model."""
-    while _current:
-        _current.popitem()[1].stop()
-
-
-atexit.register(stop_all)

@@ -1,15 +1,12 @@
-"""The only import of onnxruntime: a model, loaded, that turns feeds into outputs.
+"""The door to onnxruntime in this process: a model, loaded, that turns feeds into outputs.
 
 On the CPU or on DirectML; where this Python has no DirectML, another one runs the model, see
 :mod:`graphfix.measure.runner`.
-
-Weights are never copied to get a model run. A model in memory whose weights lie in files is given
-to ONNX Runtime as a graph without them, together with the folder that they lie in; so it does not
-matter whether that folder is writable, or how many gigabytes are in it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tempfile
@@ -18,14 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-import onnx
-import onnx_ir as ir
 
 from graphfix.errors import GraphfixError, ModelError
-from graphfix.model.values import tensor_in
+from graphfix.measure.sources import Source, sourced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
     import onnxruntime
@@ -34,18 +29,17 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.generic]
     Feeds = Mapping[str, Array]
-    Source = str | os.PathLike[str] | bytes | ir.Model
 
-Ep = Literal["cpu", "dml"]
+Ep = Literal["cpu", "dml", "cuda"]
 
-# What ONNX Runtime is asked for. Without a device it makes no DirectML provider, in silence.
-_PROVIDERS: dict[Ep, list[Any]] = {
-    "cpu": ["CPUExecutionProvider"],
-    "dml": [("DmlExecutionProvider", {"device_id": 0}), "CPUExecutionProvider"],
+PROVIDERS: dict[Ep, str] = {
+    "cpu": "CPUExecutionProvider",
+    "dml": "DmlExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
 }
+"""What ONNX Runtime calls them."""
+
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
-# Protobuf stops at 2 GB; the graph itself, and what ONNX Runtime copies, need room below that.
-_IN_MEMORY_LIMIT = 1_500_000_000
 _REASON_LIMIT = 300
 
 
@@ -75,14 +69,17 @@ class Session:
         model: A path, the bytes of a self-contained ``.onnx`` file, or a model in memory, which
             is not changed. Models with external weights are given as a path or in memory.
         ep: The execution provider. With ``"dml"`` the model runs on DirectML, in another Python if
-            this one has none; ``threads`` and, there, ``extra_outputs`` do not apply.
+            this one has none; ``threads`` does not apply there.
         extra_outputs: Names of inner tensors of the main graph to return besides the outputs.
         optimize: Whether ONNX Runtime may rewrite the graph before it runs it.
         threads: How many threads one operator may use; at most four by default.
+        free_dims: Sizes for symbolic dims, by name, as ONNX Runtime's free-dimension overrides.
+            The session then runs at these sizes only. They need ``optimize``.
+        profile: Whether to record what each node does, for :meth:`profile`.
 
     Raises:
         ModelError: The file cannot be read, or ONNX Runtime rejects the model; with its reason.
-        UsageError: DirectML is asked for and not to be had.
+        UsageError: The provider is not to be had; with how to get it.
     """
 
     def __init__(
@@ -93,25 +90,52 @@ class Session:
         extra_outputs: Sequence[str] = (),
         optimize: bool = True,
         threads: int | None = None,
+        free_dims: Mapping[str, int] | None = None,
+        profile: bool = False,
     ) -> None:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._remote: RemoteSession | None = None
-        if ep == "dml" and (remote := self._elsewhere(model, optimize)) is not None:
-            self._remote = remote
+        elsewhere = False
+        if ep != "cpu":
+            from graphfix.measure import places, runner
+
+            places.require(ep)
+            elsewhere = ep == "dml" and not runner.native()
+        if elsewhere:
+            self._remote = remote = runner.RemoteSession(
+                model,
+                runner.find(),
+                optimize=optimize,
+                free_dims=free_dims,
+                profile=profile,
+                extra_outputs=extra_outputs,
+            )
             self.inputs, self.outputs = remote.inputs, remote.outputs
             return
-        options = _options(optimize, threads or min(4, os.cpu_count() or 1))
-        source = self._source(model, extra_outputs, options)
-        self._session = _load(source, options, _PROVIDERS[ep])
+        try:
+            source, weights = sourced(model, extra_outputs, self._folder)
+            options = _options(optimize, threads or min(4, os.cpu_count() or 1))
+            if weights is not None:
+                options.add_session_config_entry(_WEIGHTS_FOLDER, str(weights))
+            for name, size in (free_dims or {}).items():
+                options.add_free_dimension_override_by_name(name, size)
+            if profile:
+                options.enable_profiling = True
+                options.profile_file_prefix = str(self._folder() / "profile")
+            self._session = _load(source, options, PROVIDERS[ep])
+        except GraphfixError:
+            self.close()
+            raise
         self.inputs = tuple(_port(x) for x in self._session.get_inputs())
         self.outputs = tuple(_port(x) for x in self._session.get_outputs())
 
-    def run(self, feeds: Feeds) -> dict[str, Array]:
+    def run(self, feeds: Feeds, outputs: Sequence[str] | None = None) -> dict[str, Array]:
         """Run the model once.
 
         Args:
             feeds: An array for each input, by name. Arrays that the model has no input for are
                 ignored.
+            outputs: Names of the outputs wanted; by default all.
 
         Returns:
             An array for each output, by name. Sequences, maps and absent optionals are left out.
@@ -120,18 +144,36 @@ class Session:
             RunError: An input is missing or does not fit, or an operator failed.
         """
         if self._remote is not None:
-            return self._remote.run(feeds)
+            return self._remote.run(feeds, outputs)
         names = {x.name for x in self.inputs}
         given = {name: np.asarray(array) for name, array in feeds.items() if name in names}
+        wanted = [x.name for x in self.outputs] if outputs is None else list(outputs)
         try:
-            results = self._session.run(None, given)
+            results = self._session.run(wanted, given)
         except Exception as error:  # ONNX Runtime raises a dozen unrelated types
             raise RunError(reason_of(error)) from error
         return {
-            port.name: result
-            for port, result in zip(self.outputs, results, strict=True)
+            name: result
+            for name, result in zip(wanted, results, strict=True)
             if isinstance(result, np.ndarray)
         }
+
+    def profile(self) -> list[dict[str, Any]]:
+        """What ONNX Runtime's profiler recorded of all runs; it ends the session.
+
+        Returns:
+            Its events as it writes them. Those of nodes have ``args.provider``, ``args.op_name``
+            and a ``name`` such as ``/layer/MatMul_kernel_time``. Empty without ``profile=True``,
+            and of a process that died.
+        """
+        if self._remote is not None:
+            return self._remote.profile()
+        path = self._session.end_profiling()
+        self.__dict__.pop("_session", None)
+        if not path:
+            return []
+        events: list[dict[str, Any]] = json.loads(Path(path).read_text(encoding="utf-8"))
+        return events
 
     def close(self) -> None:
         """Let go of the model's memory now, not when the garbage collector comes."""
@@ -148,74 +190,19 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _elsewhere(self, model: Source, optimize: bool) -> RemoteSession | None:
-        """The model in the Python that has DirectML; None if this one has it."""
-        from graphfix.measure import runner
+    def _folder(self) -> Path:
+        """A folder that goes with the session."""
+        if self._scratch is None:
+            self._scratch = tempfile.TemporaryDirectory(prefix="graphfix-")
+        return Path(self._scratch.name)
 
-        if runner.native():
-            return None
-        other = runner.find()
-        path = Path(model) if isinstance(model, str | os.PathLike) else self._written(model)
-        if not path.is_file():
-            raise ModelError(f"{path}: no such file")
-        try:
-            return runner.RemoteSession(path, other, optimize=optimize)
-        except GraphfixError:
-            self.close()
-            raise
 
-    def _written(self, model: bytes | ir.Model) -> Path:
-        """A file of a model in memory, with its weights: another process cannot see ours."""
-        self._scratch = tempfile.TemporaryDirectory(prefix="graphfix-")
-        path = Path(self._scratch.name) / "model.onnx"
-        if isinstance(model, bytes):
-            path.write_bytes(model)
-        else:
-            ir.save(model.clone(), path, external_data="model.data")
-        return path
+def available() -> list[str]:
+    """The execution providers of this Python's ONNX Runtime, by its own names."""
+    import onnxruntime
 
-    def _source(
-        self, model: Source, extra: Sequence[str], options: onnxruntime.SessionOptions
-    ) -> str | bytes:
-        if isinstance(model, ir.Model):
-            return self._source_in_memory(model, extra, options)
-        if isinstance(model, bytes):
-            return _with_outputs(onnx.ModelProto.FromString(model), extra) if extra else model
-        path = Path(model)
-        if not path.is_file():
-            raise ModelError(f"{path}: no such file")
-        if not extra:
-            return str(path)
-        options.add_session_config_entry(_WEIGHTS_FOLDER, str(path.parent.resolve()))
-        return _with_outputs(onnx.load(path, load_external_data=False), extra)
-
-    def _source_in_memory(
-        self, model: ir.Model, extra: Sequence[str], options: onnxruntime.SessionOptions
-    ) -> str | bytes:
-        folders: set[Path] = set()
-        held = 0
-        for tensor in _tensors(model):
-            if isinstance(tensor, ir.ExternalTensor):
-                folders.add(Path(tensor.base_dir).resolve())
-            else:
-                held += tensor.nbytes
-        if len(folders) > 1 or held > _IN_MEMORY_LIMIT:
-            return self._source_on_disk(model, extra, options)
-        if folders:
-            options.add_session_config_entry(_WEIGHTS_FOLDER, str(folders.pop()))
-        return _with_outputs(_to_proto(model), extra)
-
-    def _source_on_disk(
-        self, model: ir.Model, extra: Sequence[str], options: onnxruntime.SessionOptions
-    ) -> str | bytes:
-        """Over 2 GB in memory, or weights in several folders: only a file set can hold that."""
-        self._scratch = tempfile.TemporaryDirectory(prefix="graphfix-")
-        path = Path(self._scratch.name) / "model.onnx"
-        ir.save(model.clone(), path, external_data="model.data")
-        if not extra:
-            return str(path)
-        options.add_session_config_entry(_WEIGHTS_FOLDER, self._scratch.name)
-        return _with_outputs(onnx.load(path, load_external_data=False), extra)
+    names: list[str] = onnxruntime.get_available_providers()
+    return names
 
 
 def reason_of(error: BaseException) -> str:
@@ -252,48 +239,24 @@ def _options(optimize: bool, threads: int) -> onnxruntime.SessionOptions:
 
 
 def _load(
-    source: str | bytes, options: onnxruntime.SessionOptions, providers: list[Any]
+    source: str | bytes, options: onnxruntime.SessionOptions, provider: str
 ) -> onnxruntime.InferenceSession:
     import onnxruntime
 
+    # Without a device ONNX Runtime makes no DirectML provider, in silence.
+    providers: list[Any] = [(provider, {"device_id": 0})]
+    if provider == PROVIDERS["cpu"]:
+        providers = [provider]
+    else:
+        providers.append(PROVIDERS["cpu"])
     try:
         session = onnxruntime.InferenceSession(source, options, providers=providers)
     except Exception as error:  # ONNX Runtime raises a dozen unrelated types
         raise ModelError(reason_of(error)) from error
-    wanted = providers[0] if isinstance(providers[0], str) else providers[0][0]
-    if (used := session.get_providers()[0]) != wanted:
-        raise ModelError(f"ONNX Runtime fell back to {used} instead of {wanted}")
+    if (used := session.get_providers()[0]) != provider:
+        raise ModelError(f"ONNX Runtime fell back to {used} instead of {provider}")
     return session
 
 
 def _port(arg: onnxruntime.NodeArg) -> Port:
     return Port(arg.name, arg.type, tuple(arg.shape))
-
-
-def _with_outputs(proto: onnx.ModelProto, extra: Sequence[str]) -> bytes:
-    known = {x.name for x in proto.graph.output}
-    # Without a type: ONNX Runtime infers it, and a stale value_info is not repeated.
-    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra if name not in known)
-    data: bytes = proto.SerializeToString()
-    return data
-
-
-def _to_proto(model: ir.Model) -> onnx.ModelProto:
-    try:
-        return ir.to_proto(model)
-    except Exception as error:  # onnx-ir wraps whatever it met
-        raise ModelError(f"the model cannot be serialized: {reason_of(error)}") from error
-
-
-def _tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
-    """Every constant of the model: initializers, and those in attributes of Constant nodes."""
-    for graph in (model.graph, *(f.graph for f in model.functions.values())):
-        for scope in (graph, *graph.subgraphs()):
-            if isinstance(scope, ir.Graph):
-                for value in scope.initializers.values():
-                    if value.const_value is not None:
-                        yield value.const_value
-            for node in scope:
-                for attribute in node.attributes.values():
-                    if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-                        yield tensor_in(attribute)

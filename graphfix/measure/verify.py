@@ -20,6 +20,7 @@ from graphfix.measure.compare import (
     OutputDiff,
     Tolerance,
     compare,
+    computes_in_half,
     content_of,
     keeps_clean,
     observed_dims,
@@ -27,11 +28,11 @@ from graphfix.measure.compare import (
 from graphfix.measure.feeds import Case, Dropped, given_case, poisoned, search
 from graphfix.measure.filled import full_lengths
 from graphfix.measure.locate import Divergence, Side, first_divergence
+from graphfix.measure.places import LABELS, require
 from graphfix.measure.randomness import Repeatable, draws, seeded
 from graphfix.measure.runtime import Ep, RunError, Session
 from graphfix.measure.signature import Signature, dim_name
 from graphfix.model import io
-from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -168,25 +169,24 @@ def verify(
             and elements that are NaN in the original are left out. Otherwise everything is.
         map_feeds: Makes inputs for ``after`` from those for ``before``, where a repair changed
             the signature. A length input that a repair has added is filled in by itself: all valid.
-        ep: Where ``after`` runs. With ``"dml"`` it runs on DirectML with all optimizations, as it
-            will be used, and is held to what ``before`` computes on the CPU; ``before`` need not
-            run on DirectML.
-        locate: Whether to search for the first tensor that differs, if the verdict is bad and both
-            ran on the CPU.
+        ep: Where ``after`` runs. With ``"dml"`` or ``"cuda"`` it runs there with all
+            optimizations, as it will be used, and is held to what ``before`` computes on the CPU;
+            ``before`` need not run there.
+        locate: Whether to search for the first tensor that differs, if the verdict is bad; and for
+            the node that kills the process, if one does.
         seed: The same seed makes the same inputs.
         progress: Called with the number of runs done, of runs in all, and what is run.
 
     Raises:
         ModelError: The original cannot be read, or ONNX Runtime rejects it.
         FeedError: There are no inputs that the original runs.
-        UsageError: DirectML is asked for and not to be had.
+        UsageError: The provider that is asked for is not to be had.
     """
-    if ep == "dml":
-        _require_directml()
+    require(ep)
     job = _Job(before, after, tolerance or Tolerance(), safety, map_feeds, progress, ep)
     job.run_before(cases, dims, feeds, seed)
-    verdict = job.run_after()
-    if not verdict.ok and not verdict.reason and locate and ep == "cpu":
+    verdict = job.run_after(locate)
+    if not verdict.ok and not verdict.reason and locate:
         verdict = replace(verdict, first_divergence=job.locate(verdict))
     return verdict
 
@@ -220,7 +220,7 @@ class _Job:
         if draws(self._graph) is not None:
             self._before = self._graph = seeded(self._graph)
             self._after = seeded(after if isinstance(after, ir.Model) else io.load(after))
-        self._tolerance = tolerance.for_half() if _in_half(self._graph) else tolerance
+        self._tolerance = tolerance.for_half() if computes_in_half(self._graph) else tolerance
         self._safety = safety
         self._map_feeds = map_feeds
         self._progress = progress or (lambda done, total, what: None)
@@ -341,14 +341,17 @@ class _Job:
 
     # The repaired model
 
-    def run_after(self) -> Verdict:
+    def run_after(self, locate: bool) -> Verdict:
         """Run the repaired model on the same inputs and compare."""
         found: dict[str, tuple[OutputDiff, ...]] = {}
         try:
             session = _open(self._after, self._ep)
         except ModelError as error:
-            where = "on DirectML" if self._ep == "dml" else "in ONNX Runtime"
-            return self._failed(found, f"the repaired model does not load {where}: {error}")
+            where = "in ONNX Runtime" if self._ep == "cpu" else f"on {LABELS[self._ep]}"
+            reason = f"the repaired model does not load {where}: {error}"
+            if locate:
+                reason += self._killed(error, self._runs[0].case)
+            return self._failed(found, reason)
         with session:
             self._done = len(self._runs)
             for run in self._runs:
@@ -356,14 +359,17 @@ class _Job:
                 try:
                     outputs = session.run(self._new_feeds(run.case))
                 except RunError as error:
-                    where = " on DirectML" if self._ep == "dml" else ""
+                    where = "" if self._ep == "cpu" else f" on {LABELS[self._ep]}"
                     reason = f"the repaired model does not run{where}"
                     reason += f", in case {run.case.name!r}: {error}"
+                    if locate:
+                        reason += self._killed(error, run.case)
                     return self._failed(found, reason)
                 found[run.case.name] = tuple(self._diffs(run, outputs))
         ok = all(diff.ok for diffs in found.values() for diff in diffs)
-        if self._ep == "dml":
-            self._notes["the repaired model ran on DirectML, the original on the CPU"] = None
+        if self._ep != "cpu":
+            where = LABELS[self._ep]
+            self._notes[f"the repaired model ran on {where}, the original on the CPU"] = None
         if not ok and (node := draws(self._graph)) is not None:
             name = node.name or node.outputs[0].name
             self._notes[
@@ -371,6 +377,19 @@ class _Job:
                 "so its outputs differ from run to run"
             ] = None
         return self._verdict(ok, found)
+
+    def _killed(self, error: Exception, case: Case) -> str:
+        """At which node, if another process died of it."""
+        if self._ep == "cpu":
+            return ""
+        from graphfix.measure import killer
+
+        def run(model: ir.Model) -> None:
+            with Session(model, ep=self._ep) as session:
+                session.run(self._new_feeds(case))
+
+        after = self._after if isinstance(self._after, ir.Model) else io.load(self._after)
+        return killer.words(error, after, run)
 
     def _failed(self, found: dict[str, tuple[OutputDiff, ...]], reason: str) -> Verdict:
         return self._verdict(False, found, reason)
@@ -474,25 +493,17 @@ class _Job:
         self._tell(f"where they part, {case.name}")
         return first_divergence(
             Side(self._before, self._graph, case.feeds),
-            Side(self._after, after, self._new_feeds(case)),
+            Side(self._after, after, self._new_feeds(case), self._ep),
             case.name,
             self._tolerance,
             content,
         )
 
 
-def _require_directml() -> None:
-    """Say that there is none before anything is run, not after half of it."""
-    from graphfix.measure import runner
-
-    if not runner.native():
-        runner.find()
-
-
 def _open(model: StrPath | ir.Model, ep: Ep = "cpu") -> Session | Repeatable:
     if isinstance(model, ir.Model) and draws(model) is not None:
         return Repeatable(model, ep)
-    return Session(model, ep=ep, optimize=ep == "dml")
+    return Session(model, ep=ep, optimize=ep != "cpu")
 
 
 def _open_given(model: StrPath | ir.Model) -> Session | Repeatable:
@@ -504,21 +515,6 @@ def _open_given(model: StrPath | ir.Model) -> Session | Repeatable:
                 f"the model as given does not load in ONNX Runtime: {error}"
             ) from error
         raise
-
-
-def _in_half(model: ir.Model) -> bool:
-    """Whether the model computes in float16 or bfloat16 anywhere."""
-    half = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-    for graph in (model.graph, *model.graph.subgraphs()):
-        values = [*graph.inputs, *graph.initializers.values()]
-        if any(v.dtype in half for v in values):
-            return True
-        for node in graph:
-            if any(v.dtype in half for v in node.outputs):
-                return True
-            if node.op_type == "Cast" and attr_int(node, "to", 0) in half:
-                return True
-    return False
 
 
 def _volume(case: Case) -> int:

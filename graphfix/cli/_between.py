@@ -1,0 +1,47 @@
+"""What happened to a model on its way from one file to another, as the later file says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphfix.cli import _terminal
+from graphfix.errors import GraphfixError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from graphfix.core import Pass
+    from graphfix.measure.entrant import Feeds, MapFeeds
+
+
+def passes_between(before: str, after: str) -> list[Pass]:
+    """The passes that ``after``, and not ``before``, says it went through.
+
+    Raises:
+        ModelError: One of them cannot be read.
+    """
+    from graphfix import pipeline
+    from graphfix.core import Pass
+    from graphfix.model import io
+
+    done, spec = (
+        io.load(path).metadata_props.get(pipeline.PIPELINE_KEY) for path in (before, after)
+    )
+    if spec is None or spec == done:
+        return []
+    try:
+        return [one for one in pipeline.parse(spec) if isinstance(one, Pass)]
+    except GraphfixError as error:
+        _terminal.remark(f"{after} went through {spec}, which is unknown here: {error}")
+        return []
+
+
+def feeds_through(passes: Sequence[Pass]) -> MapFeeds:
+    """What makes inputs for a model that went through these passes, from those before."""
+
+    def new_feeds(old: Feeds) -> Feeds:
+        for one in passes:
+            old = one.feeds(old)
+        return old
+
+    return new_feeds
