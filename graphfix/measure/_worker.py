@@ -7,11 +7,13 @@ request in JSON, each answered by one line on standard output; arrays travel as 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -34,7 +36,7 @@ def _hello(_: dict[str, Any]) -> dict[str, Any]:
 
 def _open(request: dict[str, Any]) -> dict[str, Any]:
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # errors come back as exceptions
+    options.log_severity_level = 0 if request.get("log") else 4  # errors come back as exceptions
     options.enable_mem_pattern = (
         False  # DirectML does without, and every run may have another shape
     )
@@ -43,6 +45,10 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
         options.graph_optimization_level = level
     for name, size in request["free_dims"].items():
         options.add_free_dimension_override_by_name(name, size)
+    for key, value in request.get("config", {}).items():
+        options.add_session_config_entry(key, value)
+    if request.get("optimized"):
+        options.optimized_model_filepath = request["optimized"]
     provider = request["provider"]
     # Without a device, onnxruntime makes no DirectML provider and falls back in silence.
     wanted: list[Any] = [(provider, {"device_id": 0}) if "Dml" in provider else provider]
@@ -52,7 +58,8 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
         options.enable_profiling = True
         options.profile_file_prefix = request["profile"]
     start = time.perf_counter()
-    session = onnxruntime.InferenceSession(request["model"], options, providers=wanted)
+    with _logging_to(request.get("log", "")):
+        session = onnxruntime.InferenceSession(request["model"], options, providers=wanted)
     seconds = time.perf_counter() - start
     used = session.get_providers()[0]
     if used != provider:
@@ -64,6 +71,23 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
         "inputs": [[x.name, x.type, x.shape] for x in session.get_inputs()],
         "outputs": [[x.name, x.type, x.shape] for x in session.get_outputs()],
     }
+
+
+@contextlib.contextmanager
+def _logging_to(path: str) -> Iterator[None]:
+    """Let what onnxruntime logs go to a file; it has no other way out than standard error."""
+    if not path:
+        yield
+        return
+    before = os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0))
+    os.dup2(file, 2)
+    os.close(file)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def _run(request: dict[str, Any]) -> dict[str, Any]:

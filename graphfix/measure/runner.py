@@ -110,6 +110,9 @@ class RemoteSession:
         optimize: Whether ONNX Runtime may rewrite the graph before it runs it.
         free_dims: Sizes for symbolic dims, as ONNX Runtime's free-dimension overrides.
         profile: Whether to record which provider ran each node, for :meth:`placement`.
+        config: Entries for ONNX Runtime's session configuration.
+        log: A file for all that ONNX Runtime says while it makes the session.
+        optimized: A file for the graph as ONNX Runtime has rewritten it.
 
     Attributes:
         inputs: The model's inputs.
@@ -130,6 +133,9 @@ class RemoteSession:
         optimize: bool = True,
         free_dims: Mapping[str, int] | None = None,
         profile: bool = False,
+        config: Mapping[str, str] | None = None,
+        log: Path | None = None,
+        optimized: Path | None = None,
     ) -> None:
         self._model, self._runner = Path(model), runner
         self._scratch = tempfile.TemporaryDirectory(prefix="graphfix-dml-")
@@ -142,6 +148,9 @@ class RemoteSession:
             "optimize": optimize,
             "free_dims": dict(free_dims or {}),
             "profile": runner.path(self._folder / "profile") if profile else "",
+            "config": dict(config or {}),
+            "log": runner.path(log) if log is not None else "",
+            "optimized": runner.path(optimized) if optimized is not None else "",
         }
         self._worker: _Worker | None = None
         self.run_seconds = 0.0

@@ -218,6 +218,53 @@ class Session:
         return _with_outputs(onnx.load(path, load_external_data=False), extra)
 
 
+def optimized(
+    model: ir.Model,
+    level: Literal["basic", "extended"],
+    *,
+    sizes: Mapping[str, int] | None = None,
+    without: Sequence[str] = (),
+) -> ir.Model:
+    """The graph as ONNX Runtime's own optimizer leaves it, with the shapes that it inferred.
+
+    Args:
+        model: The model; it is not changed. Its weights are loaded.
+        level: ``basic``: what is done before nodes are given to providers; ``extended``: also the
+            fusions for the CPU, of which most are the same for DirectML.
+        sizes: Sizes for symbolic dims, as ONNX Runtime's free-dimension overrides.
+        without: Names of ONNX Runtime's optimizers that are to be left out.
+
+    Raises:
+        ModelError: ONNX Runtime rejects the model, or has no CPU kernel for a node of it.
+    """
+    import onnxruntime
+
+    options = _options(optimize=True, threads=1)
+    options.graph_optimization_level = {
+        "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+        "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    }[level]
+    options.enable_mem_reuse = False
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    for name, size in (sizes or {}).items():
+        options.add_free_dimension_override_by_name(name, size)
+    with tempfile.TemporaryDirectory(prefix="graphfix-") as folder:
+        path = Path(folder) / "optimized.onnx"
+        options.optimized_model_filepath = str(path)
+        data = _to_proto(model).SerializeToString()
+        try:
+            onnxruntime.InferenceSession(
+                data,
+                options,
+                providers=_PROVIDERS["cpu"],
+                disabled_optimizers=list(without),
+            )
+        except Exception as error:  # ONNX Runtime raises a dozen unrelated types
+            raise ModelError(reason_of(error)) from error
+        # The shapes of what the optimizer itself put in are not among those that it writes.
+        return ir.from_proto(onnx.shape_inference.infer_shapes(onnx.load(path)))
+
+
 def reason_of(error: BaseException) -> str:
     """What ONNX Runtime says went wrong, in one short line without its codes and source paths."""
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())

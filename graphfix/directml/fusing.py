@@ -1,0 +1,177 @@
+"""What DirectML fuses: activations into the operator before them, and nodes into whole graphs.
+
+The first is DmlOperatorFusionTransformer (GraphTransformer.cpp, OperatorUtility.cpp), the second
+DmlGraphFusionTransformer with its partitions (GraphPartitioner.cpp), both in providers/dml.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from graphfix.directml.facts import standard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.directml.facts import Kernel
+
+CONTROL_FLOW = "the graph has an {op}, and then nothing of it is fused"
+
+_FUSABLE: dict[str, frozenset[str] | None] = dict.fromkeys(
+    ("Conv", "ConvTranspose", "BatchNormalization", "InstanceNormalization")
+    + ("MeanVarianceNormalization", "Gemm", "MatMul")
+)
+_FUSABLE |= dict.fromkeys(("Add", "Sum"), frozenset({"Relu", "LeakyRelu"}))
+_ACTIVATIONS = frozenset(
+    {"Sigmoid", "HardSigmoid", "Tanh", "ScaledTanh", "Relu", "LeakyRelu", "ThresholdedRelu", "Elu"}
+    | {"Selu", "Softsign", "Softplus", "ParametricSoftplus", "Dropout"}
+)
+
+
+def activations(nodes: Sequence[ir.Node], on_dml: Collection[ir.Node]) -> dict[ir.Node, ir.Node]:
+    """The node that each activation goes into: its only producer, of which it is the only user."""
+    found: dict[ir.Node, ir.Node] = {}
+    for node in nodes:
+        if node not in on_dml or node.domain or node.op_type not in _FUSABLE:
+            continue
+        uses = [use for value in node.outputs for use in value.uses()]
+        if len(uses) != 1 or any(x.is_graph_output() for x in node.outputs):
+            continue
+        after = uses[0].node
+        only = _FUSABLE[node.op_type]
+        if (
+            after in on_dml
+            and after.graph is node.graph
+            and len(after.inputs) == 1
+            and after.op_type in _ACTIVATIONS
+            and (only is None or after.op_type in only)
+            and (node.op_type != "Sum" or len(node.inputs) == 2)
+        ):
+            found[after] = node
+    return found
+
+
+@dataclass(eq=False)
+class Partition:
+    """Nodes that may become one DirectML graph.
+
+    Attributes:
+        nodes: Its nodes.
+        fuses: Whether it is a DirectML graph; else it is one node by itself.
+        final: Whether it takes no more nodes.
+    """
+
+    nodes: list[ir.Node]
+    fuses: bool
+    final: bool
+    merged: Partition | None = field(default=None, repr=False)
+
+    def root(self) -> Partition:
+        """The partition that this one has been merged into."""
+        root = self
+        while root.merged is not None:
+            root = root.merged
+        return root
+
+
+def partitions(
+    nodes: Sequence[ir.Node],
+    fuses: Callable[[ir.Node], bool],
+    ends: Callable[[ir.Node], Sequence[ir.Value]],
+) -> list[Partition]:
+    """Port of BuildPartitions: nodes grow into graphs along their inputs.
+
+    A node joins the graphs that its inputs come from and merges them, unless they are final; a
+    graph is final once something that cannot be in a graph has used it.
+
+    Args:
+        nodes: The nodes of the graph in the order of a run.
+        fuses: Whether a node may be in a DirectML graph.
+        ends: What a node makes; of a node with its activation, what the activation makes.
+    """
+    found: list[Partition] = []
+    made_by: dict[ir.Value, Partition] = {}
+    for node in nodes:
+        before = [made_by[x].root() for x in node.inputs if x is not None and x in made_by]
+        if not fuses(node):
+            for one in before:
+                one.final = True
+            home = Partition([node], fuses=False, final=True)
+            found.append(home)
+        else:
+            joined = [one for one in before if not one.final]
+            if joined:
+                home = joined[0]
+                home.nodes.append(node)
+                for one in joined[1:]:
+                    if one.root() is not home:
+                        home.nodes[:0] = one.nodes
+                        one.merged = home
+            else:
+                home = Partition([node], fuses=True, final=False)
+                found.append(home)
+        for value in ends(node):
+            made_by[value] = home
+    return [one for one in found if one.merged is None]
+
+
+def unfit(node: ir.Node, kernel: Kernel, outputs: Sequence[ir.Value]) -> str | None:
+    """Why a node that runs on DirectML cannot be in a graph of several, if it cannot."""
+    if not kernel.fuses:
+        return f"{node.op_type} has no place in a fused graph"
+    for i in sorted(kernel.cpu_inputs):
+        value = node.inputs[i] if i < len(node.inputs) else None
+        if value is not None and not value.is_initializer():
+            return "an input that the CPU reads is computed, not constant"
+    for value in (*node.inputs, *outputs):
+        if value is None or not value.name:
+            continue
+        reason = _dynamic(value, is_read=value in _read(node, kernel))
+        if reason is not None:
+            return reason
+    if kernel.inputs_to_fuse is not None and len(node.inputs) != kernel.inputs_to_fuse:
+        return f"{node.op_type} has {len(node.inputs)} inputs, not {kernel.inputs_to_fuse}"
+    return None
+
+
+def _dynamic(value: ir.Value, *, is_read: bool) -> str | None:
+    if value.shape is None:
+        return "a shape is not known"
+    sizes = [x for x in value.shape if isinstance(x, int)]
+    if len(sizes) != len(value.shape):
+        return "a shape is dynamic"
+    return "a tensor is empty" if 0 in sizes and not is_read else None
+
+
+def _read(node: ir.Node, kernel: Kernel) -> list[ir.Value | None]:
+    return [node.inputs[i] for i in kernel.cpu_inputs if i < len(node.inputs)]
+
+
+def control_flow(graph: ir.Graph, *, inside: bool) -> str | None:
+    """The operator with a graph of its own that turns fusion off, if there is one."""
+    if inside:
+        return "subgraph"
+    for node in graph:
+        for attribute in node.attributes.values():
+            if attribute.type.name in ("GRAPH", "GRAPHS"):
+                return node.op_type
+    return None
+
+
+def reasons(
+    nodes: Sequence[ir.Node],
+    kernels: Mapping[ir.Node, Kernel],
+    ends: Callable[[ir.Node], Sequence[ir.Value]],
+    off: str | None,
+) -> dict[ir.Node, str]:
+    """Why each node that is on DirectML is not in a fused graph; those that may be are missing."""
+    found = {}
+    for node in nodes:
+        if node in kernels:
+            reason = off or unfit(node, kernels[node], ends(node))
+            if reason is not None:
+                found[node] = reason
+    return found
