@@ -9,22 +9,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from graphfix.directml.facts import standard
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     import onnx_ir as ir
 
     from graphfix.directml.facts import Kernel
 
+OPEN = "a size is open"
 CONTROL_FLOW = "the graph has an {op}, and then nothing of it is fused"
 
-_FUSABLE: dict[str, frozenset[str] | None] = dict.fromkeys(
-    ("Conv", "ConvTranspose", "BatchNormalization", "InstanceNormalization")
-    + ("MeanVarianceNormalization", "Gemm", "MatMul")
-)
-_FUSABLE |= dict.fromkeys(("Add", "Sum"), frozenset({"Relu", "LeakyRelu"}))
+_RELU = frozenset({"Relu", "LeakyRelu"})
+# With the activations that each takes; None for any of them.
+_FUSABLE: dict[str, frozenset[str] | None] = {
+    "Conv": None,
+    "ConvTranspose": None,
+    "BatchNormalization": None,
+    "InstanceNormalization": None,
+    "MeanVarianceNormalization": None,
+    "Gemm": None,
+    "MatMul": None,
+    "Add": _RELU,
+    "Sum": _RELU,
+}
 _ACTIVATIONS = frozenset(
     {"Sigmoid", "HardSigmoid", "Tanh", "ScaledTanh", "Relu", "LeakyRelu", "ThresholdedRelu", "Elu"}
     | {"Selu", "Softsign", "Softplus", "ParametricSoftplus", "Dropout"}
@@ -118,36 +125,40 @@ def partitions(
     return [one for one in found if one.merged is None]
 
 
-def unfit(node: ir.Node, kernel: Kernel, outputs: Sequence[ir.Value]) -> str | None:
-    """Why a node that runs on DirectML cannot be in a graph of several, if it cannot."""
+def unfit(
+    node: ir.Node, kernel: Kernel, outputs: Sequence[ir.Value], dims: Collection[str]
+) -> str | None:
+    """Why a node that runs on DirectML cannot be in a graph of several, if it cannot.
+
+    Args:
+        node: The node.
+        kernel: Its kernel.
+        outputs: What it makes; of a node with its activation, what the activation makes.
+        dims: The symbolic dims of the model's inputs, which a user may fix.
+    """
     if not kernel.fuses:
         return f"{node.op_type} has no place in a fused graph"
     for i in sorted(kernel.cpu_inputs):
         value = node.inputs[i] if i < len(node.inputs) else None
         if value is not None and not value.is_initializer():
             return "an input that the CPU reads is computed, not constant"
-    for value in (*node.inputs, *outputs):
-        if value is None or not value.name:
-            continue
-        reason = _dynamic(value, is_read=value in _read(node, kernel))
-        if reason is not None:
-            return reason
+    values = [x for x in (*node.inputs, *outputs) if x is not None and x.name]
+    if any(not is_static(x) for x in values):
+        sizes = {str(dim) for x in values for dim in x.shape or ()}
+        return OPEN if sizes & set(dims) else "a size is known only in a run"
+    read = [node.inputs[i] for i in kernel.cpu_inputs if i < len(node.inputs)]
+    if any(0 in (x.shape or ()) for x in values if x not in read):
+        return "a tensor is empty"
     if kernel.inputs_to_fuse is not None and len(node.inputs) != kernel.inputs_to_fuse:
         return f"{node.op_type} has {len(node.inputs)} inputs, not {kernel.inputs_to_fuse}"
     return None
 
 
-def _dynamic(value: ir.Value, *, is_read: bool) -> str | None:
-    if value.shape is None:
-        return "a shape is not known"
-    sizes = [x for x in value.shape if isinstance(x, int)]
-    if len(sizes) != len(value.shape):
-        return "a shape is dynamic"
-    return "a tensor is empty" if 0 in sizes and not is_read else None
-
-
-def _read(node: ir.Node, kernel: Kernel) -> list[ir.Value | None]:
-    return [node.inputs[i] for i in kernel.cpu_inputs if i < len(node.inputs)]
+def is_static(value: ir.Value | None) -> bool:
+    """Whether every size of a value is known when the session is made."""
+    if value is None or not value.name:
+        return True
+    return value.shape is not None and all(isinstance(x, int) for x in value.shape)
 
 
 def control_flow(graph: ir.Graph, *, inside: bool) -> str | None:
@@ -159,19 +170,3 @@ def control_flow(graph: ir.Graph, *, inside: bool) -> str | None:
             if attribute.type.name in ("GRAPH", "GRAPHS"):
                 return node.op_type
     return None
-
-
-def reasons(
-    nodes: Sequence[ir.Node],
-    kernels: Mapping[ir.Node, Kernel],
-    ends: Callable[[ir.Node], Sequence[ir.Value]],
-    off: str | None,
-) -> dict[ir.Node, str]:
-    """Why each node that is on DirectML is not in a fused graph; those that may be are missing."""
-    found = {}
-    for node in nodes:
-        if node in kernels:
-            reason = off or unfit(node, kernels[node], ends(node))
-            if reason is not None:
-                found[node] = reason
-    return found

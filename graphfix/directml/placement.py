@@ -10,7 +10,6 @@ looked at by itself.
 from __future__ import annotations
 
 import heapq
-import math
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -181,8 +180,4 @@ def _stays(
 
 def _is_small(value: ir.Value) -> bool:
     tensor = value.const_value
-    return value.is_initializer() and tensor is not None and math.prod(_dims(tensor)) <= _SMALL
-
-
-def _dims(tensor: ir.TensorProtocol) -> list[int]:
-    return [int(x) for x in tensor.shape]
+    return value.is_initializer() and tensor is not None and tensor.size <= _SMALL

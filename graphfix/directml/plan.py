@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from graphfix.directml import fusing, tracing
 from graphfix.directml.copies import copies
+from graphfix.directml.facts import kernel_for, versions
 from graphfix.directml.placement import Rules
 from graphfix.model.shapes import Shapes
 from graphfix.model.text import path_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from graphfix.directml.facts import Kernel
 
 Where = Literal["fused", "dml", "cpu", "gone"]
-"""In a DirectML graph of several nodes; on DirectML by itself; on the CPU; not there at run time."""
+"""In a fused graph on DirectML; on DirectML by itself; on the CPU; no longer there in a run."""
 
 CPU_ONLY = (
     *("GemmActivationFusion", "DynamicQuantizeMatMulFusion", "ConvActivationFusion"),
@@ -81,12 +82,16 @@ class Plan:
         places: Every node of the model, of the graphs inside it as well, once, in order.
         steps: What a run does, in order; the copies last.
         sizes: The sizes that symbolic dims were given.
+        dims: The symbolic dims of the inputs that have no size yet.
+        dynamic: Whether the model runs at more than one size.
         notes: What else there is to know.
     """
 
     places: tuple[Place, ...]
     steps: tuple[Step, ...]
     sizes: Mapping[str, int] = field(default_factory=dict)
+    dims: tuple[str, ...] = ()
+    dynamic: bool = False
     notes: tuple[str, ...] = ()
 
     def count(self, where: Where) -> int:
@@ -106,6 +111,7 @@ class Plan:
         """The plan as JSON has it."""
         return {
             "sizes": dict(self.sizes),
+            "open": list(self.dims),
             "nodes": {x: self.count(x) for x in ("fused", "dml", "cpu", "gone")},
             "run": {
                 "dispatches": self.steps_on("graph", "dml"),
@@ -146,6 +152,7 @@ class _Planner:
 
     def __init__(self, model: ir.Model, basic: ir.Model, extended: ir.Model) -> None:
         self._model, self._basic, self._final = model, basic, extended
+        self._dims = _dims(extended)
         self._cpu: dict[ir.Node, str] = {}
         self._kernels: dict[ir.Node, Kernel] = {}
         self._apart: dict[ir.Node, str] = {}
@@ -163,14 +170,15 @@ class _Planner:
             for _, graph in tracing.graphs_of(self._final)
             for value, way in copies(graph, self._kernels)
         ]
-        return Plan(places, (*self._steps, *copied), dict(sizes), notes)
+        inputs = (x for x in self._final.graph.inputs if not x.is_initializer())
+        dynamic = any(not fusing.is_static(x) for x in inputs)
+        steps = (*self._steps, *copied)
+        return Plan(places, steps, dict(sizes), tuple(self._dims), dynamic, notes)
 
     def _place_all(self) -> None:
         """Providers are asked after the basic optimizations; the extended ones come later."""
         nothing = Shapes({}, {}, {})
-        before, after = (
-            Rules(x.graph.opset_imports, nothing) for x in (self._basic, self._final)
-        )
+        before, after = (Rules(x.graph.opset_imports, nothing) for x in (self._basic, self._final))
         basic = dict(tracing.graphs_of(self._basic))
         for path, graph in tracing.graphs_of(self._final):
             told = _by_output(basic.get(path), before)
@@ -201,7 +209,11 @@ class _Planner:
             off = "it is in the graph of another node, where nothing is fused"
         elif op is not None:
             off = fusing.CONTROL_FLOW.format(op=op)
-        self._apart.update(fusing.reasons(heads, self._kernels, made, off))
+        for node in heads:
+            if (kernel := self._kernels.get(node)) is not None:
+                reason = off or fusing.unfit(node, kernel, made(node), self._dims)
+                if reason is not None:
+                    self._apart[node] = reason
         parts = fusing.partitions(
             heads, lambda x: x in self._kernels and x not in self._apart, made
         )
@@ -223,7 +235,7 @@ class _Planner:
         name = f"{node.op_type} {node.name}"
         if kernel is None:
             return Step(name, "cpu", 1, remade=False)
-        varies = any(not _is_static(x) for x in (*node.inputs, *made(node)))
+        varies = any(not fusing.is_static(x) for x in (*node.inputs, *made(node)))
         given = (node.inputs[i] for i in kernel.cpu_inputs if i < len(node.inputs))
         varies |= any(x is not None and not x.is_initializer() for x in given)
         # What makes no tensor on the device has no operator there that could be made anew.
@@ -251,35 +263,20 @@ def _by_output(graph: ir.Graph | None, rules: Rules) -> dict[str | None, str]:
 
 
 def _any_kernel(node: ir.Node) -> Kernel | None:
-    from graphfix.directml.facts import kernel_for, versions
-
+    """Of an operator that a fusion made: its version is not one that the file declares."""
     known = versions(node.op_type, node.domain)
     return kernel_for(node.op_type, node.domain, known[-1]) if known else None
 
 
-def _is_static(value: ir.Value | None) -> bool:
-    if value is None or not value.name:
-        return True
-    return value.shape is not None and all(isinstance(x, int) for x in value.shape)
+def _dims(model: ir.Model) -> list[str]:
+    shapes = (x.shape for x in model.graph.inputs if x.shape is not None)
+    return list(dict.fromkeys(str(dim) for shape in shapes for dim in shape if _named(dim)))
+
+
+def _named(dim: int | ir.SymbolicDim) -> bool:
+    return not isinstance(dim, int) and dim.value is not None
 
 
 def reasons(plan: Plan) -> Counter[tuple[Where, str]]:
     """How often each reason occurs, by where it puts a node."""
     return Counter((x.where, x.why) for x in plan.places)
-
-
-def plan_of(model: ir.Model, *, sizes: Mapping[str, int] | None = None) -> Plan:
-    """The plan of a model, with ONNX Runtime's optimizer run here.
-
-    Args:
-        model: The model; it is not changed.
-        sizes: Sizes for symbolic dims, as ONNX Runtime's free-dimension overrides.
-
-    Raises:
-        ModelError: ONNX Runtime rejects the model.
-    """
-    from graphfix.measure.runtime import optimized
-
-    basic = optimized(model, "basic", sizes=sizes)
-    extended = optimized(model, "extended", sizes=sizes, without=CPU_ONLY)
-    return plan(model, basic, extended, sizes=sizes)

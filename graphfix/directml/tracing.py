@@ -71,8 +71,7 @@ def fates(model: ir.Model, final: ir.Model) -> dict[ir.Node, Fate]:
                 found[node] = Fate(made, "" if made else "its branch is gone")
         else:
             found.update(_traced(graph, there))
-    order = [node for node in _in_order(model.graph)]
-    return {node: found[node] for node in order}
+    return {node: found[node] for node in _in_order(model.graph)}
 
 
 def _in_order(graph: ir.Graph) -> Iterator[ir.Node]:

@@ -47,6 +47,8 @@ _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 # Protobuf stops at 2 GB; the graph itself, and what ONNX Runtime copies, need room below that.
 _IN_MEMORY_LIMIT = 1_500_000_000
 _REASON_LIMIT = 300
+_TENSOR = re.compile(r"tensor\((\w+)\)")
+_DTYPES = {x.name.lower(): x for x in ir.DataType}
 
 
 class RunError(GraphfixError):
@@ -261,8 +263,33 @@ def optimized(
             )
         except Exception as error:  # ONNX Runtime raises a dozen unrelated types
             raise ModelError(reason_of(error)) from error
-        # The shapes of what the optimizer itself put in are not among those that it writes.
-        return ir.from_proto(onnx.shape_inference.infer_shapes(onnx.load(path)))
+        found = ir.from_proto(onnx.load(path))
+    _learn_shapes(found)
+    return found
+
+
+def _learn_shapes(model: ir.Model) -> None:
+    """Let each value of the main graph have the type and shape that ONNX Runtime infers for it.
+
+    A file that it writes does not have them. They can be had by asking for every value as an
+    output, of a graph that is not rewritten any more.
+    """
+    values = {x.name: x for node in model.graph for x in node.outputs if x.name}
+    unsure = set()
+    with Session(model, extra_outputs=list(values), optimize=False) as session:
+        for port in session.outputs:
+            value, tensor = values.get(port.name), _TENSOR.fullmatch(port.type)
+            if value is not None and tensor is not None:
+                value.type = ir.TensorType(_DTYPES[tensor[1]])
+                # No dims are those of a scalar, or of a tensor of which not even the rank is known.
+                value.shape = ir.Shape(port.shape) if port.shape else None
+                unsure |= set() if port.shape else {port.name}
+    if unsure:
+        inferred = onnx.shape_inference.infer_shapes(_to_proto(model)).graph
+        for info in (*inferred.value_info, *inferred.output):
+            if info.name in unsure and info.type.tensor_type.HasField("shape"):
+                dims = info.type.tensor_type.shape.dim
+                values[info.name].shape = ir.Shape([d.dim_value or None for d in dims])
 
 
 def reason_of(error: BaseException) -> str:

@@ -9,6 +9,7 @@ if the number of its fused graphs is exact.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.util
 import json
 import os
@@ -18,12 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import onnx_ir as ir
+
 import graphfix
 from graphfix.directml.agreement import Agreement, compare
-from graphfix.directml.plan import plan_of
 from graphfix.errors import GraphfixError
 from graphfix.measure import runner
-from graphfix.measure.placement import placement
+from graphfix.measure.placement import Placement, placement
+from graphfix.planning import plan
 
 ROOT = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[3] / "shared" / "zoo"))
 STATES = ("exported", "repaired", "fixed")
@@ -68,7 +71,22 @@ def sizes(row: dict[str, Any]) -> dict[str, int]:
     return found
 
 
-def study(row: dict[str, Any], state: str) -> Row:
+def asked(model: ir.Model, keep: Path | None, name: str) -> Placement:
+    """What DirectML says of a model; or what it said before, if that was kept."""
+    if keep is None:
+        return placement(model)
+    graph, facts = keep / f"{name}.onnx", keep / f"{name}.json"
+    if not facts.is_file():
+        found = placement(model)
+        ir.save(found.model, graph)
+        known = dataclasses.asdict(dataclasses.replace(found, model=None))
+        facts.write_text(json.dumps(known | {"fused": sorted(found.fused)}))
+    known = json.loads(facts.read_text())
+    known |= {"graphs": tuple(known["graphs"]), "fused": frozenset(known["fused"])}
+    return Placement(**{**known, "model": ir.load(graph)})
+
+
+def study(row: dict[str, Any], state: str, keep: Path | None) -> Row:
     """Plan one model in one state, ask DirectML, compare."""
     result = Row(row["name"], state)
     try:
@@ -81,8 +99,8 @@ def study(row: dict[str, Any], state: str) -> Row:
                 result.error = "has no symbolic dim"
                 return result
             graphfix.run(model, f"fix-dims:{given}")
-        foreseen = plan_of(model)
-        result.agreement = compare(foreseen, model, placement(model))
+        foreseen = plan(model)
+        result.agreement = compare(foreseen, model, asked(model, keep, f"{row['name']}.{state}"))
     except GraphfixError as error:
         result.error = str(error)
     return result
@@ -93,6 +111,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="models of the zoo; all by default")
     parser.add_argument("--state", choices=STATES, action="append", help="all three by default")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for what DirectML said, which is asked once"
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="every wrong node")
     options = parser.parse_args(argv)
     todo = rows(options.names)
@@ -108,7 +129,7 @@ def main(argv: list[str] | None = None) -> int:
     done: list[Row] = []
     for state in options.state or STATES:
         for row in todo:
-            done.append(study(row, state))
+            done.append(study(row, state, options.keep))
             show(done[-1], verbose=options.verbose)
     runner.stop_all()
     return summary(done)
