@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import onnx_ir as ir
+
 from graphfix import pipeline
 from graphfix.directml import agreement
 from graphfix.directml import plan as planner
-from graphfix.errors import UsageError
+from graphfix.errors import ModelError, UsageError
 from graphfix.measure.runtime import optimized
+from graphfix.model import standin
+from graphfix.model.shapes import shapes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import onnx_ir as ir
-
     from graphfix.core import Check
     from graphfix.directml.agreement import Agreement
     from graphfix.directml.plan import Plan
+
+# What ONNX Runtime says where the CPU has no kernel for a valid node.
+_NO_KERNEL = ("Failed to find kernel", "Could not find an implementation", "Kernel not found")
 
 
 def plan(model: ir.Model, *, sizes: Mapping[str, int] | None = None) -> Plan:
@@ -32,9 +37,25 @@ def plan(model: ir.Model, *, sizes: Mapping[str, int] | None = None) -> Plan:
         UsageError: The model has no such dim.
     """
     _require_known(model, sizes or {})
-    basic = optimized(model, "basic", sizes=sizes)
-    extended = optimized(model, "extended", sizes=sizes, without=planner.CPU_ONLY)
-    return planner.plan(model, basic, extended, sizes=sizes)
+    notes: list[str] = []
+    shown = model
+    if standin.is_heavy(model):
+        shown = standin.without_weights(model)
+        notes.append("the weights were not read, so fusions that look into them are not foreseen")
+    try:
+        basic, extended = _optimized(shown, sizes)
+    except ModelError as error:
+        if not any(text in str(error) for text in _NO_KERNEL):
+            raise
+        basic = extended = _as_it_is(model)
+        notes.append(
+            f"ONNX Runtime cannot show here what its optimizer does: {error}; so what it folds and "
+            "fuses is not foreseen" + (", nor are --dim sizes" if sizes else "")
+        )
+    if shown is not model:
+        standin.with_weights(basic)
+        standin.with_weights(extended)
+    return planner.plan(model, basic, extended, sizes=sizes, notes=notes)
 
 
 def before_after(
@@ -67,6 +88,45 @@ def against(plan: Plan, model: ir.Model) -> Agreement:
     from graphfix.measure.placement import placement
 
     return agreement.compare(plan, model, placement(model, sizes=plan.sizes))
+
+
+def _optimized(model: ir.Model, sizes: Mapping[str, int] | None) -> tuple[ir.Model, ir.Model]:
+    """The model after the basic and after the extended optimizations."""
+    if not standin.has_half(model):
+        return _both(model, sizes)
+    try:
+        return _widened(model, standin.BOTH, sizes)
+    except ModelError:
+        return _widened(model, standin.HALF, sizes)
+
+
+def _widened(
+    model: ir.Model, types: Mapping[ir.DataType, ir.DataType], sizes: Mapping[str, int] | None
+) -> tuple[ir.Model, ir.Model]:
+    found = _both(standin.widened(model, types), sizes)
+    for one in found:
+        standin.narrowed(one, types)
+    return found
+
+
+def _both(model: ir.Model, sizes: Mapping[str, int] | None) -> tuple[ir.Model, ir.Model]:
+    basic = optimized(model, "basic", sizes=sizes)
+    return basic, optimized(model, "extended", sizes=sizes, without=planner.CPU_ONLY)
+
+
+def _as_it_is(model: ir.Model) -> ir.Model:
+    """The model itself, with the shapes that graphfix infers."""
+    copy = model.clone()
+    shapes = shapes_of(copy)
+    for graph in (copy.graph, *copy.graph.subgraphs()):
+        for node in graph:
+            for value in node.outputs:
+                dims = shapes.dims(value)
+                value.shape = None if dims is None else ir.Shape(dims)
+                dtype = shapes.dtype(value)
+                if dtype is not None and value.type is None:
+                    value.type = ir.TensorType(dtype)
+    return copy
 
 
 def _require_known(model: ir.Model, sizes: Mapping[str, int]) -> None:

@@ -17,44 +17,46 @@ if TYPE_CHECKING:
     from graphfix.directml.facts import Kernel
 
 OPEN = "a size is open"
-CONTROL_FLOW = "the graph has an {op}, and then nothing of it is fused"
+CONTROL_FLOW = "with {op} in the graph, nothing of it is fused"
 
-_RELU = frozenset({"Relu", "LeakyRelu"})
-# With the activations that each takes; None for any of them.
-_FUSABLE: dict[str, frozenset[str] | None] = {
-    "Conv": None,
-    "ConvTranspose": None,
-    "BatchNormalization": None,
-    "InstanceNormalization": None,
-    "MeanVarianceNormalization": None,
-    "Gemm": None,
-    "MatMul": None,
-    "Add": _RELU,
-    "Sum": _RELU,
-}
-_ACTIVATIONS = frozenset(
+_SIMPLE = frozenset(
     {"Sigmoid", "HardSigmoid", "Tanh", "ScaledTanh", "Relu", "LeakyRelu", "ThresholdedRelu", "Elu"}
     | {"Selu", "Softsign", "Softplus", "ParametricSoftplus", "Dropout"}
 )
+_RELU = frozenset({"Relu", "LeakyRelu"})
+# With the activations that each takes.
+_FUSABLE = {
+    "Conv": _SIMPLE,
+    "ConvTranspose": _SIMPLE,
+    "BatchNormalization": _SIMPLE,
+    "InstanceNormalization": _SIMPLE,
+    "MeanVarianceNormalization": _SIMPLE,
+    "Gemm": _SIMPLE,
+    "MatMul": _SIMPLE,
+    "Add": _RELU,
+    "Sum": _RELU,
+    "FusedMatMul": frozenset({"Softmax"}),
+}
 
 
 def activations(nodes: Sequence[ir.Node], on_dml: Collection[ir.Node]) -> dict[ir.Node, ir.Node]:
-    """The node that each activation goes into: its only producer, of which it is the only user."""
+    """The node that each activation goes into: its only producer, of which it is the only user.
+
+    A Softmax goes into a FusedMatMul (optimizer/matmul_activation_fusion.cc, for DirectML only).
+    """
     found: dict[ir.Node, ir.Node] = {}
     for node in nodes:
-        if node not in on_dml or node.domain or node.op_type not in _FUSABLE:
+        if node not in on_dml or node.op_type not in _FUSABLE:
             continue
         uses = [use for value in node.outputs for use in value.uses()]
         if len(uses) != 1 or any(x.is_graph_output() for x in node.outputs):
             continue
         after = uses[0].node
-        only = _FUSABLE[node.op_type]
         if (
             after in on_dml
             and after.graph is node.graph
             and len(after.inputs) == 1
-            and after.op_type in _ACTIVATIONS
-            and (only is None or after.op_type in only)
+            and after.op_type in _FUSABLE[node.op_type]
             and (node.op_type != "Sum" or len(node.inputs) == 2)
         ):
             found[after] = node
@@ -161,10 +163,8 @@ def is_static(value: ir.Value | None) -> bool:
     return value.shape is not None and all(isinstance(x, int) for x in value.shape)
 
 
-def control_flow(graph: ir.Graph, *, inside: bool) -> str | None:
-    """The operator with a graph of its own that turns fusion off, if there is one."""
-    if inside:
-        return "subgraph"
+def control_flow(graph: ir.Graph) -> str | None:
+    """The operator with a graph of its own that keeps its graph from being fused, if any."""
     for node in graph:
         for attribute in node.attributes.values():
             if attribute.type.name in ("GRAPH", "GRAPHS"):

@@ -161,8 +161,8 @@ class _Planner:
         self._place_all()
 
     def plan(self, sizes: Mapping[str, int], notes: tuple[str, ...]) -> Plan:
-        for path, graph in tracing.graphs_of(self._final):
-            self._run(graph, inside=bool(path))
+        for _, graph in tracing.graphs_of(self._final):
+            self._run(graph)
         fates = tracing.fates(self._model, self._final)
         places = tuple(self._placed(node, fate) for node, fate in fates.items())
         copied = [
@@ -193,7 +193,7 @@ class _Planner:
                     else:
                         self._kernels[node] = kernel
 
-    def _run(self, graph: ir.Graph, *, inside: bool) -> None:
+    def _run(self, graph: ir.Graph) -> None:
         """The steps of one graph."""
         nodes = list(graph)
         into = fusing.activations(nodes, self._kernels)
@@ -203,12 +203,8 @@ class _Planner:
         def made(node: ir.Node) -> Sequence[ir.Value]:
             return (ends.get(node) or node).outputs
 
-        op = fusing.control_flow(graph, inside=inside)
-        off = None
-        if op == "subgraph":
-            off = "it is in the graph of another node, where nothing is fused"
-        elif op is not None:
-            off = fusing.CONTROL_FLOW.format(op=op)
+        op = fusing.control_flow(graph)
+        off = None if op is None else fusing.CONTROL_FLOW.format(op=op)
         for node in heads:
             if (kernel := self._kernels.get(node)) is not None:
                 reason = off or fusing.unfit(node, kernel, made(node), self._dims)

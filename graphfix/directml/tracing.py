@@ -83,7 +83,7 @@ def _in_order(graph: ir.Graph) -> Iterator[ir.Node]:
 
 
 def _traced(graph: ir.Graph, final: ir.Graph) -> dict[ir.Node, Fate]:
-    makes = {x.name: node for node in final for x in node.outputs if x.name}
+    makes = {x.name: _maker(node) for node in final for x in node.outputs if x.name}
     constants = set(final.initializers)
     outputs = {x.name for x in graph.outputs}
     found: dict[ir.Node, Fate] = {}
@@ -108,6 +108,16 @@ def _traced(graph: ir.Graph, final: ir.Graph) -> dict[ir.Node, Fate]:
             if fate.how not in (CONSTANT, COMPUTED):
                 found[node] = Fate(None, COMPUTED)
     return found
+
+
+def _maker(node: ir.Node) -> ir.Node:
+    """The node itself; of a copy between devices, which takes over the name, what it copies."""
+    while node.op_type.startswith("Memcpy") and (source := node.inputs[0]) is not None:
+        before = source.producer()
+        if before is None:
+            break
+        node = before
+    return node
 
 
 def _was_folded(node: ir.Node, fate: Fate, known: set[ir.Value]) -> bool:

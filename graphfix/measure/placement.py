@@ -136,9 +136,11 @@ def _named(model: ir.Model) -> ir.Model:
         if not node.name or node.name in taken or not node.name.isascii():
             node.name = f"graphfix.{i}"
         taken.add(node.name)
-    probe = ir.Node("", "RandomNormal", [], [ir.AttrInt64s("shape", [1])], name=_PROBE)
+    given = ir.Value(name=f"{_PROBE}.in", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1]))
+    copy.graph.inputs.append(given)
+    probe = ir.Node("", "Unique", [given], name=_PROBE)
     probe.outputs[0].name = _PROBE
-    probe.outputs[0].type, probe.outputs[0].shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([1])
+    probe.outputs[0].type, probe.outputs[0].shape = given.type, ir.Shape([None])
     copy.graph.append(probe)
     copy.graph.outputs.append(probe.outputs[0])
     return copy
