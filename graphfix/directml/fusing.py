@@ -49,7 +49,7 @@ def activations(nodes: Sequence[ir.Node], on_dml: Collection[ir.Node]) -> dict[i
         if node not in on_dml or node.op_type not in _FUSABLE:
             continue
         uses = [use for value in node.outputs for use in value.uses()]
-        if len(uses) != 1 or any(x.is_graph_output() for x in node.outputs):
+        if len(uses) != 1:
             continue
         after = uses[0].node
         if (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import onnx_ir as ir
 
-from graphfix.directml import fusing, tracing
+from graphfix.directml import fusing, order, tracing
 from graphfix.directml.copies import copies
 from graphfix.directml.facts import kernel_for, versions
 from graphfix.directml.placement import Rules
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 Where = Literal["fused", "dml", "cpu", "gone"]
 """In a fused graph on DirectML; on DirectML by itself; on the CPU; no longer there in a run."""
+
+_LOST = (
+    "{0!r} is an output and feeds a {2}: DirectML makes one of {1} and {2}, loses the output, and "
+    "the session cannot be made; put an Identity before the output"
+)
 
 CPU_ONLY = (
     *("GemmActivationFusion", "DynamicQuantizeMatMulFusion", "ConvActivationFusion"),
@@ -155,6 +160,7 @@ class _Planner:
         self._dims = _dims(extended)
         self._cpu: dict[ir.Node, str] = {}
         self._kernels: dict[ir.Node, Kernel] = {}
+        self._lost: list[tuple[ir.Value, ir.Node, ir.Node]] = []
         self._apart: dict[ir.Node, str] = {}
         self._step_of: dict[ir.Node, int] = {}
         self._steps: list[Step] = []
@@ -173,6 +179,9 @@ class _Planner:
         inputs = (x for x in self._final.graph.inputs if not x.is_initializer())
         dynamic = any(not fusing.is_static(x) for x in inputs)
         steps = (*self._steps, *copied)
+        notes += tuple(
+            _LOST.format(x.name, home.op_type, after.op_type) for x, home, after in self._lost
+        )
         return Plan(places, steps, dict(sizes), tuple(self._dims), dynamic, notes)
 
     def _place_all(self) -> None:
@@ -195,9 +204,11 @@ class _Planner:
 
     def _run(self, graph: ir.Graph) -> None:
         """The steps of one graph."""
-        nodes = list(graph)
+        nodes = self._ordered(graph)
         into = fusing.activations(nodes, self._kernels)
         ends = {home: after for after, home in into.items()}
+        for after, home in into.items():
+            self._lost += [(x, home, after) for x in home.outputs if x.is_graph_output()]
         heads = [node for node in nodes if node not in into]
 
         def made(node: ir.Node) -> Sequence[ir.Value]:
@@ -222,6 +233,15 @@ class _Planner:
                     if node in self._apart:
                         self._apart[ends[node]] = self._apart[node]
             self._steps.append(self._step(part, made))
+
+    def _ordered(self, graph: ir.Graph) -> list[ir.Node]:
+        """The nodes in the order of a run.
+
+        A graph that the optimizer has changed is written out in that order; another as it was.
+        """
+        if graph is self._final.graph and order.same(graph, self._model.graph):
+            return order.visited(graph)
+        return list(graph)
 
     def _step(self, part: fusing.Partition, made: Callable[[ir.Node], Sequence[ir.Value]]) -> Step:
         if part.fuses:

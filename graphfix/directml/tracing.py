@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 CONSTANT = "a constant"
 COMPUTED = "computed from constants when the session is made"
+DECIDED = "its condition is constant, and one branch stands in its place"
 UNUSED = "nothing uses it"
 NOTHING = "does nothing, or is the same as another node"
 
@@ -61,17 +62,26 @@ def fates(model: ir.Model, final: ir.Model) -> dict[ir.Node, Fate]:
     """What became of every node of ``model``, in its order, in ``final``."""
     after = dict(graphs_of(final))
     # What was in the body of an If whose condition is constant now stands around it.
-    everywhere = {x.name: x.producer() for _, g in graphs_of(final) for n in g for x in n.outputs}
+    everywhere = {x.name: n for _, g in graphs_of(final) for n in g for x in n.outputs}
     found: dict[ir.Node, Fate] = {}
     for path, graph in graphs_of(model):
         there = after.get(path)
-        if there is None:
-            for node in graph:
-                made = next((everywhere.get(x.name) for x in node.outputs if x.name), None)
-                found[node] = Fate(made, "" if made else "its branch is gone")
-        else:
+        if there is not None:
             found.update(_traced(graph, there))
+            continue
+        for node in graph:
+            names = _written_out(path[-1], graph, node)
+            made = next((everywhere[x] for x in names if x in everywhere), None)
+            here = made is not None and made.op_type == node.op_type
+            found[node] = Fate(made) if here else Fate(None, "its branch is gone")
     return {node: found[node] for node in _in_order(model.graph)}
+
+
+def _written_out(place: str, graph: ir.Graph, node: ir.Node) -> list[str]:
+    """What ONNX Runtime calls what a node makes, where the body of a decided If is written out."""
+    own, attribute, _ = place.rsplit("/", 2)
+    last = graph.outputs[0] if graph.outputs else None
+    return [own if x is last else f"_if_{attribute}_{x.name}" for x in node.outputs]
 
 
 def _in_order(graph: ir.Graph) -> Iterator[ir.Node]:
@@ -89,7 +99,9 @@ def _traced(graph: ir.Graph, final: ir.Graph) -> dict[ir.Node, Fate]:
     found: dict[ir.Node, Fate] = {}
     for node in reversed(list(graph)):
         here = next((makes[x.name] for x in node.outputs if x.name in makes), None)
-        if here is not None:
+        if here is not None and here.op_type != node.op_type and is_op(node, "If"):
+            found[node] = Fate(None, DECIDED)
+        elif here is not None:
             same = here.op_type == node.op_type
             found[node] = Fate(here, "" if same else f"part of {here.op_type}")
         elif is_op(node, "Constant"):
@@ -102,6 +114,8 @@ def _traced(graph: ir.Graph, final: ir.Graph) -> dict[ir.Node, Fate]:
     for node in graph:
         fate = found[node]
         if fate.node is not None and not _was_folded(node, fate, known):
+            continue
+        if fate.how == DECIDED:
             continue
         if fate.how in (CONSTANT, COMPUTED) or _was_folded(node, fate, known):
             known.update(node.outputs)

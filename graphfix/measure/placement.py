@@ -30,6 +30,7 @@ _NO_FUSION = {"ep.dml.disable_graph_fusion": "1"}
 # ONNX Runtime's log names none of them.
 _PROBE = "graphfix.probe"
 _GROUP = re.compile(r"Node\(s\) placed on \[(\w+)\]")
+_ALL = re.compile(r"All nodes placed on \[(\w+)\]")
 _NODE = re.compile(r"\] {3}(\w+) \((.*)\)\s*$")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -47,6 +48,7 @@ class Placement:
         copies: How many copies between devices were put in, with fusion.
         graphs: The names of the fused graphs.
         fused: The names of the nodes that went into them.
+        kernels: How many nodes are left, with fusion, copies among them.
         error: Why the session could not be made after all, or "".
     """
 
@@ -81,6 +83,8 @@ def placement(model: ir.Model, *, sizes: Mapping[str, int] | None = None) -> Pla
         graph = ir.load(folder / "apart.onnx")
     left = {name for group in together.values() for _, name in group}
     provider = {name: ep for ep, group in apart.items() for _, name in group}
+    if len(apart) == 1:
+        provider = {node.name or "": ep for ep in apart for node in graph.graph.all_nodes()}
     everything = [key for group in together.values() for key in group.elements()]
     return Placement(
         model=graph,
@@ -88,7 +92,7 @@ def placement(model: ir.Model, *, sizes: Mapping[str, int] | None = None) -> Pla
         copies=sum(op.startswith("Memcpy") for op, _ in everything),
         graphs=tuple(name for op, name in everything if op.startswith(FUSED)),
         fused=frozenset(name for name, ep in provider.items() if ep == runner.DML) - left,
-        kernels=len(everything) - 1,
+        kernels=(len(everything) or len(provider)) - 1,
         error=error or later,
     )
 
@@ -121,7 +125,10 @@ def parse(log: bytes) -> dict[str, Nodes]:
     for line in text.splitlines():
         if "VerifyEachNodeIsAssignedToAnEp" not in line:
             continue
-        if head := _GROUP.search(line):
+        if head := _ALL.search(line):
+            # With the probe on the CPU, that is where all of them are; none is named.
+            found.setdefault(head[1], Counter())
+        elif head := _GROUP.search(line):
             group = found.setdefault(head[1], Counter())
         elif group is not None and (node := _NODE.search(line)):
             group[node[1], node[2]] += 1
@@ -136,7 +143,9 @@ def _named(model: ir.Model) -> ir.Model:
         if not node.name or node.name in taken or not node.name.isascii():
             node.name = f"graphfix.{i}"
         taken.add(node.name)
-    given = ir.Value(name=f"{_PROBE}.in", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1]))
+    given = ir.Value(
+        name=f"{_PROBE}.in", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1])
+    )
     copy.graph.inputs.append(given)
     probe = ir.Node("", "Unique", [given], name=_PROBE)
     probe.outputs[0].name = _PROBE
