@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix import pipeline
+from graphfix import pipeline, strip
 from graphfix.directml import agreement
 from graphfix.directml import plan as planner
 from graphfix.errors import ModelError, UsageError
 from graphfix.measure.runtime import optimized
-from graphfix.model import standin
+from graphfix.model import io, standin
 from graphfix.model.shapes import shapes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from graphfix.core import Check
     from graphfix.directml.agreement import Agreement
@@ -76,6 +77,26 @@ def before_after(
     pipeline.run(repaired, chosen)
     left = {name: size for name, size in (sizes or {}).items() if name in _dims(repaired)}
     return before, plan(repaired, sizes=left)
+
+
+def glance(before: str | Path, after: str | Path | None) -> dict[str, object]:
+    """The plans of two files at a glance, for a report: where nodes run, in rows, and in numbers.
+
+    A file that cannot be planned, because ONNX Runtime rejects it, or that is not there is None.
+    """
+    return {"before": _at_a_glance(before), "after": _at_a_glance(after)}
+
+
+def _at_a_glance(path: str | Path | None) -> dict[str, object] | None:
+    if path is None:
+        return None
+    try:
+        found = plan(io.load(path))
+    except ModelError:
+        return None
+    data = found.to_json()
+    kept = {key: data[key] for key in ("nodes", "run", "open", "dynamic", "notes")}
+    return {"strip": strip.runs(x.where for x in found.places), **kept}
 
 
 def against(plan: Plan, model: ir.Model) -> Agreement:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
-from graphfix import planning, strip
+from graphfix import html, planning, strip
 from graphfix.cli import main
 from graphfix.errors import ModelError, UsageError
 from graphfix.measure.placement import parse
@@ -322,6 +322,24 @@ def test_the_svg_says_in_words_what_it_shows() -> None:
     assert 'aria-label="3 fused, 1 CPU"' in text
     assert text.count("<rect") == 2
     assert 'viewBox="0 0 4 1"' in text
+
+
+def test_the_page_shows_before_and_after(tmp_path: Path) -> None:
+    before, page, after = saved(tmp_path), tmp_path / "page.html", str(tmp_path / "after.onnx")
+    words = ["run", before, "-o", after, "-p", "fix-dims:T=7", "--report", str(page)]
+    assert main(words) == 0
+    text = page.read_text(encoding="utf-8")
+    assert text.count('<svg class="strip"') == 2
+    assert 'aria-label="2 DirectML"' in text
+    assert 'aria-label="2 fused"' in text
+    held = json.loads(text.split('id="report">')[1].split("</script>")[0])
+    assert held["plan"]["before"]["run"]["dispatches"] == 2
+    assert held["plan"]["after"]["run"]["dispatches"] == 1
+
+
+def test_a_report_without_a_plan_has_no_strip() -> None:
+    report = graphfix.run(CASES["all static"].model())
+    assert '<svg class="strip"' not in html.page(report.to_json())
 
 
 def test_a_log_of_windows_is_read() -> None:

@@ -117,6 +117,7 @@ class Plan:
         return {
             "sizes": dict(self.sizes),
             "open": list(self.dims),
+            "dynamic": self.dynamic,
             "nodes": {x: self.count(x) for x in ("fused", "dml", "cpu", "gone")},
             "run": {
                 "dispatches": self.steps_on("graph", "dml"),
