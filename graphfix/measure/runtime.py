@@ -253,7 +253,11 @@ def optimized(
     with tempfile.TemporaryDirectory(prefix="graphfix-") as folder:
         path = Path(folder) / "optimized.onnx"
         options.optimized_model_filepath = str(path)
-        data = _to_proto(model).SerializeToString()
+        held = model
+        if any(isinstance(x, ir.ExternalTensor) for x in _tensors(model)):
+            held = model.clone()
+            ir.external_data.load_to_model(held)
+        data = _to_proto(held).SerializeToString()
         try:
             onnxruntime.InferenceSession(
                 data,
