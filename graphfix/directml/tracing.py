@@ -112,14 +112,9 @@ def _traced(graph: ir.Graph, final: ir.Graph) -> dict[ir.Node, Fate]:
             found[node] = _absorbed(node, found, outputs)
     known: set[ir.Value] = {x for x in graph.initializers.values() if not x.is_graph_input()}
     for node in graph:
-        fate = found[node]
-        if fate.node is not None and not _was_folded(node, fate, known):
-            continue
-        if fate.how == DECIDED:
-            continue
-        if fate.how in (CONSTANT, COMPUTED) or _was_folded(node, fate, known):
+        if _was_folded(node, found[node], known):
             known.update(node.outputs)
-            if fate.how not in (CONSTANT, COMPUTED):
+            if found[node].how != CONSTANT:
                 found[node] = Fate(None, COMPUTED)
     return found
 
@@ -135,14 +130,20 @@ def _maker(node: ir.Node) -> ir.Node:
 
 
 def _was_folded(node: ir.Node, fate: Fate, known: set[ir.Value]) -> bool:
-    """Whether a node that is no longer there only had constants to compute from."""
-    if fate.node is not None and not fate.how:
+    """Whether a node that is no longer there only had constants to compute from.
+
+    What is merged into another node but computes from constants alone, as the scale of a pattern
+    may be, was folded before.
+    """
+    if fate.how in (CONSTANT, COMPUTED):
+        return True
+    if fate.how in ("", DECIDED) or not node.inputs:
         return False
-    if fate.node is not None and any(
-        x.name == y.name for x in node.outputs for y in fate.node.outputs
-    ):
-        return False
-    return bool(node.inputs) and all(x is None or x in known for x in node.inputs)
+    if fate.node is not None and {x.name for x in node.outputs} & {
+        x.name for x in fate.node.outputs
+    }:
+        return False  # it is there, under another operator
+    return all(x is None or x in known for x in node.inputs)
 
 
 def _absorbed(node: ir.Node, found: dict[ir.Node, Fate], outputs: set[str | None]) -> Fate:
