@@ -10,7 +10,7 @@ from graphfix import pipeline, strip
 from graphfix.directml import agreement
 from graphfix.directml import plan as planner
 from graphfix.errors import ModelError, UsageError
-from graphfix.measure.runtime import optimized
+from graphfix.measure.optimized import optimized
 from graphfix.model import io, standin
 from graphfix.model.shapes import shapes_of
 

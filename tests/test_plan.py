@@ -82,6 +82,39 @@ CASES = {
         '{ y = Resize <mode = "cubic"> (x, , scales) }',
         "c", "refuses mode=cubic",
     ),
+    "an output that is refused": Case(
+        "g (float[4, 2] x, float[2] s) => (float[4, 2] y, float[4, 1] m) "
+        "{ y, m = LayerNormalization <axis = -1> (x, s) }",
+        "c", "refuses outputs for the mean",
+    ),
+    "an attribute that is refused": Case(
+        "g (float[1, 1, 4, 4] x) => (float[1, 1, 2, 2] y, int64[1, 1, 2, 2] i) "
+        "{ y, i = MaxPool <kernel_shape = [2, 2], strides = [2, 2], storage_order = 1> (x) }",
+        "c", "refuses storage_order=1",
+    ),
+    "an equation that is refused": Case(
+        "g (float[2, 3] a, float[3, 4] b, float[4, 5] c) => (float[2, 5] y) "
+        '{ y = Einsum <equation = "ij,jk,kl->il"> (a, b, c) }',
+        "c", "refuses the equation",
+    ),
+    "an equation that is not": Case(
+        "g (float[2, 3, 2, 4] a, float[2, 5, 2, 4] b) => (float[2, 2, 3, 5] y) "
+        '{ y = Einsum <equation = "bqhd,bkhd->bhqk"> (a, b) }',
+        "f", graphs=1,
+    ),
+    "negative pads, when they were an attribute": Case(
+        "g (float[4] x) => (float[2] y) { y = Pad <pads = [-1, -1]> (x) }",
+        "c", "refuses negative pads", opset=10,
+    ),
+    "an operator that DirectML only has as a contrib one": Case(
+        "g (float[T, 3] x, float[3, 4] w) => (float[T, 4] y) { a = MatMul (x, w)  "
+        "y = Gelu (a) }",
+        "dc", "no kernel for Gelu", copies=1, opset=20,
+    ),
+    "float64": Case(
+        "g (double[4] x, double[4] z) => (double[4] y) { y = Add (x, z) }",
+        "c", "no kernel for Add of double",
+    ),
     "shape arithmetic": Case(
         "g (float[B, T, 8] x) => (float[B, T, 4, 2] y) <int64[2] head = {4, 2}> "
         "{ s = Shape <start = 0, end = 2> (x)  c = Concat <axis = 0> (s, head)  "
@@ -137,6 +170,16 @@ CASES = {
     "two apart": Case(
         "g (float[4] x, float[4] z) => (float[4] y, float[4] w) { y = Exp (x)  w = Neg (z) }",
         "ff", graphs=2,
+    ),
+    "an activation of a Gemm": Case(
+        "g (float[T, 3] x, float[3, 4] w, float[4] b) => (float[T, 4] y) "
+        "{ a = Gemm (x, w, b)  y = Sigmoid (a) }",
+        "dd", "a size is open",
+    ),
+    "an activation with a second input": Case(
+        "g (float[1, 3, T] x, float[4, 3, 3] w, float[4, 1] p) => (float[1, 4, U] y) "
+        "{ a = Conv (x, w)  y = PRelu (a, p) }",
+        "dd", "a size is",
     ),
     "an activation": Case(
         "g (float[T, 4] x, float[T, 4] z) => (float[T, 4] y) { a = Add (x, z)  y = Relu (a) }",

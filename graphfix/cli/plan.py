@@ -65,15 +65,14 @@ def plan(
         say("loading")
         loaded = io.load(model)
         say("planning")
-        plans = [planning.plan(loaded, sizes=sizes)]
+        if spec is None:
+            plans = [planning.plan(loaded, sizes=sizes)]
+        else:
+            plans = list(planning.before_after(loaded, pipeline.resolve(spec), sizes=sizes))
         told: Agreement | None = None
         if against is not None:
             say("asking DirectML")
             told = planning.against(plans[0], loaded)
-        if spec is not None:
-            say(f"planning after {spec}")
-            chosen = pipeline.resolve(spec)
-            plans = list(planning.before_after(loaded, chosen, sizes=sizes))
     if as_json:
         _terminal.print_json(
             {
@@ -124,8 +123,7 @@ def _show(plan: Plan, *, verbose: bool) -> None:
     click.echo()
     _terminal.row("a run", _run(plan))
     _terminal.row("lengths", _lengths(plan))
-    for note in plan.notes:
-        _terminal.row("note", note)
+    _notes(plan)
 
 
 def _sizes_of_graphs(plan: Plan, where: Where) -> str:
@@ -203,6 +201,12 @@ def _show_both(before: Plan, after: Plan, spec: str) -> None:
     click.echo()
     _terminal.row("after", f"-p {spec}")
     _terminal.row("lengths", _lengths(after))
+    _notes(before, after)
+
+
+def _notes(*plans: Plan) -> None:
+    for note in dict.fromkeys(note for plan in plans for note in plan.notes):
+        _terminal.row("note", note, colour="yellow")
 
 
 def _is_better(name: str, before: int, after: int) -> bool:

@@ -143,13 +143,21 @@ def _named(model: ir.Model) -> ir.Model:
         if not node.name or node.name in taken or not node.name.isascii():
             node.name = f"graphfix.{i}"
         taken.add(node.name)
-    given = ir.Value(
-        name=f"{_PROBE}.in", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1])
-    )
-    copy.graph.inputs.append(given)
-    probe = ir.Node("", "Unique", [given], name=_PROBE)
-    probe.outputs[0].name = _PROBE
-    probe.outputs[0].type, probe.outputs[0].shape = given.type, ir.Shape([None])
+    probe = _probe(copy.graph.opset_imports.get("", 1))
+    copy.graph.inputs.extend(x for x in probe.inputs if x is not None)
     copy.graph.append(probe)
     copy.graph.outputs.append(probe.outputs[0])
     return copy
+
+
+def _probe(opset: int) -> ir.Node:
+    """A node for the CPU: DirectML has no kernel for it, and it is not folded."""
+    given = ir.Value(
+        name=f"{_PROBE}.in", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1])
+    )
+    if opset >= 11:
+        node = ir.Node("", "Unique", [given], name=_PROBE)
+    else:
+        node = ir.Node("", "RandomNormal", [], [ir.AttrInt64s("shape", [1])], name=_PROBE)
+    node.outputs[0].name, node.outputs[0].type = _PROBE, given.type
+    return node
