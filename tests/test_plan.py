@@ -102,6 +102,11 @@ CASES = {
         '{ y = Einsum <equation = "bqhd,bkhd->bhqk"> (a, b) }',
         "f", graphs=1,
     ),
+    "a diagonal": Case(
+        "g (float[3, 3] a) => (float[3] y) "
+        '{ y = Einsum <equation = "ii->i"> (a) }',
+        "f", graphs=1,
+    ),
     "negative pads, when they were an attribute": Case(
         "g (float[4] x) => (float[2] y) { y = Pad <pads = [-1, -1]> (x) }",
         "c", "refuses negative pads", opset=10,
@@ -255,6 +260,12 @@ def test_a_size_makes_it_one_graph() -> None:
     assert (before.steps_on("dml"), before.remade, before.dims) == (2, 2, ("T",))
     assert (after.steps_on("graph"), after.remade, after.dims) == (1, 0, ())
     assert after.steps_on("dml") == 0
+
+
+def test_a_dim_without_a_name_is_told() -> None:
+    text = "g (float[?, 4] x) => (float[?, 4] y) { y = Exp (x) }"
+    plan = planning.plan(Case(text, "").model())
+    assert plan.notes == ("the input 'x' has a dim without a name, so no size can be given to it",)
 
 
 def test_an_unknown_dim_is_an_error_that_names_those_there_are() -> None:
@@ -431,6 +442,8 @@ def test_the_command_takes_a_size(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert data["schema"] == 1
     assert data["plan"]["sizes"] == {"T": 7}
     assert data["plan"]["run"]["graphs"] == 1
+    assert run(saved(tmp_path), "--dim", "T=7") == 0
+    assert "fixed at T=7; another length needs another session" in capsys.readouterr().out
     assert [x["where"] for x in data["plan"]["places"]] == ["fused", "fused"]
 
 

@@ -148,6 +148,9 @@ def _run(plan: Plan) -> str:
 def _lengths(plan: Plan) -> str:
     kernels = plan.steps_on("graph", "dml")
     named = f"; open: {', '.join(plan.dims)} (--dim {plan.dims[0]}=SIZE)" if plan.dims else ""
+    if plan.sizes and not plan.dynamic:
+        fixed = ", ".join(f"{name}={size}" for name, size in plan.sizes.items())
+        return f"fixed at {fixed}; another length needs another session"
     if not plan.dynamic:
         return "all sizes are fixed; another length needs another model"
     if not plan.remade:

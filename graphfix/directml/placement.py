@@ -115,9 +115,6 @@ class Rules:
         for value in (*node.inputs, *node.outputs):
             if value is None or not value.name:
                 continue
-            if value.type is not None and not isinstance(value.type, ir.TensorType):
-                # If and what handles optionals take any type; the rest is for tensors alone.
-                return f"{value.name!r} is no tensor"
             dtype = self.shapes.dtype(value)
             if dtype is not None and dtype not in _KNOWN:
                 return f"DirectML has no tensors of {dtype.name.lower()}"

@@ -8,7 +8,6 @@ copied (:mod:`copies`).
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,8 +30,9 @@ Where = Literal["fused", "dml", "cpu", "gone"]
 
 _LOST = (
     "{0!r} is an output and feeds a {2}: DirectML makes one of {1} and {2}, loses the output, and "
-    "the session cannot be made; put an Identity before the output"
+    "the session cannot be made"
 )
+_UNNAMED = "the input {!r} has a dim without a name, so no size can be given to it"
 
 CPU_ONLY = (
     *("GemmActivationFusion", "DynamicQuantizeMatMulFusion", "ConvActivationFusion"),
@@ -177,8 +177,11 @@ class _Planner:
             for _, graph in tracing.graphs_of(self._final)
             for value, way in copies(graph, self._kernels)
         ]
-        inputs = (x for x in self._final.graph.inputs if not x.is_initializer())
+        inputs = [x for x in self._final.graph.inputs if not x.is_initializer()]
         dynamic = any(not fusing.is_static(x) for x in inputs)
+        for value in inputs:
+            if any(not isinstance(x, int) and x.value is None for x in value.shape or ()):
+                notes += (_UNNAMED.format(value.name),)
         steps = (*self._steps, *copied)
         notes += tuple(
             _LOST.format(x.name, home.op_type, after.op_type) for x, home, after in self._lost
@@ -292,8 +295,3 @@ def _dims(model: ir.Model) -> list[str]:
 
 def _named(dim: int | ir.SymbolicDim) -> bool:
     return not isinstance(dim, int) and dim.value is not None
-
-
-def reasons(plan: Plan) -> Counter[tuple[Where, str]]:
-    """How often each reason occurs, by where it puts a node."""
-    return Counter((x.where, x.why) for x in plan.places)

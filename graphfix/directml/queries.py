@@ -103,7 +103,7 @@ def _einsum(node: ir.Node, _: Shapes) -> str | None:
     equation = _text(node, "equation", "").replace(" ", "")
     left, _arrow, right = equation.partition("->")
     terms = left.split(",")
-    plain = all(len(set(x)) == len(x) and x.isalpha() for x in (*terms, right) if x)
+    plain = all(x.isalpha() for x in (*terms, right) if x)
     return None if plain and len(terms) <= 2 else f"the equation {equation!r}"
 
 

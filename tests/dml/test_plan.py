@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from graphfix import planning
-from graphfix.errors import GraphfixError
+from graphfix.errors import GraphfixError, ModelError
 from graphfix.measure import runner
+from graphfix.measure.runtime import Session
 
 _spec = importlib.util.spec_from_file_location(
     "plan_cases", Path(__file__).parents[1] / "test_plan.py"
@@ -49,3 +50,9 @@ def test_directml_does_what_was_foreseen(name: str) -> None:
     assert told.graphs[0] == told.graphs[1]
     assert told.copies[0] == told.copies[1]
     assert told.steps[0] == told.steps[1]
+
+
+def test_an_output_that_feeds_an_activation_breaks_the_session() -> None:
+    model = plan_cases.Case(plan_cases.BROKEN, "dd").model()
+    with pytest.raises(ModelError, match="fell back to CPUExecutionProvider"):
+        Session(model, ep="dml")
