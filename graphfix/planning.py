@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
+from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from graphfix import pipeline, strip
 from graphfix.directml import agreement
@@ -138,6 +139,7 @@ def _both(model: ir.Model, sizes: Mapping[str, int] | None) -> tuple[ir.Model, i
 def _as_it_is(model: ir.Model) -> ir.Model:
     """The model itself, with the shapes that graphfix infers."""
     copy = model.clone()
+    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(copy)
     shapes = shapes_of(copy)
     for graph in (copy.graph, *copy.graph.subgraphs()):
         for node in graph:
