@@ -7,7 +7,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint types docs zoo dml wheel clean
+.PHONY: help install test lint types docs zoo dml agreement wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ zoo: $(STAMP)  ## Count what is left in a zoo of exports, with the reasons (GRAP
 
 dml:  ## Set up the real DirectML under Wine in build/dml (Debian, as root; 4 minutes, 3 GB)
 	dml/setup.sh
+
+agreement: $(STAMP)  ## Hold graphfix plan against DirectML, over a zoo (GRAPHFIX_ZOO=folder)
+	$(BIN)/python tests/dml/agreement.py
 
 wheel: $(STAMP)  ## Build a wheel into dist/ and check what is in it
 	rm -rf build/lib build/bdist.* dist

@@ -10,11 +10,12 @@ from importlib import resources
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
+from graphfix import strip
 from graphfix.model import files
 from graphfix.plain import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from markupsafe import Markup
 
@@ -62,6 +63,7 @@ def page(data: Data) -> str:
         worst=None if verdict is None else verdict["worst"],
         ops=_ops(data["ops_before"], data["ops_after"]),
         missed=_missed(data),
+        plans=_plans(data),
         embedded=_embedded(data),
     )
 
@@ -99,6 +101,34 @@ def _ops(before: Mapping[str, int], after: Mapping[str, int]) -> list[dict[str, 
         }
         for op in names
     ]
+
+
+def _plans(data: Data) -> dict[str, Any] | None:
+    """What DirectML does before and after, with the strips drawn; None if neither is known."""
+    from markupsafe import Markup
+
+    plan = data.get("plan") or {}
+    both = [(when, plan[when]) for when in ("before", "after") if plan.get(when)]
+    if not both:
+        return None
+    rows = [{"name": name, "values": [value(one) for _, one in both]} for name, value in _PLAN_ROWS]
+    strips = [
+        # The SVG is made of words and numbers of graphfix's own.
+        {"when": when, "svg": Markup(strip.svg((x, n) for x, n in one["strip"]))}
+        for when, one in both
+    ]
+    notes = [note for _, one in both for note in one["notes"]]
+    key = [{"where": x, "word": strip.WORDS[x]} for x in strip.ORDER]
+    return {"strips": strips, "rows": rows, "notes": list(dict.fromkeys(notes)), "key": key}
+
+
+_PLAN_ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], int]], ...] = (
+    ("fused graphs", lambda plan: plan["run"]["graphs"]),
+    ("kernels of a run on DirectML", lambda plan: plan["run"]["dispatches"]),
+    ("kernels of a run on the CPU", lambda plan: plan["run"]["cpu"]),
+    ("copies between them", lambda plan: plan["run"]["copies"]),
+    ("kernels made anew at another length", lambda plan: plan["run"]["remade"]),
+)
 
 
 def _missed(data: Data) -> list[dict[str, object]]:

@@ -43,6 +43,7 @@ class Report:
         source: The input file, if there was one.
         output: The file that was written, or None.
         verdict: What verification found (:meth:`graphfix.measure.Verdict.to_json`), or None.
+        plan: What DirectML does before and after (:func:`graphfix.planning.glance`), or None.
     """
 
     spec: str
@@ -52,6 +53,7 @@ class Report:
     source: str | None = None
     output: str | None = None
     verdict: dict[str, object] | None = field(default=None)
+    plan: dict[str, object] | None = field(default=None)
 
     @property
     def changed(self) -> bool:

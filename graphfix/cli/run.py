@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ def run(
     page = _page_path(report, model, output)
     _options.load_plugins(plugin)
     with _terminal.progress(quiet=as_json) as tell:
-        from graphfix import job, pipeline  # a second that the spinner should cover
+        from graphfix import job, pipeline, planning  # a second that the spinner should cover
 
         done = job.repair_file(
             model,
@@ -78,6 +79,10 @@ def run(
             ep=ep,
             progress=tell,
         )
+        if page is not None:
+            if tell is not None:
+                tell("planning for DirectML")
+            done = dataclasses.replace(done, plan=planning.glance(model, done.output))
     if as_json:
         _terminal.print_json(done.to_json())
     else:

@@ -17,6 +17,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,7 @@ def _script(name: str) -> Any:  # noqa: ANN401
 
 def _open(request: dict[str, Any]) -> dict[str, Any]:
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # errors come back as exceptions
+    options.log_severity_level = 0 if request.get("log") else 4  # errors come back as exceptions
     # DirectML does without, and every run may have another shape.
     options.enable_mem_pattern = False
     if not request["optimize"]:
@@ -164,6 +165,10 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
         options.graph_optimization_level = level
     for name, size in request["free_dims"].items():
         options.add_free_dimension_override_by_name(name, size)
+    for key, value in request.get("config", {}).items():
+        options.add_session_config_entry(key, value)
+    if request.get("optimized"):
+        options.optimized_model_filepath = request["optimized"]
     provider = request["provider"]
     # Without a device, onnxruntime makes no DirectML provider and falls back in silence.
     wanted: list[Any] = [(provider, {"device_id": 0}) if provider in _DEVICES else provider]
@@ -178,7 +183,8 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
         with open(model, "rb") as file:  # noqa: PTH123
             model = file.read()
     start = time.perf_counter()
-    session = onnxruntime.InferenceSession(model, options, providers=wanted)
+    with _logging_to(request.get("log", "")):
+        session = onnxruntime.InferenceSession(model, options, providers=wanted)
     seconds = time.perf_counter() - start
     used = session.get_providers()[0]
     if used != provider:
@@ -190,6 +196,23 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
         "inputs": [[x.name, x.type, x.shape] for x in session.get_inputs()],
         "outputs": [[x.name, x.type, x.shape] for x in session.get_outputs()],
     }
+
+
+@contextlib.contextmanager
+def _logging_to(path: str) -> Iterator[None]:
+    """Let what onnxruntime logs go to a file; it has no other way out than standard error."""
+    if not path:
+        yield
+        return
+    before = os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0))
+    os.dup2(file, 2)
+    os.close(file)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def _run(request: dict[str, Any]) -> dict[str, Any]:

@@ -115,6 +115,9 @@ class RemoteSession:
         free_dims: Sizes for symbolic dims, as ONNX Runtime's free-dimension overrides.
         profile: Whether to record what each node does, for :meth:`profile`.
         extra_outputs: Names of inner tensors of the main graph to return besides the outputs.
+        config: Entries for ONNX Runtime's session configuration.
+        log: A file for all that ONNX Runtime says while it makes the session.
+        optimized: A file for the graph as ONNX Runtime has rewritten it.
 
     Attributes:
         inputs: The model's inputs.
@@ -136,6 +139,9 @@ class RemoteSession:
         free_dims: Mapping[str, int] | None = None,
         profile: bool = False,
         extra_outputs: Sequence[str] = (),
+        config: Mapping[str, str] | None = None,
+        log: Path | None = None,
+        optimized: Path | None = None,
     ) -> None:
         self._runner = runner
         self._scratch = tempfile.TemporaryDirectory(prefix="graphfix-dml-")
@@ -150,6 +156,9 @@ class RemoteSession:
             "free_dims": dict(free_dims or {}),
             "profile": runner.path(self._folder / "profile") if profile else "",
             "weights": "" if weights is None else runner.path(weights),
+            "config": dict(config or {}),
+            "log": runner.path(log) if log is not None else "",
+            "optimized": runner.path(optimized) if optimized is not None else "",
         }
         self._worker: Worker | None = None
         self.run_seconds = 0.0

@@ -205,6 +205,46 @@ def available() -> list[str]:
     return names
 
 
+def write_optimized(
+    model: bytes,
+    path: Path,
+    level: Literal["basic", "extended"],
+    *,
+    sizes: Mapping[str, int] | None = None,
+    without: Sequence[str] = (),
+) -> None:
+    """Write the graph that ONNX Runtime's optimizer makes of a model for the CPU.
+
+    Args:
+        model: A self-contained ``.onnx`` file.
+        path: Where to.
+        level: Which optimizations.
+        sizes: Sizes for symbolic dims, as free-dimension overrides.
+        without: Names of optimizers that are to be left out.
+
+    Raises:
+        ModelError: ONNX Runtime rejects the model, or has no CPU kernel for a node of it.
+    """
+    import onnxruntime
+
+    options = _options(optimize=True, threads=1)
+    options.graph_optimization_level = {
+        "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+        "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    }[level]
+    options.enable_mem_reuse = False
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    for name, size in (sizes or {}).items():
+        options.add_free_dimension_override_by_name(name, size)
+    options.optimized_model_filepath = str(path)
+    try:
+        onnxruntime.InferenceSession(
+            model, options, providers=_PROVIDERS["cpu"], disabled_optimizers=list(without)
+        )
+    except Exception as error:  # ONNX Runtime raises a dozen unrelated types
+        raise ModelError(reason_of(error)) from error
+
+
 def reason_of(error: BaseException) -> str:
     """What ONNX Runtime says went wrong, in one short line without its codes and source paths."""
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())

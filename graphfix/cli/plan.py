@@ -1,0 +1,240 @@
+"""``graphfix plan``: where DirectML will run each node, what it fuses, what a run costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from graphfix.cli import _options, _terminal
+from graphfix.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from graphfix.directml.agreement import Agreement
+    from graphfix.directml.plan import Plan, Where
+
+_COLOURS = {"fused": "green", "dml": "cyan", "cpu": "yellow", "gone": None}
+
+
+@click.command()
+@_options.model
+@click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    metavar="T=500",
+    help="Plan with a symbolic dim at this size; may be given for several dims.",
+)
+@click.option(
+    "--before-after",
+    "spec",
+    metavar="SPEC",
+    help="Also plan what these passes make of the model, such as directml or fix-dims:T=500.",
+)
+@click.option(
+    "--against",
+    type=click.Choice(["dml"]),
+    help="Ask the real DirectML, too, and say which nodes are elsewhere than foreseen.",
+)
+@_options.json_flag
+@_options.plugin
+@_options.verbose
+def plan(
+    model: str,
+    dims: tuple[str, ...],
+    spec: str | None,
+    against: str | None,
+    as_json: bool,
+    plugin: tuple[str, ...],
+    verbose: bool,
+) -> int:
+    """Foresee what DirectML does with MODEL; DirectML is not needed, nothing is written.
+
+    Where each node runs and why, how many graphs are fused, how many kernels and copies a run
+    takes, and what another length costs. Exit code 1 if --against finds a node elsewhere.
+    """
+    sizes = _sizes(dims)
+    _options.load_plugins(plugin)
+    with _terminal.progress(quiet=as_json) as tell:
+        from graphfix import pipeline, planning
+        from graphfix.model import io
+
+        say = tell or (lambda _: None)
+        say("loading")
+        loaded = io.load(model)
+        say("planning")
+        if spec is None:
+            plans = [planning.plan(loaded, sizes=sizes)]
+        else:
+            plans = list(planning.before_after(loaded, pipeline.resolve(spec), sizes=sizes))
+        told: Agreement | None = None
+        if against is not None:
+            say("asking DirectML")
+            told = planning.against(plans[0], loaded)
+    if as_json:
+        _terminal.print_json(
+            {
+                "schema": 1,
+                "graphfix": __version__,
+                "source": model,
+                "spec": spec,
+                "plan": plans[0].to_json(),
+                "after": plans[1].to_json() if spec is not None else None,
+                "agreement": told.to_json() if told is not None else None,
+            }
+        )
+    else:
+        _terminal.paragraph(model)
+        click.echo()
+        if spec is None:
+            _show(plans[0], verbose=verbose)
+        else:
+            _show_both(plans[0], plans[1], spec)
+        if told is not None:
+            _show_agreement(told, verbose=verbose)
+    return int(told is not None and bool(told.wrong))
+
+
+def _sizes(given: tuple[str, ...]) -> dict[str, int]:
+    found = {}
+    for name, several in (_terminal.sizes(given, "--dim") or {}).items():
+        if len(set(several)) > 1:
+            raise click.UsageError(f"--dim {name}: a plan is for one size; give one of {several}.")
+        found[name] = several[0]
+    return found
+
+
+def _show(plan: Plan, *, verbose: bool) -> None:
+    from graphfix.strip import ORDER, WORDS
+
+    _strip("", plan)
+    _key()
+    click.echo()
+    for where in ORDER:
+        here = [x for x in plan.places if x.where == where]
+        if not here:
+            continue
+        word = click.style(f"{WORDS[where]:<10}", fg=_COLOURS[where], bold=True)
+        click.echo(f"  {word}{_terminal.plural(len(here), 'node')}{_sizes_of_graphs(plan, where)}")
+        pairs = [(x.at, x.why) for x in here if x.why]
+        _terminal.reasons(pairs, every=verbose, indent="      ")
+    click.echo()
+    _terminal.row("a run", _run(plan))
+    _terminal.row("lengths", _lengths(plan))
+    _notes(plan)
+
+
+def _sizes_of_graphs(plan: Plan, where: Where) -> str:
+    if where != "fused":
+        return ""
+    sizes = sorted((x.nodes for x in plan.steps if x.on == "graph"), reverse=True)
+    shown = ", ".join(map(str, sizes[:6])) + (", ..." if len(sizes) > 6 else "")
+    of = f" of {shown}" if len(sizes) > 1 else ""
+    return f" in {_terminal.plural(len(sizes), 'graph')}{of}"
+
+
+def _run(plan: Plan) -> str:
+    kernels = plan.steps_on("graph", "dml")
+    parts = [f"{_terminal.plural(kernels, 'kernel')} on DirectML"]
+    if graphs := plan.steps_on("graph"):
+        parts[0] += f", {graphs} of them {'a fused graph' if graphs == 1 else 'fused graphs'}"
+    parts.append(f"{plan.steps_on('cpu')} on the CPU")
+    parts.append(_terminal.plural(plan.steps_on("copy"), "copy", "copies") + " between them")
+    return "; ".join(parts)
+
+
+def _lengths(plan: Plan) -> str:
+    kernels = plan.steps_on("graph", "dml")
+    named = f"; open: {', '.join(plan.dims)} (--dim {plan.dims[0]}=SIZE)" if plan.dims else ""
+    if plan.sizes and not plan.dynamic:
+        fixed = ", ".join(f"{name}={size}" for name, size in plan.sizes.items())
+        return f"fixed at {fixed}; another length needs another session"
+    if not plan.dynamic:
+        return "all sizes are fixed; another length needs another model"
+    if not plan.remade:
+        return f"no kernel depends on a size that varies{named}"
+    return (
+        f"{plan.remade} of the {kernels} kernels are made anew in each run at another size than "
+        f"the first one{named}"
+    )
+
+
+def _strip(label: str, plan: Plan) -> None:
+    from graphfix.strip import BLOCKS, text
+
+    room = _terminal.width() - 2 - (len(label) and 10)
+    cells = text([x.where for x in plan.places], room)
+    drawn = "".join(click.style(BLOCKS[x], fg=_COLOURS[x]) for x in cells)
+    click.echo(f"  {label:<{len(label) and 10}}{drawn}")
+
+
+def _key() -> None:
+    from graphfix.strip import BLOCKS, ORDER, WORDS
+
+    words = (f"{click.style(BLOCKS[x], fg=_COLOURS[x])} {WORDS[x]}" for x in ORDER)
+    click.echo("  " + "   ".join(words))
+
+
+def _show_both(before: Plan, after: Plan, spec: str) -> None:
+    _strip("before", before)
+    _strip("after", after)
+    _key()
+    click.echo()
+    rows: Sequence[tuple[str, int, int]] = (
+        ("nodes in fused graphs", before.count("fused"), after.count("fused")),
+        ("nodes on DirectML, each by itself", before.count("dml"), after.count("dml")),
+        ("nodes on the CPU", before.count("cpu"), after.count("cpu")),
+        ("nodes gone before a run", before.count("gone"), after.count("gone")),
+        ("fused graphs", before.steps_on("graph"), after.steps_on("graph")),
+        (
+            "kernels of a run on DirectML",
+            before.steps_on("graph", "dml"),
+            after.steps_on("graph", "dml"),
+        ),
+        ("kernels of a run on the CPU", before.steps_on("cpu"), after.steps_on("cpu")),
+        ("copies between them", before.steps_on("copy"), after.steps_on("copy")),
+        ("kernels made anew at another length", before.remade, after.remade),
+    )
+    click.echo(f"  {'':<38}{'before':>8}{'after':>8}")
+    for name, first, second in rows:
+        colour = None if first == second else "green" if _is_better(name, first, second) else None
+        click.echo(f"  {name:<38}{first:>8}{click.style(f'{second:>8}', fg=colour)}")
+    click.echo()
+    _terminal.row("after", f"-p {spec}")
+    _terminal.row("lengths", _lengths(after))
+    _notes(before, after)
+
+
+def _notes(*plans: Plan) -> None:
+    for note in dict.fromkeys(note for plan in plans for note in plan.notes):
+        _terminal.row("note", note, colour="yellow")
+
+
+def _is_better(name: str, before: int, after: int) -> bool:
+    more = name in ("nodes in fused graphs", "nodes gone before a run")
+    return after > before if more else after < before
+
+
+def _show_agreement(told: Agreement, *, verbose: bool) -> None:
+    from graphfix.strip import WORDS
+
+    share = 100 * told.right / max(told.total, 1)
+    click.echo()
+    colour = "green" if not told.wrong else "yellow"
+    _terminal.row(
+        "DirectML",
+        f"{told.right} of {told.total} nodes are where they were foreseen ({share:.1f} %)",
+        colour=colour,
+    )
+    for what, (foreseen, found) in (
+        ("graphs", told.graphs),
+        ("copies", told.copies),
+        ("all steps", told.steps),
+    ):
+        _terminal.row(what, f"{foreseen} foreseen, {found} found")
+    pairs = [
+        (x.at, f"{x.op} foreseen {WORDS[x.foreseen]}, is {WORDS[x.found]}") for x in told.wrong
+    ]
+    _terminal.reasons(pairs, every=verbose, indent="      ")

@@ -1,0 +1,45 @@
+"""Copies between the devices: port of TransformerMemcpyImpl (framework/transformer_memcpy.cc).
+
+A tensor is copied once for each direction in which it is needed elsewhere than it was made.
+Graph inputs and outputs are carried over by the session itself, unless both sides use them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import onnx_ir as ir
+
+    from graphfix.directml.facts import Kernel
+
+
+def copies(graph: ir.Graph, kernels: Mapping[ir.Node, Kernel]) -> list[tuple[ir.Value, str]]:
+    """The tensors that are copied, and where to: "to DirectML" or "to the CPU".
+
+    Args:
+        graph: One graph; what its subgraphs use counts as used by the node that they belong to.
+        kernels: The kernel of each node that runs on DirectML; the others run on the CPU.
+    """
+    made_there: set[ir.Value] = set()
+    made_here: set[ir.Value] = set()
+    used_there: set[ir.Value] = set()
+    used_here: set[ir.Value] = set()
+    for node in graph:
+        kernel = kernels.get(node)
+        for i, value in enumerate(node.inputs):
+            if value is not None:
+                there = kernel is not None and i not in kernel.cpu_inputs
+                (used_there if there else used_here).add(value)
+        for i, value in enumerate(node.outputs):
+            there = kernel is not None and i not in kernel.cpu_outputs
+            (made_there if there else made_here).add(value)
+    inputs = {x for x in graph.inputs if not x.is_initializer()}
+    to_there = (made_here & used_there) | (inputs & used_there & used_here)
+    to_here = made_there & used_here
+    order = [*graph.inputs, *(value for node in graph for value in node.outputs)]
+    return [(x, "to DirectML") for x in order if x in to_there] + [
+        (x, "to the CPU") for x in order if x in to_here
+    ]

@@ -1,0 +1,146 @@
+"""What DirectML's execution provider has kernels for: ``ops.csv``, with typed access.
+
+The table is that of ONNX Runtime's OperatorRegistration.cpp (in providers/dml), one row for each
+registration, held against its own docs/OperatorKernels.md; it is the same for 1.20 to 1.30. Every
+kernel is registered open-ended, and such a kernel matches only the version that it was registered
+for (framework/kernel_registry.cc, VerifyVersion, line 120).
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx_ir as ir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+NEWEST = 21
+"""The newest opset in which every revision that DirectML knows is still the current one."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One registration.
+
+    Attributes:
+        op: The operator.
+        domain: Its domain; "" is ONNX's own.
+        since: The version that it is for, and no other.
+        types: The element types that it takes, by the name of the type constraint.
+        cpu_inputs: The inputs that it reads on the CPU: shapes, axes, limits.
+        cpu_outputs: The outputs that it leaves on the CPU.
+        fuses: Whether it can be a node of a fused DirectML graph.
+        inputs_to_fuse: How many inputs it must have for that, if it matters.
+        query: The function that may refuse a node, or "".
+        restriction: What that function asks for, in words.
+    """
+
+    op: str
+    domain: str
+    since: int
+    types: dict[str, frozenset[ir.DataType]]
+    cpu_inputs: frozenset[int]
+    cpu_outputs: frozenset[int]
+    fuses: bool
+    inputs_to_fuse: int | None
+    query: str
+    restriction: str
+
+    def takes(self, constraint: str, dtype: ir.DataType) -> bool:
+        """Whether a type fits a type constraint; one that the table does not list takes all."""
+        known = self.types.get(constraint)
+        return known is None or dtype in known
+
+
+def kernel_for(op: str, domain: str, since: int) -> Kernel | None:
+    """The kernel of exactly this version of an operator."""
+    return _table().get((op, standard(domain), since))
+
+
+def versions(op: str, domain: str = "") -> tuple[int, ...]:
+    """The versions of an operator that have a kernel."""
+    return tuple(sorted(v for (o, d, v) in _table() if (o, d) == (op, standard(domain))))
+
+
+def since_version(op: str, domain: str, opset: int) -> int | None:
+    """The version of an operator that an opset means; None if ONNX has none by that name."""
+    schema = schema_of(op, domain, opset)
+    if schema is not None:
+        return int(schema.since_version)
+    # ONNX has no schema for the operators of ONNX Runtime; all of them are of version 1.
+    return None if standard(domain) == "" else 1
+
+
+def newest_opset_with_kernel(op: str, domain: str, below: int) -> int | None:
+    """The newest opset under ``below`` in which DirectML runs the operator."""
+    for opset in range(below - 1, 6, -1):
+        since = since_version(op, domain, opset)
+        if since is not None and kernel_for(op, domain, since) is not None:
+            return opset
+    return None
+
+
+@functools.cache
+def schema_of(op: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
+    """ONNX's schema of an operator as of an opset."""
+    try:
+        return onnx.defs.get_schema(op, opset, standard(domain))
+    except onnx.defs.SchemaError:
+        return None
+
+
+def typed(
+    node: ir.Node, schema: onnx.defs.OpSchema, dtype: Callable[[ir.Value], ir.DataType | None]
+) -> Iterator[tuple[str, ir.Value, ir.DataType]]:
+    """The name of the type constraint of each input and output, where its type is known."""
+    for formal, actual in ((schema.inputs, node.inputs), (schema.outputs, node.outputs)):
+        for i, value in enumerate(actual):
+            if value is None or not formal or (found := dtype(value)) is None:
+                continue
+            # The last formal parameter may be variadic.
+            yield str(formal[min(i, len(formal) - 1)].type_str), value, found
+
+
+def standard(domain: str) -> str:
+    """ONNX's own domain has two names."""
+    return "" if domain == "ai.onnx" else domain
+
+
+@functools.cache
+def _table() -> dict[tuple[str, str, int], Kernel]:
+    text = resources.files("graphfix.directml").joinpath("ops.csv").read_text(encoding="utf-8")
+    kernels = map(_kernel, csv.DictReader(text.splitlines()))
+    return {(x.op, x.domain, x.since): x for x in kernels}
+
+
+def _kernel(row: dict[str, str]) -> Kernel:
+    return Kernel(
+        op=row["op"],
+        domain=row["domain"],
+        since=int(row["since_version"]),
+        types=dict(_constraint(text) for text in row["supported_types"].split(";") if text),
+        cpu_inputs=_numbers(row["cpu_inputs"]),
+        cpu_outputs=_numbers(row["cpu_outputs"]),
+        fuses=row["fuses"] == "yes",
+        inputs_to_fuse=int(row["inputs_to_fuse"]) if row["inputs_to_fuse"] else None,
+        query=row["query"],
+        restriction=row["restriction"],
+    )
+
+
+def _constraint(text: str) -> tuple[str, frozenset[ir.DataType]]:
+    """``T=[float|int64]`` as ("T", {FLOAT, INT64})."""
+    name, _, types = text.partition("=")
+    # Sequences have no element type of their own here.
+    plain = (x for x in types.strip("[]").split("|") if not x.startswith("seq"))
+    return name, frozenset(ir.DataType[x.upper()] for x in plain)
+
+
+def _numbers(text: str) -> frozenset[int]:
+    return frozenset(int(x) for x in text.split("|") if x)

@@ -1,0 +1,172 @@
+"""What DirectML fuses: activations into the operator before them, and nodes into whole graphs.
+
+The first is DmlOperatorFusionTransformer (GraphTransformer.cpp, OperatorUtility.cpp), the second
+DmlGraphFusionTransformer with its partitions (GraphPartitioner.cpp), both in providers/dml.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.directml.facts import Kernel
+
+OPEN = "a size is open"
+CONTROL_FLOW = "with {op} in the graph, nothing of it is fused"
+
+_SIMPLE = frozenset(
+    {"Sigmoid", "HardSigmoid", "Tanh", "ScaledTanh", "Relu", "LeakyRelu", "ThresholdedRelu", "Elu"}
+    | {"Selu", "Softsign", "Softplus", "ParametricSoftplus", "Dropout"}
+)
+_RELU = frozenset({"Relu", "LeakyRelu"})
+# With the activations that each takes.
+_FUSABLE = {
+    "Conv": _SIMPLE,
+    "ConvTranspose": _SIMPLE,
+    "BatchNormalization": _SIMPLE,
+    "InstanceNormalization": _SIMPLE,
+    "MeanVarianceNormalization": _SIMPLE,
+    "Gemm": _SIMPLE,
+    "MatMul": _SIMPLE,
+    "Add": _RELU,
+    "Sum": _RELU,
+    "FusedMatMul": frozenset({"Softmax"}),
+}
+
+
+def activations(nodes: Sequence[ir.Node], on_dml: Collection[ir.Node]) -> dict[ir.Node, ir.Node]:
+    """The node that each activation goes into: its only producer, of which it is the only user.
+
+    A Softmax goes into a FusedMatMul (optimizer/matmul_activation_fusion.cc, for DirectML only).
+    """
+    found: dict[ir.Node, ir.Node] = {}
+    for node in nodes:
+        if node not in on_dml or node.op_type not in _FUSABLE:
+            continue
+        uses = [use for value in node.outputs for use in value.uses()]
+        if len(uses) != 1:
+            continue
+        after = uses[0].node
+        if (
+            after in on_dml
+            and after.graph is node.graph
+            and len(after.inputs) == 1
+            and after.op_type in _FUSABLE[node.op_type]
+            and (node.op_type != "Sum" or len(node.inputs) == 2)
+        ):
+            found[after] = node
+    return found
+
+
+@dataclass(eq=False)
+class Partition:
+    """Nodes that may become one DirectML graph.
+
+    Attributes:
+        nodes: Its nodes.
+        fuses: Whether it is a DirectML graph; else it is one node by itself.
+        final: Whether it takes no more nodes.
+    """
+
+    nodes: list[ir.Node]
+    fuses: bool
+    final: bool
+    merged: Partition | None = field(default=None, repr=False)
+
+    def root(self) -> Partition:
+        """The partition that this one has been merged into."""
+        root = self
+        while root.merged is not None:
+            root = root.merged
+        return root
+
+
+def partitions(
+    nodes: Sequence[ir.Node],
+    fuses: Callable[[ir.Node], bool],
+    ends: Callable[[ir.Node], Sequence[ir.Value]],
+) -> list[Partition]:
+    """Port of BuildPartitions: nodes grow into graphs along their inputs.
+
+    A node joins the graphs that its inputs come from and merges them, unless they are final; a
+    graph is final once something that cannot be in a graph has used it.
+
+    Args:
+        nodes: The nodes of the graph in the order of a run.
+        fuses: Whether a node may be in a DirectML graph.
+        ends: What a node makes; of a node with its activation, what the activation makes.
+    """
+    found: list[Partition] = []
+    made_by: dict[ir.Value, Partition] = {}
+    for node in nodes:
+        before = [made_by[x].root() for x in node.inputs if x is not None and x in made_by]
+        if not fuses(node):
+            for one in before:
+                one.final = True
+            home = Partition([node], fuses=False, final=True)
+            found.append(home)
+        else:
+            joined = [one for one in before if not one.final]
+            if joined:
+                home = joined[0]
+                home.nodes.append(node)
+                for one in joined[1:]:
+                    if one.root() is not home:
+                        home.nodes[:0] = one.nodes
+                        one.merged = home
+            else:
+                home = Partition([node], fuses=True, final=False)
+                found.append(home)
+        for value in ends(node):
+            made_by[value] = home
+    return [one for one in found if one.merged is None]
+
+
+def unfit(
+    node: ir.Node, kernel: Kernel, outputs: Sequence[ir.Value], dims: Collection[str]
+) -> str | None:
+    """Why a node that runs on DirectML cannot be in a graph of several, if it cannot.
+
+    Args:
+        node: The node.
+        kernel: Its kernel.
+        outputs: What it makes; of a node with its activation, what the activation makes.
+        dims: The symbolic dims of the model's inputs, which a user may fix.
+    """
+    if not kernel.fuses:
+        return f"{node.op_type} has no place in a fused graph"
+    for i in sorted(kernel.cpu_inputs):
+        value = node.inputs[i] if i < len(node.inputs) else None
+        if value is not None and not value.is_initializer():
+            return "an input that the CPU reads is computed, not constant"
+    values = [x for x in (*node.inputs, *outputs) if x is not None and x.name]
+    if any(not is_static(x) for x in values):
+        sizes = {str(dim) for x in values for dim in x.shape or ()}
+        return OPEN if sizes & set(dims) else "a size is known only in a run"
+    read = [node.inputs[i] for i in kernel.cpu_inputs if i < len(node.inputs)]
+    if any(0 in (x.shape or ()) for x in values if x not in read):
+        return "a tensor is empty"
+    if kernel.inputs_to_fuse is not None and len(node.inputs) != kernel.inputs_to_fuse:
+        return f"{node.op_type} has {len(node.inputs)} inputs, not {kernel.inputs_to_fuse}"
+    return None
+
+
+def is_static(value: ir.Value | None) -> bool:
+    """Whether every size of a value is known when the session is made."""
+    if value is None or not value.name:
+        return True
+    return value.shape is not None and all(isinstance(x, int) for x in value.shape)
+
+
+def control_flow(graph: ir.Graph) -> str | None:
+    """The operator with a graph of its own that keeps its graph from being fused, if any."""
+    for node in graph:
+        for attribute in node.attributes.values():
+            if attribute.type.name in ("GRAPH", "GRAPHS"):
+                return node.op_type
+    return None

@@ -1,0 +1,180 @@
+"""Which nodes DirectML takes, and which it leaves to the CPU, with the reason.
+
+As ExecutionProviderImpl::GetCapability does (providers/dml/.../ExecutionProvider.cpp): a node is
+taken if there is a kernel for its version and types that does not refuse it, and if it is not one
+of those that GetCpuPreferredNodes (framework/fallback_cpu_capability.cc) keeps on the CPU because
+they only compute with what is there already. Each graph, also one inside an If or a Loop, is
+looked at by itself.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.directml.facts import (
+    kernel_for,
+    newest_opset_with_kernel,
+    schema_of,
+    since_version,
+    standard,
+    versions,
+)
+from graphfix.directml.facts import typed as typed_of
+from graphfix.directml.queries import refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from graphfix.directml.facts import Kernel
+    from graphfix.model.shapes import Shapes
+
+SHAPE_WORK = "computes a shape, from values that are on the CPU"
+
+_SMALL = 100
+_HALF = frozenset(
+    {ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT8E4M3FN}
+    | {ir.DataType.FLOAT8E4M3FNUZ, ir.DataType.FLOAT8E5M2, ir.DataType.FLOAT8E5M2FNUZ}
+)
+# What DirectML has a tensor type for (GetDmlDataTypeFromMlDataTypeNoThrow).
+_KNOWN = frozenset(
+    ir.DataType[name]
+    for name in (
+        *("FLOAT", "FLOAT16", "DOUBLE", "BOOL", "INT8", "INT16", "INT32", "INT64", "INT4"),
+        *("UINT8", "UINT16", "UINT32", "UINT64", "UINT4"),
+    )
+)
+
+
+class Rules:
+    """What DirectML says to each node of a model as ONNX Runtime's optimizer left it.
+
+    Args:
+        opsets: The opset of each domain.
+        shapes: Types and shapes of the model's values.
+    """
+
+    def __init__(self, opsets: Mapping[str, int], shapes: Shapes) -> None:
+        self.opsets = {standard(domain): version for domain, version in opsets.items()}
+        self.shapes = shapes
+
+    def since(self, node: ir.Node) -> int | None:
+        """The version of its operator that a node means; None for an operator unknown to ONNX."""
+        domain = standard(node.domain)
+        return since_version(node.op_type, domain, self.opsets.get(domain, 1))
+
+    def kernel(self, node: ir.Node) -> Kernel | None:
+        """The kernel for the node's version and types, which may still refuse it."""
+        since = self.since(node)
+        found = None if since is None else kernel_for(node.op_type, node.domain, since)
+        return found if found is not None and self._misfit(node, found) is None else None
+
+    def on_cpu(self, graph: ir.Graph) -> dict[ir.Node, str]:
+        """The nodes of one graph that stay on the CPU, each with the reason."""
+        kernels = {node: self.kernel(node) for node in graph}
+        found = dict.fromkeys(_cpu_preferred(graph, kernels, self.shapes), SHAPE_WORK)
+        for node, kernel in kernels.items():
+            reason = self._missing(node) if kernel is None else self._refused(node, kernel)
+            if reason is not None:
+                found[node] = reason
+        return found
+
+    def _misfit(self, node: ir.Node, kernel: Kernel) -> str | None:
+        """The type that a kernel is not registered for."""
+        schema = schema_of(node.op_type, node.domain, self.opsets.get(standard(node.domain), 1))
+        if schema is None:
+            every = frozenset().union(*kernel.types.values())
+            for value in (*node.inputs, *node.outputs):
+                dtype = self.shapes.dtype(value)
+                if every and dtype is not None and dtype not in every:
+                    return dtype.name.lower()
+            return None
+        for constraint, _, dtype in typed_of(node, schema, self.shapes.dtype):
+            if not kernel.takes(constraint, dtype):
+                return dtype.name.lower()
+        return None
+
+    def _missing(self, node: ir.Node) -> str:
+        op, domain = node.op_type, standard(node.domain)
+        known, since = versions(op, domain), self.since(node)
+        if not known or since is None:
+            return f"DirectML has no kernel for {op}"
+        kernel = kernel_for(op, domain, since)
+        if kernel is not None:
+            return f"DirectML has no kernel for {op} of {self._misfit(node, kernel)}"
+        best = newest_opset_with_kernel(op, domain, self.opsets.get(domain, 1))
+        last = f", the last is of opset {best}" if best is not None else ""
+        return f"DirectML has no kernel for {op}-{since}{last}"
+
+    def _refused(self, node: ir.Node, kernel: Kernel) -> str | None:
+        reason = refusal(node, kernel, self.shapes)
+        if reason is not None:
+            return f"DirectML's {node.op_type} refuses {reason}"
+        for value in (*node.inputs, *node.outputs):
+            if value is None or not value.name:
+                continue
+            dtype = self.shapes.dtype(value)
+            if dtype is not None and dtype not in _KNOWN:
+                return f"DirectML has no tensors of {dtype.name.lower()}"
+        return None
+
+
+def _cpu_preferred(
+    graph: ir.Graph, kernels: Mapping[ir.Node, Kernel | None], shapes: Shapes
+) -> set[ir.Node]:
+    """Port of GetCpuPreferredNodes: what hangs on the CPU outputs of Shape and the like."""
+    order = {node: i for i, node in enumerate(graph)}
+    here = list(order)
+    given = set(graph.inputs)
+    on_cpu: set[ir.Value] = set()
+    waiting: list[int] = []
+
+    def push(value: ir.Value) -> None:
+        for use in value.uses():
+            if use.node in order:
+                heapq.heappush(waiting, order[use.node])
+
+    for node, kernel in kernels.items():
+        for i in kernel.cpu_outputs if kernel is not None else ():
+            if i < len(node.outputs):
+                on_cpu.add(node.outputs[i])
+                push(node.outputs[i])
+    found: set[ir.Node] = set()
+    seen: set[int] = set()
+    while waiting:
+        number = heapq.heappop(waiting)
+        if number in seen:
+            continue
+        seen.add(number)
+        node = here[number]
+        kernel = kernels[node]
+        if kernel is None or _stays(node, kernel, given, on_cpu, shapes):
+            if kernel is not None:
+                found.add(node)
+            on_cpu.update(node.outputs)
+            for value in node.outputs:
+                push(value)
+    return found
+
+
+def _stays(
+    node: ir.Node, kernel: Kernel, given: set[ir.Value], on_cpu: set[ir.Value], shapes: Shapes
+) -> bool:
+    """Whether every input is on the CPU, and the kernel does not itself want it there."""
+    for i, value in enumerate(node.inputs):
+        if value is None:
+            return False  # ONNX Runtime looks for it among the CPU's tensors, in vain
+        if shapes.dtype(value) in _HALF:
+            return False
+        if _is_small(value) or value in given:
+            continue
+        if value not in on_cpu or i in kernel.cpu_inputs:
+            return False
+    return True
+
+
+def _is_small(value: ir.Value) -> bool:
+    tensor = value.const_value
+    return value.is_initializer() and tensor is not None and tensor.size <= _SMALL

@@ -1,0 +1,58 @@
+"""Every graph of tests/test_plan.py, asked of the real DirectML: it does what was foreseen."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphfix import planning
+from graphfix.errors import GraphfixError, ModelError
+from graphfix.measure import runner
+from graphfix.measure.runtime import Session
+
+_spec = importlib.util.spec_from_file_location(
+    "plan_cases", Path(__file__).parents[1] / "test_plan.py"
+)
+plan_cases = importlib.util.module_from_spec(_spec)
+sys.modules["plan_cases"] = plan_cases  # its dataclasses look themselves up there
+_spec.loader.exec_module(plan_cases)
+
+
+def _reason() -> str:
+    try:
+        if not runner.native():
+            runner.find()
+    except GraphfixError as error:
+        return str(error)
+    return ""
+
+
+pytestmark = [
+    pytest.mark.skipif(bool(_reason()), reason=_reason() or "-"),
+    pytest.mark.xdist_group("dml"),
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _end() -> object:
+    yield
+    runner.stop_all()
+
+
+@pytest.mark.parametrize("name", plan_cases.CASES)
+def test_directml_does_what_was_foreseen(name: str) -> None:
+    model = plan_cases.CASES[name].model()
+    told = planning.against(planning.plan(model), model)
+    assert not told.wrong
+    assert told.graphs[0] == told.graphs[1]
+    assert told.copies[0] == told.copies[1]
+    assert told.steps[0] == told.steps[1]
+
+
+def test_an_output_that_feeds_an_activation_breaks_the_session() -> None:
+    model = plan_cases.Case(plan_cases.BROKEN, "dd").model()
+    with pytest.raises(ModelError, match="fell back to CPUExecutionProvider"):
+        Session(model, ep="dml")
