@@ -22,6 +22,7 @@ from graphfix.cli.explain import explain
 from graphfix.cli.passes import passes
 from graphfix.cli.run import run
 from graphfix.cli.verify import verify
+from graphfix.cli.zoo import zoo
 from graphfix.errors import GraphfixError
 from graphfix.version import __version__
 
@@ -45,7 +46,7 @@ def group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _verb in (run, check, verify, bench, passes, explain):
+for _verb in (run, check, verify, bench, zoo, passes, explain):
     group.add_command(_verb)
 
 

@@ -211,20 +211,30 @@ class RemoteSession:
 
         A group of nodes that DirectML has fused into one counts as one.
         """
+        seen: dict[str, set[str]] = {}
+        for event in self.profile():
+            seen.setdefault(event["args"]["provider"], set()).add(event["name"])
+        return {provider: len(nodes) for provider, nodes in sorted(seen.items())}
+
+    def profile(self) -> list[dict[str, Any]]:
+        """The nodes that ran, in order, as events of ONNX Runtime's profile; it ends the session.
+
+        The name of each is the node's and ``_kernel_time``; its ``args`` have the ``provider`` and
+        the ``op_name``.
+        """
         if self._worker is None or not self._worker.alive:
-            return {}
+            return []
         with contextlib.suppress(RunError):
             self._worker.ask(
                 {"verb": "close", "id": self._id, "profile": True}, _RUN_SECONDS, "closing"
             )
         self.close_worker()
-        seen: dict[str, set[str]] = {}
-        for file in self._folder.glob("profile*.json"):
-            for event in json.loads(file.read_text(encoding="utf-8")):
-                provider = event.get("args", {}).get("provider")
-                if provider and event["name"].endswith("_kernel_time"):
-                    seen.setdefault(provider, set()).add(event["name"])
-        return {provider: len(nodes) for provider, nodes in sorted(seen.items())}
+        return [
+            event
+            for file in self._folder.glob("profile*.json")
+            for event in json.loads(file.read_text(encoding="utf-8"))
+            if event.get("args", {}).get("provider") and event["name"].endswith("_kernel_time")
+        ]
 
     def close_worker(self) -> None:
         """Let the model go; the process stays for the next one."""
