@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+ANSWER_SECONDS = 15
+
 RESOURCE = "dml"
 """The resource that workers with DirectML are started with: ``--resources dml=1``."""
 
@@ -49,7 +51,7 @@ def rows(
             "--dask needs dask.distributed: pip install distributed, here and at the workers"
         ) from error
     try:
-        client = Client(address, timeout="15s", set_as_default=False)
+        client = Client(address, timeout=ANSWER_SECONDS)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"--dask {address}: no scheduler answers there ({error}); start one with 'dask "

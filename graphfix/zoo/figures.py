@@ -62,8 +62,8 @@ def is_known(one: Figure) -> bool:
 
 
 def figure(before: float | None, after: float | None, why: str = "") -> Figure:
-    """A figure; ``why`` says why one of the two is None."""
-    return {"before": before, "after": after, "why": why}
+    """A figure; ``why`` says why one of the two is None, and is dropped where neither is."""
+    return {"before": before, "after": after, "why": why if None in (before, after) else ""}
 
 
 def mask_wheres(model: ir.Model) -> int:
