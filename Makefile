@@ -55,8 +55,10 @@ build/zoo/.%.$(EP).stamp: models/%/model.toml models/%/model.onnx $(SOURCES) | $
 counts: $(STAMP)  ## Count what is left in a zoo of exports, with the reasons (GRAPHFIX_ZOO=folder)
 	$(BIN)/python tests/zoo/counts.py
 
-headline: $(STAMP)  ## Measure the table in README on DirectML: what crashes as exported, and after each tool
+headline: $(STAMP)  ## Measure the table in README on DirectML, and take its picture (GRAPHFIX_ZOO)
 	$(BIN)/python tests/dml/headline.py
+	$(BIN)/graphfix zoo --ep dml
+	$(BIN)/python tests/dml/picture.py
 
 dml:  ## Set up the real DirectML under Wine in build/dml (Debian, as root; 4 minutes, 3 GB)
 	dml/setup.sh

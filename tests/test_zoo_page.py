@@ -68,7 +68,7 @@ class Reader(HTMLParser):
             self.embedded += data
         elif tag != "style":
             self.words.append(data)
-        if "data-figure" in attrs:
+        if "data-figure" in attrs:  # not what is in an element inside it, such as an interval
             self.cells[self._row, str(attrs["data-figure"])] = data
 
     @property

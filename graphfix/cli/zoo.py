@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 
+_INTERRUPTED = 130
+
+
 @click.command()
 @click.argument("names", metavar="[NAMES]", nargs=-1)
 @click.option(
@@ -66,14 +69,18 @@ def zoo(
         recipes = work.find(folder, names)
         if tell is not None:
             tell(f"0 of {len(recipes)} models")
-        for ran in work.run(
-            recipes, place, ep=ep, jobs=jobs, force=force, dask=dask, tell=_terminal.remark
-        ):
-            rows.append(ran.row)
-            if tell is not None:
-                tell(f"{len(rows)} of {len(recipes)} models")
-            if not as_json:
-                _print(ran.row, fresh=ran.fresh)
+        try:
+            for ran in work.run(
+                recipes, place, ep=ep, jobs=jobs, force=force, dask=dask, tell=_terminal.remark
+            ):
+                rows.append(ran.row)
+                if tell is not None:
+                    tell(f"{len(rows)} of {len(recipes)} models")
+                if not as_json:
+                    _print(ran.row, fresh=ran.fresh)
+        except KeyboardInterrupt:
+            _terminal.remark(f"interrupted; {len(rows)} of {len(recipes)} results are in {place}")
+            return _INTERRUPTED
         from graphfix.zoo import page
 
         page.write(work.stored(folder, place), place / "index.html")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from graphfix.errors import UsageError
 from graphfix.zoo import cache
 from graphfix.zoo.recipe import Recipe, find, ids
-from graphfix.zoo.work import Request, apart
+from graphfix.zoo.work import Request, apart, end_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -97,8 +97,10 @@ def _here(requests: Sequence[Request], jobs: int) -> Iterator[Json]:
         try:
             for future in as_completed(running):
                 yield future.result()
-        finally:
+        except BaseException:  # Ctrl-C, or nobody wants the rest
             pool.shutdown(wait=False, cancel_futures=True)
+            end_all()
+            raise
 
 
 def _can_be_done(requests: Sequence[Request], *, here: bool) -> None:

@@ -6,7 +6,7 @@ after the repair, as a gate. Of all of them, less is better.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
 import onnx_ir as ir
@@ -39,11 +39,15 @@ _LOW = -1e3
 
 
 class Figure(TypedDict):
-    """One figure of one model; None where it is not known, and then ``why`` says why not."""
+    """One figure of one model; None where it is not known, and then ``why`` says why not.
+
+    One that is measured with some noise has the ``interval`` that it lies in, after the repair.
+    """
 
     before: float | None
     after: float | None
     why: str
+    interval: NotRequired[tuple[float, float]]
 
 
 def gather(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Figure]:

@@ -26,8 +26,10 @@ def judge(
         if value is None:
             found.append(_gate(name, None, f"{title}: not known, {figures[name]['why']}"))
         else:
-            text = f"{title}: {value:.3g}, at most {most:g} is allowed"
-            found.append(_gate(name, value <= most, text))
+            low, high = figures[name].get("interval", (value, value))
+            noise = f" ({low:.3g} to {high:.3g})" if low != high else ""
+            text = f"{title}: {value:.3g}{noise}, at most {most:g} is allowed"
+            found.append(_gate(name, low <= most, text))  # noise is not held against anyone
     return found
 
 

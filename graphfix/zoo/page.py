@@ -123,6 +123,7 @@ def _model(row: Json) -> Json:
                 "text": cell(name, row["figures"][name]),
                 "why": row["figures"][name]["why"],
                 "tone": _tone(name, row["figures"][name]),
+                "interval": row["figures"][name].get("interval"),
             }
             for name in _COLUMNS
         ],

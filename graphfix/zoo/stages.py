@@ -261,9 +261,12 @@ def bench(job: Job) -> Json:
     )
     for one, side in zip(done.models, ("before", "after"), strict=True):
         one.model = side
-    ratio = done.models[1].ratio
-    why = next((one.error for one in done.models if one.error), "")
-    return {**done.to_json(), "figures": {"ratio": figure(None, ratio, why or "it is 1 by itself")}}
+    after = done.models[1]
+    why = next((one.error for one in done.models if one.error), "the original is what it is of")
+    ratio = figure(None, after.ratio, why)
+    if after.interval is not None:
+        ratio["interval"] = after.interval
+    return {**done.to_json(), "figures": {"ratio": ratio}}
 
 
 COUNTED = ("mask-wheres", "dynamic-reshapes", "findings", "nodes")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,7 @@ Json = dict[str, Any]
 TRAVELS = 200_000_000
 """A model of more bytes than this does not travel: its folder must be there under the same path."""
 JOB_SECONDS = 3600.0
+_running: set[subprocess.Popen[bytes]] = set()
 _SHOWN = ("id", "name", "shows", "source", "license", "exporter", "weights", "passes", "notes")
 
 
@@ -141,22 +143,33 @@ def apart(request: Request) -> Json:
     with tempfile.TemporaryDirectory(prefix="graphfix-zoo-") as scratch:
         folder = Path(scratch)
         (folder / "request.json").write_text(json.dumps(request.to_json()), encoding="utf-8")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "graphfix.zoo.work", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        _running.add(process)
         try:
-            done = subprocess.run(
-                [sys.executable, "-m", "graphfix.zoo.work", str(folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                timeout=JOB_SECONDS,
-            )
+            _, heard = process.communicate(timeout=JOB_SECONDS)
         except subprocess.TimeoutExpired:
             return failed(request, f"its process did not end within {JOB_SECONDS / 60:.0f} minutes")
+        finally:
+            _running.discard(process)
+            process.kill()  # where it has not ended by itself
+            process.wait()
         answer = cache.known(folder / "row.json")
         if answer is not None:
             return answer
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        said = heard.decode("utf-8", "replace").strip().splitlines()
         words = f": {said[-1]}" if said else ""
-        return failed(request, f"its process died, exit code {done.returncode}{words}")
+        return failed(request, f"its process died, exit code {process.returncode}{words}")
+
+
+def end_all() -> None:
+    """End the processes that are at work, so that nobody waits for them."""
+    for process in list(_running):
+        process.terminate()
 
 
 def _head(request: Request) -> Json:
@@ -172,6 +185,7 @@ def _head(request: Request) -> Json:
 
 def main(folder: Path) -> None:
     """Do the request in ``folder`` and leave the row there."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what is in temporary folders goes
     data = json.loads((folder / "request.json").read_text(encoding="utf-8"))
     cache.keep(folder / "row.json", work(received(data, folder)))
 
