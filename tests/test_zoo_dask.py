@@ -130,13 +130,23 @@ def test_the_command_line_does_the_same_there(
 
 
 def test_directml_goes_to_workers_that_have_it(tmp_path: Path) -> None:
-    with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None,
-        resources={dask.RESOURCE: 1},
-    ) as able:  # fmt: skip
-        asked = [Request(r.recipe, "dml", r.key) for r in requests(tmp_path, "a")]
-        done = dask.rows(able.scheduler_address, asked, tell=print, work=lambda data: {"id": "a"})
-        assert list(done) == [{"id": "a"}]
+    kinds = {"able": {dask.RESOURCE: 1}, "plain": {}}
+    workers = {
+        name: {"cls": distributed.Worker, "options": {"nthreads": 1, "resources": resources}}
+        for name, resources in kinds.items()
+    }
+    scheduler = {"cls": distributed.Scheduler, "options": {"dashboard": False}}
+    with distributed.SpecCluster(workers, scheduler) as mixed:
+
+        def who(data: dict[str, Any]) -> dict[str, Any]:
+            time.sleep(0.1)
+            return {"id": data["recipe"]["id"], "by": distributed.get_worker().name}
+
+        asked = requests(tmp_path, "a", "b", "c", "d")
+        for ep, names in (("dml", {"able"}), ("cpu", {"able", "plain"})):
+            there = [Request(r.recipe, ep, f"{r.key}-{ep}") for r in asked]  # type: ignore[arg-type]
+            done = dask.rows(mixed.scheduler_address, there, tell=print, work=who)
+            assert {row["by"] for row in done} == names
 
 
 def test_a_worker_with_another_graphfix_refuses(tmp_path: Path) -> None:

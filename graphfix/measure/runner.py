@@ -206,22 +206,8 @@ class RemoteSession:
             found[name] = np.load(file, allow_pickle=False)
         return found
 
-    def placement(self) -> dict[str, int]:
-        """How many nodes each provider ran, from the profile; it ends the session.
-
-        A group of nodes that DirectML has fused into one counts as one.
-        """
-        seen: dict[str, set[str]] = {}
-        for event in self.profile():
-            seen.setdefault(event["args"]["provider"], set()).add(event["name"])
-        return {provider: len(nodes) for provider, nodes in sorted(seen.items())}
-
     def profile(self) -> list[dict[str, Any]]:
-        """The nodes that ran, in order, as events of ONNX Runtime's profile; it ends the session.
-
-        The name of each is the node's and ``_kernel_time``; its ``args`` have the ``provider`` and
-        the ``op_name``.
-        """
+        """What ONNX Runtime's profiler recorded of all runs, as it writes it; ends the session."""
         if self._worker is None or not self._worker.alive:
             return []
         with contextlib.suppress(RunError):
@@ -229,12 +215,20 @@ class RemoteSession:
                 {"verb": "close", "id": self._id, "profile": True}, _RUN_SECONDS, "closing"
             )
         self.close_worker()
-        return [
-            event
-            for file in self._folder.glob("profile*.json")
-            for event in json.loads(file.read_text(encoding="utf-8"))
-            if event.get("args", {}).get("provider") and event["name"].endswith("_kernel_time")
-        ]
+        files = sorted(self._folder.glob("profile*.json"))
+        return [x for file in files for x in json.loads(file.read_text(encoding="utf-8"))]
+
+    def placement(self) -> dict[str, int]:
+        """How many nodes each provider ran, from the profile; it ends the session.
+
+        A group of nodes that DirectML has fused into one counts as one.
+        """
+        seen: dict[str, set[str]] = {}
+        for event in self.profile():
+            provider = event.get("args", {}).get("provider")
+            if provider and event["name"].endswith("_kernel_time"):
+                seen.setdefault(provider, set()).add(event["name"])
+        return {provider: len(nodes) for provider, nodes in sorted(seen.items())}
 
     def close_worker(self) -> None:
         """Let the model go; the process stays for the next one."""

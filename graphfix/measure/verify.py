@@ -218,7 +218,7 @@ class _Job:
         if draws(self._graph) is not None:
             self._before = self._graph = seeded(self._graph)
             self._after = seeded(after if isinstance(after, ir.Model) else io.load(after))
-        self._tolerance = tolerance.for_half() if _in_half(self._graph) else tolerance
+        self._tolerance = tolerance.for_half() if in_half(self._graph) else tolerance
         self._safety = safety
         self._map_feeds = map_feeds
         self._progress = progress or (lambda done, total, what: None)
@@ -499,7 +499,7 @@ def _open_given(model: StrPath | ir.Model) -> Session | Repeatable:
         raise
 
 
-def _in_half(model: ir.Model) -> bool:
+def in_half(model: ir.Model) -> bool:
     """Whether the model computes in float16 or bfloat16 anywhere."""
     half = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
     for graph in (model.graph, *model.graph.subgraphs()):

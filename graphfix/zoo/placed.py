@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from graphfix.measure.runtime import Array
 
 _FUSED = "DmlFusedNode"
+_RAN = "_kernel_time"
 
 
 class Placed(TypedDict):
@@ -37,11 +38,12 @@ def nodes_of(model: Path, feeds: Mapping[str, Array]) -> list[Placed]:
         session.run(feeds)
         return [
             {
-                "name": event["name"].removesuffix("_kernel_time"),
+                "name": event["name"].removesuffix(_RAN),
                 "op": event["args"].get("op_name", ""),
                 "on": "dml" if event["args"]["provider"] == runner.DML else "cpu",
             }
             for event in session.profile()
+            if event["name"].endswith(_RAN) and event.get("args", {}).get("provider")
         ]
     finally:
         session.close()

@@ -248,7 +248,10 @@ def placement(job: Job) -> Json:
 def bench(job: Job) -> Json:
     """How long both take, side by side."""
     from graphfix.measure import bench as measure
+    from graphfix.measure.verify import in_half
+    from graphfix.model import io
 
+    half = in_half(io.load(job.before))
     asked = job.recipe.bench
     done = measure.bench(
         [job.before, job.after],
@@ -256,7 +259,7 @@ def bench(job: Job) -> Json:
         dims=asked.get("dims"),
         other=asked.get("other"),
         runs=asked.get("runs", 10),
-        tolerance=job.tolerance,
+        tolerance=job.tolerance.for_half() if half else job.tolerance,
         progress=job.tell,
     )
     for one, side in zip(done.models, ("before", "after"), strict=True):

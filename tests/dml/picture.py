@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = {"zoo.png": 1, "zoo-dark.png": 0}  # Chromium's numbers for light and dark
-SIZE = "1180,1000"
+SIZE = "1180,720"
 
 
 def main(page: Path) -> int:
