@@ -56,6 +56,7 @@ counts: $(STAMP)  ## Count what is left in a zoo of exports, with the reasons (G
 	$(BIN)/python tests/zoo/counts.py
 
 headline: $(STAMP)  ## Measure the table in README on DirectML, and take its picture (GRAPHFIX_ZOO)
+	$(PIP) install --quiet --group peers
 	$(BIN)/python tests/dml/headline.py
 	$(BIN)/graphfix zoo --ep dml
 	$(BIN)/python tests/dml/picture.py

@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 from graphfix.cli import main
-from graphfix.zoo import dask, work
+from graphfix.zoo import dask
 from graphfix.zoo.recipe import Recipe
 from graphfix.zoo.work import Request
 
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
 
 # Dask's own: threads that outlive their loop, sockets that the collector closes.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(sys.platform == "win32", reason="workers are killed by a signal"),
+    pytest.mark.xdist_group("dask"),
+]
 RELU = """<ir_version: 8, opset_import: ["": 17]>
 g (float[T, 4] x) => (float[T, 4] y) { y = Relu (x) }"""
 
@@ -73,6 +77,11 @@ def rows(cluster: Any, asked: list[Request]) -> dict[str, dict[str, Any]]:
 
     done = dask.rows(cluster.scheduler_address, asked, tell=print, work=short_work.short)
     return {row["id"]: row for row in done}
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask, "AHEAD", 3)
 
 
 def test_a_worker_killed_in_the_middle_loses_nothing(cluster: Any, tmp_path: Path) -> None:
@@ -179,7 +188,3 @@ def test_nobody_there(
     onnx.save(onnx.parser.parse_model(RELU), tmp_path / "a.onnx")
     assert main(["zoo", "--models", ".", "--dask", address]) == 2
     assert "no scheduler answers there" in capsys.readouterr().err
-
-
-def test_work_is_what_the_module_says() -> None:
-    assert work.apart is dask.apart

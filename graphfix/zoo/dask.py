@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphfix.errors import UsageError
 from graphfix.zoo import cache
-from graphfix.zoo.work import Request, apart, failed, received
+from graphfix.zoo.work import TRAVELS, Request, apart, failed, received
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 ANSWER_SECONDS = 15
+# A model travels with its work: apart from it, it would be lost with the worker that holds it.
+_QUIET = {"distributed.admin.large-graph-warning-threshold": TRAVELS}
+AHEAD = 32
+"""How many models are at the scheduler at a time."""
 
 RESOURCE = "dml"
 """The resource that workers with DirectML are started with: ``--resources dml=1``."""
@@ -45,6 +49,7 @@ def rows(
         UsageError: Dask is not installed, or nobody answers at the address.
     """
     try:
+        from dask import config
         from distributed import Client, as_completed
     except ImportError as error:
         raise UsageError(
@@ -57,20 +62,31 @@ def rows(
             f"--dask {address}: no scheduler answers there ({error}); start one with 'dask "
             "scheduler'"
         ) from error
-    with client:
+    with config.set(_QUIET), client:
         _remark_on_workers(client.scheduler_info(n_workers=-1)["workers"].values(), requests, tell)
-        futures = {
-            client.submit(
+        waiting, sent = iter(requests), {}
+        answers = as_completed()
+
+        def send() -> None:
+            """The next one: not all at once, since the scheduler holds what it has to give out."""
+            request = next(waiting, None)
+            if request is None:
+                return
+            future = client.submit(
                 work or at_worker,
                 {**request.to_send(), "sources": cache.sources()},
                 key=f"graphfix-{request.recipe.id}-{request.key}",
                 resources={RESOURCE: 1} if request.ep == "dml" else None,
                 pure=False,
-            ): request
-            for request in requests
-        }
-        for future in as_completed(futures):
-            request = futures[future]
+            )
+            sent[future] = request
+            answers.add(future)
+
+        for _ in range(AHEAD):
+            send()
+        for future in answers:
+            send()
+            request = sent.pop(future)
             why = future.exception()
             if why is None:
                 yield future.result()
