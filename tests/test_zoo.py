@@ -180,6 +180,19 @@ class TestRecipes:
         assert main(["zoo", "--models", name]) == 2
         assert name in capsys.readouterr().err
 
+    def test_two_of_one_name(self, capsys: pytest.CaptureFixture[str]) -> None:
+        model("a")
+        model("a", recipe=None)
+        assert main(["zoo"]) == 2
+        assert "are both called 'a'; rename one" in capsys.readouterr().err
+
+    def test_folders_without_a_recipe(self) -> None:
+        for name in ("one/x", "two/y", "two/z", "two/z.fixed"):
+            path = model(name.replace("/", "_"), recipe=None)
+            Path("models", name).parent.mkdir(exist_ok=True)
+            path.rename(Path("models", f"{name}.onnx"))
+        assert [x.id for x in find(Path("models"))] == ["one", "two.y", "two.z"]
+
     def test_plain_files_and_the_folder_of_one(self) -> None:
         model("c", recipe=None)
         model("a")
@@ -389,6 +402,17 @@ class TestRequests:
         sent = Request(Recipe("a", model("a")), "cpu", "k").to_send()
         sent["recipe"]["model"] = "C:\\models\\a\\model.onnx"
         assert received(sent, tmp_path / "there").recipe.model.read_bytes()
+
+    def test_links_and_what_lies_elsewhere(self, tmp_path: Path) -> None:
+        path = model("a")
+        link = tmp_path / "models" / "link.onnx"
+        link.symlink_to(path.resolve())
+        sent = Request(Recipe("link", link), "cpu", "k").to_send()
+        assert received(sent, tmp_path / "there").recipe.model.name == "link.onnx"
+        feeds = tmp_path / "in.npz"
+        feeds.write_bytes(b"")
+        sent = Request(Recipe("a", path.absolute(), feeds=feeds), "cpu", "k").to_send()
+        assert "contents" not in sent
 
     def test_a_large_one_must_be_there(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -77,7 +77,8 @@ class Recipe:
 
 
 def find(folder: Path, names: Sequence[str] = ()) -> list[Recipe]:
-    """The recipes of a folder: one a folder with ``model.toml``, one a plain ``.onnx`` file.
+    """The recipes of a folder: one for each folder in it with ``model.toml``, and one that asks for
+    nothing for each other ``.onnx`` file in it or one level down.
 
     Args:
         folder: Holds them; or is itself the folder of one model.
@@ -88,7 +89,7 @@ def find(folder: Path, names: Sequence[str] = ()) -> list[Recipe]:
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such folder; name one with --models")
-    places = dict(_places(folder))
+    places = _places(folder)
     if not places:
         raise UsageError(f"{folder}: has neither folders with a {FILE} nor .onnx files in it")
     for name in names:
@@ -110,18 +111,40 @@ def find(folder: Path, names: Sequence[str] = ()) -> list[Recipe]:
 
 def ids(folder: Path) -> list[str]:
     """What the models of a folder are called, in order."""
-    return [name for name, _ in _places(folder)]
+    return list(_places(folder))
 
 
-def _places(folder: Path) -> Iterator[tuple[str, Path]]:
+def _places(folder: Path) -> dict[str, Path]:
+    """Each model's recipe, or its file if it has none, by what the model is called."""
     if (folder / FILE).is_file():
-        yield folder.resolve().name, folder / FILE
-        return
-    for entry in sorted(folder.iterdir()):
-        if entry.is_dir() and (entry / FILE).is_file():
-            yield entry.name, entry / FILE
-        elif entry.suffix == ".onnx" and entry.is_file() and not entry.name.endswith(_MADE_BY_RUN):
+        return {folder.resolve().name: folder / FILE}
+    places: dict[str, Path] = {}
+    for name, place in _entries(folder):
+        if name in places:
+            raise UsageError(f"{place} and {places[name]} are both called {name!r}; rename one")
+        places[name] = place
+    return dict(sorted(places.items()))
+
+
+def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
+    for entry in folder.iterdir():
+        if _is_model(entry):
             yield entry.stem, entry
+        elif (entry / FILE).is_file():
+            yield entry.name, entry / FILE
+        elif entry.is_dir():
+            models = [x for x in entry.iterdir() if _is_model(x)]
+            for model in models:
+                yield entry.name if len(models) == 1 else f"{entry.name}.{model.stem}", model
+
+
+def _is_model(path: Path) -> bool:
+    return (
+        path.suffix == ".onnx"
+        and path.is_file()
+        and not path.name.startswith(".")
+        and not path.name.endswith(_MADE_BY_RUN)
+    )
 
 
 def read(path: Path) -> Recipe:

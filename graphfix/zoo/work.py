@@ -1,15 +1,14 @@
 """The work on one model, in a process of its own: a model that kills it stops no other.
 
 A request can be made plain data, with the bytes of the model's files if it goes to another machine;
-the answer is the model's row of the zoo, plain data too. ``python -m graphfix.zoo.work FOLDER``
-does the request that lies in a folder.
+the answer is the model's row of the zoo, plain data too. ``python -m graphfix.zoo FOLDER`` does the
+request that lies in a folder.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import signal
 import subprocess
 import sys
 import tempfile
@@ -54,7 +53,7 @@ class Request:
     def to_json(self) -> Json:
         """As plain data, for a process that sees the same files."""
         said = dataclasses.asdict(self.recipe)
-        paths = {key: str(said[key].resolve()) for key in ("model", "feeds") if said[key]}
+        paths = {key: str(said[key].absolute()) for key in ("model", "feeds") if said[key]}
         return {"recipe": {**said, **paths}, "ep": self.ep, "key": self.key}
 
     def to_send(self) -> Json:
@@ -64,7 +63,7 @@ class Request:
         """
         data, files = self.to_json(), self.recipe.files
         folder = self.recipe.model.parent
-        inside = all(file.resolve().is_relative_to(folder.resolve()) for file in files)
+        inside = all(x.is_relative_to(folder) and ".." not in x.parts for x in files)
         if inside and sum(file.stat().st_size for file in files) <= TRAVELS:
             data["contents"] = {
                 file.relative_to(folder).as_posix(): file.read_bytes() for file in files
@@ -144,7 +143,7 @@ def apart(request: Request) -> Json:
         folder = Path(scratch)
         (folder / "request.json").write_text(json.dumps(request.to_json()), encoding="utf-8")
         process = subprocess.Popen(
-            [sys.executable, "-m", "graphfix.zoo.work", str(folder)],
+            [sys.executable, "-P", "-m", "graphfix.zoo", str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -181,14 +180,3 @@ def _head(request: Request) -> Json:
         "ep": request.ep,
         **{key: getattr(recipe, key) for key in _SHOWN},
     }
-
-
-def main(folder: Path) -> None:
-    """Do the request in ``folder`` and leave the row there."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what is in temporary folders goes
-    data = json.loads((folder / "request.json").read_text(encoding="utf-8"))
-    cache.keep(folder / "row.json", work(received(data, folder)))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
