@@ -117,6 +117,15 @@ class TestRecipes:
         assert (found.tolerance, found.gates) == ({"max_abs": 1e-5}, {"ratio": 1.5})
         assert found.bench == {"dims": {"T": 8}, "runs": 3}
 
+    def test_the_one_in_readme(self) -> None:
+        readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+        text = readme.partition("<!-- tested: recipe -->\n```toml\n")[2].partition("```")[0]
+        folder = model("a", recipe=text).parent
+        (folder / "inputs.npz").write_bytes(b"")
+        found = find(Path("models"))[0]
+        assert found.feeds == folder / "inputs.npz"
+        assert found.gates == {"dynamic-reshapes": 0, "ratio": 1.05}
+
     @pytest.mark.parametrize(
         ("text", "says"),
         [
