@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from graphfix.measure.compare import Tolerance
+    from graphfix.measure.feeds import Case
     from graphfix.measure.runtime import Ep
     from graphfix.zoo.recipe import Recipe
 
@@ -199,12 +200,11 @@ def _as_given(job: Job) -> Json:
     """The original on DirectML, at the first sizes that it runs at on the CPU."""
     from graphfix.measure import runner
     from graphfix.measure.compare import compare
-    from graphfix.measure.feeds import make_cases
     from graphfix.measure.runtime import RunError, Session
 
     worst = 0.0
+    cases = _cases(job)
     with Session(job.before, optimize=False) as here:
-        cases = make_cases(job.before, dims=job.recipe.dims or None, session=here)
         wanted = {case.name: here.run(case.feeds) for case in cases}
     try:
         with Session(job.before, ep="dml") as there:
@@ -221,21 +221,31 @@ def _as_given(job: Job) -> Json:
     return {"crashes": False, "reason": "", "worst": worst}
 
 
+def _cases(job: Job) -> list[Case]:
+    """The inputs of the recipe, or made for its sizes."""
+    from graphfix.measure.feeds import given_case, make_cases
+    from graphfix.measure.signature import Signature
+    from graphfix.model import io
+
+    if job.recipe.feeds is not None:
+        return [given_case(job.recipe.feeds, Signature(io.load(job.before)))]
+    return make_cases(job.before, dims=job.recipe.dims or None)
+
+
 def placement(job: Job) -> Json:
     """Which provider ran each node, in the order they ran, from ONNX Runtime's own profile."""
-    from graphfix.measure.feeds import make_cases
     from graphfix.measure.runtime import RunError
     from graphfix.zoo.placed import count, nodes_of
 
-    case = make_cases(job.after, dims=job.recipe.dims or None)[0]
+    case = _cases(job)[0]
     sides: dict[str, Json] = {}
     for side, path in (("before", job.before), ("after", job.after)):
+        known = job.results.get("directml", {}).get(side, {}).get("reason", "")
         try:
-            nodes = nodes_of(path, case.feeds)
+            nodes = [] if known else nodes_of(path, case.feeds)
         except (ModelError, RunError) as error:
-            sides[side] = {"error": str(error), "nodes": [], "counts": {}}
-        else:
-            sides[side] = {"error": "", "nodes": nodes, "counts": count(nodes)}
+            known, nodes = str(error), []
+        sides[side] = {"error": known, "nodes": nodes, "counts": {} if known else count(nodes)}
     why = sides["before"]["error"] or sides["after"]["error"]
     first, second = sides["before"]["counts"], sides["after"]["counts"]
     return {
