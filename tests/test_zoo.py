@@ -267,6 +267,24 @@ class TestWork:
         assert gate["ok"] is None
         assert "--ep dml" in gate["text"]
 
+    def test_all_stages_in_another_python(
+        self, done: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # What would have DirectML has the CPU here; tests/dml has the real one.
+        other = runner.Runner((sys.executable,), provider="CPUExecutionProvider")
+        monkeypatch.setattr(runner, "find", lambda: other)
+        model("a", HEADS, "[gates]\ncpu-nodes = 0\n[bench]\nruns = 1")
+        assert main(["zoo", "--ep", "dml"]) == 1
+        runner.stop_all()
+        row = row_of("a")
+        assert row["reason"] == "nodes on the CPU: 1, at most 0 is allowed"
+        assert not any("skipped" in stage or "error" in stage for stage in row["stages"].values())
+        assert row["figures"]["crashes"] == {"before": 0, "after": 0, "why": ""}
+        assert row["figures"]["worst"]["before"] == 0
+        assert row["figures"]["copies"] == {"before": 0, "after": 0, "why": ""}
+        ran = row["stages"]["placement"]["after"]["nodes"]
+        assert [(node["op"], node["on"]) for node in ran] == [("Reshape", "cpu")]
+
     def test_json(self, done: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         model("b")
         model("a", HEADS)
