@@ -7,7 +7,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint types docs zoo dml agreement wheel clean
+.PHONY: help install test lint types docs zoo counts headline dml agreement wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,8 +37,29 @@ types: $(STAMP)  ## Check types
 docs: $(STAMP)  ## Write passes/README.md, and the table in README.md, from the docstrings
 	$(BIN)/python -m graphfix.docs
 
-zoo: $(STAMP)  ## Count what is left in a zoo of exports, with the reasons (GRAPHFIX_ZOO=folder)
+# One target a model, so that -j2 works on two at a time. A model that fails leaves its row all the
+# same and stops no other; the last line, which has nothing left to do, says so and fails.
+EP      ?= cpu
+ZOO      = $(BIN)/graphfix zoo --ep $(EP)
+RECIPES  = $(wildcard models/*/model.toml)
+SOURCES  = $(shell find graphfix passes -name '*.py' -o -name '*.csv')
+
+zoo: $(RECIPES:models/%/model.toml=build/zoo/.%.$(EP).stamp)  ## Repair, check, run and time models/; EP=dml for DirectML, -j2 for two at a time
+	$(ZOO)
+
+build/zoo/.%.$(EP).stamp: models/%/model.toml models/%/model.onnx $(SOURCES) | $(STAMP)
+	@$(ZOO) $* >/dev/null || test $$? = 1
+	@rm -f build/zoo/.$*.*.stamp
+	@touch $@
+
+counts: $(STAMP)  ## Count what is left in a zoo of exports, with the reasons (GRAPHFIX_ZOO=folder)
 	$(BIN)/python tests/zoo/counts.py
+
+headline: $(STAMP)  ## Measure the table in README on DirectML, and take its picture (GRAPHFIX_ZOO)
+	$(PIP) install --quiet --group peers
+	$(BIN)/python tests/dml/headline.py
+	$(BIN)/graphfix zoo --ep dml
+	$(BIN)/python tests/dml/picture.py
 
 dml:  ## Set up the real DirectML under Wine in build/dml (Debian, as root; 4 minutes, 3 GB)
 	dml/setup.sh

@@ -40,15 +40,9 @@ def write(data: Data, path: str | Path) -> None:
 
 def page(data: Data) -> str:
     """The page of a report as HTML."""
-    import jinja2  # not wanted by those who ask for no page
-
-    source = resources.files("graphfix").joinpath("templates", "report.html").read_text("utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    environment.filters["number"] = _number
     verdict = data["verdict"]
-    return environment.from_string(source).render(
+    return render(
+        "report.html",
         data=data,
         # Many a model is called model.onnx; its folder says more.
         title="/".join(PurePath(data["source"] or "a model in memory").parts[-2:]),
@@ -62,10 +56,26 @@ def page(data: Data) -> str:
         verdict=verdict,
         worst=None if verdict is None else verdict["worst"],
         ops=_ops(data["ops_before"], data["ops_after"]),
-        missed=_missed(data),
         plans=_plans(data),
-        embedded=_embedded(data),
+        missed=missed(data),
+        embedded=embedded(data),
     )
+
+
+def render(template: str, **values: object) -> str:
+    """A template of graphfix with its values; what is no markup of ours is escaped."""
+    import jinja2  # not wanted by those who ask for no page
+
+    folder = resources.files("graphfix").joinpath("templates")
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["number"] = number
+    return environment.get_template(template).render(values)
 
 
 def _headline(data: Data) -> dict[str, str]:
@@ -131,7 +141,7 @@ _PLAN_ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], int]], ...] = (
 )
 
 
-def _missed(data: Data) -> list[dict[str, object]]:
+def missed(data: Data) -> list[dict[str, object]]:
     """Near misses and findings by pass, each reason once with its places."""
     found = []
     for one in data["passes"]:
@@ -147,12 +157,12 @@ def _missed(data: Data) -> list[dict[str, object]]:
     return found
 
 
-def _number(value: float | str) -> str:
+def number(value: float | str) -> str:
     """A difference in three digits; NaN and infinity are text already."""
     return value if isinstance(value, str) else f"{value:.3g}"
 
 
-def _embedded(data: Data) -> Markup:
+def embedded(data: object) -> Markup:
     """The JSON for a script element: no text in it can end the element or begin a comment."""
     from markupsafe import Markup
 

@@ -23,6 +23,7 @@ from graphfix.cli.passes import passes
 from graphfix.cli.plan import plan
 from graphfix.cli.run import run
 from graphfix.cli.verify import verify
+from graphfix.cli.zoo import zoo
 from graphfix.errors import GraphfixError
 from graphfix.version import __version__
 
@@ -46,7 +47,7 @@ def group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _verb in (run, check, plan, verify, bench, passes, explain):
+for _verb in (run, check, plan, verify, bench, zoo, passes, explain):
     group.add_command(_verb)
 
 

@@ -1,6 +1,6 @@
 """What is left in the zoo after graphfix, counted without graphfix's own eyes.
 
-Run as ``python tests/zoo/counts.py [NAME ...]`` or ``make zoo``. For each model: the mask Wheres,
+Run as ``python tests/zoo/counts.py [NAME ...]`` or ``make counts``. Of each model: the mask Wheres,
 the index Ranges and the head Reshapes before and after the profile, counted on the plain protobuf,
 the reason for every one that is left, and the worst difference between the outputs before and
 after, at each of the recipe's lengths.

@@ -1,0 +1,123 @@
+"""A folder of models, and the same work for each: a recipe, its stages, what is known, the page."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from graphfix.errors import UsageError
+from graphfix.zoo import cache
+from graphfix.zoo.recipe import Recipe, find, ids
+from graphfix.zoo.work import Request, apart, end_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from graphfix.measure.runtime import Ep
+
+__all__ = ["Ran", "Recipe", "find", "run", "stored"]
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The row of one model.
+
+    Attributes:
+        row: What was found, as plain data.
+        fresh: Whether it was found now, or known.
+    """
+
+    row: Json
+    fresh: bool
+
+
+def run(
+    recipes: Sequence[Recipe],
+    out: Path,
+    *,
+    ep: Ep = "cpu",
+    jobs: int = 1,
+    force: bool = False,
+    dask: str | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Iterator[Ran]:
+    """Do what is not known yet, and keep each result as ``out/NAME.json`` as soon as it is there.
+
+    Args:
+        recipes: The models.
+        out: The folder of the results.
+        ep: Where the repaired models are to run.
+        jobs: How many models to work on at a time, on this machine.
+        force: Whether to do it all again.
+        dask: The address of a Dask scheduler, to work there.
+        tell: Called with a remark for the user.
+
+    Yields:
+        The rows: first those that are known, then the others as they come.
+
+    Raises:
+        UsageError: A recipe names no passes, or DirectML or the cluster is not to be had.
+    """
+    requests = []
+    for recipe in recipes:
+        request = Request(recipe, ep, cache.key_of(recipe, ep))
+        row = None if force else cache.known(_place(out, recipe), request.key)
+        if row is None:
+            requests.append(request)
+        else:
+            yield Ran(row, fresh=False)
+    if not requests:
+        return
+    _can_be_done(requests, here=dask is None)
+    if dask is not None:
+        from graphfix.zoo.dask import rows
+
+        done = rows(dask, requests, tell=tell)
+    else:
+        done = _here(requests, jobs)
+    places = {request.recipe.id: _place(out, request.recipe) for request in requests}
+    for row in done:
+        cache.keep(places[row["id"]], row)
+        yield Ran(row, fresh=True)
+
+
+def stored(folder: Path, out: Path) -> list[Json]:
+    """The rows that are known of the models in ``folder``, in order, old ones among them."""
+    rows = [cache.known(out / f"{name}.json") for name in ids(folder)]
+    return [row for row in rows if row is not None]
+
+
+def _here(requests: Sequence[Request], jobs: int) -> Iterator[Json]:
+    with ThreadPoolExecutor(jobs) as pool:
+        running = [pool.submit(apart, request) for request in requests]
+        try:
+            for future in as_completed(running):
+                yield future.result()
+        except BaseException:  # Ctrl-C, or nobody wants the rest
+            pool.shutdown(wait=False, cancel_futures=True)
+            end_all()
+            raise
+
+
+def _can_be_done(requests: Sequence[Request], *, here: bool) -> None:
+    """Say what is wrong before anything is run, not after half of it."""
+    from graphfix import pipeline
+
+    for request in requests:
+        try:
+            pipeline.resolve(request.recipe.passes)
+        except UsageError as error:
+            raise UsageError(f"the recipe of {request.recipe.id}: {error}") from error
+    if here and requests[0].ep == "dml":
+        from graphfix.measure import runner
+
+        if not runner.native():
+            runner.find()
+
+
+def _place(out: Path, recipe: Recipe) -> Path:
+    return out / f"{recipe.id}.json"

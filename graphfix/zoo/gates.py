@@ -1,0 +1,81 @@
+"""What a model's results are held to: what always holds, what its recipe expects, its gates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from graphfix.zoo.figures import FIGURES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from graphfix.measure.runtime import Ep
+    from graphfix.zoo.figures import Figure
+    from graphfix.zoo.recipe import Counts, Recipe
+
+Json = dict[str, Any]
+
+
+def judge(
+    recipe: Recipe, ep: Ep, stages: Mapping[str, Json], figures: Mapping[str, Figure]
+) -> list[Json]:
+    """Each gate with what it found: ``ok`` is None where there is nothing to judge by."""
+    found = [*_always(ep, stages), *_expected(recipe, stages)]
+    for name, most in recipe.gates.items():
+        value, title = figures[name]["after"], FIGURES[name]
+        if value is None:
+            found.append(_gate(name, None, f"{title}: not known, {figures[name]['why']}"))
+        else:
+            low, high = figures[name].get("interval", (value, value))
+            noise = f" ({low:.3g} to {high:.3g})" if low != high else ""
+            text = f"{title}: {value:.3g}{noise}, at most {most:g} is allowed"
+            found.append(_gate(name, low <= most, text))  # noise is not held against anyone
+    return found
+
+
+def _always(ep: Ep, stages: Mapping[str, Json]) -> Iterator[Json]:
+    for name, result in stages.items():
+        if result.get("error"):
+            yield _gate(name, False, f"{name}: {result['error']}")
+    verdict = stages["repair"].get("verdict")
+    if verdict is not None:
+        yield _gate("verified", bool(verdict["ok"]), f"on the CPU: {verdict['summary']}")
+    there = stages.get("directml", {}).get("after")
+    if there is not None:
+        yield _gate("directml", bool(there["ok"]), f"on DirectML: {there['summary']}")
+    timed = stages.get("bench", {}).get("models")
+    if timed is not None:
+        bad = [x["reason"] for x in timed[1]["outputs"] if not x["ok"]]
+        text = timed[1]["error"] or (f"an output {bad[0]}" if bad else "the outputs are the same")
+        where = "DirectML" if ep == "dml" else "the CPU"
+        yield _gate("bench", bool(timed[1]["ok"]), f"while timed on {where}: {text}")
+
+
+def _expected(recipe: Recipe, stages: Mapping[str, Json]) -> Iterator[Json]:
+    passes = stages["repair"].get("passes")
+    if passes is None:
+        return
+    repairs = {p["name"]: len(p["changes"]) for p in passes}
+    misses = {p["name"]: len(p["skips"]) for p in passes}
+    yield from _same("repairs", recipe.repairs, repairs)
+    yield from _same("near-misses", recipe.near_misses, misses)
+    left = stages.get("check", {}).get("after", {}).get("left")
+    if left is not None:
+        yield from _same("findings", recipe.findings, left)
+
+
+def _same(what: str, expected: Counts | None, found: Mapping[str, int]) -> Iterator[Json]:
+    if expected is None:
+        return
+    names = {*expected, *(name for name, count in found.items() if count)}
+    wrong = [
+        f"{name}: {found.get(name, 0)} instead of {expected.get(name, 0)}"
+        for name in sorted(names)
+        if found.get(name, 0) != expected.get(name, 0)
+    ]
+    text = "; ".join(wrong) if wrong else "as expected"
+    yield _gate(f"expect.{what}", not wrong, f"{what}: {text}")
+
+
+def _gate(name: str, ok: bool | None, text: str) -> Json:
+    return {"gate": name, "ok": ok, "text": text}

@@ -1,0 +1,291 @@
+"""What is done with each model: stages, one function each, that give plain data.
+
+A stage gets the :class:`Job` and returns a dict for JSON. Two keys of it mean something to others:
+``figures`` (see :mod:`graphfix.zoo.figures`) goes into the table and to the gates, and ``pictures``
+(``{"title": ..., "svg": ...}``) onto the model's part of the page. A new stage is a function here,
+and a line in ``STAGES``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphfix.errors import GraphfixError, ModelError
+from graphfix.zoo import figures
+from graphfix.zoo.figures import figure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from graphfix.measure.compare import Tolerance
+    from graphfix.measure.feeds import Case
+    from graphfix.measure.runtime import Ep
+    from graphfix.zoo.recipe import Recipe
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Job:
+    """The work on one model.
+
+    Attributes:
+        recipe: What to do.
+        ep: Where the repaired model is to run.
+        after: Where the repaired model goes; it is there if it was repaired and verified.
+        results: What the stages before have found, by name.
+        tell: Called with a short text at each step.
+    """
+
+    recipe: Recipe
+    ep: Ep
+    after: Path
+    results: dict[str, Json] = field(default_factory=dict)
+    tell: Callable[[str], None] = lambda _: None
+
+    @property
+    def before(self) -> Path:
+        """The model as given."""
+        return self.recipe.model
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """What the recipe lets differ."""
+        from graphfix.measure.compare import Tolerance
+
+        return Tolerance(**self.recipe.tolerance)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of the work.
+
+    Attributes:
+        name: What its result is called in the JSON.
+        work: Does it.
+        measures: The figures that it measures, so that their lack has a reason.
+        needs_after: Whether it needs the repaired model.
+        only_dml: Whether it is for DirectML only.
+    """
+
+    name: str
+    work: Callable[[Job], Json]
+    measures: tuple[str, ...] = ()
+    needs_after: bool = True
+    only_dml: bool = False
+
+
+def run(job: Job) -> dict[str, Json]:
+    """Do all stages in order; one that fails says why, and those that need its result why not."""
+    for stage in STAGES:
+        if stage.only_dml and job.ep != "dml":
+            result: Json = {"skipped": "measured on DirectML only: --ep dml"}
+        elif stage.needs_after and not job.after.is_file():
+            result = {"skipped": "there is no repaired model"}
+        else:
+            job.tell(stage.name)
+            result = _timed(stage, job)
+        why = result.get("skipped") or result.get("error")
+        if why is not None:
+            result["figures"] = {name: figure(None, None, why) for name in stage.measures}
+        job.results[stage.name] = result
+    return job.results
+
+
+def _timed(stage: Stage, job: Job) -> Json:
+    start = time.perf_counter()
+    try:
+        result = stage.work(job)
+    except GraphfixError as error:
+        result = {"error": str(error)}
+    except Exception as error:  # a fault of ours, in one model of many: the others go on
+        result = {"error": f"unexpected {type(error).__name__}: {error}"}
+    return {**result, "seconds": round(time.perf_counter() - start, 3)}
+
+
+def repair(job: Job) -> Json:
+    """Repair and verify, as ``graphfix run`` does; the result is its report."""
+    from graphfix.job import repair_file
+
+    recipe = job.recipe
+    report = repair_file(
+        job.before,
+        job.after,
+        recipe.passes,
+        dims=recipe.dims or None,
+        feeds=recipe.feeds,
+        tolerance=job.tolerance,
+        progress=job.tell,
+    )
+    data = report.to_json()
+    # Where the files were for a moment, perhaps on another machine, says nothing later.
+    data.update(source=job.before.name, output=None)
+    worst = (report.verdict or {}).get("worst")
+    gap = None if worst is None else worst["max_abs"]  # type: ignore[index]
+    return {
+        **data,
+        "figures": {"worst": figure(None, gap, "the original is what is compared with")},
+    }
+
+
+def check(job: Job) -> Json:
+    """What ``graphfix check`` finds before and after, and what is counted without its eyes."""
+    from graphfix import pipeline
+    from graphfix.model import io
+
+    sides: dict[str, Json] = {}
+    for side, path in (("before", job.before), ("after", job.after)):
+        if not path.is_file():
+            continue
+        model = io.load(path)
+        found = [dataclasses.asdict(f) for f in pipeline.check(model, job.recipe.passes)]
+        sides[side] = {
+            "findings": found,
+            "left": dict(Counter(f["rule"] for f in found if f["severity"] != "note")),
+            "counts": {
+                "mask-wheres": figures.mask_wheres(model),
+                "dynamic-reshapes": figures.dynamic_reshapes(model),
+                "findings": sum(f["severity"] != "note" for f in found),
+                "nodes": sum(pipeline.count_ops(model).values()),
+            },
+        }
+    after = sides.get("after", {}).get("counts", {})
+    return {
+        **sides,
+        "figures": {
+            name: figure(count, after.get(name), "there is no repaired model")
+            for name, count in sides["before"]["counts"].items()
+        },
+    }
+
+
+def directml(job: Job) -> Json:
+    """Does each run on DirectML, and does it compute there what the original does on the CPU?"""
+    from graphfix.job import repair_file
+
+    recipe = job.recipe
+    before = _as_given(job)
+    again = job.after.with_name("directml.onnx")
+    verdict = repair_file(
+        job.before,
+        again,
+        recipe.passes,
+        dims=recipe.dims or None,
+        feeds=recipe.feeds,
+        tolerance=job.tolerance,
+        ep="dml",
+        progress=job.tell,
+    ).verdict
+    again.unlink(missing_ok=True)
+    assert verdict is not None
+    crashed, worst = bool(verdict["reason"]), verdict["worst"]
+    gap = None if worst is None else worst["max_abs"]  # type: ignore[index]
+    why = before["reason"] if before["crashes"] else str(verdict["reason"])
+    return {
+        "before": before,
+        "after": verdict,
+        "figures": {
+            "crashes": figure(int(before["crashes"]), int(crashed)),
+            "worst": figure(before["worst"], gap, why),
+        },
+    }
+
+
+def _as_given(job: Job) -> Json:
+    """The original on DirectML, at the first sizes that it runs at on the CPU."""
+    from graphfix.measure import runner
+    from graphfix.measure.compare import compare
+    from graphfix.measure.runtime import RunError, Session
+
+    worst = 0.0
+    cases = _cases(job)
+    with Session(job.before, optimize=False) as here:
+        wanted = {case.name: here.run(case.feeds) for case in cases}
+    try:
+        with Session(job.before, ep="dml") as there:
+            for case in cases:
+                job.tell(f"as given on DirectML, {case.name}")
+                outputs = there.run(case.feeds)
+                for name, array in wanted[case.name].items():
+                    if name in outputs:
+                        gap = compare(name, case.name, array, outputs[name], job.tolerance)
+                        worst = max(worst, gap.max_abs)
+    except (ModelError, RunError) as error:
+        runner.stop_all()  # a device that failed once may fail the next model
+        return {"crashes": True, "reason": str(error), "worst": None}
+    return {"crashes": False, "reason": "", "worst": worst}
+
+
+def _cases(job: Job) -> list[Case]:
+    """The inputs of the recipe, or made for its sizes."""
+    from graphfix.measure.feeds import given_case, make_cases
+    from graphfix.measure.signature import Signature
+    from graphfix.model import io
+
+    if job.recipe.feeds is not None:
+        return [given_case(job.recipe.feeds, Signature(io.load(job.before)))]
+    return make_cases(job.before, dims=job.recipe.dims or None)
+
+
+def placement(job: Job) -> Json:
+    """Which provider ran each node, in the order they ran, from ONNX Runtime's own profile."""
+    from graphfix.measure.runtime import RunError
+    from graphfix.zoo.placed import count, nodes_of
+
+    case = _cases(job)[0]
+    sides: dict[str, Json] = {}
+    for side, path in (("before", job.before), ("after", job.after)):
+        known = job.results.get("directml", {}).get(side, {}).get("reason", "")
+        try:
+            nodes = [] if known else nodes_of(path, case.feeds)
+        except (ModelError, RunError) as error:
+            known, nodes = str(error), []
+        sides[side] = {"error": known, "nodes": nodes, "counts": {} if known else count(nodes)}
+    why = sides["before"]["error"] or sides["after"]["error"]
+    first, second = sides["before"]["counts"], sides["after"]["counts"]
+    return {
+        **sides,
+        "dims": case.dims,
+        "figures": {name: figure(first.get(name), second.get(name), why) for name in PLACED},
+    }
+
+
+def bench(job: Job) -> Json:
+    """How long both take, side by side."""
+    from graphfix.measure import bench as measure
+
+    asked = job.recipe.bench
+    done = measure.bench(
+        [job.before, job.after],
+        ep=job.ep,
+        dims=asked.get("dims"),
+        other=asked.get("other"),
+        runs=asked.get("runs", 10),
+        tolerance=job.tolerance,
+        progress=job.tell,
+    )
+    for one, side in zip(done.models, ("before", "after"), strict=True):
+        one.model = side
+    after = done.models[1]
+    why = next((one.error for one in done.models if one.error), "the original is what it is of")
+    ratio = figure(None, after.ratio, why)
+    if after.interval is not None:
+        ratio["interval"] = after.interval
+    return {**done.to_json(), "figures": {"ratio": ratio}}
+
+
+COUNTED = ("mask-wheres", "dynamic-reshapes", "findings", "nodes")
+PLACED = ("fused-graphs", "copies", "cpu-nodes")
+
+STAGES = (
+    Stage("repair", repair, ("worst",), needs_after=False),
+    Stage("check", check, COUNTED, needs_after=False),
+    Stage("directml", directml, ("crashes", "worst"), only_dml=True),
+    Stage("placement", placement, PLACED, only_dml=True),
+    Stage("bench", bench, ("ratio",)),
+)

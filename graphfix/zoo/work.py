@@ -1,0 +1,182 @@
+"""The work on one model, in a process of its own: a model that kills it stops no other.
+
+A request can be made plain data, with the bytes of the model's files if it goes to another machine;
+the answer is the model's row of the zoo, plain data too. ``python -m graphfix.zoo FOLDER`` does the
+request that lies in a folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING, Any
+
+from graphfix.errors import ModelError
+from graphfix.version import __version__
+from graphfix.zoo import cache, gates
+from graphfix.zoo.figures import gather
+from graphfix.zoo.recipe import Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from graphfix.measure.runtime import Ep
+
+Json = dict[str, Any]
+
+TRAVELS = 200_000_000
+"""A model of more bytes than this does not travel: its folder must be there under the same path."""
+JOB_SECONDS = 3600.0
+_running: set[subprocess.Popen[bytes]] = set()
+_SHOWN = ("id", "name", "shows", "source", "license", "exporter", "weights", "passes", "notes")
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """One model to work on.
+
+    Attributes:
+        recipe: What to do.
+        ep: Where the repaired model is to run.
+        key: Of the result, see :func:`graphfix.zoo.cache.key_of`.
+    """
+
+    recipe: Recipe
+    ep: Ep
+    key: str
+
+    def to_json(self) -> Json:
+        """As plain data, for a process that sees the same files."""
+        said = dataclasses.asdict(self.recipe)
+        paths = {key: str(said[key].absolute()) for key in ("model", "feeds") if said[key]}
+        return {"recipe": {**said, **paths}, "ep": self.ep, "key": self.key}
+
+    def to_send(self) -> Json:
+        """As plain data for another machine: ``contents`` has the bytes of the recipe's files.
+
+        Files that are too large, or not in the model's folder, are to be found there by their path.
+        """
+        data, files = self.to_json(), self.recipe.files
+        folder = self.recipe.model.parent
+        inside = all(x.is_relative_to(folder) and ".." not in x.parts for x in files)
+        if inside and sum(file.stat().st_size for file in files) <= TRAVELS:
+            data["contents"] = {
+                file.relative_to(folder).as_posix(): file.read_bytes() for file in files
+            }
+        return data
+
+
+def received(data: Json, folder: Path) -> Request:
+    """The request that was made into ``data``; what came with it is put into ``folder``.
+
+    Raises:
+        ModelError: The files did not come with it, and are not here.
+    """
+    said = dict(data["recipe"])
+    # A path of another system is text here, until the file itself has come.
+    system = PureWindowsPath if "\\" in said["model"] else PurePosixPath
+    home = system(said["model"]).parent
+    for name, content in data.get("contents", {}).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    for key in ("model", "feeds"):
+        if said[key] is None:
+            continue
+        if "contents" in data:
+            said[key] = folder / system(said[key]).relative_to(home).as_posix()
+        elif not Path(said[key]).is_file():
+            raise ModelError(
+                f"{said[key]} is not on this machine, and it is too large to be sent: let its "
+                "folder be found here under the same path"
+            )
+        else:
+            said[key] = Path(said[key])
+    return Request(Recipe(**said), data["ep"], data["key"])
+
+
+def work(request: Request, tell: Callable[[str], None] = lambda _: None) -> Json:
+    """Do all stages, here and now, and judge them: the row of one model."""
+    from graphfix.zoo import stages  # seconds of imports
+
+    start = time.perf_counter()
+    recipe, ep = request.recipe, request.ep
+    with tempfile.TemporaryDirectory(prefix="graphfix-zoo-") as scratch:
+        job = stages.Job(recipe, ep, Path(scratch) / "model.fixed.onnx", tell=tell)
+        results = stages.run(job)
+    figures = gather(results)
+    judged = gates.judge(recipe, ep, results, figures)
+    return {
+        **_head(request),
+        "ok": all(gate["ok"] is not False for gate in judged),
+        "reason": next((gate["text"] for gate in judged if gate["ok"] is False), ""),
+        "gates": judged,
+        "figures": figures,
+        "stages": results,
+        "seconds": round(time.perf_counter() - start, 3),
+    }
+
+
+def failed(request: Request, reason: str) -> Json:
+    """The row of a model whose work did not end; it is tried again next time."""
+    gate = {"gate": "work", "ok": False, "text": reason}
+    return {
+        **_head(request),
+        "key": "",
+        "ok": False,
+        "reason": reason,
+        "gates": [gate],
+        "figures": gather({}),
+        "stages": {},
+        "seconds": 0.0,
+    }
+
+
+def apart(request: Request) -> Json:
+    """Do the work in a process of its own; its death, or an hour without an end, is a result."""
+    with tempfile.TemporaryDirectory(prefix="graphfix-zoo-") as scratch:
+        folder = Path(scratch)
+        (folder / "request.json").write_text(json.dumps(request.to_json()), encoding="utf-8")
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "graphfix.zoo", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        _running.add(process)
+        try:
+            _, heard = process.communicate(timeout=JOB_SECONDS)
+        except subprocess.TimeoutExpired:
+            return failed(request, f"its process did not end within {JOB_SECONDS / 60:.0f} minutes")
+        finally:
+            _running.discard(process)
+            process.kill()  # where it has not ended by itself
+            process.wait()
+        answer = cache.known(folder / "row.json")
+        if answer is not None:
+            return answer
+        said = heard.decode("utf-8", "replace").strip().splitlines()
+        words = f": {said[-1]}" if said else ""
+        return failed(request, f"its process died, exit code {process.returncode}{words}")
+
+
+def end_all() -> None:
+    """End the processes that are at work, so that nobody waits for them."""
+    for process in list(_running):
+        process.terminate()
+
+
+def _head(request: Request) -> Json:
+    recipe = request.recipe
+    return {
+        "schema": cache.SCHEMA,
+        "graphfix": __version__,
+        "key": request.key,
+        "ep": request.ep,
+        **{key: getattr(recipe, key) for key in _SHOWN},
+    }

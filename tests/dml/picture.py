@@ -1,0 +1,37 @@
+"""The pictures of README: the top of ``build/zoo/index.html``, light and dark, by Chromium.
+
+Run as ``python tests/dml/picture.py``, after ``make zoo EP=dml``; ``make headline`` does both.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PICTURES = {"zoo.png": 1, "zoo-dark.png": 0}  # Chromium's numbers for light and dark
+SIZE = "1180,720"
+
+
+def main(page: Path) -> int:
+    """Take both; 2 if there is no page, or no browser."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    browser = next((x for x in names if shutil.which(x)), None)
+    if browser is None or not page.is_file():
+        print("no Chromium here" if browser is None else f"no {page}", file=sys.stderr)
+        return 2
+    for name, scheme in PICTURES.items():
+        with tempfile.TemporaryDirectory() as profile:
+            command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+            command += ["--disable-background-networking", f"--user-data-dir={profile}"]
+            command += [f"--blink-settings=preferredColorScheme={scheme}"]
+            command += [f"--window-size={SIZE}", f"--screenshot={ROOT / 'docs' / name}"]
+            subprocess.run([*command, page.as_uri()], check=True, capture_output=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(ROOT / "build" / "zoo" / "index.html"))
