@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from graphfix.core import Change, Check, Finding, Match, NodePass, Pass, Result, Skip
     from graphfix.errors import FeedError, GraphfixError, ModelError, PluginError, UsageError
     from graphfix.job import repair_file
+    from graphfix.measure.padded import PaddedVerdict, padded
     from graphfix.measure.verify import Tolerance, Verdict, verify
     from graphfix.model.io import load, save
     from graphfix.model.view import View
@@ -33,6 +34,7 @@ _HOMES = {
     "graphfix.core": "Change Check Finding Match NodePass Pass Result Skip",
     "graphfix.errors": "FeedError GraphfixError ModelError PluginError UsageError",
     "graphfix.job": "repair_file",
+    "graphfix.measure.padded": "PaddedVerdict padded",
     "graphfix.measure.verify": "Tolerance Verdict verify",
     "graphfix.model.io": "load save",
     "graphfix.model.view": "View",
@@ -52,6 +54,7 @@ __all__ = [
     "Match",
     "ModelError",
     "NodePass",
+    "PaddedVerdict",
     "Pass",
     "PassReport",
     "PluginError",
@@ -67,6 +70,7 @@ __all__ = [
     "get_pass",
     "load",
     "load_plugin",
+    "padded",
     "repair_file",
     "run",
     "save",

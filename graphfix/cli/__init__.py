@@ -19,6 +19,7 @@ from graphfix.cli import _terminal
 from graphfix.cli.bench import bench
 from graphfix.cli.check import check
 from graphfix.cli.explain import explain
+from graphfix.cli.padded import padded
 from graphfix.cli.passes import passes
 from graphfix.cli.run import run
 from graphfix.cli.verify import verify
@@ -45,7 +46,7 @@ def group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _verb in (run, check, verify, bench, passes, explain):
+for _verb in (run, check, verify, padded, bench, passes, explain):
     group.add_command(_verb)
 
 

@@ -111,18 +111,18 @@ def progress(*, quiet: bool = False) -> Iterator[Callable[[str], None] | None]:
         yield lambda text: status.update(escape(clean(text)))
 
 
-def sizes(given: Sequence[str]) -> dict[str, list[int]] | None:
+def sizes(given: Sequence[str], option: str = "--dims") -> dict[str, list[int]] | None:
     """``("T=7,40", "B=1")`` as {"T": [7, 40], "B": [1]}; None if nothing was given."""
     found: dict[str, list[int]] = {}
     for text in given:
         name, equals, values = text.partition("=")
         if not (equals and name.strip()):
-            raise click.UsageError(f"--dims {text}: write NAME=SIZE,SIZE such as T=7,40.")
+            raise click.UsageError(f"{option} {text}: write NAME=SIZE,SIZE such as T=7,40.")
         try:
             numbers = [int(value) for value in values.split(",")]
         except ValueError:
-            raise click.UsageError(f"--dims {text}: {values!r} are not whole numbers.") from None
+            raise click.UsageError(f"{option} {text}: {values!r} are not whole numbers.") from None
         if min(numbers) < 1:
-            raise click.UsageError(f"--dims {text}: a size is at least 1.")
+            raise click.UsageError(f"{option} {text}: a size is at least 1.")
         found.setdefault(name.strip(), []).extend(numbers)
     return found or None

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from graphfix.measure.compare import OutputDiff, Tolerance
     from graphfix.measure.feeds import Case, Cases, Dropped, make_cases, poisoned
     from graphfix.measure.locate import Divergence
+    from graphfix.measure.padded import PaddedDiff, PaddedVerdict
     from graphfix.measure.roles import Role
     from graphfix.measure.runtime import RunError, Session
     from graphfix.measure.verify import Verdict
@@ -20,19 +21,22 @@ _HOMES = {
     "graphfix.measure.compare": ("OutputDiff", "Tolerance"),
     "graphfix.measure.feeds": ("Case", "Cases", "Dropped", "make_cases", "poisoned"),
     "graphfix.measure.locate": ("Divergence",),
+    "graphfix.measure.padded": ("PaddedDiff", "PaddedVerdict"),
     "graphfix.measure.roles": ("Role",),
     "graphfix.measure.runtime": ("RunError", "Session"),
     "graphfix.measure.verify": ("Verdict",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-# The function is graphfix.verify; graphfix.measure.verify is the module it lives in.
+# The functions are graphfix.verify, padded and probe; here are the modules that they live in.
 __all__ = [
     "Case",
     "Cases",
     "Divergence",
     "Dropped",
     "OutputDiff",
+    "PaddedDiff",
+    "PaddedVerdict",
     "Role",
     "RunError",
     "Session",

@@ -180,7 +180,7 @@ def verify(
         UsageError: DirectML is asked for and not to be had.
     """
     if ep == "dml":
-        _require_directml()
+        require_directml()
     job = _Job(before, after, tolerance or Tolerance(), safety, map_feeds, progress, ep)
     job.run_before(cases, dims, feeds, seed)
     verdict = job.run_after()
@@ -218,7 +218,7 @@ class _Job:
         if draws(self._graph) is not None:
             self._before = self._graph = seeded(self._graph)
             self._after = seeded(after if isinstance(after, ir.Model) else io.load(after))
-        self._tolerance = tolerance.for_half() if _in_half(self._graph) else tolerance
+        self._tolerance = tolerance.for_half() if in_half(self._graph) else tolerance
         self._safety = safety
         self._map_feeds = map_feeds
         self._progress = progress or (lambda done, total, what: None)
@@ -240,7 +240,7 @@ class _Job:
         seed: int,
     ) -> None:
         """Find the cases and run the original on them."""
-        with _open_given(self._before) as session:
+        with open_given(self._before) as session:
             if feeds is None and cases is None:
                 self._search(session, dims, seed)
             else:
@@ -343,7 +343,7 @@ class _Job:
         """Run the repaired model on the same inputs and compare."""
         found: dict[str, tuple[OutputDiff, ...]] = {}
         try:
-            session = _open(self._after, self._ep)
+            session = open_session(self._after, self._ep)
         except ModelError as error:
             where = "on DirectML" if self._ep == "dml" else "in ONNX Runtime"
             return self._failed(found, f"the repaired model does not load {where}: {error}")
@@ -474,7 +474,7 @@ class _Job:
         )
 
 
-def _require_directml() -> None:
+def require_directml() -> None:
     """Say that there is none before anything is run, not after half of it."""
     from graphfix.measure import runner
 
@@ -482,15 +482,17 @@ def _require_directml() -> None:
         runner.find()
 
 
-def _open(model: StrPath | ir.Model, ep: Ep = "cpu") -> Session | Repeatable:
+def open_session(model: StrPath | ir.Model, ep: Ep = "cpu") -> Session | Repeatable:
+    """A session to compare with: without optimizations on the CPU, with all on DirectML."""
     if isinstance(model, ir.Model) and draws(model) is not None:
         return Repeatable(model, ep)
     return Session(model, ep=ep, optimize=ep == "dml")
 
 
-def _open_given(model: StrPath | ir.Model) -> Session | Repeatable:
+def open_given(model: StrPath | ir.Model) -> Session | Repeatable:
+    """A session of the model that a user gives; a ModelError says that it is as given."""
     try:
-        return _open(model)
+        return open_session(model)
     except ModelError as error:
         if isinstance(model, ir.Model) or Path(model).is_file():
             raise ModelError(
@@ -499,7 +501,7 @@ def _open_given(model: StrPath | ir.Model) -> Session | Repeatable:
         raise
 
 
-def _in_half(model: ir.Model) -> bool:
+def in_half(model: ir.Model) -> bool:
     """Whether the model computes in float16 or bfloat16 anywhere."""
     half = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
     for graph in (model.graph, *model.graph.subgraphs()):

@@ -1,0 +1,516 @@
+"""Is a model safe to pad? Clips are run alone and in containers, and what is valid is compared.
+
+DirectML is fast at one shape, so clips are padded to one container. If padding leaks, a clip in a
+container gives other numbers than the clip alone; this measures by how much.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.errors import FeedError, ModelError
+from graphfix.measure.clips import FILLS, Clips, Fill, LengthInput, length_input, time_of
+from graphfix.measure.compare import Array, OutputDiff, Tolerance, compare
+from graphfix.measure.feeds import Dropped, wanted_sizes
+from graphfix.measure.randomness import Repeatable, draws, seeded
+from graphfix.measure.runtime import Ep, RunError, Session
+from graphfix.measure.signature import Signature
+from graphfix.measure.verify import in_half, open_given, open_session, require_directml
+from graphfix.model import io
+from graphfix.plain import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from graphfix.measure.signature import Tie
+
+    Progress = Callable[[int, int, str], None]
+    Outputs = dict[str, Array]
+
+__all__ = ["PaddedDiff", "PaddedVerdict", "padded"]
+
+StrPath = str | os.PathLike[str]
+
+# Lengths that are tried if nobody gives any, until three run; a waveform needs some hundred.
+_LENGTHS = (7, 23, 40, 80, 161, 400, 720, 1600, 3200, 6400, 12800, 25600)
+_ENOUGH = 3
+# As many times as long as the clip, if nobody gives containers: nearly full, and 5 s in 60 s.
+_LONGER = (1.5, 12.0)
+# Rows beyond the given lengths are such shares of the longest.
+_SHARES = (0.62, 0.81, 0.47)
+
+
+@dataclass(frozen=True)
+class PaddedDiff:
+    """How far one output of a clip in a container is from that of the clip alone.
+
+    Attributes:
+        clip: The length of the clip.
+        container: The length of the container.
+        fill: What the padding holds.
+        rows: The lengths of all rows in the container.
+        row: Which of them this clip is.
+        diff: The difference, on the valid prefix only.
+    """
+
+    clip: int
+    container: int
+    fill: Fill
+    rows: tuple[int, ...]
+    row: int
+    diff: OutputDiff
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is within the gates."""
+        return self.diff.ok
+
+    def __str__(self) -> str:
+        among = f", row {self.row + 1} of {len(self.rows)}" if len(self.rows) > 1 else ""
+        return f"{self.clip} in {self.container}{among}, padding {self.fill}"
+
+
+@dataclass(frozen=True)
+class PaddedVerdict:
+    """What the padded check found.
+
+    Attributes:
+        ok: Whether every output of every clip is within the gates.
+        checks: The difference of each output of each clip in each container, by each padding.
+        axis: The name of the dim that is padded.
+        fed: How the model is told the lengths, if its metadata says so.
+        told: The inputs that say where content ends.
+        tolerance: The gates.
+        dropped: Lengths and containers that the model cannot run without padding.
+        reason: Why a container gave nothing to compare; empty if all did.
+        notes: What a reader should know.
+    """
+
+    ok: bool
+    checks: tuple[PaddedDiff, ...]
+    axis: str
+    fed: LengthInput | None
+    told: tuple[str, ...]
+    tolerance: Tolerance
+    dropped: tuple[Dropped, ...] = ()
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def worst(self) -> PaddedDiff | None:
+        """What is furthest from the clip alone, failed ones first; None without any."""
+        found = self.checks
+        return max(found, key=lambda c: (not c.ok, c.diff.badness, c.diff.max_abs), default=None)
+
+    def to_json(self) -> dict[str, object]:
+        """The verdict as plain data that ``json`` can write; NaN and infinity become text."""
+        worst = self.worst
+        data = {
+            "ok": self.ok,
+            "summary": str(self),
+            "reason": self.reason,
+            "axis": self.axis,
+            "lengths": None if self.fed is None else asdict(self.fed),
+            "told": self.told,
+            "max_abs": self.tolerance.max_abs,
+            "cosine": self.tolerance.cosine,
+            "worst": None if worst is None else _plain(worst),
+            "checks": [_plain(check) for check in self.checks],
+            "dropped": [{"name": x.name, "reason": x.reason} for x in self.dropped],
+            "notes": self.notes,
+        }
+        known = plain(data)
+        assert isinstance(known, dict)
+        return known
+
+    def __str__(self) -> str:
+        if self.reason:
+            return self.reason
+        worst = self.worst
+        if worst is None:
+            return "nothing was compared"
+        diff = worst.diff
+        if not self.ok:
+            bad = sum(not check.ok for check in self.checks)
+            text = f"output {diff.output!r} {diff.reason}, for a clip of {worst}"
+            return f"{text}; {bad:,} of {len(self.checks):,} comparisons failed."
+        text = f"the same in all {len(self.checks):,} comparisons: "
+        if diff.max_abs == 0:
+            return text + "not one number differs."
+        return text + (
+            f"the largest difference is {diff.max_abs:.3g} in output {diff.output!r} "
+            f"(allowed {diff.allowed:.3g}), for a clip of {worst}."
+        )
+
+
+def padded(
+    model: StrPath | ir.Model,
+    *,
+    dims: Mapping[str, Sequence[int]] | None = None,
+    container: int | Sequence[int] | None = None,
+    axis: str = "",
+    original: StrPath | ir.Model | None = None,
+    fills: Sequence[Fill] = FILLS,
+    tolerance: Tolerance | None = None,
+    seeds: int = 1,
+    ep: Ep = "cpu",
+    progress: Progress | None = None,
+) -> PaddedVerdict:
+    """Run clips alone and in containers, and compare every output on the valid prefix.
+
+    The valid prefix of an output has the shape that it has for the clip alone. Clips alone run on
+    the CPU without ONNX Runtime's own graph optimizations. Masks and lengths say where content
+    ends: those that the model has by itself, and the one named by its ``graphfix.lengths``
+    metadata. A model that has neither is run as it is.
+
+    Args:
+        model: The model; its containers are run.
+        dims: Sizes of the symbolic dims by name: those of the time axis are the clips. A batch of
+            more than one puts clips of different lengths into one container.
+        container: One or more lengths to pad to; by default 1.5 and 12 times each clip.
+        axis: The dim that is padded, by name or place (``audio.2``), if several could be.
+        original: The model that runs the clips alone; by default ``model`` itself.
+        fills: What to put into the padding.
+        tolerance: The gates, :class:`Tolerance` by default; then a model that computes in float16
+            may differ a hundred times more.
+        seeds: How many different contents to try.
+        ep: Where the containers run: on the CPU, or on DirectML with all optimizations.
+        progress: Called with the number of runs done, of runs in all, and what is run.
+
+    Raises:
+        ModelError: The model cannot be read, or ONNX Runtime rejects it.
+        FeedError: There is no such dim, a container is too short, or no clip or container runs.
+        UsageError: DirectML is asked for and not to be had.
+    """
+    if ep == "dml":
+        require_directml()
+    wanted = [container] if isinstance(container, int) else list(container or ())
+    job = _Job(model, original, dims or {}, wanted, axis, tuple(fills), tolerance, seeds, ep)
+    return job.run(progress or (lambda done, total, what: None))
+
+
+@dataclass(frozen=True)
+class _Clip:
+    """A clip, and what the model makes of it alone."""
+
+    length: int
+    seed: int
+    feeds: dict[str, Array]
+    outputs: Outputs
+
+
+class _Job:
+    """One padded check."""
+
+    def __init__(
+        self,
+        model: StrPath | ir.Model,
+        original: StrPath | ir.Model | None,
+        dims: Mapping[str, Sequence[int]],
+        containers: Sequence[int],
+        axis: str,
+        fills: tuple[Fill, ...],
+        tolerance: Tolerance | None,
+        seeds: int,
+        ep: Ep,
+    ) -> None:
+        self._graph, self._source = _read(model)
+        self._native, self._native_source = (
+            (self._graph, self._source) if original is None else _read(original)
+        )
+        self._own = original is None
+        self._dims, self._containers, self._axis = dims, containers, axis
+        self._fills, self._seeds, self._ep = fills, range(seeds), ep
+        half = in_half(self._graph) or in_half(self._native)
+        self._tolerance = tolerance or (Tolerance().for_half() if half else Tolerance())
+        self._notes: list[str] = []
+        if half and tolerance is None:
+            self._notes.append("the model computes in float16, so it may differ 100 times more")
+        self._dropped: list[Dropped] = []
+        self._checks: list[PaddedDiff] = []
+        self._reason = ""
+        self._fed = length_input(self._graph)
+        self._signature: Signature
+        self._clips: Clips
+        self._done = self._total = 0
+
+    def run(self, progress: Progress) -> PaddedVerdict:
+        self._progress = progress
+        with open_given(self._native_source) as native:
+            alone = self._alone(native)
+            self._prepare(alone)
+            try:
+                session = open_session(self._source, self._ep)
+            except ModelError as error:
+                where = "on DirectML" if self._ep == "dml" else "in ONNX Runtime"
+                self._reason = f"the model does not load {where}: {error}"
+                return self._verdict()
+            with session:
+                for rows, container in self._plan(alone):
+                    self._check(session, native, rows, container)
+        if not (self._checks or self._reason):
+            reasons = "; ".join(f"{x.name}: {x.reason}" for x in self._dropped[-3:])
+            raise FeedError(f"the model runs in none of the containers ({reasons})")
+        return self._verdict()
+
+    # Clips alone
+
+    def _alone(self, session: Session | Repeatable) -> dict[tuple[int, int], list[_Clip]]:
+        """Clips by length and seed, one for each row of the batch, that run alone."""
+        ties: tuple[Tie, ...] = ("graph", "one-time", "past")
+        last: FeedError | None = None
+        for tie in ties:
+            self._signature = Signature(self._native, tie)
+            try:
+                self._time = time_of(self._signature, self._axis, self._dims)
+            except FeedError as error:
+                last = last or error
+                continue
+            extra = None if self._own else Signature(self._graph, tie)
+            self._clips = Clips(self._signature, self._time, self._dims, fed=self._fed, extra=extra)
+            found = self._run_alone(session)
+            if found:
+                return found
+        if last is not None and not self._dropped:
+            raise last
+        tried = "; ".join(f"{x.name}: {x.reason}" for x in self._dropped[:3])
+        raise FeedError(f"the model runs at none of the lengths without padding ({tried})")
+
+    def _run_alone(self, session: Session | Repeatable) -> dict[tuple[int, int], list[_Clip]]:
+        sizes = wanted_sizes(self._signature, self._dims)
+        given = list(dict.fromkeys(sizes.get(self._time, ())))
+        batch = sizes.get(self._signature.batch or "", (1,)) if self._clips.batched else (1,)
+        self._batches = tuple(n for n in dict.fromkeys(batch) if n > 0) or (1,)
+        most = max(self._batches)
+        if self._containers and given and max(self._containers) < max(given):
+            raise FeedError(
+                f"a container of {max(self._containers)} does not hold a clip of {max(given)}"
+            )
+        tried = given or [n for n in _LENGTHS if n <= max(self._containers, default=n)]
+        more = [max(1, round(max(tried, default=1) * share)) for share in _SHARES]
+        found: dict[tuple[int, int], list[_Clip]] = {}
+        self._dropped, self._first = [], []
+        for length in (*tried, *(more[: max(0, most - len(given))] if given else ())):
+            if not given and len(self._first) >= _ENOUGH:
+                break
+            clips = {seed: self._clips_of(session, length, seed, most) for seed in self._seeds}
+            if all(clips.values()):
+                found |= {(length, seed): made for seed, made in clips.items()}
+                self._first += [length] if length in tried else []
+        return found if self._first else {}
+
+    def _clips_of(
+        self, session: Session | Repeatable, length: int, seed: int, rows: int
+    ) -> list[_Clip]:
+        made = []
+        name = f"{self._name}={length} alone"
+        for row in range(rows):
+            self._tell(name)
+            try:
+                feeds = self._clips.alone(length, row, seed)
+                made.append(_Clip(length, seed, feeds, session.run(feeds)))
+            except (FeedError, RunError) as error:
+                self._drop(name, str(error))
+                return []
+        return made
+
+    def _drop(self, name: str, reason: str) -> None:
+        if all(x.name != name for x in self._dropped):
+            self._dropped.append(Dropped(name, reason))
+
+    @property
+    def _name(self) -> str:
+        return self._signature.user_name(self._time)
+
+    # Containers
+
+    def _prepare(self, alone: Mapping[tuple[int, int], list[_Clip]]) -> None:
+        self._total = self._done + sum(1 for _ in self._plan(alone)) * len(self._fills)
+        kinds = ("mask", "lengths", "relative-lengths", "cu-lengths")
+        known = [x.name for x in self._signature.inputs if x.role.kind in kinds]
+        if self._fed is not None:
+            known = [self._fed.input, *(x for x in known if x != self._fed.input)]
+        self._told = tuple(known)
+        dims = self._signature.output_dims()
+        batch = self._signature.batch
+        members = set(self._signature.members(batch)) if batch else set()
+        self._row_axes = {
+            name: next(
+                (
+                    a
+                    for a, d in enumerate(found)
+                    if not isinstance(d, int) and d.free_symbols() & members
+                ),
+                None,
+            )
+            for name, found in dims.items()
+            if found is not None
+        }
+
+    def _plan(
+        self, alone: Mapping[tuple[int, int], list[_Clip]]
+    ) -> Iterator[tuple[list[_Clip], int]]:
+        """The clips that go into one container together, and how long it is."""
+        lengths = list(dict.fromkeys(n for n, _ in alone))
+        for seed in self._seeds:
+            for first in self._first:
+                for batch in self._batches:
+                    start = lengths.index(first)
+                    turn = [lengths[(start + i) % len(lengths)] for i in range(batch)]
+                    rows = [alone[n, seed][i] for i, n in enumerate(turn)]
+                    longest = max(turn)
+                    own = [round(longest * times) for times in _LONGER]
+                    for container in self._containers or own:
+                        if container >= longest:
+                            yield rows, container
+                        else:
+                            self._drop(
+                                f"{longest} in {self._name}={container}",
+                                "a container does not hold a clip that is longer",
+                            )
+
+    def _check(
+        self,
+        session: Session | Repeatable,
+        native: Session | Repeatable,
+        rows: Sequence[_Clip],
+        container: int,
+    ) -> None:
+        seed = rows[0].seed
+        clips = [clip.feeds for clip in rows]
+        lengths = tuple(clip.length for clip in rows)
+        for fill in self._fills:
+            what = f"{','.join(map(str, lengths))} in {self._name}={container}"
+            self._tell(f"{what}, padding {fill}")
+            try:
+                feeds = self._clips.together(clips, container, fill, seed)
+                outputs = session.run(feeds)
+            except (FeedError, RunError) as error:
+                if reason := self._unpadded(native, container, seed):
+                    self._drop(f"{self._name}={container} without padding", reason)
+                else:
+                    where = " on DirectML" if self._ep == "dml" else ""
+                    told = f"the model does not run{where}, with {what}, padding {fill}: {error}"
+                    self._reason = self._reason or told
+                return
+            for row, clip in enumerate(rows):
+                for name, array in clip.outputs.items():
+                    diff = self._diff(name, array, outputs, row, len(rows), f"{what}, {fill}")
+                    self._checks.append(
+                        PaddedDiff(clip.length, container, fill, lengths, row, diff)
+                    )
+
+    def _unpadded(self, native: Session | Repeatable, container: int, seed: int) -> str:
+        """Why the container's size does not run even without padding; empty if it does."""
+        try:
+            native.run(self._clips.alone(container, 0, seed))
+        except (FeedError, RunError) as error:
+            return str(error)
+        return ""
+
+    def _diff(
+        self, name: str, alone: Array, outputs: Outputs, row: int, rows: int, case: str
+    ) -> OutputDiff:
+        if name not in outputs:
+            return OutputDiff(name, case, ok=False, reason="is missing", total=alone.size)
+        found = cropped(outputs[name], alone, row, rows, self._row_axes.get(name))
+        if isinstance(found, str):
+            return OutputDiff(name, case, ok=False, reason=found, total=alone.size)
+        part = found.size * rows < outputs[name].size
+        note = (
+            f"{found.size:,} of {outputs[name].size // rows:,} elements are valid" if part else ""
+        )
+        return compare(name, case, alone, found, self._tolerance, note=note)
+
+    def _verdict(self) -> PaddedVerdict:
+        ok = bool(self._checks) and not self._reason and all(x.ok for x in self._checks)
+        notes = list(self._notes)
+        if not self._told:
+            notes.append("no input tells the model where content ends: it was run as it is")
+        if not ok and (node := draws(self._native)) is not None:
+            name = node.name or node.outputs[0].name
+            notes.append(
+                f"the model draws random numbers ({node.op_type} {name!r}), and draws others "
+                "for another size"
+            )
+        if self._ep == "dml":
+            notes.append("containers ran on DirectML, clips alone on the CPU")
+        return PaddedVerdict(
+            ok,
+            tuple(self._checks),
+            self._name,
+            self._fed,
+            self._told,
+            self._tolerance,
+            tuple(self._dropped),
+            self._reason,
+            tuple(notes),
+        )
+
+    def _tell(self, what: str) -> None:
+        self._progress(self._done, max(self._total, self._done + 1), what)
+        self._done += 1
+
+
+def cropped(
+    array: Array, alone: Array, row: int = 0, rows: int = 1, row_axis: int | None = None
+) -> Array | str:
+    """The part of ``array`` that is valid: as much as ``alone`` has along each axis.
+
+    Args:
+        array: A tensor of a container.
+        alone: The same tensor of the clip alone.
+        row: Which row of the container the clip is.
+        rows: How many rows the container has.
+        row_axis: The axis of the rows, if it is known.
+
+    Returns:
+        An array of the shape of ``alone``, or why there is none, in words.
+    """
+    if array.ndim != alone.ndim:
+        return f"has {array.ndim} dims in the container and {alone.ndim} alone"
+    where = [slice(0, size) for size in alone.shape]
+    if rows > 1:
+        fits = [
+            a
+            for a, (n, m) in enumerate(zip(array.shape, alone.shape, strict=True))
+            if (n, m) == (rows, 1)
+        ]
+        axis = row_axis if row_axis in fits else next(iter(fits), None)
+        if axis is None:
+            return (
+                f"has no axis of {rows} rows: its shape is {[*array.shape]} in the container "
+                f"and {[*alone.shape]} alone"
+            )
+        where[axis] = slice(row, row + 1)
+    for axis, (size, own) in enumerate(zip(array.shape, alone.shape, strict=True)):
+        if size < own:
+            return (
+                f"cannot be cropped to the clip: axis {axis} has {size} in the container "
+                f"and {own} alone"
+            )
+    return array[tuple(where)]
+
+
+def _read(model: StrPath | ir.Model) -> tuple[ir.Model, StrPath | ir.Model]:
+    """A model's graph, and what to run: a copy with seeds if it draws random numbers."""
+    graph = model if isinstance(model, ir.Model) else io.load(model)
+    if draws(graph) is not None:
+        graph = model = seeded(graph)
+    return graph, model
+
+
+def _plain(check: PaddedDiff) -> dict[str, object]:
+    head = {
+        "clip": check.clip,
+        "container": check.container,
+        "fill": check.fill,
+        "rows": check.rows,
+        "row": check.row,
+    }
+    diff = asdict(replace(check.diff))
+    return head | {name: value for name, value in diff.items() if name != "case"}
