@@ -63,7 +63,7 @@ def feeding(command: F) -> F:
 
 
 def lengths(command: F) -> F:
-    """``--dim``, ``--container``, ``--axis`` and ``--original``: which clips, and padded how far."""
+    """``--dim``, ``--container``, ``--axis``, ``--original``: which clips, and how far padded."""
     for option in (
         click.option(
             "--original",

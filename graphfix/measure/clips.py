@@ -170,6 +170,10 @@ class Clips:
         """Whether several clips can be put into one container."""
         return self._signature.batch not in (None, self._time)
 
+    def sizes(self, length: int) -> dict[str, int]:
+        """The size of each symbol of the inputs, for one clip or a container of this length."""
+        return self._signature.sizes(self._groups(self._signature, self._time, length, 1))
+
     def alone(self, length: int, row: int, seed: int) -> dict[str, Array]:
         """The inputs of one clip at its own length.
 
@@ -216,7 +220,7 @@ class Clips:
             for axis, dim in enumerate(item.dims):
                 plain = {dim.value} if isinstance(dim, ir.SymbolicDim) else set()
                 if plain & set(self._signature.members(self._time)):
-                    return clip[item.name].shape[axis]
+                    return int(clip[item.name].shape[axis])
         raise FeedError("no input is as long as the dim that is padded")
 
     def _made(
@@ -227,15 +231,18 @@ class Clips:
         if signature is not self._signature:  # its dims may have other names, or be numbers
             names = [signature.symbol_of(s) for s in self._signature.members(time)]
             time = next((signature.group(s) for s in names if s is not None), "")
-        groups = {t: self._others.get(t, _OTHER) for t in signature.times}
-        if signature.batch is not None:
-            groups[signature.batch] = len(lengths)
-        groups |= {time: size} if time else {}
+        groups = self._groups(signature, time, size, len(lengths))
         maker = Maker(signature, seed)
         rows = maker.rows(signature.sizes(groups))
         valid = {t: (n,) * rows for t, n in groups.items()}
         valid[time] = lengths if len(lengths) == rows else (lengths[0],) * rows
         return dict(maker.case(step, groups, valid).feeds)
+
+    def _groups(self, signature: Signature, time: str, size: int, rows: int) -> dict[str, int]:
+        groups = {t: self._others.get(t, _OTHER) for t in signature.times}
+        if signature.batch is not None:
+            groups[signature.batch] = rows
+        return groups | ({time: size} if time else {})
 
     def _told(
         self, feeds: dict[str, Array], clips: Sequence[Mapping[str, Array]]
@@ -244,20 +251,38 @@ class Clips:
         if self._fed is None or self._fed_item is None:
             return feeds
         name, axis = self._fed.place
-        if name not in feeds or axis >= feeds[name].ndim:
-            raise FeedError(f"the model's {LENGTHS_KEY} names {self._fed.axis}, which is no axis")
-        lengths = np.asarray([clip[name].shape[axis] for clip in clips])
-        item, whole = self._fed_item, feeds[name].shape[axis]
-        if self._fed.kind == "mask":
-            inside = np.arange(whole) < lengths[:, None]
-            shape = (len(lengths), *[1] * (len(item.dims) - 2), whole)
-            array = inside.reshape(shape[-max(len(item.dims), 1) :])
-        elif item.dims and isinstance(item.dims[0], int):
-            array = np.resize(lengths, item.dims[0])
-        else:
-            array = lengths.reshape([-1] + [1] * (len(item.dims) - 1)) if item.dims else lengths[0]
-        feeds[item.name] = np.asarray(array).astype(item.dtype)
-        return feeds
+        lengths = [clip[name].shape[axis] for clip in clips if axis < clip[name].ndim]
+        return told(feeds, self._fed, self._fed_item, lengths)
+
+
+def told(
+    feeds: Mapping[str, Array], fed: LengthInput, item: Input, lengths: Sequence[int]
+) -> dict[str, Array]:
+    """Inputs together with the one that says how long the content of each row is.
+
+    Args:
+        feeds: The other inputs.
+        fed: What the model's metadata says of that input.
+        item: That input.
+        lengths: How long the content of each row is, in units of the axis that the metadata names.
+
+    Raises:
+        FeedError: The metadata names an axis that there is not.
+    """
+    name, axis = fed.place
+    if name not in feeds or axis >= feeds[name].ndim:
+        raise FeedError(f"the model's {LENGTHS_KEY} names {fed.axis}, which is no axis")
+    ends, whole, rank = np.asarray(lengths), feeds[name].shape[axis], len(item.dims)
+    array: Array
+    if fed.kind == "mask":
+        inside = np.arange(whole) < ends[:, None]
+        array = inside.reshape((len(ends), *[1] * (rank - 2), whole)[-max(rank, 1) :])
+    elif not item.dims:
+        array = ends[0]
+    else:
+        rows = item.dims[0] if isinstance(item.dims[0], int) else len(ends)
+        array = np.resize(ends, rows).reshape([-1] + [1] * (rank - 1))
+    return {**feeds, item.name: np.asarray(array).astype(item.dtype)}
 
 
 def _joined(

@@ -189,12 +189,12 @@ def padded(
     if ep == "dml":
         require_directml()
     wanted = [container] if isinstance(container, int) else list(container or ())
-    job = _Job(model, original, dims or {}, wanted, axis, tuple(fills), tolerance, seeds, ep)
+    job = Job(model, original, dims or {}, wanted, axis, tuple(fills), tolerance, seeds, ep)
     return job.run(progress or (lambda done, total, what: None))
 
 
 @dataclass(frozen=True)
-class _Clip:
+class Clip:
     """A clip, and what the model makes of it alone."""
 
     length: int
@@ -203,8 +203,19 @@ class _Clip:
     outputs: Outputs
 
 
-class _Job:
-    """One padded check."""
+class Job:
+    """One padded check, in steps that the probe shares.
+
+    Attributes:
+        graph: The model that runs the containers.
+        source: What to load for it.
+        native: The model that runs the clips alone.
+        native_source: What to load for that.
+        signature: The inputs of ``native``; known when the clips have run.
+        clips: Makes the inputs; known when the clips have run.
+        time: The group of dims that is padded; known when the clips have run.
+        tolerance: The gates.
+    """
 
     def __init__(
         self,
@@ -218,39 +229,41 @@ class _Job:
         seeds: int,
         ep: Ep,
     ) -> None:
-        self._graph, self._source = _read(model)
-        self._native, self._native_source = (
-            (self._graph, self._source) if original is None else _read(original)
+        self.graph, self.source = _read(model)
+        self.native, self.native_source = (
+            (self.graph, self.source) if original is None else _read(original)
         )
         self._own = original is None
         self._dims, self._containers, self._axis = dims, containers, axis
         self._fills, self._seeds, self._ep = fills, range(seeds), ep
-        half = in_half(self._graph) or in_half(self._native)
-        self._tolerance = tolerance or (Tolerance().for_half() if half else Tolerance())
+        half = in_half(self.graph) or in_half(self.native)
+        self.tolerance = tolerance or (Tolerance().for_half() if half else Tolerance())
         self._notes: list[str] = []
         if half and tolerance is None:
             self._notes.append("the model computes in float16, so it may differ 100 times more")
         self._dropped: list[Dropped] = []
         self._checks: list[PaddedDiff] = []
         self._reason = ""
-        self._fed = length_input(self._graph)
-        self._signature: Signature
-        self._clips: Clips
+        self._fed = length_input(self.graph)
+        self.signature: Signature
+        self.clips: Clips
         self._done = self._total = 0
+        self._progress: Progress = lambda done, total, what: None
 
     def run(self, progress: Progress) -> PaddedVerdict:
+        """Run everything and compare."""
         self._progress = progress
-        with open_given(self._native_source) as native:
-            alone = self._alone(native)
+        with open_given(self.native_source) as native:
+            alone = self.alone(native)
             self._prepare(alone)
             try:
-                session = open_session(self._source, self._ep)
+                session = open_session(self.source, self._ep)
             except ModelError as error:
                 where = "on DirectML" if self._ep == "dml" else "in ONNX Runtime"
                 self._reason = f"the model does not load {where}: {error}"
                 return self._verdict()
             with session:
-                for rows, container in self._plan(alone):
+                for rows, container in self.plan(alone):
                     self._check(session, native, rows, container)
         if not (self._checks or self._reason):
             reasons = "; ".join(f"{x.name}: {x.reason}" for x in self._dropped[-3:])
@@ -259,19 +272,23 @@ class _Job:
 
     # Clips alone
 
-    def _alone(self, session: Session | Repeatable) -> dict[tuple[int, int], list[_Clip]]:
-        """Clips by length and seed, one for each row of the batch, that run alone."""
+    def alone(self, session: Session | Repeatable) -> dict[tuple[int, int], list[Clip]]:
+        """Clips by length and seed, one for each row of the batch, that run alone.
+
+        Raises:
+            FeedError: None does, or it is not clear which dim is padded.
+        """
         ties: tuple[Tie, ...] = ("graph", "one-time", "past")
         last: FeedError | None = None
         for tie in ties:
-            self._signature = Signature(self._native, tie)
+            self.signature = Signature(self.native, tie)
             try:
-                self._time = time_of(self._signature, self._axis, self._dims)
+                self.time = time_of(self.signature, self._axis, self._dims)
             except FeedError as error:
                 last = last or error
                 continue
-            extra = None if self._own else Signature(self._graph, tie)
-            self._clips = Clips(self._signature, self._time, self._dims, fed=self._fed, extra=extra)
+            extra = None if self._own else Signature(self.graph, tie)
+            self.clips = Clips(self.signature, self.time, self._dims, fed=self._fed, extra=extra)
             found = self._run_alone(session)
             if found:
                 return found
@@ -280,10 +297,10 @@ class _Job:
         tried = "; ".join(f"{x.name}: {x.reason}" for x in self._dropped[:3])
         raise FeedError(f"the model runs at none of the lengths without padding ({tried})")
 
-    def _run_alone(self, session: Session | Repeatable) -> dict[tuple[int, int], list[_Clip]]:
-        sizes = wanted_sizes(self._signature, self._dims)
-        given = list(dict.fromkeys(sizes.get(self._time, ())))
-        batch = sizes.get(self._signature.batch or "", (1,)) if self._clips.batched else (1,)
+    def _run_alone(self, session: Session | Repeatable) -> dict[tuple[int, int], list[Clip]]:
+        sizes = wanted_sizes(self.signature, self._dims)
+        given = list(dict.fromkeys(sizes.get(self.time, ())))
+        batch = sizes.get(self.signature.batch or "", (1,)) if self.clips.batched else (1,)
         self._batches = tuple(n for n in dict.fromkeys(batch) if n > 0) or (1,)
         most = max(self._batches)
         if self._containers and given and max(self._containers) < max(given):
@@ -292,8 +309,9 @@ class _Job:
             )
         tried = given or [n for n in _LENGTHS if n <= max(self._containers, default=n)]
         more = [max(1, round(max(tried, default=1) * share)) for share in _SHARES]
-        found: dict[tuple[int, int], list[_Clip]] = {}
-        self._dropped, self._first = [], []
+        found: dict[tuple[int, int], list[Clip]] = {}
+        self._dropped = []
+        self._first: list[int] = []
         for length in (*tried, *(more[: max(0, most - len(given))] if given else ())):
             if not given and len(self._first) >= _ENOUGH:
                 break
@@ -305,14 +323,14 @@ class _Job:
 
     def _clips_of(
         self, session: Session | Repeatable, length: int, seed: int, rows: int
-    ) -> list[_Clip]:
+    ) -> list[Clip]:
         made = []
         name = f"{self._name}={length} alone"
         for row in range(rows):
             self._tell(name)
             try:
-                feeds = self._clips.alone(length, row, seed)
-                made.append(_Clip(length, seed, feeds, session.run(feeds)))
+                feeds = self.clips.alone(length, row, seed)
+                made.append(Clip(length, seed, feeds, session.run(feeds)))
             except (FeedError, RunError) as error:
                 self._drop(name, str(error))
                 return []
@@ -324,20 +342,20 @@ class _Job:
 
     @property
     def _name(self) -> str:
-        return self._signature.user_name(self._time)
+        return self.signature.user_name(self.time)
 
     # Containers
 
-    def _prepare(self, alone: Mapping[tuple[int, int], list[_Clip]]) -> None:
-        self._total = self._done + sum(1 for _ in self._plan(alone)) * len(self._fills)
+    def _prepare(self, alone: Mapping[tuple[int, int], list[Clip]]) -> None:
+        self._total = self._done + sum(1 for _ in self.plan(alone)) * len(self._fills)
         kinds = ("mask", "lengths", "relative-lengths", "cu-lengths")
-        known = [x.name for x in self._signature.inputs if x.role.kind in kinds]
+        known = [x.name for x in self.signature.inputs if x.role.kind in kinds]
         if self._fed is not None:
             known = [self._fed.input, *(x for x in known if x != self._fed.input)]
         self._told = tuple(known)
-        dims = self._signature.output_dims()
-        batch = self._signature.batch
-        members = set(self._signature.members(batch)) if batch else set()
+        dims = self.signature.output_dims()
+        batch = self.signature.batch
+        members = set(self.signature.members(batch)) if batch else set()
         self._row_axes = {
             name: next(
                 (
@@ -351,9 +369,9 @@ class _Job:
             if found is not None
         }
 
-    def _plan(
-        self, alone: Mapping[tuple[int, int], list[_Clip]]
-    ) -> Iterator[tuple[list[_Clip], int]]:
+    def plan(
+        self, alone: Mapping[tuple[int, int], list[Clip]]
+    ) -> Iterator[tuple[list[Clip], int]]:
         """The clips that go into one container together, and how long it is."""
         lengths = list(dict.fromkeys(n for n, _ in alone))
         for seed in self._seeds:
@@ -377,7 +395,7 @@ class _Job:
         self,
         session: Session | Repeatable,
         native: Session | Repeatable,
-        rows: Sequence[_Clip],
+        rows: Sequence[Clip],
         container: int,
     ) -> None:
         seed = rows[0].seed
@@ -387,7 +405,7 @@ class _Job:
             what = f"{','.join(map(str, lengths))} in {self._name}={container}"
             self._tell(f"{what}, padding {fill}")
             try:
-                feeds = self._clips.together(clips, container, fill, seed)
+                feeds = self.clips.together(clips, container, fill, seed)
                 outputs = session.run(feeds)
             except (FeedError, RunError) as error:
                 if reason := self._unpadded(native, container, seed):
@@ -407,7 +425,7 @@ class _Job:
     def _unpadded(self, native: Session | Repeatable, container: int, seed: int) -> str:
         """Why the container's size does not run even without padding; empty if it does."""
         try:
-            native.run(self._clips.alone(container, 0, seed))
+            native.run(self.clips.alone(container, 0, seed))
         except (FeedError, RunError) as error:
             return str(error)
         return ""
@@ -424,14 +442,14 @@ class _Job:
         note = (
             f"{found.size:,} of {outputs[name].size // rows:,} elements are valid" if part else ""
         )
-        return compare(name, case, alone, found, self._tolerance, note=note)
+        return compare(name, case, alone, found, self.tolerance, note=note)
 
     def _verdict(self) -> PaddedVerdict:
         ok = bool(self._checks) and not self._reason and all(x.ok for x in self._checks)
         notes = list(self._notes)
         if not self._told:
             notes.append("no input tells the model where content ends: it was run as it is")
-        if not ok and (node := draws(self._native)) is not None:
+        if not ok and (node := draws(self.native)) is not None:
             name = node.name or node.outputs[0].name
             notes.append(
                 f"the model draws random numbers ({node.op_type} {name!r}), and draws others "
@@ -445,7 +463,7 @@ class _Job:
             self._name,
             self._fed,
             self._told,
-            self._tolerance,
+            self.tolerance,
             tuple(self._dropped),
             self._reason,
             tuple(notes),
