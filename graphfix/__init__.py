@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from graphfix.errors import FeedError, GraphfixError, ModelError, PluginError, UsageError
     from graphfix.job import repair_file
     from graphfix.measure.padded import PaddedVerdict, padded
+    from graphfix.measure.probe import Probe, probe, probe_padded
     from graphfix.measure.verify import Tolerance, Verdict, verify
     from graphfix.model.io import load, save
     from graphfix.model.view import View
@@ -35,6 +36,7 @@ _HOMES = {
     "graphfix.errors": "FeedError GraphfixError ModelError PluginError UsageError",
     "graphfix.job": "repair_file",
     "graphfix.measure.padded": "PaddedVerdict padded",
+    "graphfix.measure.probe": "Probe probe probe_padded",
     "graphfix.measure.verify": "Tolerance Verdict verify",
     "graphfix.model.io": "load save",
     "graphfix.model.view": "View",
@@ -58,6 +60,7 @@ __all__ = [
     "Pass",
     "PassReport",
     "PluginError",
+    "Probe",
     "Report",
     "Result",
     "Skip",
@@ -71,6 +74,8 @@ __all__ = [
     "load",
     "load_plugin",
     "padded",
+    "probe",
+    "probe_padded",
     "repair_file",
     "run",
     "save",

@@ -62,7 +62,7 @@ def page(data: Data) -> str:
         worst=None if verdict is None else verdict["worst"],
         ops=_ops(data["ops_before"], data["ops_after"]),
         missed=_missed(data),
-        embedded=_embedded(data),
+        embedded=embedded(data),
     )
 
 
@@ -122,7 +122,7 @@ def _number(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:.3g}"
 
 
-def _embedded(data: Data) -> Markup:
+def embedded(data: Data) -> Markup:
     """The JSON for a script element: no text in it can end the element or begin a comment."""
     from markupsafe import Markup
 

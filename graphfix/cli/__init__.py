@@ -21,6 +21,7 @@ from graphfix.cli.check import check
 from graphfix.cli.explain import explain
 from graphfix.cli.padded import padded
 from graphfix.cli.passes import passes
+from graphfix.cli.probe import probe
 from graphfix.cli.run import run
 from graphfix.cli.verify import verify
 from graphfix.errors import GraphfixError
@@ -46,7 +47,7 @@ def group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _verb in (run, check, verify, padded, bench, passes, explain):
+for _verb in (run, check, verify, padded, probe, bench, passes, explain):
     group.add_command(_verb)
 
 

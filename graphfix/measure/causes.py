@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 _FRAME = 64
 
 _MEANS = ("ReduceMean", "GlobalAveragePool", "InstanceNormalization", "GroupNormalization")
-_NORMS = ("BatchNormalization", "LayerNormalization", "MeanVarianceNormalization", "LpNormalization")
+_NORMS = (
+    "BatchNormalization",
+    "LayerNormalization",
+    "MeanVarianceNormalization",
+    "LpNormalization",
+)
 _SUMS = ("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceProd")
 _LARGEST = ("ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "TopK", "GlobalMaxPool")
 _RECURRENT = ("LSTM", "GRU", "RNN")
@@ -28,8 +33,8 @@ _PRODUCTS = ("MatMul", "Gemm", "Einsum", "MatMulInteger", "QLinearMatMul")
 _ARITHMETIC = ("Div", "Mul", "Sub", "Add", "Pow", "Min", "Max")
 
 MIXES = frozenset(
-    (*_MEANS, *_NORMS, *_SUMS, *_LARGEST, *_RECURRENT, *_NEIGHBOURS, *_PRODUCTS)
-    + ("Softmax", "LogSoftmax", "CumSum", "STFT", "DFT", "DynamicQuantizeLinear", "Attention")
+    {*_MEANS, *_NORMS, *_SUMS, *_LARGEST, *_RECURRENT, *_NEIGHBOURS, *_PRODUCTS}
+    | {"Softmax", "LogSoftmax", "CumSum", "STFT", "DFT", "DynamicQuantizeLinear", "Attention"}
 )
 """Operators that compute one element from many others: what comes out wrong went in wrong, or is
 their own doing."""
@@ -64,23 +69,33 @@ def of_padding(node: ir.Node, sizes: Sequence[ir.Value], masked_before: int) -> 
                 "not: the mask is not carried to this layer"
             )
             return Cause("mask not carried", text)
-        return Cause("attention dilution", "this Softmax gives weight to padding: a mask is missing")
+        return Cause(
+            "attention dilution", "this Softmax gives weight to padding: a mask is missing"
+        )
     if op in ("STFT", "DFT") or _is_transform(node):
-        text = "the last frames of this Fourier transform reach into padding: a hard zero is missing"
+        text = (
+            "the last frames of this Fourier transform reach into padding: a hard zero is missing"
+        )
         return Cause("hard zero missing", f"{text} before it (STFT)")
     if op == "Pad":
         mode = node.attributes["mode"].as_string() if "mode" in node.attributes else "constant"
         if mode == "reflect":
             text = "this Pad reflects padding instead of the clip's end (STFT with centre padding)"
             return Cause("reflection missing", text)
-        return Cause("edge copy missing", "this Pad copies padding instead of the last valid frame")
+        if mode == "edge":
+            text = "this Pad copies padding instead of the last valid frame"
+            return Cause("edge copy missing", text)
+        text = "alone, this Pad's constant follows the clip, in the container padding does: a zero "
+        return Cause("boundary leak", text + "tail is missing before it")
     if op in _NEIGHBOURS or op.endswith("Conv"):
         text = f"this {op} sees padding beside the last valid frames: a zero tail is missing"
         return Cause("boundary leak", f"{text} before it")
     if op in _MEANS or op in _NORMS:
         return Cause("mean pollution", f"this {op} takes its mean over padding too")
     if op in _SUMS or op in ("CumSum", *_PRODUCTS):
-        return Cause("mean pollution", f"this {op} adds padding up: a zero tail is missing before it")
+        return Cause(
+            "mean pollution", f"this {op} adds padding up: a zero tail is missing before it"
+        )
     if op in _LARGEST:
         return Cause("mean pollution", f"this {op} looks at padding too: a low tail is missing")
     if op in _RECURRENT:

@@ -369,9 +369,7 @@ class Job:
             if found is not None
         }
 
-    def plan(
-        self, alone: Mapping[tuple[int, int], list[Clip]]
-    ) -> Iterator[tuple[list[Clip], int]]:
+    def plan(self, alone: Mapping[tuple[int, int], list[Clip]]) -> Iterator[tuple[list[Clip], int]]:
         """The clips that go into one container together, and how long it is."""
         lengths = list(dict.fromkeys(n for n, _ in alone))
         for seed in self._seeds:

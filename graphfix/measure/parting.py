@@ -134,7 +134,9 @@ class Parting:
             states = {x.state for x in above}
             if "skipped" in states and "parted" not in states:
                 state, reason = "skipped", "it is made of what could not be compared"
-        return Inner(name, state, reason, max_abs, cosine, scale, allowed, before.shape, after.shape)
+        return Inner(
+            name, state, reason, max_abs, cosine, scale, allowed, before.shape, after.shape
+        )
 
     def _compare(
         self, name: str, before: Array, after: Array, tolerance: Tolerance

@@ -18,6 +18,7 @@ from graphfix.errors import FeedError
 from graphfix.measure import causes
 from graphfix.measure.clips import Fill, length_input, told
 from graphfix.measure.compare import Tolerance, compare
+from graphfix.measure.course import course
 from graphfix.measure.feeds import Case, given_case, search
 from graphfix.measure.padded import Clip, Job
 from graphfix.measure.parting import Inner, Parting, carrying, sized
@@ -116,6 +117,10 @@ class Probe:
         """The first tensor to part, with its node; None if the outputs agree."""
         return self.sites[0] if self.sites else None
 
+    @property
+    def _at(self) -> list[str]:
+        return [site.tensor for site in self.sites]
+
     def to_json(self) -> dict[str, object]:
         """The result as plain data that ``json`` can write; NaN and infinity become text."""
         compared = sum(x.inner.state != "skipped" for x in self.places)
@@ -133,6 +138,7 @@ class Probe:
                 "runs": self.runs,
                 "peak_bytes": self.peak_bytes,
                 "notes": self.notes,
+                "layers": [x.to_json() for x in course(self.places, self._at)],
                 "tensors": [_plain(x) for x in self.places],
             }
         )
@@ -449,9 +455,7 @@ def _nodes(model: ir.Model) -> dict[str, ir.Node]:
 
 def _all_values(model: ir.Model) -> list[ir.Value]:
     own = [v for v in model.graph.inputs if not v.is_initializer()]
-    return own + [
-        v for node in model.graph if not is_op(node, "Constant") for v in node.outputs
-    ]
+    return own + [v for node in model.graph if not is_op(node, "Constant") for v in node.outputs]
 
 
 def _plain(place: Place) -> dict[str, object]:
@@ -466,6 +470,7 @@ def _plain(place: Place) -> dict[str, object]:
         "max_abs": inner.max_abs,
         "cosine": inner.cosine,
         "scale": inner.scale,
+        "relative": inner.relative,
         "allowed": inner.allowed,
         "leads_out": place.reached,
     }

@@ -8,20 +8,22 @@ beforehand, and by what was seen where those do not know.
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.measure.randomness import draws
+from graphfix.measure.randomness import draws, seeded
 from graphfix.measure.runtime import Ep, RunError, Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from graphfix.measure.compare import Array
-    from graphfix.measure.runtime import Source
+
+StrPath = str | os.PathLike[str]
 
 # So many tensors are outputs at once, at most, and so many bytes of them in both runs together.
 MOST = 1024
@@ -41,7 +43,7 @@ class Run:
         ep: Where it runs.
     """
 
-    source: Source
+    source: StrPath | ir.Model
     graph: ir.Model
     feeds: Mapping[str, Array]
     ep: Ep = "cpu"
@@ -135,11 +137,9 @@ def _with_outputs(model: ir.Model, names: Sequence[str]) -> ir.Model:
 
 
 def seeded_run(
-    source: Source, graph: ir.Model, feeds: Mapping[str, Array], ep: Ep = "cpu"
+    source: StrPath | ir.Model, graph: ir.Model, feeds: Mapping[str, Array], ep: Ep = "cpu"
 ) -> Run:
     """A run of a model; each group of tensors draws the same random numbers."""
-    from graphfix.measure.randomness import seeded
-
     if draws(graph) is not None:
         graph = source = seeded(graph)
     return Run(source, graph, feeds, ep)
