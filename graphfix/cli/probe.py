@@ -161,8 +161,8 @@ def _show(found: Probe, models: tuple[str, ...], *, verbose: bool) -> None:
     for reason, count in found.skipped.items():
         _terminal.row("skipped", f"{_terminal.plural(count, 'tensor')}: {reason}")
     if found.healed:
-        count = _terminal.plural(len(found.healed), "tensor")
-        text = f"{count} part inside, and no output shows it, such as {found.healed[0]}"
+        harmless = _terminal.plural(len(found.healed), "tensor")
+        text = f"{harmless} part inside, and no output shows it, such as {found.healed[0]}"
         _terminal.row("harmless", text)
     for note in found.notes:
         _terminal.row("note", note)
@@ -181,17 +181,17 @@ def _more(found: Probe, *, every: bool) -> None:
 
 def _table(rows: list[Row]) -> None:
     wide = _terminal.width()
-    name = max(12, wide - 2 - 2 - 9 - 10 - 13 - _BAR - 2)
-    click.echo(f"  {'layer':<{name}}{'tensors':>9}{'max abs':>10}  {'cosine':<11}  error")
+    room = max(12, wide - 2 - 2 - 9 - 10 - 13 - _BAR - 2)
+    click.echo(f"  {'layer':<{room}}{'tensors':>9}{'max abs':>10}  {'cosine':<11}  error")
     for row in rows:
         inner = row.worst.inner
         mark = "> " if row.site else "  "
-        cut = _cut(_terminal.clean(row.name), name - 1)
+        cut = _cut(_terminal.clean(row.name), room - 1)
         if not row.tensors:
-            click.echo(f"{mark}{cut:<{name}}{0:>9}")
+            click.echo(f"{mark}{cut:<{room}}{0:>9}")
             continue
         mark = "~ " if row.harmless and not row.parted else mark
-        line = f"{mark}{cut:<{name}}{row.tensors:>9}{inner.max_abs:>10.3g}  "
+        line = f"{mark}{cut:<{room}}{row.tensors:>9}{inner.max_abs:>10.3g}  "
         line = f"{line}{inner.cosine:<11.8f}  {_bar(inner.relative)}".rstrip()
         click.echo(click.style(line, fg="red") if row.parted else line)
     click.echo("  error: as a share of the scale, 1e-7 to 1 by its logarithm")

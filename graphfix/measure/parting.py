@@ -151,6 +151,8 @@ class Parting:
             after = found
             if after.shape != before.shape:
                 before = np.broadcast_to(before, after.shape)
+        if before.dtype == after.dtype and np.array_equal(before, after):
+            return "", 0.0, 1.0, _scale(before)  # most tensors, and at a tenth of the cost
         if before.dtype != after.dtype:  # a repair may count in another integer type
             before, after = before.astype(np.float64), after.astype(np.float64)
         where: Mask | None = None
@@ -275,6 +277,15 @@ def _captured(node: ir.Node) -> Iterator[ir.Value]:
             own = {v for inner in body.all_nodes() for v in inner.outputs} | set(body.inputs)
             values = [v for inner in body.all_nodes() for v in inner.inputs]
             yield from (v for v in (*values, *body.outputs) if v is not None and v not in own)
+
+
+def _scale(array: Array) -> float:
+    """The largest absolute value that is no fill."""
+    if array.dtype.kind not in "fV" or not array.size:
+        return 0.0
+    wide = array if array.dtype.kind == "f" else array.astype(np.float32)
+    high, low = float(wide.max()), float(wide.min(initial=0.0, where=wide > FILL))
+    return max(abs(high), abs(low)) if math.isfinite(high) else 0.0
 
 
 def _broadcast(after: Array, before: Array) -> Array | str:
