@@ -185,8 +185,11 @@ class Clips:
         Raises:
             FeedError: A dim would have a negative size.
         """
-        own = self._seed + _SEEDS_APART * row
-        feeds = self._made(self._signature, own, seed, length, (length,))
+        feeds = self._made(self._signature, self._seed, seed, length, (length,))
+        if row:  # what has no rows is the same for all of them
+            own = self._seed + _SEEDS_APART * row
+            other = self._made(self._signature, own, seed, length, (length,))
+            feeds |= {name: other[name] for name, item in self._items.items() if _has_rows(item)}
         return self._told(feeds, [feeds])
 
     def together(
@@ -297,10 +300,15 @@ def _joined(
     for row, clip in enumerate(clips):
         content = clip[item.name]
         where = [slice(size) for size in content.shape]
-        if len(clips) > 1 and item.rows is not None:
+        if len(clips) > 1 and _has_rows(item) and item.rows is not None:
             where[item.rows] = slice(row, row + 1)
         array[tuple(where)] = content
     return array
+
+
+def _has_rows(item: Input) -> bool:
+    """Whether an input has as many rows as there are clips in a container."""
+    return item.rows is not None and not isinstance(item.dims[item.rows], int)
 
 
 def _padding(item: Input, shape: tuple[int, ...], fill: Fill, rng: np.random.Generator) -> Array:

@@ -279,21 +279,14 @@ class Job:
             FeedError: None does, or it is not clear which dim is padded.
         """
         ties: tuple[Tie, ...] = ("graph", "one-time", "past")
-        last: FeedError | None = None
         for tie in ties:
             self.signature = Signature(self.native, tie)
-            try:
-                self.time = time_of(self.signature, self._axis, self._dims)
-            except FeedError as error:
-                last = last or error
-                continue
+            self.time = time_of(self.signature, self._axis, self._dims)
             extra = None if self._own else Signature(self.graph, tie)
             self.clips = Clips(self.signature, self.time, self._dims, fed=self._fed, extra=extra)
             found = self._run_alone(session)
             if found:
                 return found
-        if last is not None and not self._dropped:
-            raise last
         tried = "; ".join(f"{x.name}: {x.reason}" for x in self._dropped[:3])
         raise FeedError(f"the model runs at none of the lengths without padding ({tried})")
 
