@@ -29,8 +29,9 @@ State = Literal["same", "parted", "skipped"]
 _ANY = Tolerance(max_abs=math.inf, cosine=-2.0, half=1.0)
 # The inside is held to a tenth of what outputs are: a leak is small where it begins.
 _INSIDE = 0.1
-# Cancellation leaves the rounding of what was cancelled: so many times its scale.
+# Where sums cancel, the rounding of what was cancelled remains: so many times its scale.
 _ROUNDING = 2e-6
+_ADDS = ("Add", "Sub", "Sum", "Mean", "ReduceSum", "ReduceMean", "CumSum")
 _MERGED = "its axes mix time with others"
 
 
@@ -62,8 +63,8 @@ class Inner:
 
     @property
     def relative(self) -> float:
-        """The largest difference as a share of the scale; 1 if it is not a number or an integer."""
-        if self.state == "parted" and not (self.allowed and math.isfinite(self.max_abs)):
+        """The largest difference as a share of the scale; 1 if one of them is not a number."""
+        if self.state == "parted" and not (self.scale and self.max_abs):
             return 1.0
         return self.max_abs / self.scale if self.scale else 0.0
 
@@ -126,7 +127,7 @@ class Parting:
         allowed = 0.0
         if before.dtype.kind in "fV":
             share = _INSIDE * self._tolerance.max_abs
-            from_above = max((x.scale for x in above), default=0.0)
+            from_above = max((x.scale for x in above if is_op(node, *_ADDS)), default=0.0)
             rounding = _ROUNDING * max(1.0, self._tolerance.max_abs / 1e-4)
             allowed = max(share * scale, rounding * from_above)
         state: State = "parted" if reason or max_abs > allowed else "same"
@@ -161,7 +162,11 @@ class Parting:
                 masked = (before <= FILL) & (after <= FILL)
             where = ~masked if masked.any() else None
         diff = compare(name, "", before, after, tolerance, where=where)
-        return diff.reason, diff.max_abs, diff.cosine, diff.scale
+        reason = diff.reason
+        if before.dtype.kind not in "fV":  # equal or not; how far is told as of other numbers
+            wide = (before.astype(np.float64), after.astype(np.float64))
+            diff = compare(name, "", *wide, _ANY)
+        return reason, diff.max_abs, diff.cosine, diff.scale
 
     def _merged(self, node: ir.Node, before: Array, after: Array) -> bool:
         """Whether a Reshape of the prefix is not the prefix of the Reshape."""
@@ -184,8 +189,8 @@ class Parting:
         """Where the runs part.
 
         Returns:
-            The parted tensors whose node takes only what is the same, in the order of the graph;
-            and every parted tensor that leads from there to an output past the tolerance.
+            The parted tensors whose node takes only what is the same, in the order of the graph,
+            one of each node; and every parted tensor that leads from there to an output past the tolerance.
         """
         pending = [name for name in self.failed if name in self._values]
         reached, found = set(pending), set()
@@ -196,7 +201,11 @@ class Parting:
                 found.add(name)
             pending.extend(above - reached)
             reached |= above
-        return sorted(found, key=self.place), reached
+        each: dict[ir.Node | None, str] = {}
+        for name in self.inner:  # in the order of the graph
+            if name in found:
+                each.setdefault(self.node_of(name), name)
+        return sorted(each.values(), key=self.place), reached
 
     def _parted_above(self, value: ir.Value) -> set[str]:
         """The nearest parted tensors that ``value`` is computed from, past what is not compared."""
