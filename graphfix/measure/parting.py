@@ -169,10 +169,13 @@ class Parting:
         return reason, diff.max_abs, diff.cosine, diff.scale
 
     def _merged(self, node: ir.Node, before: Array, after: Array) -> bool:
-        """Whether a Reshape of the prefix is not the prefix of the Reshape."""
+        """Whether a Reshape of the prefix is not the prefix of the Reshape.
+
+        One that takes apart what another has merged is compared all the same.
+        """
         source = node.inputs[0]
         known = self.inner.get((source.name if source is not None else None) or "")
-        if known is None or not (known.shape or known.other):
+        if known is None or known.state == "skipped" or not (known.shape or known.other):
             return False
         return not _commutes(known.shape, known.other, before.shape, after.shape)
 
@@ -190,7 +193,8 @@ class Parting:
 
         Returns:
             The parted tensors whose node takes only what is the same, in the order of the graph,
-            one of each node; and every parted tensor that leads from there to an output past the tolerance.
+            one of each node; and every parted tensor that leads from there to an output past the
+            tolerance.
         """
         pending = [name for name in self.failed if name in self._values]
         reached, found = set(pending), set()
