@@ -226,6 +226,20 @@ def test_rows_that_cannot_be_told_apart_are_a_failure():
     assert "has no axis of 2 rows" in str(verdict)
 
 
+def test_a_model_that_takes_the_longest_row_for_its_size_gets_a_full_one():
+    text = """m (float[B, T, 4] x, int64[B] n) => (float[B, T, 4] y)
+        <int64 zero = {0}, int64 one = {1}, int64[1] ax1 = {1}, int64[1] ax2 = {2}, float nil = {0}>
+        { most = ReduceMax <keepdims = 0> (n)  r = Range (zero, most, one)
+          u = Unsqueeze (n, ax1)  l = Less (r, u)  m = Unsqueeze (l, ax2)
+          %s }"""
+    verdict = padded(model(text % "y = Where (m, x, nil)"), dims=SIZES, container=24)
+    assert verdict.ok, str(verdict)
+    assert any("a row as long as the container" in note for note in verdict.notes)
+    assert {check.rows for check in verdict.checks} == {(5,), (9,)}
+    leaky = "a = ReduceMean <axes = [1]> (x)  z = Where (m, x, nil)  y = Sub (z, a)"
+    assert not padded(model(text % leaky), dims=SIZES, container=24).ok
+
+
 def test_cropping():
     long = np.arange(24).reshape(2, 4, 3)
     assert np.array_equal(cropped(long, long[:1, :2, :2], 1, 2), long[1:, :2, :2])

@@ -171,7 +171,13 @@ ATTEND = (
         ("p = Pad (x, ends)  y = AveragePool <kernel_shape = [3]> (p)", "p", "boundary leak"),
         ('p = Pad <mode = "edge"> (x, ends)  y = Tanh (p)', "p", "edge copy missing"),
         ('p = Pad <mode = "reflect"> (x, ends)  y = Tanh (p)', "p", "reflection missing"),
-        ("c = Slice (x, last, all, one1)  y = Sub (x, c)", "c", "edge copy missing"),
+        ("c = Slice (x, last, all, one1)  y = Sub (x, c)", "c", "last frame"),
+        (
+            "n = Shape <start = 1, end = 2> (x)  l = Sub (n, one1)  c = Gather <axis = 1> (x, l) "
+            "y = Sub (x, c)",
+            "c",
+            "edge copy missing",
+        ),
         (
             "s = Shape <start = 1, end = 2> (x)  f = Cast <to = 1> (s)  d = Div (x, f) "
             "y = Tanh (d)",

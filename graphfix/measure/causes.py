@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphfix.model.values import is_op
+from graphfix.model.values import const_of, is_op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,6 +106,11 @@ def of_padding(node: ir.Node, sizes: Sequence[ir.Value], masked_before: int) -> 
         name = sizes[0].name or ""
         text = f"this {op} computes with {name!r}, the container's size, not the clip's length"
         return Cause("length as data", text)
+    if _counts_from_the_end(node):
+        text = (
+            f"this {op} counts from the container's end, not from the clip's: valid length missing"
+        )
+        return Cause("last frame", text)
     if op in _STACKS:
         text = f"this {op} takes frames from beyond the clip's end"
         return Cause("edge copy missing", f"{text} (frame stack: edge copy missing)")
@@ -121,6 +126,14 @@ def _is_transform(node: ir.Node) -> bool:
         return False
     _, channels, *kernel = shape.numpy()
     return channels == 1 and max(kernel) >= _FRAME and sum(k > 1 for k in kernel) == 1
+
+
+def _counts_from_the_end(node: ir.Node) -> bool:
+    """Whether a Slice or Gather takes what is so far from the end: ``x[:, -1]``, ``x[:, -19:]``."""
+    if not is_op(node, "Slice", "Gather") or len(node.inputs) < 2:
+        return False
+    index = const_of(node.inputs[1])
+    return index is not None and index.size > 0 and bool(np.any(np.less(index, 0)))
 
 
 def of_models(before: ir.Node | None, after: ir.Node, ep: str) -> Cause:

@@ -248,6 +248,7 @@ class Job:
         self.signature: Signature
         self.clips: Clips
         self._done = self._total = 0
+        self._filler = 0  # full rows that a container needs besides the clips
         self._progress: Progress = lambda done, total, what: None
 
     def run(self, progress: Progress) -> PaddedVerdict:
@@ -396,8 +397,7 @@ class Job:
             what = f"{','.join(map(str, lengths))} in {self._name}={container}"
             self._tell(f"{what}, padding {fill}")
             try:
-                feeds = self.clips.together(clips, container, fill, seed)
-                outputs = session.run(feeds)
+                outputs = self._contained(session, clips, container, fill, seed)
             except (FeedError, RunError) as error:
                 if reason := self._unpadded(native, container, seed):
                     self._drop(f"{self._name}={container} without padding", reason)
@@ -408,10 +408,31 @@ class Job:
                 return
             for row, clip in enumerate(rows):
                 for name, array in clip.outputs.items():
-                    diff = self._diff(name, array, outputs, row, len(rows), f"{what}, {fill}")
+                    count = len(rows) + self._filler
+                    diff = self._diff(name, array, outputs, row, count, f"{what}, {fill}")
                     self._checks.append(
                         PaddedDiff(clip.length, container, fill, lengths, row, diff)
                     )
+
+    def _contained(
+        self,
+        session: Session | Repeatable,
+        clips: Sequence[Mapping[str, Array]],
+        container: int,
+        fill: Fill,
+        seed: int,
+    ) -> Outputs:
+        """Run a container, with one full row more if the model takes the longest for its size."""
+        try:
+            if not self._filler:
+                return session.run(self.clips.together(clips, container, fill, seed))
+        except RunError:
+            if not self.clips.batched:
+                raise
+        full = self.clips.alone(container, len(clips), seed)
+        outputs = session.run(self.clips.together([*clips, full], container, fill, seed))
+        self._filler = 1
+        return outputs
 
     def _unpadded(self, native: Session | Repeatable, container: int, seed: int) -> str:
         """Why the container's size does not run even without padding; empty if it does."""
@@ -440,6 +461,10 @@ class Job:
         notes = list(self._notes)
         if not self._told:
             notes.append("no input tells the model where content ends: it was run as it is")
+        if self._filler:
+            notes.append(
+                "the model runs only with a row as long as the container, so one was added to each"
+            )
         if not ok and (node := draws(self.native)) is not None:
             name = node.name or node.outputs[0].name
             notes.append(
