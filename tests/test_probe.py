@@ -29,6 +29,7 @@ LAYERS = """m (float[B, T, 4] x) => (float[B, T, 4] y)
     <float[4] w = {1, 2, 3, 4}, float half = {0.5}>
     { a = Mul (x, w)  b = Tanh (a)  c = Mul (b, half)  d = Add (c, a)  e = Exp (c)
       y = Mul (d, e) }"""
+ROOT = Path(__file__).parents[1]
 EVIL = "</script><img src=x onerror=alert(1)>&<!--"
 
 
@@ -501,6 +502,20 @@ def test_many_tensors_are_thinned_to_the_worst_of_each_bin():
     page = plot.page(found, "chain")
     assert 300 < page.count("<circle") <= 600
     assert at(found)[0][0] == "t700"
+
+
+def test_the_readme_shows_what_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = re.search(r"<!-- tested: probe -->\n```console\n(.*?)```", text, re.DOTALL)
+    assert block is not None
+    command, *shown = block[1].splitlines()
+    monkeypatch.chdir(ROOT)
+    assert main(command.split()[2:]) == 1
+    printed = capsys.readouterr().out
+    for part in "\n".join(shown).split("...\n"):
+        assert part.rstrip(".") in printed
 
 
 def test_it_is_in_the_library():

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from graphfix.measure.feeds import Case, Cases, Dropped, make_cases, poisoned
     from graphfix.measure.locate import Divergence
     from graphfix.measure.padded import PaddedDiff, PaddedVerdict
+    from graphfix.measure.probe import Probe, Site
     from graphfix.measure.roles import Role
     from graphfix.measure.runtime import RunError, Session
     from graphfix.measure.verify import Verdict
@@ -22,6 +23,7 @@ _HOMES = {
     "graphfix.measure.feeds": ("Case", "Cases", "Dropped", "make_cases", "poisoned"),
     "graphfix.measure.locate": ("Divergence",),
     "graphfix.measure.padded": ("PaddedDiff", "PaddedVerdict"),
+    "graphfix.measure.probe": ("Probe", "Site"),
     "graphfix.measure.roles": ("Role",),
     "graphfix.measure.runtime": ("RunError", "Session"),
     "graphfix.measure.verify": ("Verdict",),
@@ -37,9 +39,11 @@ __all__ = [
     "OutputDiff",
     "PaddedDiff",
     "PaddedVerdict",
+    "Probe",
     "Role",
     "RunError",
     "Session",
+    "Site",
     "Tolerance",
     "Verdict",
     "make_cases",

@@ -248,7 +248,7 @@ def probe_padded(
     job = Job(model, original, given, wanted, axis, (fill,), tolerance, 1, ep)
     with open_given(job.native_source) as native:
         alone = job.alone(native)
-    length = next(n for n, _ in alone)
+    length = max(n for n, _ in alone)  # of those tried: one frame alone has no neighbours
     clip: Clip = alone[length, 0][0]
     size = container or 4 * length
     name = job.signature.user_name(job.time)
@@ -258,6 +258,10 @@ def probe_padded(
         Run(job.native_source, job.native, clip.feeds),
         Run(job.source, job.graph, feeds, ep),
     )
+    try:
+        runs[1].peek([])
+    except RunError as error:
+        raise FeedError(f"the model does not run, {case}: {error}") from error
     shares = {x.name for x in job.signature.inputs if x.role.kind == "relative-lengths"}
     known = carrying(job.graph, frozenset(shares))
     parting = Parting(job.graph, job.tolerance, crop=True, carries=known)
