@@ -15,7 +15,8 @@ from graphfix.cli import main
 from graphfix.errors import FeedError, ModelError
 from graphfix.measure.clips import LENGTHS_KEY, Clips, length_input, time_of
 from graphfix.measure.compare import Tolerance
-from graphfix.measure.padded import cropped, padded
+from graphfix.measure.containers import cropped
+from graphfix.measure.padded import padded
 from graphfix.measure.signature import Signature
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -206,6 +207,20 @@ def test_rows_of_different_lengths_share_a_container():
     wrong = ir.from_proto(ir.to_proto(first))
     assert padded(wrong, dims=SIZES, container=24).ok
     assert not padded(wrong, dims={**SIZES, "B": [2]}, container=24).ok
+
+
+def test_one_number_for_all_rows_means_rows_of_one_length():
+    text = MASKED_MEAN.replace("int64[B] ilens", "int64[1] ilens") % "Identity (ilens)"
+    verdict = padded(model(text, BY_LENGTH), dims={**SIZES, "B": [2]}, container=24)
+    assert verdict.ok, str(verdict)
+    assert {check.rows for check in verdict.checks} == {(5, 5), (9, 9)}
+
+
+def test_the_metadata_names_the_axis_too():
+    text = MASKED_MEAN.replace("[B, T, 4]", "[B, T, F]") % "Identity (ilens)"
+    verdict = padded(model(text, BY_LENGTH), container=60)
+    assert verdict.ok, str(verdict)
+    assert verdict.axis == "T"
 
 
 def test_one_length_gets_shorter_neighbours():

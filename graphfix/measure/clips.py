@@ -86,13 +86,19 @@ def length_input(model: ir.Model) -> LengthInput | None:
     return found
 
 
-def time_of(signature: Signature, axis: str, dims: Mapping[str, Sequence[int]]) -> str:
+def time_of(
+    signature: Signature,
+    axis: str,
+    dims: Mapping[str, Sequence[int]],
+    fed: LengthInput | None = None,
+) -> str:
     """The group of dims that is padded.
 
     Args:
         signature: The inputs.
         axis: The name of a dim, or a place such as ``audio.2``; empty to find it.
         dims: The sizes that the user gives; a dim with sizes is meant before others are.
+        fed: What the model's metadata says of its lengths, which names an axis as well.
 
     Raises:
         FeedError: There is no such dim, or no one dim that must be meant.
@@ -104,6 +110,8 @@ def time_of(signature: Signature, axis: str, dims: Mapping[str, Sequence[int]]) 
             raise FeedError(
                 f"no input has a dim {axis!r} that could be padded; the symbolic dims are: {known}"
             )
+        return signature.group(symbol)
+    if fed is not None and (symbol := _at_place(signature, fed.axis)) is not None:
         return signature.group(symbol)
     given = [t for t in wanted_sizes(signature, dims) if t != signature.batch]
     usual = [t for t in signature.times if t not in signature.past]
@@ -169,6 +177,14 @@ class Clips:
     def batched(self) -> bool:
         """Whether several clips can be put into one container."""
         return self._signature.batch not in (None, self._time)
+
+    @property
+    def one_length(self) -> bool:
+        """Whether all clips in a container must be equally long: there is one number for all."""
+        item = self._fed_item
+        if self._fed is None or item is None or self._fed.kind != "lengths":
+            return False
+        return not item.dims or item.dims[0] == 1
 
     def sizes(self, length: int) -> dict[str, int]:
         """The size of each symbol of the inputs, for one clip or a container of this length."""

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from graphfix.measure.causes import MIXES
 from graphfix.measure.compare import Array, Mask, Tolerance, compare
-from graphfix.measure.padded import cropped
+from graphfix.measure.containers import cropped
 from graphfix.measure.roles import FILL
 from graphfix.model.values import is_op
 

@@ -18,9 +18,9 @@ from graphfix.errors import FeedError
 from graphfix.measure import causes
 from graphfix.measure.clips import Fill, length_input, told
 from graphfix.measure.compare import Tolerance, compare
+from graphfix.measure.containers import Clip, Job
 from graphfix.measure.course import course
 from graphfix.measure.feeds import Case, given_case, search
-from graphfix.measure.padded import Clip, Job
 from graphfix.measure.parting import Inner, Parting, carrying, sized
 from graphfix.measure.runtime import Ep, RunError
 from graphfix.measure.signature import Signature, size_of
