@@ -315,14 +315,14 @@ def test_random_numbers_are_drawn_alike():
 
 
 def test_float16_has_gates_of_its_own_unless_they_are_given():
-    text = """m (float[B, T, 4] x) => (float[B, T, 4] y) <float eps = {0.0003}>
+    text = """m (float[B, T, 4] x) => (float[B, T, 4] y) <float eps = {0.03}>
         { mean = ReduceMean <axes = [1]> (x)  h = Cast <to = 10> (x)  f = Cast <to = 1> (h)
           g = Mul (mean, eps)  y = Sub (f, g) }"""
     made = model(text)
     verdict = padded(made, dims={"T": [9]}, container=10, fills=("zero",))
     assert verdict.ok, str(verdict)
     assert any("float16" in note for note in verdict.notes)
-    strict = Tolerance(max_abs=1e-7)
+    strict = Tolerance()
     assert not padded(made, dims={"T": [9]}, container=10, fills=("zero",), tolerance=strict).ok
 
 

@@ -125,6 +125,28 @@ def test_a_small_error_is_seen_where_it_begins():
     assert at(found) == [("a", "another constant")]
 
 
+def states(found: Probe) -> dict[str, str]:
+    return {place.inner.tensor: place.inner.state for place in found.places}
+
+
+def test_fills_of_another_size_are_no_difference():
+    text = """m (float[B, T] x, bool[B, T] mask) => (float[B, T] y)
+        <float fill = {%s}> { m = Where (mask, x, fill)  y = Softmax (m) }"""
+    found = probe(model(text % "-10000.0"), model(text % "-20000.0"), dims={"T": 9, "B": 2})
+    assert found.ok
+    assert states(found) == {"m": "same", "y": "same"}
+
+
+def test_what_cancellation_leaves_is_rounding():
+    text = """m (float[B, T] x) => (float[B, T] y) <float k = {1000.0}, float half = {500.0}>
+        { %s  d = Sub (big, k)  y = Add (big, d) }"""
+    once, twice = "big = Add (x, k)", "some = Add (x, half)  big = Add (some, half)"
+    found = probe(model(text % once), model(text % twice), dims={"T": 40})
+    worst = max(place.inner.max_abs for place in found.places if place.inner.tensor == "d")
+    assert worst > 1e-5
+    assert states(found) == {"big": "same", "d": "same", "y": "same"}
+
+
 def test_another_shape_of_an_output_is_an_error():
     text = "m (float[B, T, 4] x) => (float[P, Q, R] y) { y = Transpose <perm = [%s]> (x) }"
     found = probe(model(text % "0, 1, 2"), model(text % "0, 2, 1"), dims={"T": 9})
