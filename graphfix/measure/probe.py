@@ -6,7 +6,6 @@ Tensors are matched by name and compared while they stream by; only their statis
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -16,33 +15,30 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.measure import causes
-from graphfix.measure.clips import Fill, length_input, told
-from graphfix.measure.compare import Tolerance, compare
+from graphfix.measure.clips import Fill
+from graphfix.measure.compare import Tolerance
 from graphfix.measure.containers import Clip, Job
 from graphfix.measure.course import course
-from graphfix.measure.feeds import Case, given_case, search
 from graphfix.measure.parting import Inner, Parting, carrying, sized
 from graphfix.measure.runtime import Ep, RunError
-from graphfix.measure.signature import Signature, size_of
 from graphfix.measure.stream import BUDGET, Run, Stream, seeded_run
-from graphfix.measure.verify import in_half, open_given, open_session, require_directml
+from graphfix.measure.twins import Sizes, fed_whole, gate_of, parting_case
+from graphfix.measure.verify import open_given, require_directml
 from graphfix.model import io
 from graphfix.model.text import module_path, path_of
 from graphfix.model.values import is_op
 from graphfix.plain import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from graphfix.measure.compare import Array
-    from graphfix.model.symbolic import Dim
 
     Progress = Callable[[int, int, str], None]
 
 __all__ = ["Inner", "Probe", "Site", "probe", "probe_padded"]
 
 StrPath = str | os.PathLike[str]
-_ITEM = 4  # bytes of an element, for sizes that are only estimates
 
 
 @dataclass(frozen=True)
@@ -192,16 +188,16 @@ def probe(
         require_directml()
     ours = before if isinstance(before, ir.Model) else io.load(before)
     theirs = after if isinstance(after, ir.Model) else io.load(after)
-    gate = _gate(tolerance, ours, theirs)
+    gate = gate_of(tolerance, ours, theirs)
     first, second = seeded_run(before, ours, {}), seeded_run(after, theirs, {}, ep)
-    case, signature = _case(first, second, dims, feeds, gate)
+    case, signature = parting_case(first, second, dims, feeds, gate)
     runs = (
         Run(first.source, first.graph, case.feeds),
-        Run(second.source, second.graph, _fed(second.graph, case), ep),
+        Run(second.source, second.graph, fed_whole(second.graph, case), ep),
     )
     known = frozenset(v for v in _all_values(second.graph))
     parting = Parting(second.graph, gate, crop=False, carries=known)
-    bytes_of = _Sizes(signature, case.dims, case.dims)
+    bytes_of = Sizes(signature, case.dims, case.dims)
     stream = Stream(*runs, bytes_of, budget=budget)
     _compare_all(parting, stream, progress)
     return _result(parting, stream, f"with {case.name}", known, _nodes(first.graph))
@@ -266,7 +262,7 @@ def probe_padded(
     known = carrying(job.graph, frozenset(shares))
     parting = Parting(job.graph, job.tolerance, crop=True, carries=known)
     short, long = (job.clips.sizes(n) for n in (length, size))
-    stream = Stream(*runs, _Sizes(job.signature, short, long), budget=budget)
+    stream = Stream(*runs, Sizes(job.signature, short, long), budget=budget)
     _compare_all(parting, stream, progress)
     nodes = None if original is None else _nodes(job.native)
     return _result(parting, stream, case, known, nodes, padded=True)
@@ -359,98 +355,6 @@ def _notes(stream: Stream) -> list[str]:
     if stream.after.ep != "dml":
         return []
     return ["the second run was on DirectML, the first on the CPU"]
-
-
-# What is fed
-
-
-def _gate(tolerance: Tolerance | None, *models: ir.Model) -> Tolerance:
-    gate = tolerance or Tolerance()
-    return gate.for_half() if any(map(in_half, models)) else gate
-
-
-def _case(
-    before: Run,
-    after: Run,
-    dims: Mapping[str, int] | None,
-    feeds: StrPath | Mapping[str, Array] | None,
-    gate: Tolerance,
-) -> tuple[Case, Signature]:
-    """The smallest case whose outputs part, without ragged rows if one does; else the largest."""
-    with open_given(before.source) as session:
-        if feeds is not None:
-            signature = Signature(before.graph)
-            case = given_case(feeds, signature)
-            return case, signature
-        outputs: dict[str, dict[str, Array]] = {}
-
-        def run(case: Case) -> None:
-            outputs[case.name] = session.run(case.feeds)
-
-        sizes = {name: [size] for name, size in (dims or {}).items()}
-        found = search(before.graph, run, dims=sizes)
-    bad: list[Case] = []
-    reason = ""
-    with open_session(after.source, after.ep) as session:
-        for case in found:
-            try:
-                theirs = session.run(_fed(after.graph, case))
-            except RunError as error:
-                reason = str(error)
-                continue
-            for name, array in outputs[case.name].items():
-                if name in theirs and not compare(name, "", array, theirs[name], gate).ok:
-                    bad.append(case)
-                    break
-            outputs[case.name] = {"": theirs[next(iter(theirs))]} if theirs else {}
-            reason = ""
-    if reason and not bad:
-        raise FeedError(f"the second model does not run on the inputs of the first: {reason}")
-    ordered = sorted(bad or found, key=lambda c: (c.ragged, _volume(c)))
-    return (ordered[0] if bad else ordered[-1]), found.signature
-
-
-def _fed(model: ir.Model, case: Case) -> dict[str, Array]:
-    """The inputs for a repaired model, which is told that all of them is content."""
-    fed = length_input(model)
-    if fed is None or fed.input in case.feeds:
-        return case.feeds
-    item = next(x for x in Signature(model).inputs if x.name == fed.input)
-    name, axis = fed.place
-    if name not in case.feeds or axis >= case.feeds[name].ndim:
-        raise FeedError(f"there is no axis {fed.axis} to tell the length of")
-    rows = case.feeds[name].shape[0] if axis else 1
-    return told(case.feeds, fed, item, [case.feeds[name].shape[axis]] * rows)
-
-
-def _volume(case: Case) -> int:
-    return sum(array.size for array in case.feeds.values())
-
-
-class _Sizes:
-    """How many bytes a tensor has in both runs, by its symbolic shape."""
-
-    def __init__(
-        self, signature: Signature, one: Mapping[str, int], other: Mapping[str, int]
-    ) -> None:
-        self._dims = signature.value_dims()
-        self._sizes = [
-            {signature.symbol_of(name) or name: size for name, size in sizes.items()}
-            for sizes in (one, other)
-        ]
-
-    def __call__(self, name: str) -> int | None:
-        dims = self._dims.get(name)
-        if dims is None:
-            return None
-        try:
-            return sum(_ITEM * self._elements(dims, sizes) for sizes in self._sizes)
-        except (FeedError, ValueError):
-            return None
-
-    @staticmethod
-    def _elements(dims: Sequence[Dim], sizes: Mapping[str, int]) -> int:
-        return math.prod(size_of(dim, sizes) for dim in dims)
 
 
 def _nodes(model: ir.Model) -> dict[str, ir.Node]:
