@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from graphfix.core import Change, Check, Finding, Match, NodePass, Pass, Result, Skip
     from graphfix.errors import FeedError, GraphfixError, ModelError, PluginError, UsageError
     from graphfix.job import repair_file
+    from graphfix.measure.padded import PaddedVerdict, padded
+    from graphfix.measure.probe import Probe, probe, probe_padded
     from graphfix.measure.verify import Tolerance, Verdict, verify
     from graphfix.model.io import load, save
     from graphfix.model.view import View
@@ -33,6 +35,8 @@ _HOMES = {
     "graphfix.core": "Change Check Finding Match NodePass Pass Result Skip",
     "graphfix.errors": "FeedError GraphfixError ModelError PluginError UsageError",
     "graphfix.job": "repair_file",
+    "graphfix.measure.padded": "PaddedVerdict padded",
+    "graphfix.measure.probe": "Probe probe probe_padded",
     "graphfix.measure.verify": "Tolerance Verdict verify",
     "graphfix.model.io": "load save",
     "graphfix.model.view": "View",
@@ -52,9 +56,11 @@ __all__ = [
     "Match",
     "ModelError",
     "NodePass",
+    "PaddedVerdict",
     "Pass",
     "PassReport",
     "PluginError",
+    "Probe",
     "Report",
     "Result",
     "Skip",
@@ -67,6 +73,9 @@ __all__ = [
     "get_pass",
     "load",
     "load_plugin",
+    "padded",
+    "probe",
+    "probe_padded",
     "repair_file",
     "run",
     "save",

@@ -19,8 +19,10 @@ from graphfix.cli import _terminal
 from graphfix.cli.bench import bench
 from graphfix.cli.check import check
 from graphfix.cli.explain import explain
+from graphfix.cli.padded import padded
 from graphfix.cli.passes import passes
 from graphfix.cli.plan import plan
+from graphfix.cli.probe import probe
 from graphfix.cli.run import run
 from graphfix.cli.verify import verify
 from graphfix.cli.zoo import zoo
@@ -47,7 +49,7 @@ def group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _verb in (run, check, plan, verify, bench, zoo, passes, explain):
+for _verb in (run, check, plan, verify, padded, probe, bench, zoo, passes, explain):
     group.add_command(_verb)
 
 

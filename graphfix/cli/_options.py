@@ -63,6 +63,62 @@ def feeding(command: F) -> F:
     return command
 
 
+def lengths(command: F) -> F:
+    """``--dim``, ``--container``, ``--axis``, ``--original``: which clips, and how far padded."""
+    for option in (
+        click.option(
+            "--original",
+            metavar="BEFORE.onnx",
+            help="The model that runs the clips alone, if it is another one.",
+        ),
+        click.option(
+            "--axis",
+            default="",
+            metavar="NAME",
+            help="The dim that is padded, by name or as INPUT.AXIS, if several could be.",
+        ),
+        click.option(
+            "--container",
+            multiple=True,
+            metavar="160",
+            help="How long to pad to; several with commas. Default: 1.5 and 12 times each clip.",
+        ),
+        click.option(
+            "--dim",
+            "--dims",
+            "dims",
+            multiple=True,
+            metavar="T=40,97",
+            help="Lengths of the clips, by the name of the symbolic dim; batch=2 puts clips of "
+            "different lengths into one container.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+padded_ep = click.option(
+    "--ep",
+    type=click.Choice(["cpu", "dml"]),
+    default="cpu",
+    help="Where the containers run: on the CPU (default), or on DirectML. Clips alone run on the "
+    "CPU.",
+)
+
+
+def containers(given: tuple[str, ...]) -> list[int] | None:
+    """``("160,240", "480")`` as [160, 240, 480]; None if nothing was given."""
+    found: list[int] = []
+    for text in given:
+        try:
+            found += [int(value) for value in text.split(",")]
+        except ValueError:
+            raise click.UsageError(f"--container {text}: not whole numbers.") from None
+        if min(found) < 1:
+            raise click.UsageError(f"--container {text}: a container is at least 1.")
+    return found or None
+
+
 def load_plugins(files: tuple[str, ...]) -> None:
     """Make the passes of ``--plugin`` files known.
 

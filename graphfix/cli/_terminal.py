@@ -118,7 +118,9 @@ def sizes(given: Sequence[str], option: str = "--dims") -> dict[str, list[int]] 
     for text in given:
         name, equals, values = text.partition("=")
         if not (equals and name.strip()):
-            raise click.UsageError(f"{option} {text}: write {_EXAMPLE[option]}.")
+            raise click.UsageError(
+                f"{option} {text}: write {_EXAMPLE.get(option, _EXAMPLE['--dims'])}."
+            )
         try:
             numbers = [int(value) for value in values.split(",")]
         except ValueError:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from graphfix.measure.compare import OutputDiff, Tolerance
     from graphfix.measure.feeds import Case, Cases, Dropped, make_cases, poisoned
     from graphfix.measure.locate import Divergence
+    from graphfix.measure.padded import PaddedDiff, PaddedVerdict
+    from graphfix.measure.probe import Probe, Site
     from graphfix.measure.roles import Role
     from graphfix.measure.runtime import RunError, Session
     from graphfix.measure.verify import Verdict
@@ -20,22 +22,28 @@ _HOMES = {
     "graphfix.measure.compare": ("OutputDiff", "Tolerance"),
     "graphfix.measure.feeds": ("Case", "Cases", "Dropped", "make_cases", "poisoned"),
     "graphfix.measure.locate": ("Divergence",),
+    "graphfix.measure.padded": ("PaddedDiff", "PaddedVerdict"),
+    "graphfix.measure.probe": ("Probe", "Site"),
     "graphfix.measure.roles": ("Role",),
     "graphfix.measure.runtime": ("RunError", "Session"),
     "graphfix.measure.verify": ("Verdict",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-# The function is graphfix.verify; graphfix.measure.verify is the module it lives in.
+# The functions are graphfix.verify, padded and probe; here are the modules that they live in.
 __all__ = [
     "Case",
     "Cases",
     "Divergence",
     "Dropped",
     "OutputDiff",
+    "PaddedDiff",
+    "PaddedVerdict",
+    "Probe",
     "Role",
     "RunError",
     "Session",
+    "Site",
     "Tolerance",
     "Verdict",
     "make_cases",

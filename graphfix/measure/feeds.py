@@ -239,8 +239,8 @@ class _Search:
                 )
         self._signature = signature
         self._run = run
-        self._wanted = _wanted(signature, dims)
-        self._maker = _Maker(signature, seed)
+        self._wanted = wanted_sizes(signature, dims)
+        self._maker = Maker(signature, seed)
         self._found: list[Case] = []
         self._dropped: list[Dropped] = []
         self._lengths: set[int] = set()
@@ -333,7 +333,14 @@ def _is_waveform(signature: Signature) -> bool:
     )
 
 
-def _wanted(signature: Signature, dims: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+def wanted_sizes(
+    signature: Signature, dims: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[int, ...]]:
+    """The sizes that a user asks for, by group instead of by the name of a dim.
+
+    Raises:
+        FeedError: No input has a dim of that name, or a size is negative.
+    """
     wanted: dict[str, tuple[int, ...]] = {}
     for name, values in dims.items():
         symbol = signature.symbol_of(name)
@@ -367,36 +374,59 @@ def _nothing_runs(cases: Cases) -> str:
 # The arrays of one case
 
 
-class _Maker:
-    """Makes the arrays of a case for given sizes."""
+class Maker:
+    """Makes the arrays of a case for given sizes.
+
+    Args:
+        signature: The inputs.
+        seed: The same seed makes the same arrays.
+    """
 
     def __init__(self, signature: Signature, seed: int) -> None:
         self._signature = signature
         self._seed = seed
         self._governed = _governed(signature)
 
-    def case(self, step: int, groups: Mapping[str, int]) -> Case:
+    def case(
+        self,
+        step: int,
+        groups: Mapping[str, int],
+        valid: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> Case:
+        """A case.
+
+        Args:
+            step: Which of a choice to take; another step makes other arrays, too.
+            groups: The size of each group of symbols.
+            valid: How much of a time is content in each row, by its group; where a mask or a
+                length governs a time that is not named here, the step says it.
+
+        Raises:
+            FeedError: A dim would have a negative size.
+        """
         sizes = self._signature.sizes(groups)
-        rows = self._rows(sizes)
+        rows = self.rows(sizes)
         alone = rows == 1 and self._signature.batch is None
         lengths = {
             time: _single(groups[time], step) if alone else _lengths(groups[time], rows, step)
             for time in self._governed
         }
+        lengths |= {time: rows for time, rows in (valid or {}).items() if time in lengths}
         feeds = {
             item.name: self._fill(item, step, sizes, lengths, rows)
             for item in self._signature.inputs
         }
-        valid = {s: lengths[time] for time in self._governed for s in self._signature.members(time)}
-        valid = {s: v for s, v in valid.items() if sizes[s] == groups[self._signature.group(s)]}
+        known = {s: lengths[time] for time in self._governed for s in self._signature.members(time)}
+        known = {s: v for s, v in known.items() if sizes[s] == groups[self._signature.group(s)]}
         return Case(
             self.name(groups, lengths) or f"fixed shape, set {step + 1}",
             _named(self._signature, sizes),
             feeds,
-            _named(self._signature, valid),
+            _named(self._signature, known),
         )
 
-    def _rows(self, sizes: Mapping[str, int]) -> int:
+    def rows(self, sizes: Mapping[str, int]) -> int:
+        """How many rows a batch has, for a size of each symbol."""
         if self._signature.batch is not None:
             return sizes[self._signature.batch]
         fixed = [x.dims[x.rows] for x in self._signature.inputs if x.rows is not None]

@@ -242,7 +242,7 @@ class _Job:
         seed: int,
     ) -> None:
         """Find the cases and run the original on them."""
-        with _open_given(self._before) as session:
+        with open_given(self._before) as session:
             if feeds is None and cases is None:
                 self._search(session, dims, seed)
             else:
@@ -345,7 +345,7 @@ class _Job:
         """Run the repaired model on the same inputs and compare."""
         found: dict[str, tuple[OutputDiff, ...]] = {}
         try:
-            session = _open(self._after, self._ep)
+            session = open_session(self._after, self._ep)
         except ModelError as error:
             where = "in ONNX Runtime" if self._ep == "cpu" else f"on {LABELS[self._ep]}"
             reason = f"the repaired model does not load {where}: {error}"
@@ -500,15 +500,16 @@ class _Job:
         )
 
 
-def _open(model: StrPath | ir.Model, ep: Ep = "cpu") -> Session | Repeatable:
+def open_session(model: StrPath | ir.Model, ep: Ep = "cpu") -> Session | Repeatable:
     if isinstance(model, ir.Model) and draws(model) is not None:
         return Repeatable(model, ep)
     return Session(model, ep=ep, optimize=ep != "cpu")
 
 
-def _open_given(model: StrPath | ir.Model) -> Session | Repeatable:
+def open_given(model: StrPath | ir.Model) -> Session | Repeatable:
+    """A session of the model that a user gives; a ModelError says that it is as given."""
     try:
-        return _open(model)
+        return open_session(model)
     except ModelError as error:
         if isinstance(model, ir.Model) or Path(model).is_file():
             raise ModelError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -28,6 +29,25 @@ def module_of(node: ir.Node) -> str | None:
         if (scope := node.metadata_props.get(key)) is not None:
             return scope
     return None
+
+
+def module_path(node: ir.Node) -> tuple[str, ...]:
+    """The modules that a node is in, outermost first, as far as the exporter says.
+
+    Example: ``("encoder", "layers.0", "self_attn")``, from what dynamo writes beside a node, or
+    from the name that TorchScript gives it, ``/encoder/layers.0/self_attn/MatMul``.
+    """
+    scope = module_of(node)
+    if scope is None:
+        name = node.name or ""
+        return tuple(part for part in name.split("/")[:-1] if part)
+    if scope.startswith("["):
+        names = re.findall(r"'([^']*)'", scope)[:-1]
+    else:
+        names = [part.split(":")[0].strip() for part in scope.split("/")][:-1]
+    longest = names[-1] if names else ""
+    # A list's index belongs to the list: layers.0, not layers and 0.
+    return tuple(re.findall(r"[^.]+(?:\.\d+)*", longest))
 
 
 def line_of(node: ir.Node, name: Callable[[ir.Value | None], str] | None = None) -> str:

@@ -266,6 +266,7 @@ def bench(job: Job) -> Json:
         dims=asked.get("dims"),
         other=asked.get("other"),
         runs=asked.get("runs", 10),
+        sessions=1,
         tolerance=job.tolerance,
         progress=job.tell,
     )

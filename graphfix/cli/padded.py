@@ -1,0 +1,163 @@
+"""``graphfix padded``: does a clip in a container give what it gives alone?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphfix.cli import _options, _terminal
+from graphfix.cli._verdict import number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from graphfix.measure.compare import Tolerance
+    from graphfix.measure.runtime import Ep
+
+    Verdict = Mapping[str, Any]  # of graphfix.measure.PaddedVerdict.to_json
+
+
+@click.command()
+@_options.model
+@_options.lengths
+@click.option("--seeds", type=click.IntRange(1), default=1, help="How many contents to try; 1.")
+@click.option(
+    "--poison",
+    type=click.Choice(["nan", "inf"]),
+    multiple=True,
+    help="Fill the padding with this as well; a mask that multiplies by 0 does not stop it.",
+)
+@click.option(
+    "--max-abs",
+    type=float,
+    metavar="X",
+    help="Largest difference that passes; of outputs over 1, a share. Default 1e-4.",
+)
+@click.option("--cosine", type=float, metavar="X", help="Least cosine; 0.999999 by default.")
+@_options.padded_ep
+@_options.json_flag
+@_options.verbose
+def padded(
+    model: str,
+    dims: tuple[str, ...],
+    container: tuple[str, ...],
+    axis: str,
+    original: str | None,
+    seeds: int,
+    poison: tuple[str, ...],
+    max_abs: float | None,
+    cosine: float | None,
+    ep: Ep,
+    as_json: bool,
+    verbose: bool,
+) -> int:
+    """Run clips alone and inside longer containers, and compare what is valid.
+
+    The padding is filled with zeros, with noise and with large values. Masks and lengths that the
+    model has are made to fit; a model that has none is run as it is.
+
+    Exit code 1 if some output of some clip is past the gates.
+    """
+    sizes = _terminal.sizes(dims, "--dim")
+    containers = _options.containers(container)
+    gates = _gates(max_abs, cosine)
+    with _terminal.progress(quiet=as_json) as tell:
+        from graphfix.measure.clips import FILLS
+        from graphfix.measure.padded import padded as measure
+
+        verdict = measure(
+            model,
+            dims=sizes,
+            container=containers,
+            axis=axis,
+            original=original,
+            fills=(*FILLS, *poison),  # type: ignore[arg-type]
+            tolerance=gates,
+            seeds=seeds,
+            ep=ep,
+            progress=(lambda i, n, what: tell(f"{i}/{n}: {what}")) if tell is not None else None,
+        )
+    data = verdict.to_json()
+    if as_json:
+        _terminal.print_json(data)
+    else:
+        _show(data, model, verbose=verbose)
+    if verdict.ok:
+        return 0
+    _terminal.remark(f"error: {model} is not safe to pad: {str(verdict).rstrip('.')}")
+    return 1
+
+
+def _gates(max_abs: float | None, cosine: float | None) -> Tolerance | None:
+    if max_abs is None and cosine is None:
+        return None
+    if max_abs is not None and not max_abs >= 0:
+        raise click.UsageError(f"--max-abs {max_abs:g}: a difference is at least 0.")
+    if cosine is not None and not -1 <= cosine <= 1:
+        raise click.UsageError(f"--cosine {cosine:g}: a cosine is between -1 and 1.")
+    from graphfix.measure.compare import Tolerance
+
+    usual = Tolerance()
+    return Tolerance(
+        usual.max_abs if max_abs is None else max_abs,
+        usual.cosine if cosine is None else cosine,
+    )
+
+
+def _show(verdict: Verdict, model: str, *, verbose: bool) -> None:
+    _terminal.paragraph(model)
+    click.echo()
+    _table(verdict["checks"], verdict["axis"], every=verbose)
+    if verdict["ok"]:
+        _terminal.row("safe", verdict["summary"], colour="green")
+    else:
+        _terminal.row("failed", verdict["summary"], colour="red")
+    _terminal.row("told by", ", ".join(verdict["told"]) or "nothing")
+    if dropped := verdict["dropped"]:
+        count = _terminal.plural(len(dropped), "size")
+        _terminal.row("dropped", f"{count} not compared")
+        pairs = ((x["name"], x["reason"]) for x in dropped)
+        _terminal.reasons(pairs, every=verbose, indent=" " * 12)
+    for note in verdict["notes"]:
+        _terminal.row("note", note)
+
+
+def _table(checks: Sequence[Verdict], axis: str, *, every: bool) -> None:
+    """A line for each clip, container and padding: its worst output, or each with ``every``."""
+    groups: dict[tuple[object, ...], list[Verdict]] = {}
+    for check in checks:
+        place = tuple(check[x] for x in ("clip", "row", "container", "fill"))
+        own = (*place, check["output"]) if every else place
+        groups.setdefault((*own, *check["rows"]), []).append(check)
+    if not groups:
+        return
+    rowed = any(len(check["rows"]) > 1 for check in checks)
+    of = f"{'row':<9}" if rowed else ""
+    click.echo(
+        f"  {'clip':>6} {'container':>9}  {of}{'padding':<8}{'max abs':>9} {'allowed':>8}  "
+        f"{'cosine':<11} output"
+    )
+    for found in groups.values():
+        worst = max(found, key=lambda c: (not c["ok"], _badness(c), _size(c["max_abs"])))
+        text = f"  {worst['clip']:>6} {worst['container']:>9}  "
+        if rowed:
+            text += f"{worst['row'] + 1} of {len(worst['rows']):<4}"
+        text += f"{worst['fill']:<8}{number(worst['max_abs']):>9} {number(worst['allowed']):>8}  "
+        text += f"{_cosine(worst['cosine']):<11} {_terminal.clean(worst['output'])}"
+        click.echo(text if worst["ok"] else click.style(text, fg="red"))
+    click.echo(f"  clip and container count {_terminal.clean(axis)}")
+    click.echo()
+
+
+def _size(number: float | str) -> float:
+    return number if isinstance(number, float) else float("inf")
+
+
+def _badness(check: Verdict) -> float:
+    allowed = check["allowed"]
+    return _size(check["max_abs"]) / allowed if allowed else 0.0
+
+
+def _cosine(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.9f}"

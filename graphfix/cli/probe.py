@@ -1,0 +1,215 @@
+"""``graphfix probe``: where two runs part."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from graphfix.cli import _options, _terminal
+
+if TYPE_CHECKING:
+    from graphfix.measure.clips import Fill
+    from graphfix.measure.course import Row
+    from graphfix.measure.probe import Probe
+    from graphfix.measure.runtime import Ep
+
+_BAR = 12
+
+
+@click.command()
+@click.argument("models", metavar="A.onnx [B.onnx]", nargs=-1, required=True)
+@click.option(
+    "--padded",
+    is_flag=True,
+    help="Compare one model with itself: a clip alone, and the same clip in a container.",
+)
+@_options.lengths
+@click.option(
+    "--fill",
+    type=click.Choice(["zero", "noise", "large", "nan", "inf"]),
+    default="noise",
+    help="What the padding holds with --padded; noise by default.",
+)
+@click.option("--feeds", metavar="FILE.npz", help="Compare A and B on these inputs, by name.")
+@click.option(
+    "--max-abs",
+    type=float,
+    metavar="X",
+    help="Largest difference of an output that passes; of outputs over 1, a share. Default 1e-4. "
+    "Inside, a tenth of it.",
+)
+@click.option(
+    "--ep",
+    type=click.Choice(["cpu", "dml"]),
+    default="cpu",
+    help="Where the second run is: on the CPU (default), or on DirectML. The first is on the CPU.",
+)
+@click.option("--report", metavar="PAGE.html", help="Also write a page with a plot.")
+@_options.json_flag
+@_options.verbose
+def probe(
+    models: tuple[str, ...],
+    padded: bool,
+    dims: tuple[str, ...],
+    container: tuple[str, ...],
+    axis: str,
+    original: str | None,
+    fill: Fill,
+    feeds: str | None,
+    max_abs: float | None,
+    ep: Ep,
+    report: str | None,
+    as_json: bool,
+    verbose: bool,
+) -> int:
+    """Find the first tensor at which two runs part, and follow the error through the layers.
+
+    Either A and B on the same input, or with --padded a clip alone and in a container. Every inner
+    tensor that both have is compared; of a container, only what is valid.
+
+    Exit code 1 if an output parts.
+    """
+    _check_usage(models, padded, container, axis, original, feeds)
+    sizes = {name: one[0] for name, one in _one_each(dims).items()}
+    containers = _options.containers(container) or []
+    if len(containers) > 1:
+        raise click.UsageError(f"--container: one size, not {len(containers)}.")
+    if max_abs is not None and not max_abs >= 0:
+        raise click.UsageError(f"--max-abs {max_abs:g}: a difference is at least 0.")
+    with _terminal.progress(quiet=as_json) as tell:
+        from graphfix.measure.compare import Tolerance
+        from graphfix.measure.probe import probe as compare
+        from graphfix.measure.probe import probe_padded
+
+        gate = None if max_abs is None else Tolerance(max_abs=max_abs)
+        told = (lambda i, n, what: tell(f"{i}/{n}: {what}")) if tell is not None else None
+        if padded:
+            found = probe_padded(
+                models[0],
+                dims=sizes,
+                container=containers[0] if containers else None,
+                axis=axis,
+                original=original,
+                fill=fill,
+                tolerance=gate,
+                ep=ep,
+                progress=told,
+            )
+        else:
+            found = compare(*models, dims=sizes, feeds=feeds, tolerance=gate, ep=ep, progress=told)
+    if report:
+        from graphfix import plot
+
+        plot.write(found, " and ".join(models), report)
+    if as_json:
+        _terminal.print_json(found.to_json())
+    else:
+        _show(found, models, verbose=verbose)
+        if report:
+            _terminal.row("page", report)
+    return 0 if found.ok else 1
+
+
+def _check_usage(
+    models: tuple[str, ...],
+    padded: bool,
+    container: tuple[str, ...],
+    axis: str,
+    original: str | None,
+    feeds: str | None,
+) -> None:
+    if padded and len(models) != 1:
+        raise click.UsageError("--padded takes one model; name another one with --original.")
+    if padded and feeds:
+        raise click.UsageError("--feeds goes with two models, not with --padded.")
+    if not padded and len(models) != 2:
+        hint = " To compare one model with itself, say --padded." if len(models) == 1 else ""
+        raise click.UsageError(f"give two models, not {len(models)}.{hint}")
+    if not padded and (container or axis or original):
+        raise click.UsageError("--container, --axis and --original go with --padded.")
+
+
+def _one_each(dims: tuple[str, ...]) -> dict[str, list[int]]:
+    sizes = _terminal.sizes(dims, "--dim") or {}
+    for name, values in sizes.items():
+        if len(values) != 1:
+            raise click.UsageError(f"--dim {name}: one size, not {len(values)}.")
+    return sizes
+
+
+def _show(found: Probe, models: tuple[str, ...], *, verbose: bool) -> None:
+    from graphfix.measure.course import course
+
+    _terminal.paragraph(" and ".join(models))
+    _terminal.paragraph(found.case)
+    click.echo()
+    rows = course(found.places, [site.tensor for site in found.sites], 400 if verbose else 40)
+    _table(rows)
+    if found.ok:
+        _terminal.row("agree", str(found), colour="green")
+    elif found.first is None:
+        _terminal.row("part", str(found), colour="red")
+    else:
+        first = found.first
+        _terminal.row("first", f"{first.tensor} ({first.op} {first.node})", colour="red")
+        _terminal.row("suspect", f"{first.kind}: {first.cause}")
+        _more(found, every=verbose)
+    compared = sum(place.inner.state != "skipped" for place in found.places)
+    _terminal.row("compared", _terminal.plural(compared, "tensor"))
+    for reason, count in found.skipped.items():
+        _terminal.row("skipped", f"{_terminal.plural(count, 'tensor')}: {reason}")
+    if found.healed:
+        harmless = _terminal.plural(len(found.healed), "tensor")
+        text = f"{harmless} part inside, and no output shows it, such as {found.healed[0]}"
+        _terminal.row("harmless", text)
+    for note in found.notes:
+        _terminal.row("note", note)
+
+
+def _more(found: Probe, *, every: bool) -> None:
+    """The other nodes at which the runs part, each cause once with its places."""
+    rest = found.sites[1:]
+    if not rest:
+        return
+    more = _terminal.plural(len(rest), "more node")
+    _terminal.row("also", f"{more}, each the first on its way to part")
+    pairs = ((site.node, f"{site.kind}: {site.cause}") for site in rest)
+    _terminal.reasons(pairs, every=every, indent=" " * 12)
+
+
+def _table(rows: list[Row]) -> None:
+    wide = _terminal.width()
+    room = max(12, wide - 2 - 2 - 9 - 10 - 13 - _BAR - 2)
+    click.echo(f"  {'layer':<{room}}{'tensors':>9}{'max abs':>10}  {'cosine':<11}  error")
+    for row in rows:
+        inner = row.worst.inner
+        mark = "> " if row.site else "  "
+        cut = _cut(_terminal.clean(row.name), room - 1)
+        if not row.tensors:
+            click.echo(f"{mark}{cut:<{room}}{0:>9}")
+            continue
+        mark = "~ " if row.harmless and not row.parted else mark
+        line = f"{mark}{cut:<{room}}{row.tensors:>9}{inner.max_abs:>10.3g}  "
+        line = f"{line}{inner.cosine:<11.8f}  {_bar(inner.relative)}".rstrip()
+        click.echo(click.style(line, fg="red") if row.parted else line)
+    click.echo("  error: as a share of the scale, 1e-7 to 1 by its logarithm")
+    click.echo("  >: the runs part here   ~: parts, and no output shows it")
+    click.echo()
+
+
+def _cut(name: str, room: int) -> str:
+    """The end of a module's path: its beginning is the same for all."""
+    return name if len(name) <= room else f"..{name[-(room - 2) :]}"
+
+
+def _bar(relative: float) -> str:
+    from graphfix.measure.course import magnitude
+
+    full: float = magnitude(relative) * _BAR
+    if (sys.stdout.encoding or "").lower().replace("-", "") != "utf8":
+        return "#" * round(full)
+    eighths = round(full * 8)
+    whole, part = divmod(eighths, 8)
+    return "█" * whole + " ▏▎▍▌▋▊▉"[part].strip()

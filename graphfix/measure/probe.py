@@ -1,0 +1,383 @@
+"""Where two runs part: the first tensor, the course of the error, and what is to be suspected.
+
+The runs are of two models on the same input, or of one model on a clip alone and in a container.
+Tensors are matched by name and compared while they stream by; only their statistics are kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.errors import FeedError
+from graphfix.measure import causes
+from graphfix.measure.clips import Fill
+from graphfix.measure.compare import Tolerance
+from graphfix.measure.containers import Clip, Job
+from graphfix.measure.course import course
+from graphfix.measure.parting import Inner, Parting, carrying, sized
+from graphfix.measure.places import require
+from graphfix.measure.runtime import Ep, RunError
+from graphfix.measure.stream import BUDGET, Run, Stream, seeded_run
+from graphfix.measure.twins import Sizes, fed_whole, gate_of, parting_case
+from graphfix.measure.verify import open_given
+from graphfix.model import io
+from graphfix.model.text import module_path, path_of
+from graphfix.model.values import is_op
+from graphfix.plain import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from graphfix.measure.compare import Array
+
+    Progress = Callable[[int, int, str], None]
+
+__all__ = ["Inner", "Probe", "Site", "probe", "probe_padded"]
+
+StrPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node that takes what is the same in both runs and makes what is not.
+
+    Attributes:
+        tensor: The tensor that parts there.
+        node: The node, in the user's names.
+        op: Its operator.
+        module: The module it belongs to, as far as the exporter says.
+        kind: What is suspected, in a word or two; see :class:`graphfix.measure.causes.Cause`.
+        cause: The same in a sentence.
+        max_abs: How far the tensor is apart.
+        cosine: The cosine of its two versions.
+        scale: Its largest absolute value in the first run.
+    """
+
+    tensor: str
+    node: str
+    op: str
+    module: str
+    kind: str
+    cause: str
+    max_abs: float
+    cosine: float
+    scale: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tensor that was compared, with where it is made."""
+
+    inner: Inner
+    node: str
+    op: str
+    module: tuple[str, ...]
+    reached: bool
+    """Whether its difference leads to an output that parts."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Where two runs part.
+
+    Attributes:
+        ok: Whether every output agrees.
+        case: What was fed.
+        outputs: What is wrong with each output that does not agree.
+        sites: Where the runs part, in the order of the graph; the first is where to look.
+        places: Every tensor that was looked at, in the order of the graph.
+        skipped: How many tensors could not be compared, by reason.
+        healed: Tensors that part inside without harm to an output.
+        runs: How often each model was run.
+        peak_bytes: The most bytes of tensors that were held at once.
+        notes: What a reader should know.
+    """
+
+    ok: bool
+    case: str
+    outputs: dict[str, str]
+    sites: tuple[Site, ...]
+    places: tuple[Place, ...]
+    skipped: dict[str, int]
+    healed: tuple[str, ...]
+    runs: int
+    peak_bytes: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def first(self) -> Site | None:
+        """The first tensor to part, with its node; None if the outputs agree."""
+        return self.sites[0] if self.sites else None
+
+    @property
+    def _at(self) -> list[str]:
+        return [site.tensor for site in self.sites]
+
+    def to_json(self) -> dict[str, object]:
+        """The result as plain data that ``json`` can write; NaN and infinity become text."""
+        compared = sum(x.inner.state != "skipped" for x in self.places)
+        data = plain(
+            {
+                "ok": self.ok,
+                "summary": str(self),
+                "case": self.case,
+                "first": None if self.first is None else asdict(self.first),
+                "sites": [asdict(site) for site in self.sites],
+                "outputs": [{"name": n, "reason": r} for n, r in self.outputs.items()],
+                "compared": compared,
+                "skipped": self.skipped,
+                "healed": self.healed,
+                "runs": self.runs,
+                "peak_bytes": self.peak_bytes,
+                "notes": self.notes,
+                "layers": [x.to_json() for x in course(self.places, self._at)],
+                "tensors": [_plain(x) for x in self.places],
+            }
+        )
+        assert isinstance(data, dict)
+        return data
+
+    def __str__(self) -> str:
+        compared = sum(x.inner.state != "skipped" for x in self.places)
+        if self.ok:
+            return f"the outputs agree, {self.case}; {compared:,} tensors were compared"
+        if self.first is None:
+            name, reason = next(iter(self.outputs.items()))
+            return f"output {name!r} {reason}, {self.case}"
+        first = self.first
+        return (
+            f"the first tensor to part is {first.tensor!r} ({first.op} {first.node!r}), "
+            f"{self.case}: {first.cause}"
+        )
+
+
+def probe(
+    before: StrPath | ir.Model,
+    after: StrPath | ir.Model,
+    *,
+    dims: Mapping[str, int] | None = None,
+    feeds: StrPath | Mapping[str, Array] | None = None,
+    tolerance: Tolerance | None = None,
+    ep: Ep = "cpu",
+    budget: int = BUDGET,
+    progress: Progress | None = None,
+) -> Probe:
+    """Find where two models part on the same input.
+
+    Args:
+        before: One model; it runs on the CPU.
+        after: The other.
+        dims: Sizes of symbolic dims of ``before``, by name.
+        feeds: The user's own inputs, an ``.npz`` or arrays by name, instead of made-up ones.
+        tolerance: What outputs may differ, as in :func:`graphfix.verify`; the inside is held to a
+            tenth of it.
+        ep: Where ``after`` runs.
+        budget: How many bytes of inner tensors to hold at once.
+        progress: Called with the number of tensors done, of how many, and what is done.
+
+    Raises:
+        ModelError: A model cannot be read, or ONNX Runtime rejects it.
+        FeedError: There are no inputs that both run.
+        UsageError: DirectML is asked for and not to be had.
+    """
+    require(ep)
+    ours = before if isinstance(before, ir.Model) else io.load(before)
+    theirs = after if isinstance(after, ir.Model) else io.load(after)
+    gate = gate_of(tolerance, ours, theirs)
+    first, second = seeded_run(before, ours, {}), seeded_run(after, theirs, {}, ep)
+    case, signature = parting_case(first, second, dims, feeds, gate)
+    runs = (
+        Run(first.source, first.graph, case.feeds),
+        Run(second.source, second.graph, fed_whole(second.graph, case), ep),
+    )
+    known = frozenset(v for v in _all_values(second.graph))
+    parting = Parting(second.graph, gate, crop=False, carries=known)
+    bytes_of = Sizes(signature, case.dims, case.dims)
+    stream = Stream(*runs, bytes_of, budget=budget)
+    _compare_all(parting, stream, progress)
+    return _result(parting, stream, f"with {case.name}", known, _nodes(first.graph))
+
+
+def probe_padded(
+    model: StrPath | ir.Model,
+    *,
+    dims: Mapping[str, int] | None = None,
+    container: int | None = None,
+    axis: str = "",
+    original: StrPath | ir.Model | None = None,
+    fill: Fill = "noise",
+    tolerance: Tolerance | None = None,
+    ep: Ep = "cpu",
+    budget: int = BUDGET,
+    progress: Progress | None = None,
+) -> Probe:
+    """Find where a clip in a container parts from the clip alone.
+
+    Only the valid prefix of each tensor is compared: as much as it has for the clip alone.
+
+    Args:
+        model: The model; the container runs on it.
+        dims: Sizes of symbolic dims by name; that of the time axis is the clip.
+        container: How long the container is; by default four times the clip.
+        axis: The dim that is padded, by name or place (``audio.2``), if several could be.
+        original: The model that runs the clip alone; by default ``model`` itself.
+        fill: What to put into the padding.
+        tolerance: What outputs may differ; the inside is held to a tenth of it.
+        ep: Where the container runs.
+        budget: How many bytes of inner tensors to hold at once.
+        progress: Called with the number of tensors done, of how many, and what is done.
+
+    Raises:
+        ModelError: The model cannot be read, or ONNX Runtime rejects it.
+        FeedError: There is no such dim, or the clip or the container does not run.
+        UsageError: DirectML is asked for and not to be had.
+    """
+    require(ep)
+    given = {name: [size] for name, size in (dims or {}).items()}
+    wanted = [container] if container is not None else []
+    job = Job(model, original, given, wanted, axis, (fill,), tolerance, 1, ep)
+    with open_given(job.native_source) as native:
+        alone = job.alone(native)
+    length = max(n for n, _ in alone)  # of those tried: one frame alone has no neighbours
+    clip: Clip = alone[length, 0][0]
+    size = container or 4 * length
+    name = job.signature.user_name(job.time)
+    case = f"with {name}={length} alone and in {size}, padding {fill}"
+    feeds = job.clips.together([clip.feeds], size, fill, 0)
+    runs = (
+        Run(job.native_source, job.native, clip.feeds),
+        Run(job.source, job.graph, feeds, ep),
+    )
+    try:
+        runs[1].peek([])
+    except RunError as error:
+        raise FeedError(f"the model does not run, {case}: {error}") from error
+    shares = {x.name for x in job.signature.inputs if x.role.kind == "relative-lengths"}
+    known = carrying(job.graph, frozenset(shares))
+    parting = Parting(job.graph, job.tolerance, crop=True, carries=known)
+    short, long = (job.clips.sizes(n) for n in (length, size))
+    stream = Stream(*runs, Sizes(job.signature, short, long), budget=budget)
+    _compare_all(parting, stream, progress)
+    nodes = None if original is None else _nodes(job.native)
+    return _result(parting, stream, case, known, nodes, padded=True)
+
+
+def _compare_all(parting: Parting, stream: Stream, progress: Progress | None) -> None:
+    """Stream every tensor that both have through ``parting``."""
+    before, after = stream.before, stream.after
+    for name, array in before.feeds.items():
+        if name in after.feeds:
+            parting.feed(name, array, after.feeds[name])
+    known = {v.name for node in before.graph.graph for v in node.outputs}
+    names = [
+        value.name
+        for node in after.graph.graph
+        if not is_op(node, "Constant")
+        for value in node.outputs
+        if value.name and value.name in known and parting.carries(value)
+    ]
+    done = 0
+    for name, ours, theirs in stream.pairs(names):
+        parting.take(name, ours, theirs)
+        done += 1
+        if progress is not None:
+            progress(done, len(names), name)
+    if names and not done:
+        raise FeedError(f"nothing could be compared: {next(iter(stream.failed.values()), '')}")
+    for name in names:
+        if name not in parting.inner:
+            parting.skip(name, "it is no array, or cannot be looked at")
+
+
+def _result(
+    parting: Parting,
+    stream: Stream,
+    case: str,
+    known: frozenset[ir.Value],
+    nodes: Mapping[str, ir.Node] | None,
+    *,
+    padded: bool = False,
+) -> Probe:
+    sites, reached = parting.sites()
+    by_size = sized(stream.after.graph, known) if padded else frozenset()
+    places = []
+    for name, inner in parting.inner.items():
+        node = parting.node_of(name)
+        if node is not None:
+            place = Place(inner, path_of(node), node.op_type, module_path(node), name in reached)
+            places.append(place)
+    found = []
+    for name in sites:
+        node, inner = parting.node_of(name), parting.inner[name]
+        assert node is not None
+        if padded:
+            sizes = [v for v in node.inputs if v in by_size and v is not None]
+            cause = causes.of_padding(node, sizes, parting.masked_before(name))
+        else:
+            cause = causes.of_models((nodes or {}).get(name), node, stream.after.ep)
+        module = "/".join(module_path(node))
+        found.append(
+            Site(
+                name,
+                path_of(node),
+                node.op_type,
+                module,
+                cause.kind,
+                cause.text,
+                inner.max_abs,
+                inner.cosine,
+                inner.scale,
+            )
+        )
+    parted = [x.inner.tensor for x in places if x.inner.state == "parted"]
+    skipped = Counter(x.inner.reason for x in places if x.inner.state == "skipped")
+    return Probe(
+        not parting.failed,
+        case,
+        parting.failed,
+        tuple(found),
+        tuple(places),
+        dict(skipped),
+        tuple(name for name in parted if name not in reached),
+        stream.runs,
+        stream.peak,
+        tuple(_notes(stream)),
+    )
+
+
+def _notes(stream: Stream) -> list[str]:
+    if stream.after.ep != "dml":
+        return []
+    return ["the second run was on DirectML, the first on the CPU"]
+
+
+def _nodes(model: ir.Model) -> dict[str, ir.Node]:
+    return {v.name: node for node in model.graph for v in node.outputs if v.name}
+
+
+def _all_values(model: ir.Model) -> list[ir.Value]:
+    own = [v for v in model.graph.inputs if not v.is_initializer()]
+    return own + [v for node in model.graph if not is_op(node, "Constant") for v in node.outputs]
+
+
+def _plain(place: Place) -> dict[str, object]:
+    inner = place.inner
+    return {
+        "tensor": inner.tensor,
+        "node": place.node,
+        "op": place.op,
+        "module": "/".join(place.module),
+        "state": inner.state,
+        "reason": inner.reason,
+        "max_abs": inner.max_abs,
+        "cosine": inner.cosine,
+        "scale": inner.scale,
+        "relative": inner.relative,
+        "allowed": inner.allowed,
+        "leads_out": place.reached,
+    }
