@@ -43,9 +43,7 @@ class Folding:
         self._seen: dict[int, ir.Node] = {}
         self._numbers = Numbering(lambda _: None)
         for graph in (model.graph, *model.graph.subgraphs()):
-            self._constants.update(
-                x for x in graph.initializers.values() if not x.is_graph_input()
-            )
+            self._constants.update(x for x in graph.initializers.values() if not x.is_graph_input())
         for node in model.graph.all_nodes():
             why = self._why(node)
             if why is not None:
