@@ -198,11 +198,11 @@ def _print_findings(found: Sequence[Finding], *, verbose: bool) -> None:
         click.echo(f"  {word} {_terminal.clean(f'{rule}: {len(members)}{how}')}")
         pairs = [(_place(member, verbose=verbose), member.message) for member in members]
         _terminal.reasons(pairs, every=verbose, indent="      ", most=_REASONS)
-    if not found:
-        _terminal.paragraph("nothing to repair", "  ")
-        return
-    click.echo()
-    _terminal.row("found", _counted(found), colour="red" if _errors(found) else None)
+    if found:
+        click.echo()
+    nothing = "" if any(x.fix is not None for x in found) else "nothing to repair"
+    told = "; ".join(x for x in (_counted(found), nothing) if x)
+    _terminal.row("found", told, colour="red" if _errors(found) else None)
 
 
 def _place(finding: Finding, *, verbose: bool) -> str:

@@ -25,11 +25,7 @@ def rules() -> Mapping[str, type[Rule]]:
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
         for cls in vars(module).values():
-            if (
-                isinstance(cls, type)
-                and issubclass(cls, Rule)
-                and cls.__module__ == module.__name__
-            ):
-                if hasattr(cls, "name"):
-                    found[cls.name] = cls
+            own = isinstance(cls, type) and cls.__module__ == module.__name__
+            if own and issubclass(cls, Rule) and hasattr(cls, "name"):
+                found[cls.name] = cls
     return found

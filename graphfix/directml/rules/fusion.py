@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from graphfix.directml import facts
 
-from .base import Hazard, Provider, Rule, is_fixed, is_folded, nodes_of
+from .base import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded, nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,7 +123,7 @@ class UnnamedDims(Rule):
     """
 
     name: ClassVar[str] = "unnamed-dims"
-    providers: ClassVar[tuple[Provider, ...]] = ("dml", "cpu", "cuda")
+    providers: ClassVar[tuple[Provider, ...]] = PROVIDERS
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each input with such a dim."""
@@ -134,7 +134,7 @@ class UnnamedDims(Rule):
             axes = [str(i) for i, x in enumerate(value.shape) if _is_unnamed(x)]
             if axes:
                 message = f"dim {' and '.join(axes)} of {value.name!r} has neither size nor name"
-                yield Hazard(uses[0].node, message, "note", at=f"input {value.name!r}")
+                yield Hazard(next(iter(uses)).node, message, "note", at=f"input {value.name!r}")
 
 
 class ComputedCpuInput(Rule):

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.directml import facts
 from graphfix.model.values import attr_int, const_of, is_op
 
-from .base import Hazard, Provider, Rule
+from .base import PROVIDERS, Hazard, Provider, Rule, nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +52,7 @@ class LowFloat16(Rule):
     """
 
     name: ClassVar[str] = "low-float16"
-    providers: ClassVar[tuple[Provider, ...]] = ("dml", "cpu", "cuda")
+    providers: ClassVar[tuple[Provider, ...]] = PROVIDERS
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node that such a constant goes into, once for each constant."""
@@ -93,3 +94,56 @@ def _is_float16(view: View) -> bool:
         if not is_op(node, "Constant")
         for x in node.outputs
     )
+
+
+class TypeConflict(Rule):
+    """Two tensors of a node that must have one type have two.
+
+    Why:
+        ONNX Runtime does not load such a model, whatever the provider: "Type (tensor(float16)) of
+        output arg (...) of node (...) does not match expected type (tensor(float))". Three models of
+        the zoo that a converter turned to float16 are so: a Cast to float whose output the file
+        still declares as float16.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        half (int64[N] x) => (float16[N] y)
+        {
+            y = Cast <to = 1> (x)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        half (int64[N] x) => (float16[N] y)
+        {
+            y = Cast <to = 10> (x)
+        }
+    """
+
+    name: ClassVar[str] = "type-conflict"
+    providers: ClassVar[tuple[Provider, ...]] = PROVIDERS
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each node whose types contradict its schema."""
+        for node in nodes_of(view):
+            if is_op(node, "Cast"):
+                made, wanted = node.outputs[0].dtype, attr_int(node, "to", 0)
+                if made is not None and wanted and made != wanted:
+                    yield _conflict(node, ir.DataType(wanted), made)
+                continue
+            schema = facts.schema_of(node.op_type, node.domain, view.opset(node))
+            types = dict[str, ir.DataType]()
+            for constraint, _, dtype in facts.typed(node, schema, _declared) if schema else ():
+                if "(" not in constraint and types.setdefault(constraint, dtype) != dtype:
+                    yield _conflict(node, types[constraint], dtype)
+                    break
+
+
+def _declared(value: ir.Value) -> ir.DataType | None:
+    return value.dtype
+
+
+def _conflict(node: ir.Node, one: ir.DataType, other: ir.DataType) -> Hazard:
+    both = f"{one.name.lower()} and {other.name.lower()}"
+    message = f"{node.op_type} has {both} where its types must be one: no provider loads it"
+    return Hazard(node, message, "error")
