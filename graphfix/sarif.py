@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
-# Where the rules are described, relative to the project; a viewer shows it as it is.
-_PAGES = {"rule": "docs/rules.md", "pass": "passes/README.md"}
+# A page that a viewer can open; the rule itself is explained by the command in its help.
+_HELP = "https://onnxruntime.ai/docs/execution-providers/DirectML-ExecutionProvider.html"
 
 
 def document(
-    source: str, findings: Sequence[Finding], about: Mapping[str, tuple[str, str]]
+    source: str, findings: Sequence[Finding], about: Mapping[str, str]
 ) -> dict[str, object]:
     """A SARIF log of one run over one model.
 
     Args:
         source: The model's file.
         findings: What was found.
-        about: For each rule that may have found something, "rule" or "pass", and its summary.
+        about: For each pass and rule that was asked, its summary.
     """
     names = list(dict.fromkeys([*about, *(x.rule for x in findings)]))
     return {
@@ -45,7 +45,7 @@ def document(
                     "driver": {
                         "name": "graphfix",
                         "semanticVersion": __version__,
-                        "rules": [_rule(name, about) for name in names],
+                        "rules": [_rule(name, about.get(name, name)) for name in names],
                     }
                 },
                 "artifacts": [{"location": {"uri": _uri(source)}}],
@@ -55,13 +55,12 @@ def document(
     }
 
 
-def _rule(name: str, about: Mapping[str, tuple[str, str]]) -> dict[str, object]:
-    kind, summary = about.get(name, ("rule", name))
+def _rule(name: str, summary: str) -> dict[str, object]:
     return {
         "id": name,
         "shortDescription": {"text": summary},
         "help": {"text": f"graphfix explain {name}"},
-        "helpUri": f"{_PAGES[kind]}#{name}",
+        "helpUri": _HELP,
     }
 
 
@@ -72,7 +71,7 @@ def _results(
         fix = f" Repair with: graphfix run -p {finding.fix}" if finding.fix is not None else ""
         logical = {"name": finding.at, "kind": "node"}
         if finding.module:
-            logical["fullyQualifiedName"] = f"{finding.module}/{finding.at}"
+            logical["fullyQualifiedName"] = f"{finding.module}::{finding.at}"
         key = f"{finding.rule}\n{finding.at}\n{finding.message}".encode()
         yield {
             "ruleId": finding.rule,

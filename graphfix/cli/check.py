@@ -146,14 +146,11 @@ def _refuse(*, ep: str, trial: bool, fix: bool, output: str | None, both: bool) 
         raise click.UsageError("--run: models are run on the CPU and on DirectML, not with CUDA.")
 
 
-def _about(asked: Sequence[Check]) -> dict[str, tuple[str, str]]:
-    from graphfix.core import Pass
+def _about(asked: Sequence[Check]) -> dict[str, str]:
     from graphfix.manual import summary_of
 
-    about = {
-        x.name: ("pass" if isinstance(x, Pass) else "rule", summary_of(type(x))) for x in asked
-    }
-    return {**about, "runs": ("rule", "The model runs, and computes what it does on the CPU.")}
+    about = {x.name: summary_of(type(x)) for x in asked}
+    return {**about, "runs": "The model runs, and computes what it does on the CPU."}
 
 
 def _as_json(

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from graphfix.manual import Manual, RuleManual
 
 
-@click.command()
+# A signed code, such as -2147024809, is no option.
+@click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("name", metavar="NAME")
 @click.argument("model", metavar="[MODEL]", required=False)
 @_options.json_flag

@@ -93,15 +93,15 @@ def graphs() -> Iterator[Graph]:
 
 
 def _unary() -> Iterator[Graph]:
+    waves = ("Sqrt", "Erf", "Relu", "Reciprocal", "Cos", "Sin", "Exp", "Sigmoid", "Log", "Tanh")
     ops = {
-        **dict.fromkeys(("Sqrt", "Erf", "Relu", "Reciprocal", "Cos", "Sin", "Exp", "Sigmoid"), FLOATS),
-        **dict.fromkeys(("Floor", "Ceil", "Round", "Log", "Tanh", "Softplus", "IsNaN"), FLOATS),
+        **dict.fromkeys((*waves, "Floor", "Ceil", "Round", "Softplus", "IsNaN"), FLOATS),
         **dict.fromkeys(("Neg", "Abs", "Sign"), NUMBERS),
         "IsInf": (F32,),
         "Identity": ALL,
         "Not": (BOOL,),
         "NonZero": (F32, I64, BOOL),
-    }  # fmt: skip
+    }
     for op, dtypes in ops.items():
         for dtype in dtypes:
             # The sine of 3e38 has no digit that is right anywhere.
@@ -243,8 +243,9 @@ def _layout() -> Iterator[Graph]:
             ("constant", [2, 3]), ("constant", [-1, -2]), ("constant", [-2, 3]),
             ("reflect", [2, 3]), ("edge", [2, 3]), ("edge", [-1, 2]), ("reflect", [-1, 2]),
         ):  # fmt: skip
-            yield Graph("Pad", f"{name_of(dtype)} {mode} {pads[0]},{pads[1]}", plain, {"mode": mode},
-                        {"p": np.array(pads, I64)}, ["x", "p"])  # fmt: skip
+            name = f"{name_of(dtype)} {mode} {pads[0]},{pads[1]}"
+            given = {"p": np.array(pads, I64)}
+            yield Graph("Pad", name, plain, {"mode": mode}, given, ["x", "p"])
     for dtype in (F32, F16, I64):
         plain = {e: {"x": x} for e, x in values(dtype).items()}
         limits = {"lo": np.array(-2, dtype), "hi": np.array(3, dtype)}

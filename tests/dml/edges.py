@@ -1,8 +1,8 @@
 """Every operator and type that real exports use, at edge values: DirectML against the CPU.
 
-``make edges`` (or ``python tests/dml/edges.py [OP ...]``) writes graphfix/directml/edges.csv: one row
-for each operator, element type and kind of edge. Each graph has one node; it runs on the real
-DirectML in a process of its own, so that a crash is a row, and on ONNX Runtime's CPU provider. The
+``make edges`` (or ``python tests/dml/edges.py [OP ...]``) writes graphfix/directml/edges.csv: one
+row for each operator, element type and kind of edge. Each graph has one node; it runs on the real
+DirectML in another process, so that a crash is a row, and on ONNX Runtime's CPU provider. The
 verdicts: ``same``; ``differs``; ``undefined``, a difference where ONNX promises nothing; ``fails``
 with what was said; ``none``, for which DirectML has no kernel.
 """
@@ -89,7 +89,7 @@ def study(graph: Graph, folder: Path) -> list[Row]:
     proto = model_of(graph)
     path = folder / "edge.onnx"
     onnx.save(proto, path)
-    names = dict(op=graph.op, dtype=graph.dtype)
+    names = {"op": graph.op, "dtype": graph.dtype}
     if not has_kernel(graph, proto):
         return [Row(**names, edge="all", verdict="none")]
     rows = []

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.directml import facts, queries
+from graphfix.model.values import attr_int
 
-from .base import Hazard, Rule, is_folded, nodes_of
+from .base import Hazard, Provider, Rule, is_folded, nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from graphfix.model.view import View
 
 _CONTROL = frozenset({"If", "Loop", "Scan"})
+_RECURRENT = ("LSTM", "GRU", "RNN")
 _NEWEST_DOWN = 21
 
 
@@ -111,9 +113,47 @@ class RefusedByKernel(Rule):
     Why:
         Fourteen kernels have a function that looks at the node first (ORT
         OperatorRegistration.cpp, the Query functions; their words are in
-        graphfix/directml/ops.csv): LSTM, GRU and RNN run with layout=0 only, Slice with 5 inputs at
-        most, Resize not in mode=cubic, Scatter only with reduction=none. What is refused runs on
-        the CPU, with a copy between devices on each side.
+        graphfix/directml/ops.csv): Slice runs with 5 inputs at most, Resize not in mode=cubic,
+        Scatter only with reduction=none. What is refused runs on the CPU, with a copy between
+        devices on each side.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        larger (float[1, 1, 4, 4] x) => (float[1, 1, 8, 8] y)
+        <float[4] scales = {1, 1, 2, 2}>
+        {
+            y = Resize <mode = "cubic"> (x, , scales)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        larger (float[1, 1, 4, 4] x) => (float[1, 1, 8, 8] y)
+        <float[4] scales = {1, 1, 2, 2}>
+        {
+            y = Resize <mode = "linear"> (x, , scales)
+        }
+    """
+
+    name: ClassVar[str] = "refused-by-kernel"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each node that a Query function refuses."""
+        for node, _, kernel in _kernels(view):
+            if kernel is None or node.op_type in _RECURRENT:
+                continue
+            if why := queries.refusal(node, kernel, view.shapes):
+                message = f"DirectML refuses {node.op_type} with {why}: it runs on the CPU"
+                yield Hazard(node, message)
+
+
+class RecurrentLayout(Rule):
+    """An LSTM, GRU or RNN with layout=1, the batch first.
+
+    Why:
+        DirectML's kernels take layout=0 only (ORT OperatorRegistration.cpp,
+        QueryRecurrentNeuralNetwork), and so does ONNX Runtime's CPU: run on 1.24 and later, the
+        session is not made ("Batchwise recurrent operations (layout == 1) are not supported").
+        Transposes around it, with layout=0, say the same.
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>
@@ -125,21 +165,23 @@ class RefusedByKernel(Rule):
 
     Clean:
         <ir_version: 8, opset_import: ["" : 17]>
-        recurrent (float[T, B, 4] x, float[1, 8, 4] w, float[1, 8, 2] r)
+        recurrent (float[B, T, 4] x, float[1, 8, 4] w, float[1, 8, 2] r)
             => (float[T, 1, B, 2] y)
         {
-            y = LSTM <hidden_size = 2> (x, w, r)
+            frames = Transpose <perm = [1, 0, 2]> (x)
+            y = LSTM <hidden_size = 2> (frames, w, r)
         }
     """
 
-    name: ClassVar[str] = "refused-by-kernel"
+    name: ClassVar[str] = "recurrent-layout"
+    providers: ClassVar[tuple[Provider, ...]] = ("dml", "cpu")
 
     def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each node that a Query function refuses."""
-        for node, _, kernel in _kernels(view):
-            if kernel is not None and (why := queries.refusal(node, kernel, view.shapes)):
-                message = f"DirectML refuses {node.op_type} with {why}: it runs on the CPU"
-                yield Hazard(node, message)
+        """Each with that layout."""
+        for node in view.nodes(*_RECURRENT):
+            if attr_int(node, "layout", 0):
+                message = f"{node.op_type} has layout=1, which neither DirectML nor the CPU runs"
+                yield Hazard(node, message, "error")
 
 
 def _kernels(view: View) -> Iterator[tuple[ir.Node, int, Kernel | None]]:

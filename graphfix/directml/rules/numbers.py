@@ -101,8 +101,8 @@ class TypeConflict(Rule):
 
     Why:
         ONNX Runtime does not load such a model, whatever the provider: "Type (tensor(float16)) of
-        output arg (...) of node (...) does not match expected type (tensor(float))". Three models of
-        the zoo that a converter turned to float16 are so: a Cast to float whose output the file
+        output arg (...) of node (...) does not match expected type (tensor(float))". Three models
+        of the zoo that a converter turned to float16 are so: a Cast to float whose output the file
         still declares as float16.
 
     Flagged:

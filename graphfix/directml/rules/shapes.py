@@ -135,7 +135,8 @@ class DataDependent(Rule):
         NonZero, Compress, Unique and NonMaxSuppression, and a Slice whose ends are computed from
         data, make shapes that nobody knows before the run: what follows cannot fuse, and its
         kernels are made anew for each result. The count has to come back to the CPU first, which
-        waits for all that was queued on the GPU (MLOperatorAuthorImpl.cpp 2511-2691).
+        waits for all that was queued on the GPU (ORT
+        MLOperatorAuthorImpl.cpp 2511-2691).
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>
