@@ -137,7 +137,7 @@ class TestVerb:
         self, crash: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         _, out, _ = said(capsys, "explain", "Unexpected input data type", crash)
-        assert "x: Tensor(FLOAT)[T,8]" in out
+        assert "x: tensor(float), shape [T,8]" in out
         assert "the array is at fault" in out
 
     def test_json(self, crash: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,11 +76,11 @@ def _explain(code: Code, text: str, path: str | None, *, as_json: bool) -> int:
         loaded = io.load(path)
         line = _line(loaded, named) if named is not None else ""
         names = dict.fromkeys(rule for cause in code.causes for rule in cause.rules)
-        found = [
-            x for x in hazards.check(loaded, ",".join(names)) if x.fix or x.severity == "error"
-        ]
-        if not names:
-            ports = [(x.name or "", f"{x.type}{x.shape}") for x in loaded.graph.inputs]
+        if names:
+            looked = hazards.check(loaded, ",".join(names))
+            found = [x for x in looked if x.fix is not None or x.severity == "error"]
+        else:
+            ports = [(x.name or "", _port(x)) for x in loaded.graph.inputs]
     if as_json:
         import dataclasses
 
@@ -116,6 +116,12 @@ def _explain(code: Code, text: str, path: str | None, *, as_json: bool) -> int:
     _head("In this model")
     _print_found(found, path, by_rules=not ports)
     return 0
+
+
+def _port(value: ir.Value) -> str:
+    """A type as ONNX Runtime writes it in that error, and the shape."""
+    name = value.dtype.name.lower() if value.dtype is not None else "?"
+    return f"tensor({name}), shape {value.shape}"
 
 
 def _line(model: ir.Model, name: str) -> str:
