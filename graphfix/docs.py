@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix import registry
-from graphfix.errors import UsageError
 from graphfix.directml.hresult import CODES
 from graphfix.directml.rules import rules
+from graphfix.errors import UsageError
 from graphfix.manual import manual_of, rule_manual_of
 from graphfix.model import files
 

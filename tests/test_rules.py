@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
@@ -96,6 +99,11 @@ class TestPasses:
         text = graph(RESHAPE % shape)
         assert severities(text, "reshape-allowzero") == [severity]
         assert severities(text, "reshape-allowzero", "cpu") == ["note"]
+
+    def test_the_cpu_reads_a_minus_one_rightly(self) -> None:
+        # Run: a Whisper encoder at opset 23, for which DirectML has no Reshape, runs as exported.
+        assert severities(graph(RESHAPE % "-1, 64", 22), "reshape-allowzero") == ["error"]
+        assert severities(graph(RESHAPE % "-1, 64", 23), "reshape-allowzero") == ["note"]
 
     @pytest.mark.parametrize(("part", "severity"), [("minus", "error"), ("rows", "note")])
     def test_the_minus_one_may_be_in_a_part(self, part: str, severity: str) -> None:
@@ -220,6 +228,26 @@ class TestFusion:
         assert not found(text.replace("float[P] a", "float[B, T] a") % "Neg (x)", "data-dependent")
         cut = text.replace("float[P] a", "float[P, T] a") % "Slice (x, z, n, z)"
         assert len(found(cut, "data-dependent")) == 1
+
+
+class TestEdges:
+    def test_an_old_pad_runs_on_the_cpu(self) -> None:
+        body = "(float[1, 8] x) => (float[1, 6] y) { y = Pad <pads = [0, -1, 0, -1]> (x) }"
+        assert severities(graph(body, 10), "negative-pads") == ["warning"]
+
+    def test_every_rule_has_its_row(self) -> None:
+        """What a rule says that the table says, it says."""
+        folder = Path(graphfix.__file__).parent / "directml"
+        rows = list(csv.DictReader((folder / "edges.csv").open(encoding="utf-8")))
+        wrong = {(x["op"], x["dtype"], x["edge"]) for x in rows if x["verdict"] == "differs"}
+        for op in ("Less", "LessOrEqual", "Greater", "GreaterOrEqual"):
+            assert (op, "int64", "over32") in wrong
+        assert ("Pad", "float32 constant -1,-2", "small") in wrong
+        assert ("ReduceSum", "int64", "empty") in wrong
+        assert ("LayerNormalization", "float16", "negative") in wrong
+        assert ("Relu", "float32", "nan") in wrong
+        assert ("Cast", "int64>bool", "over32") in wrong
+        assert ("Cast", "float32>bool", "fractional") in wrong  # bool-cast
 
 
 class TestLibrary:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from graphfix.directml import facts
 from graphfix.model.values import const_of, is_op
 
 from .base import is_folded
@@ -96,9 +97,10 @@ def _is_mask(value: ir.Value | None, view: View) -> bool:
     return True
 
 
-def _allowzero(site: Match, _: View) -> Severity:
-    """Only a -1 is read wrongly, and only by DirectML's own kernel."""
-    if is_folded(site.node):
+def _allowzero(site: Match, view: View) -> Severity:
+    """Only a -1 is read wrongly, and only by DirectML's kernel: it has none from opset 23 on."""
+    since = facts.since_version("Reshape", "", view.opset(site.node))
+    if is_folded(site.node) or since is None or facts.kernel_for("Reshape", "", since) is None:
         return "note"
     return "error" if _may_hold_minus_one(site.node.inputs[1]) else "note"
 

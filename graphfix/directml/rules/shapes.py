@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from graphfix.model.values import attr_ints, ints_of
+from graphfix.model.values import attr_ints
 
 from .base import Hazard, Rule, is_fixed, is_folded
 
@@ -90,42 +90,6 @@ class SamePadding(Rule):
             ) > 1:  # fmt: skip
                 message = f"auto_pad={attribute.as_string()} with a stride: another length than"
                 yield Hazard(node, f"{message} ONNX says, in silence; write pads", "error")
-
-
-class NegativePads(Rule):
-    """A Pad with negative pads, which cuts instead.
-
-    Why:
-        ORT OperatorHelper.cpp accepts negative pads from opset 11 on, and says in a comment that
-        they are wrong there; for opset 2 the Query function refuses them, and the CPU runs the
-        node. A Slice says the same and is right everywhere.
-
-    Flagged:
-        <ir_version: 8, opset_import: ["" : 17]>
-        crop (float[1, 8] x) => (float[1, 6] y)
-        <int64[4] pads = {0, -1, 0, -1}>
-        {
-            y = Pad (x, pads)
-        }
-
-    Clean:
-        <ir_version: 8, opset_import: ["" : 17]>
-        crop (float[1, 8] x) => (float[1, 6] y)
-        <int64[1] start = {1}, int64[1] end = {-1}, int64[1] axis = {1}>
-        {
-            y = Slice (x, start, end, axis)
-        }
-    """
-
-    name: ClassVar[str] = "negative-pads"
-
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each Pad whose pads are known to go below 0."""
-        for node in view.nodes("Pad"):
-            pads = ints_of(node.inputs[1]) if len(node.inputs) > 1 else attr_ints(node, "pads")
-            if pads and min(pads) < 0 and not is_folded(node):
-                message = f"Pad has negative pads {list(pads)}: write a Slice"
-                yield Hazard(node, message, "warning")
 
 
 class DataDependent(Rule):
