@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from graphfix import pipeline
-from graphfix.core import Finding, Match, Pass
+from graphfix.core import Check, Finding, Match, Pass
 from graphfix.directml import rules
 from graphfix.directml.rules import passes as judged
 from graphfix.directml.rules.base import Provider, Rule
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.core import Check
     from graphfix.measure.runtime import Ep
 
     StrPath = str | os.PathLike[str]
@@ -63,6 +62,9 @@ def check(
 
 def _findings(one: Check, model: ir.Model, view: View, ep: Provider) -> Iterator[Finding]:
     if isinstance(one, Rule) and ep not in one.providers:
+        return
+    if not isinstance(one, Rule) and type(one).findings is not Check.findings:
+        yield from one.findings(model)  # it has its own mind of how bad it is
         return
     for site in one.sites(model):
         finding = one.finding(site)
@@ -106,7 +108,7 @@ def ran(
         return [Finding(RAN, "error", "", f"the model does not load: {error}", None)]
     if verdict.ok:
         return []
-    text = str(verdict)
+    text = str(verdict).replace("the repaired model", "the model")  # it is held against itself
     named = re.search(r"node '([^']+)'", text)
     first = verdict.first_divergence
     at = named[1] if named else first.node if first is not None else ""

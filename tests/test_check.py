@@ -217,7 +217,7 @@ class TestRun:
         monkeypatch.setattr(hazards, "verify", lambda *_, **__: verdict)
         (hit,) = hazards.ran(saved(tmp_path, CRASH), ep="dml")
         assert (hit.severity, hit.at) == ("error", "node_view")
-        assert "8007023E" in hit.message
+        assert hit.message == "the model does not run: Reshape node 'node_view': 8007023E"
 
 
 class TestSarif:

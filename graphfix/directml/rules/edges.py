@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import onnx_ir as ir
 
-from graphfix.model.values import attr_int, attr_ints, const_of, ints_of, is_op
+from graphfix.model.values import attr_int, attr_ints, const_of, ints_of, is_op, scalar_of
 
 from .base import Hazard, Rule, is_folded
 
@@ -262,3 +262,40 @@ class WideTruth(Rule):
                     message = "an int64 beyond 32 bits is cast to bool: only its lower half counts"
                     yield Hazard(node, message, "error")
                     break
+
+
+class ClipOrder(Rule):
+    """A Clip whose least is above its most.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4 (edges.csv, Clip, min over max): every number becomes the
+        min, where ONNX says the max, in float32, float16 and int64. Min(Max(x, min), max) is what
+        ONNX means.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        clip (float[N] x) => (float[N] y)
+        <float least = {3.0}, float most = {-2.0}>
+        {
+            y = Clip (x, least, most)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        clip (float[N] x) => (float[N] y)
+        <float least = {3.0}, float most = {-2.0}>
+        {
+            above = Max (x, least)
+            y = Min (above, most)
+        }
+    """
+
+    name: ClassVar[str] = "clip-order"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each with two constants in the wrong order."""
+        for node in view.nodes("Clip"):
+            least, most = (scalar_of(x) for x in (*node.inputs[1:3], None, None)[:2])
+            if least is not None and most is not None and least > most and not is_folded(node):
+                message = f"Clip has min={least:g} above max={most:g}: DirectML returns the min"
+                yield Hazard(node, message, "error")
