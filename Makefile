@@ -7,7 +7,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint types docs zoo counts headline dml agreement wheel clean
+.PHONY: help install test lint types docs zoo counts headline dml agreement edges wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ lint: $(STAMP)  ## Check style and formatting
 types: $(STAMP)  ## Check types
 	$(BIN)/mypy
 
-docs: $(STAMP)  ## Write passes/README.md, and the table in README.md, from the docstrings
+docs: $(STAMP)  ## Write passes/README.md, docs/rules.md and the table in README.md
 	$(BIN)/python -m graphfix.docs
 
 # One target a model, so that -j2 works on two at a time. A model that fails leaves its row all the
@@ -66,6 +66,9 @@ dml:  ## Set up the real DirectML under Wine in build/dml (Debian, as root; 4 mi
 
 agreement: $(STAMP)  ## Hold graphfix plan against DirectML, over a zoo (GRAPHFIX_ZOO=folder)
 	$(BIN)/python tests/dml/agreement.py
+
+edges: $(STAMP)  ## Run every operator at edge values on the real DirectML (half an hour)
+	$(BIN)/python tests/dml/edges.py
 
 wheel: $(STAMP)  ## Build a wheel into dist/ and check what is in it
 	rm -rf build/lib build/bdist.* dist

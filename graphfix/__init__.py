@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from graphfix.build import Builder
     from graphfix.core import Change, Check, Finding, Match, NodePass, Pass, Result, Skip
     from graphfix.errors import FeedError, GraphfixError, ModelError, PluginError, UsageError
+    from graphfix.hazards import check
     from graphfix.job import repair_file
     from graphfix.measure.padded import PaddedVerdict, padded
     from graphfix.measure.probe import Probe, probe, probe_padded
     from graphfix.measure.verify import Tolerance, Verdict, verify
     from graphfix.model.io import load, save
     from graphfix.model.view import View
-    from graphfix.pipeline import check, run
+    from graphfix.pipeline import run
     from graphfix.registry import get_pass, load_plugin
     from graphfix.report import PassReport, Report
 
@@ -34,13 +35,14 @@ _HOMES = {
     "graphfix.build": "Builder",
     "graphfix.core": "Change Check Finding Match NodePass Pass Result Skip",
     "graphfix.errors": "FeedError GraphfixError ModelError PluginError UsageError",
+    "graphfix.hazards": "check",
     "graphfix.job": "repair_file",
     "graphfix.measure.padded": "PaddedVerdict padded",
     "graphfix.measure.probe": "Probe probe probe_padded",
     "graphfix.measure.verify": "Tolerance Verdict verify",
     "graphfix.model.io": "load save",
     "graphfix.model.view": "View",
-    "graphfix.pipeline": "check run",
+    "graphfix.pipeline": "run",
     "graphfix.registry": "get_pass load_plugin",
     "graphfix.report": "PassReport Report",
 }

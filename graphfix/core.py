@@ -15,7 +15,7 @@ import onnx_ir as ir
 from graphfix import options
 from graphfix.build import Builder
 from graphfix.model import shapes
-from graphfix.model.text import path_of
+from graphfix.model.text import module_of, path_of
 from graphfix.model.view import View
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class Finding:
         at: The path of the node.
         message: One sentence.
         fix: The pass spec that would repair it, or None.
+        module: The PyTorch module that the node comes from, if the exporter wrote it down.
     """
 
     rule: str
@@ -92,6 +93,7 @@ class Finding:
     at: str
     message: str
     fix: str | None
+    module: str = ""
 
 
 @dataclass
@@ -115,11 +117,14 @@ class Check(abc.ABC):
     def findings(self, model: ir.Model) -> Iterator[Finding]:
         """The sites and near misses as lines for ``check``."""
         for site in self.sites(model):
-            at = path_of(site.node)
-            if isinstance(site, Skip):
-                yield Finding(self.name, "note", at, site.reason, None)
-            else:
-                yield Finding(self.name, "warning", at, self.message(site), self.fix())
+            yield self.finding(site)
+
+    def finding(self, site: Match | Skip) -> Finding:
+        """One site or near miss as a line for ``check``."""
+        at, module = path_of(site.node), module_of(site.node) or ""
+        if isinstance(site, Skip):
+            return Finding(self.name, "note", at, site.reason, None, module)
+        return Finding(self.name, "warning", at, self.message(site), self.fix(), module)
 
     def message(self, site: Match) -> str:
         """The sentence that ``check`` prints for a site."""

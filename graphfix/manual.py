@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 REQUIRED = ("Why", "Before", "After", "Safety")
-SECTIONS = (*REQUIRED, "Options", "Spec")
+RULE = ("Why", "Flagged", "Clean")
+SECTIONS = (*REQUIRED, *RULE, "Options", "Spec")
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,45 @@ class Manual:
     spec: str | None = None
 
 
+@dataclass(frozen=True)
+class RuleManual:
+    """What a rule of ``check`` says about itself.
+
+    Attributes:
+        name: The id of the rule.
+        summary: One sentence.
+        body: Paragraphs after it; may be empty.
+        why: What goes wrong, and from which source or run that is known.
+        flagged: A model as ONNX text that the rule flags.
+        clean: A model that does the same job and that no rule calls an error or a warning for it.
+    """
+
+    name: str
+    summary: str
+    body: str
+    why: str
+    flagged: str
+    clean: str
+
+
+def rule_manual_of(cls: type) -> RuleManual:
+    """The manual of the class of a rule.
+
+    Raises:
+        PluginError: The docstring lacks a section.
+    """
+    name = str(getattr(cls, "name", cls.__name__))
+    head, sections = _sections_of(cls, f"{name} ({cls.__module__}.{cls.__qualname__})", RULE)
+    return RuleManual(
+        name=name,
+        summary=_joined(head[0]),
+        body="\n\n".join(head[1:]),
+        why=sections["Why"],
+        flagged=sections["Flagged"],
+        clean=sections["Clean"],
+    )
+
+
 def manual_of(cls: type) -> Manual:
     """The manual of the class of a pass or a check.
 
@@ -66,15 +106,7 @@ def manual_of(cls: type) -> Manual:
     """
     name = str(getattr(cls, "name", cls.__name__))
     where = f"{name} ({cls.__module__}.{cls.__qualname__})"
-    head, sections = _split(_docstring(cls))
-    missing = [f"{section}:" for section in REQUIRED if not sections.get(section)]
-    if not head:
-        missing.insert(0, "a first sentence")
-    if missing:
-        raise PluginError(
-            f"{where}: its docstring lacks {', '.join(missing)}; "
-            "a manual has a first sentence, then Why:, Before:, After:, Safety:, Options:"
-        )
+    head, sections = _sections_of(cls, where, REQUIRED)
     return Manual(
         name=name,
         summary=_joined(head[0]),
@@ -93,6 +125,23 @@ def summary_of(cls: type) -> str:
     """The first paragraph of a docstring on one line; empty if there is none."""
     head, _ = _split(_docstring(cls))
     return _joined(head[0]) if head else ""
+
+
+def _sections_of(
+    cls: type, where: str, required: Sequence[str]
+) -> tuple[list[str], dict[str, str]]:
+    head, sections = _split(_docstring(cls))
+    missing = [f"{section}:" for section in required if not sections.get(section)]
+    if not head:
+        missing.insert(0, "a first sentence")
+    if missing:
+        wanted = ", ".join(f"{section}:" for section in required)
+        rest = ", Options:" if "Safety" in required else ""
+        raise PluginError(
+            f"{where}: its docstring lacks {', '.join(missing)}; "
+            f"a manual has a first sentence, then {wanted}{rest}"
+        )
+    return head, sections
 
 
 def _docstring(cls: type) -> str:

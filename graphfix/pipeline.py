@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from graphfix import registry
-from graphfix.core import Check, Finding, Pass, Result
+from graphfix.core import Check, Pass, Result
 from graphfix.errors import GraphfixError, UsageError
 from graphfix.report import PassReport, Report
 
@@ -119,11 +119,6 @@ def _run_one(check: Check, model: ir.Model) -> PassReport:
         seconds=time.perf_counter() - start,
         advice=check.advice if result.changes else "",
     )
-
-
-def check(model: ir.Model, passes: str | Check | Sequence[Check] = DEFAULT) -> list[Finding]:
-    """What the passes would repair and what they would leave alone; nothing is edited."""
-    return [finding for one in resolve(passes) for finding in one.findings(model)]
 
 
 def count_ops(model: ir.Model) -> dict[str, int]:

@@ -66,7 +66,7 @@ def entries() -> list[Entry]:
 
 
 def pass_class(name: str) -> type[Check]:
-    """The class of the pass ``name``.
+    """The class of the pass, or of the rule of ``check``, called ``name``.
 
     Raises:
         UsageError: There is none; the message suggests the nearest.
@@ -79,6 +79,8 @@ def pass_class(name: str) -> type[Check]:
         return _only_pass(vars(module), f"graphfix.passes.{name.replace('-', '_')}", name)
     point = _entry_points().get(name)
     if point is None:
+        if (rule := _rules().get(name)) is not None:
+            return rule
         raise UsageError(unknown(name))
     try:
         loaded = point.load()
@@ -130,9 +132,15 @@ def load_plugin(path: str | Path) -> list[str]:
 def unknown(name: str) -> str:
     """The sentence for a name that is neither a pass nor a profile."""
     known = [*names(), *PROFILES]
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, [*known, *_rules()], n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"there is no pass {name!r}; {hint}Passes and profiles: {', '.join(known)}"
+
+
+def _rules() -> Mapping[str, type[Check]]:
+    from graphfix.directml.rules import rules
+
+    return rules()
 
 
 def _folder() -> dict[str, Path]:

@@ -74,17 +74,29 @@ def _wrapped(text: str, indent: str, later: str | None = None) -> list[str]:
     ) or [indent]
 
 
-def reasons(pairs: Iterable[tuple[str, str]], *, every: bool, indent: str) -> None:
-    """(place, reason) pairs with each reason once, its count, and the first two places."""
+def reasons(
+    pairs: Iterable[tuple[str, str]], *, every: bool, indent: str, most: int | None = None
+) -> None:
+    """(place, reason) pairs with each reason once, its count, and the first two places.
+
+    Unless ``every``, no more than ``most`` reasons are shown, the commonest.
+    """
     grouped: dict[str, list[str]] = {}
     for place, reason in pairs:
         grouped.setdefault(reason, []).append(place)
-    for reason, places in grouped.items():
+    shortened = most is not None and not every and len(grouped) > most
+    order = list(grouped.items())
+    if shortened:
+        order.sort(key=lambda item: -len(item[1]))
+    for reason, places in order[:most] if shortened else order:
         paragraph(f"{len(places)} x {reason}", indent, indent + "    ")
         shown = places if every else places[:2]
         rest = len(places) - len(shown)
         more = f" and {rest} more (-v)" if rest else ""
         paragraph(f"at {', '.join(shown)}{more}", indent + "    ", indent + "       ")
+    if shortened:
+        rest = sum(len(places) for _, places in order[most:])
+        paragraph(f"{rest} x for other reasons (-v)", indent)
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

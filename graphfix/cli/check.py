@@ -1,74 +1,236 @@
-"""``graphfix check``: what the passes would repair, without repairing it."""
+"""``graphfix check``: every hazard of a model at once, and on request its repair."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _options, _terminal
+from graphfix.cli import _options, _terminal, _verdict
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
-    from graphfix.core import Finding
+    from collections.abc import Sequence
+
+    from graphfix.core import Check, Finding
+    from graphfix.directml.rules import Provider
+    from graphfix.report import Report
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": None}
+_WORST = ("error", "warning", "note")
+_REASONS = 3
 
 
 @click.command()
 @_options.model
-@_options.passes
+@click.option(
+    "-p",
+    "--passes",
+    "--rules",
+    "spec",
+    metavar="SPEC",
+    help="Passes, profiles and rules, separated by commas. Default: all rules, the profile "
+    "directml, and thaw.",
+)
+@click.option(
+    "--ep",
+    type=click.Choice(["dml", "cpu", "cuda"]),
+    default="dml",
+    help="Where the model is to run: on DirectML (default), on the CPU, or with CUDA, for which "
+    "only what matters on every provider is more than a note.",
+)
+@click.option(
+    "--run",
+    "trial",
+    is_flag=True,
+    help="Also run the model on --ep dml or cpu, against the CPU: a crash is a finding.",
+)
+@click.option("--fix", is_flag=True, help="Repair, verify and write the model; then check again.")
+@click.option("-o", "--output", metavar="FILE", help="With --fix. Default: MODEL.fixed.onnx.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(_WORST),
+    help="Exit with 1 if there is a finding as bad as this: error (default), or warning where -p "
+    "says what to look for.",
+)
 @_options.json_flag
+@click.option("--sarif", is_flag=True, help="Print SARIF 2.1.0 on stdout.")
+@_options.feeding
 @_options.plugin
-@_options.verbose
+@click.option("-v", "--verbose", "--all", is_flag=True, help="List every node.")
 def check(
-    model: str, spec: str | None, as_json: bool, plugin: tuple[str, ...], verbose: bool
+    model: str,
+    spec: str | None,
+    ep: Provider,
+    trial: bool,
+    fix: bool,
+    output: str | None,
+    fail_on: str | None,
+    as_json: bool,
+    sarif: bool,
+    dims: tuple[str, ...],
+    feeds: str | None,
+    atol: float | None,
+    plugin: tuple[str, ...],
+    verbose: bool,
 ) -> int:
-    """Say what there is to repair in MODEL; nothing is run or written.
+    """Say what in MODEL fails, is wrong or is slow; nothing is written but with --fix.
 
-    Exit code 1 if there is an error or a warning. Notes, which are near misses, do not count.
+    An error crashes there or computes something else, a warning is slow or runs on the CPU, a note
+    matters only elsewhere. Exit code 1 if there is an error.
     """
+    _refuse(ep=ep, trial=trial, fix=fix, output=output, both=as_json and sarif)
+    sizes = _terminal.sizes(dims)
     _options.load_plugins(plugin)
-    from graphfix import pipeline
+    from graphfix import hazards, pipeline
     from graphfix.model import io
 
-    chosen = pipeline.resolve(spec or pipeline.DEFAULT)
-    with _terminal.progress(quiet=as_json) as tell:
-        if tell is not None:
-            tell("loading")
-        loaded = io.load(model)
-        if tell is not None:
-            tell("looking")
-        found = pipeline.check(loaded, chosen)
-    if as_json:
-        import dataclasses
+    asked = pipeline.resolve(spec) if spec is not None else hazards.everything()
+    report: Report | None = None
+    with _terminal.progress(quiet=as_json or sarif) as tell:
+        say = tell or (lambda _: None)
 
-        _terminal.print_json(
-            {
-                "schema": 1,
-                "graphfix": __version__,
-                "source": model,
-                "spec": pipeline.spec_of(chosen),
-                "findings": [dataclasses.asdict(finding) for finding in found],
-            }
-        )
+        def look(path: str) -> list[Finding]:
+            say(f"loading {path}")
+            loaded = io.load(path)
+            say("looking")
+            found = hazards.check(loaded, asked, ep=ep)
+            if trial and ep != "cuda":
+                say("running")
+                found += hazards.ran(path, ep=ep, dims=sizes, feeds=feeds)
+            return sorted(found, key=lambda x: _WORST.index(x.severity))
+
+        found = before = look(model)
+        repairs = hazards.repairs(asked, before) if fix else []
+        if any(x.fix is not None and x.severity != "note" for x in before) and repairs:
+            from graphfix import job
+
+            report = job.repair_file(
+                model,
+                output,
+                repairs,
+                dims=sizes,
+                feeds=feeds,
+                tolerance=_options.tolerance(atol),
+                ep="dml" if trial and ep == "dml" else "cpu",
+                progress=tell,
+            )
+            if report.output is not None:
+                found = look(report.output)
+    limit = fail_on or ("error" if spec is None else "warning")
+    if sarif:
+        from graphfix.sarif import document
+
+        source = (report.output if report is not None else None) or model
+        _terminal.print_json(document(source, found, _about(asked)))
+    elif as_json:
+        _terminal.print_json(_as_json(model, ep, asked, found, before, report))
     else:
-        _print(model, found, verbose=verbose)
-    return int(any(finding.severity != "note" for finding in found))
+        _print(model, before, verbose=verbose)
+        if fix:
+            _print_fix(before, found, report, verbose=verbose)
+    failed = report is not None and not report.ok
+    if failed and report is not None:
+        told = _verdict.failure(report.verdict or {}, "the repaired model")
+        _terminal.remark(f"error: {told}; nothing was written")
+    return int(failed or any(_WORST.index(x.severity) <= _WORST.index(limit) for x in found))
 
 
-def _print(model: str, found: list[Finding], *, verbose: bool) -> None:
+def _refuse(*, ep: str, trial: bool, fix: bool, output: str | None, both: bool) -> None:
+    if both:
+        raise click.UsageError("--json and --sarif: only one of them goes to stdout.")
+    if output is not None and not fix:
+        raise click.UsageError("-o: nothing is written without --fix.")
+    if trial and ep == "cuda":
+        raise click.UsageError("--run: models are run on the CPU and on DirectML, not with CUDA.")
+
+
+def _about(asked: Sequence[Check]) -> dict[str, str]:
+    from graphfix.manual import summary_of
+
+    about = {x.name: summary_of(type(x)) for x in asked}
+    return {**about, "runs": "The model runs, and computes what it does on the CPU."}
+
+
+def _as_json(
+    model: str,
+    ep: str,
+    asked: Sequence[Check],
+    found: Sequence[Finding],
+    before: Sequence[Finding],
+    report: Report | None,
+) -> dict[str, object]:
+    from graphfix import pipeline
+
+    count = {severity: sum(x.severity == severity for x in found) for severity in _WORST}
+    data: dict[str, object] = {
+        "schema": 1,
+        "graphfix": __version__,
+        "source": model,
+        "ep": ep,
+        "spec": pipeline.spec_of(asked),
+        "count": count,
+        "findings": [dataclasses.asdict(finding) for finding in found],
+    }
+    if report is not None:
+        data["before"] = [dataclasses.asdict(finding) for finding in before]
+        data["repair"] = report.to_json()
+    return data
+
+
+def _print(model: str, found: Sequence[Finding], *, verbose: bool) -> None:
     _terminal.paragraph(model)
     click.echo()
+    _print_findings(found, verbose=verbose)
+
+
+def _print_findings(found: Sequence[Finding], *, verbose: bool) -> None:
     groups: dict[tuple[str, str, str | None], list[Finding]] = {}
     for finding in found:
         groups.setdefault((finding.rule, finding.severity, finding.fix), []).append(finding)
     for (rule, severity, fix), members in groups.items():
         word = click.style(severity, fg=_COLOURS.get(severity), bold=severity != "note")
-        how = f"; repair with: graphfix run {model} -p {fix}" if fix is not None else ""
-        head = f"{_terminal.clean(rule)}: {len(members)}"
-        click.echo(f"  {word} {head}{_terminal.clean(how)}")
-        pairs = ((member.at, member.message) for member in members)
-        _terminal.reasons(pairs, every=verbose, indent="      ")
-    if not found:
-        _terminal.paragraph("nothing to repair", "  ")
+        how = f"; repair with -p {fix}" if fix is not None and severity != "note" else ""
+        click.echo(f"  {word} {_terminal.clean(f'{rule}: {len(members)}{how}')}")
+        pairs = [(_place(member, verbose=verbose), member.message) for member in members]
+        _terminal.reasons(pairs, every=verbose, indent="      ", most=_REASONS)
+    if found:
+        click.echo()
+    nothing = "" if any(x.fix is not None for x in found) else "nothing to repair"
+    told = "; ".join(x for x in (_counted(found), nothing) if x)
+    _terminal.row("found", told, colour="red" if _errors(found) else None)
+
+
+def _place(finding: Finding, *, verbose: bool) -> str:
+    module = f" ({finding.module})" if verbose and finding.module else ""
+    return f"{finding.at}{module}"
+
+
+def _print_fix(
+    before: Sequence[Finding], after: Sequence[Finding], report: Report | None, *, verbose: bool
+) -> None:
+    if report is None:
+        _terminal.row("repaired", "nothing: no pass repairs what was found")
+        return
+    made = ", ".join(f"{len(x.changes)} by {x.name}" for x in report.passes if x.changes)
+    _terminal.row("repaired", made or "nothing")
+    if report.verdict is not None:
+        _verdict.show(report.verdict, verbose=verbose)
+    if report.output is None:
+        _terminal.row("written", "nothing", colour="red")
+        return
+    _terminal.row("written", report.output)
+    click.echo()
+    _terminal.paragraph(report.output)
+    click.echo()
+    _print_findings(after, verbose=verbose)
+
+
+def _counted(found: Sequence[Finding]) -> str:
+    counts = ((sum(x.severity == s for x in found), s) for s in _WORST)
+    return ", ".join(_terminal.plural(count, severity) for count, severity in counts if count)
+
+
+def _errors(found: Sequence[Finding]) -> bool:
+    return any(x.severity == "error" for x in found)

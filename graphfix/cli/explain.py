@@ -1,4 +1,4 @@
-"""``graphfix explain``: the manual of a pass."""
+"""``graphfix explain``: the manual of a pass or a rule, or what an error means and comes from."""
 
 from __future__ import annotations
 
@@ -7,20 +7,39 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _options, _terminal
-from graphfix.errors import PluginError
+from graphfix.errors import PluginError, UsageError
 
 if TYPE_CHECKING:
-    from graphfix.manual import Manual
+    import onnx_ir as ir
+
+    from graphfix.core import Finding
+    from graphfix.directml.hresult import Code
+    from graphfix.manual import Manual, RuleManual
 
 
-@click.command()
+# A signed code, such as -2147024809, is no option.
+@click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("name", metavar="NAME")
+@click.argument("model", metavar="[MODEL]", required=False)
+@_options.json_flag
 @_options.plugin
-def explain(name: str, plugin: tuple[str, ...]) -> int:
-    """Print the manual of the pass or profile NAME."""
+def explain(name: str, model: str | None, as_json: bool, plugin: tuple[str, ...]) -> int:
+    """Print the manual of the pass, profile or rule NAME, or explain an error.
+
+    An error is a code such as 8007023E, or the line that was printed, in quotes. With MODEL, the
+    nodes are listed that cause it, and the pass that repairs them.
+    """
     from graphfix import registry
+    from graphfix.directml import hresult
 
     _options.load_plugins(plugin)
+    if (code := hresult.find(name)) is not None:
+        return _explain(code, name, model, as_json=as_json)
+    if hresult.is_number(name):
+        known = ", ".join(x.key for x in hresult.CODES)
+        raise UsageError(f"nothing is known of the error {name}; known are {known}")
+    if model is not None or as_json:
+        raise UsageError(f"{name!r} is no error that is known; MODEL and --json are for errors")
     if name in registry.PROFILES:
         click.echo(f"{name} is a profile: a named list of passes, in this order.\n")
         for member in registry.PROFILES[name]:
@@ -28,17 +47,122 @@ def explain(name: str, plugin: tuple[str, ...]) -> int:
         click.echo("\nMore about one: graphfix explain NAME")
         return 0
     cls = registry.pass_class(name)
-    from graphfix.manual import manual_of
+    from graphfix.directml.rules import Rule
+    from graphfix.manual import manual_of, rule_manual_of
 
     try:
-        manual = manual_of(cls)
+        if issubclass(cls, Rule):
+            _print_rule(rule_manual_of(cls))
+        else:
+            _print(manual_of(cls))
     except PluginError as error:
         # Only passes in the folder owe a manual; of others, what there is is shown.
         _terminal.remark(str(error))
         click.echo(_terminal.clean((cls.__doc__ or "").strip()))
-        return 0
-    _print(manual)
     return 0
+
+
+def _explain(code: Code, text: str, path: str | None, *, as_json: bool) -> int:
+    from graphfix.directml import hresult
+
+    found: list[Finding] = []
+    ports: list[tuple[str, str]] = []
+    line = ""
+    named = hresult.node_in(text)
+    if path is not None:
+        from graphfix import hazards
+        from graphfix.model import io
+
+        loaded = io.load(path)
+        line = _line(loaded, named) if named is not None else ""
+        names = dict.fromkeys(rule for cause in code.causes for rule in cause.rules)
+        if names:
+            looked = hazards.check(loaded, ",".join(names))
+            found = [x for x in looked if x.fix is not None or x.severity == "error"]
+        else:
+            ports = [(x.name or "", _port(x)) for x in loaded.graph.inputs]
+    if as_json:
+        import dataclasses
+
+        _terminal.print_json(
+            {
+                "schema": 1,
+                **dataclasses.asdict(code),
+                "node": named,
+                "model": path,
+                "findings": [dataclasses.asdict(x) for x in found],
+            }
+        )
+        return 0
+    click.echo(f"{click.style(code.key, bold=True)} ({code.title})")
+    _prose(code.meaning, "")
+    _head("Known causes")
+    for cause in code.causes:
+        by = f" Found by: {', '.join(cause.rules)}." if cause.rules else ""
+        _terminal.paragraph(f"- {cause.text} ({cause.source}).{by}", "  ", "    ")
+    if code.advice:
+        _head("What to do")
+        _prose(code.advice)
+    if path is None:
+        click.echo(f"\nWhat it is in a model: graphfix explain {code.key!r} MODEL")
+        return 0
+    if line:
+        _head("The node that it names")
+        _terminal.paragraph(line, "  ", "    ")
+    if ports:
+        _head("The inputs of this model")
+        for port, kind in ports:
+            click.echo(f"  {_terminal.clean(f'{port}: {kind}')}")
+    _head("In this model")
+    _print_found(found, path, by_rules=not ports)
+    return 0
+
+
+def _port(value: ir.Value) -> str:
+    """A type as ONNX Runtime writes it in that error, and the shape."""
+    name = value.dtype.name.lower() if value.dtype is not None else "?"
+    return f"tensor({name}), shape {value.shape}"
+
+
+def _line(model: ir.Model, name: str) -> str:
+    from graphfix.model.text import line_of, module_of
+
+    for node in model.graph.all_nodes():
+        if node.name == name:
+            module = module_of(node)
+            return line_of(node) + (f"  (of the module {module})" if module else "")
+    return f"this model has no node {name!r}: ONNX Runtime may have made it of others"
+
+
+def _print_found(found: list[Finding], path: str, *, by_rules: bool) -> None:
+    groups: dict[tuple[str, str, str | None], list[Finding]] = {}
+    for x in sorted(found, key=lambda x: x.severity != "error"):
+        groups.setdefault((x.rule, x.severity, x.fix), []).append(x)
+    for (rule, severity, fix), members in groups.items():
+        how = f"; repair with -p {fix}" if fix is not None else ""
+        click.echo(f"  {severity} {rule}: {len(members)}{how}")
+        pairs = ((x.at, x.message) for x in members)
+        _terminal.reasons(pairs, every=False, indent="      ", most=3)
+    fixes = dict.fromkeys(x.fix for x in found if x.fix is not None)
+    if fixes:
+        _terminal.paragraph(f"To repair it: graphfix run {path} -p {','.join(fixes)}", "  ")
+    elif not found:
+        none = "nothing that is known to cause it was found; graphfix check says what else there is"
+        _terminal.paragraph(none if by_rules else "nothing: the array is at fault", "  ")
+
+
+def _print_rule(manual: RuleManual) -> None:
+    click.echo(f"{click.style(manual.name, bold=True)} (rule of check)")
+    _prose(manual.summary, "")
+    if manual.body:
+        click.echo()
+        _prose(manual.body, "")
+    _head("Why")
+    _prose(manual.why)
+    _head("Flagged")
+    _code(manual.flagged)
+    _head("Clean")
+    _code(manual.clean)
 
 
 def _print(manual: Manual) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from graphfix.model.values import const_of, is_op, tensor_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-
-_MODULE_KEYS = ("pkg.torch.onnx.name_scopes", "namespace")
 
 
 def path_of(node: ir.Node) -> str:
@@ -24,11 +23,22 @@ def path_of(node: ir.Node) -> str:
 
 
 def module_of(node: ir.Node) -> str | None:
-    """The PyTorch module that the exporter wrote beside the node, if it did."""
-    for key in _MODULE_KEYS:
-        if (scope := node.metadata_props.get(key)) is not None:
-            return scope
-    return None
+    """The PyTorch module that a node comes from, ``encoder.layer.0.attention``, if it is known.
+
+    The dynamo exporter writes the scopes beside the node, outermost first and the node's own name
+    last; TorchScript makes them the node's name, ``/encoder/layer.0/attention/MatMul``.
+    """
+    scopes = node.metadata_props.get("pkg.torch.onnx.name_scopes")
+    if scopes is not None:
+        try:
+            names = ast.literal_eval(scopes)
+        except (ValueError, SyntaxError):
+            return scopes
+        return str(names[-2]) or None if isinstance(names, list) and len(names) > 1 else None
+    if (namespace := node.metadata_props.get("namespace")) is not None:
+        return namespace
+    parts = (node.name or "").split("/")
+    return ".".join(parts[1:-1]) or None if len(parts) > 2 and not parts[0] else None
 
 
 def module_path(node: ir.Node) -> tuple[str, ...]:

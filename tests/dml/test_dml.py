@@ -9,8 +9,11 @@ import numpy as np
 import onnx
 import pytest
 
-from graphfix import job
+import graphfix
+from graphfix import hazards, job
+from graphfix.directml.rules import rules
 from graphfix.errors import GraphfixError
+from graphfix.manual import rule_manual_of
 from graphfix.measure import runner
 from graphfix.measure.bench import bench
 from graphfix.measure.benchmark import AS_IT_IS, FIXED
@@ -148,3 +151,28 @@ def test_a_model_and_its_half_side_by_side(tmp_path: Path) -> None:
     (tmp_path / "half").mkdir()
     half = saved(tmp_path / "half", RELU.replace("float[", "float16["))
     assert bench([whole, half], ep="dml", runs=2, sessions=1).ok
+
+
+def test_check_says_of_a_run_what_crashed_and_where(tmp_path: Path) -> None:
+    path = saved(tmp_path, RESHAPE)
+    (told,) = [x for x in hazards.check(graphfix.load(path)) if x.severity == "error"]
+    assert (told.rule, told.at) == ("reshape-allowzero", "Reshape of b")
+    (crash,) = hazards.ran(path, ep="dml")
+    assert (crash.rule, crash.severity) == ("runs", "error")
+    assert "8007023E" in crash.message or "80070057" in crash.message
+    fixed = tmp_path / "fixed.onnx"
+    job.repair_file(path, fixed)
+    assert hazards.ran(fixed, ep="dml") == []
+
+
+def test_the_silent_differences_are_still_there(tmp_path: Path) -> None:
+    """The rules of graphfix/directml/rules/edges.py; if one fails, DirectML was repaired."""
+    for name in ("negative-pads", "wide-comparison"):
+        text = rule_manual_of(rules()[name]).flagged
+        path = saved(tmp_path, text)
+        (port,) = Session(path).inputs
+        x = np.array([[5, 1, 2**31 + 7, 3, 9, -(2**31) - 1, 8, 2]], np.int64)
+        feeds = {port.name: x[0] if name == "wide-comparison" else x.astype(np.float32)}
+        with Session(path) as cpu, Session(path, ep="dml") as dml:
+            (want,), (got,) = cpu.run(feeds).values(), dml.run(feeds).values()
+        assert not np.array_equal(want, got), name

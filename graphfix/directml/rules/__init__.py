@@ -1,0 +1,31 @@
+"""The rules of ``check``: hazards on an execution provider, by id. One module, one family.
+
+A new rule is a class in one of these modules; it is found there, and the tests run its manual.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING
+
+from .base import PROVIDERS, Hazard, Provider, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["PROVIDERS", "Hazard", "Provider", "Rule", "rules"]
+
+
+@functools.cache
+def rules() -> Mapping[str, type[Rule]]:
+    """Every rule by its id, in the order of the modules."""
+    found: dict[str, type[Rule]] = {}
+    for info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        for cls in vars(module).values():
+            own = isinstance(cls, type) and cls.__module__ == module.__name__
+            if own and issubclass(cls, Rule) and hasattr(cls, "name"):
+                found[cls.name] = cls
+    return found

@@ -1,0 +1,97 @@
+"""What a rule is: a hazard on an execution provider that no pass looks for.
+
+A pass is a rule already: what it matches is a finding, and the pass is its repair. A rule stands
+for the rest. It is a :class:`graphfix.core.Check` whose docstring is its manual, with Why:,
+Flagged: and Clean:, and the two models are run by the tests.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from graphfix.core import Check, Finding, Match, Severity, Skip
+from graphfix.model.text import module_of, path_of
+from graphfix.model.values import const_of
+from graphfix.model.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import onnx_ir as ir
+
+Provider = Literal["dml", "cpu", "cuda"]
+PROVIDERS: tuple[Provider, ...] = ("dml", "cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Hazard(Match):
+    """A place that a rule flags.
+
+    Attributes:
+        message: What is wrong with it, in one sentence in the model's own names.
+        severity: ``error`` if it fails or computes something else, ``warning`` if it is slow or
+            runs on the CPU, ``note`` if it only matters elsewhere.
+        fix: The pass spec that repairs it, if there is one.
+        at: Where it is, if not at the node.
+    """
+
+    message: str
+    severity: Severity = "warning"
+    fix: str | None = None
+    at: str = ""
+
+
+class Rule(Check):
+    """A question asked of a model for the sake of an execution provider."""
+
+    providers: ClassVar[tuple[Provider, ...]] = ("dml",)
+    """The providers on which it matters."""
+    codes: ClassVar[tuple[str, ...]] = ()
+    """What ``graphfix explain`` is asked when the hazard has struck: HRESULTs and messages."""
+
+    @abc.abstractmethod
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Every place that is flagged, in the order of the graph."""
+
+    def sites(self, model: ir.Model) -> Iterator[Hazard]:
+        """Every place that is flagged."""
+        yield from self.hazards(View(model))
+
+    def finding(self, site: Match | Skip) -> Finding:
+        """A hazard as a line for ``check``."""
+        if not isinstance(site, Hazard):
+            return super().finding(site)
+        at, module = site.at or path_of(site.node), module_of(site.node) or ""
+        return Finding(self.name, site.severity, at, site.message, site.fix, module)
+
+
+def nodes_of(view: View) -> Iterator[ir.Node]:
+    """Every node of every domain: the graph, the graphs inside it, and its local functions."""
+    for graph in (view.model.graph, *(f.graph for f in view.model.functions.values())):
+        yield from graph.all_nodes()
+
+
+def is_fixed(value: ir.Value | None, _depth: int = 8) -> bool:
+    """Whether ONNX Runtime knows a value when the session is made; so is one that is not given.
+
+    Constants, and what a few nodes make of constants alone.
+    """
+    if value is None:
+        return True
+    if value.is_initializer():
+        return not value.is_graph_input()
+    node = value.producer()
+    if node is None or _depth == 0:
+        return False
+    if node.op_type == "Constant" or const_of(value) is not None:
+        return True
+    if node.op_type.startswith(("Random", "Multinomial", "Bernoulli")):
+        return False
+    return bool(node.inputs) and all(is_fixed(x, _depth - 1) for x in node.inputs)
+
+
+def is_folded(node: ir.Node) -> bool:
+    """Whether a node is gone before anything runs: all that it reads is fixed."""
+    return node.op_type == "Constant" or bool(node.inputs and all(map(is_fixed, node.inputs)))

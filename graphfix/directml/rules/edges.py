@@ -1,0 +1,301 @@
+"""What DirectML computes wrongly in silence at the edges of a type, by the table edges.csv.
+
+The table is measured by ``make edges``: each operator at negative, fractional, large, NaN, infinite
+and empty inputs, and at integers beyond 32 bits, on DirectML and on the CPU.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import onnx_ir as ir
+
+from graphfix.model.values import attr_int, attr_ints, const_of, ints_of, is_op, scalar_of
+
+from .base import Hazard, Rule, is_folded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphfix.model.view import View
+
+_COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+_REDUCTIONS = ("ReduceSum", "ReduceProd")
+_NAN_LOSERS = frozenset({"Relu", "Max", "Min", "ReduceMax", "ReduceMin"})
+_NORMS = ("LayerNormalization", "InstanceNormalization")
+_WORD = 2**31
+
+
+class NegativePads(Rule):
+    """A Pad with negative pads, which cuts instead.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4 (edges.csv, Pad): with pads of -1 and -2 the numbers that
+        come out are others, in silence, in the modes constant and edge, float32 and int64; the
+        length is right. Before opset 11 ORT's Query function refuses them, and the CPU runs the
+        node rightly. A Slice says the same and is right everywhere.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        crop (float[1, 8] x) => (float[1, 6] y)
+        <int64[4] pads = {0, -1, 0, -1}>
+        {
+            y = Pad (x, pads)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        crop (float[1, 8] x) => (float[1, 6] y)
+        <int64[1] start = {1}, int64[1] end = {-1}, int64[1] axis = {1}>
+        {
+            y = Slice (x, start, end, axis)
+        }
+    """
+
+    name: ClassVar[str] = "negative-pads"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each Pad whose pads are known to go below 0."""
+        for node in view.nodes("Pad"):
+            pads = ints_of(node.inputs[1]) if len(node.inputs) > 1 else attr_ints(node, "pads")
+            if pads and min(pads) < 0 and not is_folded(node):
+                old = view.opset(node) < 11
+                how = "the CPU runs it" if old else "other numbers come out, in silence"
+                message = f"Pad has negative pads: {how}; write a Slice"
+                yield Hazard(node, message, "warning" if old else "error")
+
+
+class WideComparison(Rule):
+    """An int64 is held against a number beyond 32 bits.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4 (edges.csv, Less, LessOrEqual, Greater, GreaterOrEqual,
+        int64, over32): 5 < 2147483648 is False there. The lower halves of the numbers are compared
+        as if they had a sign. Below 2147483648 all are right.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        known (int64[N] ids) => (bool[N] y)
+        <int64 most = {2147483648}>
+        {
+            y = Less (ids, most)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        known (int64[N] ids) => (bool[N] y)
+        <int64 most = {2147483647}>
+        {
+            y = LessOrEqual (ids, most)
+        }
+    """
+
+    name: ClassVar[str] = "wide-comparison"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each comparison with such a constant."""
+        for node in view.nodes(*_COMPARISONS):
+            if is_folded(node):
+                continue
+            for value in node.inputs:
+                array = const_of(value)
+                if array is None or array.dtype.kind not in "iu" or array.size == 0:
+                    continue
+                far = next((int(x) for x in array.reshape(-1) if not -_WORD <= int(x) < _WORD), 0)
+                if far:
+                    message = f"{node.op_type} with {far}: DirectML compares int64 beyond 32 bits"
+                    yield Hazard(node, f"{message} wrongly, in silence", "error")
+
+
+class EmptyReduction(Rule):
+    """A sum or product over nothing.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4 (edges.csv, ReduceSum and ReduceProd, empty): over an
+        axis of size 0 an int32 comes out as 2147483647 and a product as 1e-07, what happened to lie
+        in memory; ONNX says 0 and 1.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        total (int64[2, 0] x) => (int64[2] y)
+        <int64[1] axis = {1}>
+        {
+            y = ReduceSum <keepdims = 0> (x, axis)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        total (int64[2, 3] x) => (int64[2] y)
+        <int64[1] axis = {1}>
+        {
+            y = ReduceSum <keepdims = 0> (x, axis)
+        }
+    """
+
+    name: ClassVar[str] = "empty-reduction"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each reduction of a tensor that is known to be empty."""
+        for node in view.nodes(*_REDUCTIONS):
+            dims = view.shapes.dims(node.inputs[0])
+            if dims is not None and 0 in dims and not is_folded(node):
+                message = f"{node.op_type} over nothing: what comes out is what lay in memory"
+                yield Hazard(node, message, "error")
+
+
+class HalfNorm(Rule):
+    """A LayerNormalization or InstanceNormalization in float16.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4 (edges.csv, LayerNormalization and InstanceNormalization,
+        float16, negative): of a row that holds -1000 the numbers are wrong by 1.1, of one that
+        holds 60000 by 233. The squares pass 65504, the largest float16; from about 256 on that can
+        happen. The CPU computes it in float32. In float32 it is right there as well.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        norm (float16[B, 8] x, float16[8] scale) => (float16[B, 8] y)
+        {
+            y = LayerNormalization (x, scale)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        norm (float16[B, 8] x, float[8] scale) => (float16[B, 8] y)
+        {
+            wide = Cast <to = 1> (x)
+            normed = LayerNormalization (wide, scale)
+            y = Cast <to = 10> (normed)
+        }
+    """
+
+    name: ClassVar[str] = "half-norm"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each in float16; a warning, since most activations are small."""
+        for node in view.nodes(*_NORMS):
+            if view.shapes.dtype(node.inputs[0]) == ir.DataType.FLOAT16:
+                message = f"{node.op_type} in float16: wrong where the input reaches about 256"
+                yield Hazard(node, message)
+
+
+class LostNan(Rule):
+    """A test for NaN behind an operator that makes a number of it.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4 (edges.csv, nan): Relu of NaN is 0, Max and Min of NaN
+        and 2 are 2, and ReduceMax and ReduceMin leave NaN out; on the CPU all of them are NaN. A
+        guard behind them never sees it.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        guard (float[N] x, float[N] z) => (bool[N] y)
+        {
+            top = Max (x, z)
+            y = IsNaN (top)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        guard (float[N] x, float[N] z) => (bool[N] y)
+        {
+            a = IsNaN (x)
+            b = IsNaN (z)
+            y = Or (a, b)
+        }
+    """
+
+    name: ClassVar[str] = "lost-nan"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each IsNaN with such an operator right before it, Casts and layout aside."""
+        for node in view.nodes("IsNaN"):
+            before = node.inputs[0].producer() if node.inputs[0] is not None else None
+            while is_op(before, "Cast", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity"):
+                first = before.inputs[0]
+                before = first.producer() if first is not None else None
+            if before is not None and is_op(before, *_NAN_LOSERS) and not is_folded(node):
+                message = f"{before.op_type} makes a number of NaN: this never is True"
+                yield Hazard(node, message)
+
+
+class WideTruth(Rule):
+    """An int64 of more than 32 bits is cast to bool.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4 (edges.csv, Cast, int64>bool, over32): 4294967296 becomes
+        False. Only the lower half is looked at. Numbers of 32 bits are cast rightly.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        any (int64[N] x) => (bool[N] y)
+        <int64 shift = {4294967296}>
+        {
+            high = Mul (x, shift)
+            y = Cast <to = 9> (high)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        any (int64[N] x) => (bool[N] y)
+        <int64 zero = {0}>
+        {
+            none = Equal (x, zero)
+            y = Not (none)
+        }
+    """
+
+    name: ClassVar[str] = "wide-truth"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each Cast of what a constant beyond 32 bits has just made."""
+        for node in view.nodes("Cast"):
+            value = node.inputs[0]
+            if attr_int(node, "to", 0) != ir.DataType.BOOL or value is None or is_folded(node):
+                continue
+            made = value.producer()
+            for given in made.inputs if is_op(made, "Mul", "Add", "Sub", "Where") else ():
+                array = const_of(given)
+                if array is None or array.dtype.kind not in "iu":
+                    continue
+                if any(not -_WORD <= int(x) < 2 * _WORD for x in array.reshape(-1)):
+                    message = "an int64 beyond 32 bits is cast to bool: only its lower half counts"
+                    yield Hazard(node, message, "error")
+                    break
+
+
+class ClipOrder(Rule):
+    """A Clip whose least is above its most.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4 (edges.csv, Clip, min over max): every number becomes the
+        min, where ONNX says the max, in float32, float16 and int64. Min(Max(x, min), max) is what
+        ONNX means.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        clip (float[N] x) => (float[N] y)
+        <float least = {3.0}, float most = {-2.0}>
+        {
+            y = Clip (x, least, most)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        clip (float[N] x) => (float[N] y)
+        <float least = {3.0}, float most = {-2.0}>
+        {
+            above = Max (x, least)
+            y = Min (above, most)
+        }
+    """
+
+    name: ClassVar[str] = "clip-order"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each with two constants in the wrong order."""
+        for node in view.nodes("Clip"):
+            least, most = (scalar_of(x) for x in (*node.inputs[1:3], None, None)[:2])
+            if least is not None and most is not None and least > most and not is_folded(node):
+                message = f"Clip has min={least:g} above max={most:g}: DirectML returns the min"
+                yield Hazard(node, message, "error")

@@ -1,0 +1,224 @@
+"""What keeps a graph from becoming one fused DirectML graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, ClassVar
+
+import onnx_ir as ir
+
+from graphfix.directml import facts
+
+from .base import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded, nodes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphfix.model.shapes import Dim
+    from graphfix.model.view import View
+
+_CONTROL = ("If", "Loop", "Scan")
+
+
+class ControlFlow(Rule):
+    """An If, Loop or Scan turns fusion off for the whole graph that it is in.
+
+    Why:
+        ORT GraphPartitioner.cpp 380-395 and 490-497: if any node contains a subgraph, each node
+        becomes a partition of its own. The control flow itself runs on the CPU. One If left by a
+        traced squeeze or an optional cache costs all fusion.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        branch (float[4] x, bool flag) => (float[4] y)
+        {
+            y = If (flag) <
+                then_branch = yes () => (float[4] a) { a = Relu (x) },
+                else_branch = no () => (float[4] b) { b = Neg (x) }
+            >
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        branch (float[4] x, bool flag) => (float[4] y)
+        {
+            a = Relu (x)
+            b = Neg (x)
+            y = Where (flag, a, b)
+        }
+    """
+
+    name: ClassVar[str] = "control-flow"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each node with a graph inside."""
+        for node in view.nodes(*_CONTROL):
+            message = f"{node.op_type} turns fusion off for the whole graph, and runs on the CPU"
+            yield Hazard(node, message)
+
+
+class DynamicDims(Rule):
+    """Symbolic dims of the inputs keep the nodes that follow them from fusing.
+
+    Why:
+        A node joins a fused DirectML graph only if all its shapes are known when the session is
+        made (ORT GraphPartitioner.cpp 145-245). One symbolic dim, and everything behind it is an
+        operator of its own, compiled for the first shape that it sees, and compiled again in every
+        run with another shape (MLOperatorAuthorImpl.cpp 2511-2691). Run on onnxruntime-directml
+        1.24.4: a tiny model takes 27 ms at its first shape and 44 ms at another, each time.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        relu (float[B, T, 8] x) => (float[B, T, 8] y)
+        {
+            y = Relu (x)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        relu (float[1, 500, 8] x) => (float[1, 500, 8] y)
+        {
+            y = Relu (x)
+        }
+    """
+
+    name: ClassVar[str] = "dynamic-dims"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """One hazard for each symbolic dim: the inputs that it comes from, the nodes behind it."""
+        followed, total, first = _followers(view)
+        for symbol, ports in _named_dims(view).items():
+            node = first.get(symbol)
+            if node is None:
+                continue
+            count = f"{followed[symbol]} of {total} nodes"
+            message = (
+                f"{count} have a size that follows {symbol!r}: none of them can be fused; "
+                f"graphfix run -p fix-dims:{symbol}=SIZE gives it one"
+            )
+            yield Hazard(node, message, at=f"{symbol!r} of input {', '.join(map(repr, ports))}")
+
+
+class UnnamedDims(Rule):
+    """A dim of an input has neither a size nor a name.
+
+    Why:
+        Without a name nobody can set it: ONNX Runtime's free-dimension overrides and fix-dims take
+        the name of a dim (SessionOptions.add_free_dimension_override_by_name; ORT#25179), and
+        without a size nothing behind it fuses on DirectML (see dynamic-dims).
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        relu (float[?, 8] x) => (float[?, 8] y)
+        {
+            y = Relu (x)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        relu (float[T, 8] x) => (float[T, 8] y)
+        {
+            y = Relu (x)
+        }
+    """
+
+    name: ClassVar[str] = "unnamed-dims"
+    providers: ClassVar[tuple[Provider, ...]] = PROVIDERS
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each input with such a dim."""
+        for value in view.model.graph.inputs:
+            uses = value.uses()
+            if value.shape is None or not uses:
+                continue
+            axes = [str(i) for i, x in enumerate(value.shape) if _is_unnamed(x)]
+            if axes:
+                message = f"dim {' and '.join(axes)} of {value.name!r} has neither size nor name"
+                yield Hazard(next(iter(uses)).node, message, "note", at=f"input {value.name!r}")
+
+
+class ComputedCpuInput(Rule):
+    """A shape, axis or limit that DirectML reads on the CPU is computed in each run.
+
+    Why:
+        DirectML reads some inputs on the CPU: the shape of Reshape and Expand, the limits of Range,
+        the ends of Slice (the column cpu_inputs of graphfix/directml/ops.csv, from ORT
+        OperatorRegistration.cpp). They need not be constant, but if they are not, the node cannot
+        fuse (GraphPartitioner.cpp 145-245), and new contents create its kernel anew for that one
+        run (MLOperatorAuthorImpl.cpp 2511-2691).
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        like (float[B, T, 4] x, float[N, 2] z) => (float[U, V, W] y)
+        {
+            shape = Shape (x)
+            y = Reshape (z, shape)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        like (float[B, T, 4] x) => (float[B, T, 2, 2] y)
+        <int64[4] shape = {0, 0, 2, 2}>
+        {
+            y = Reshape (x, shape)
+        }
+    """
+
+    name: ClassVar[str] = "computed-cpu-input"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each node with such an input, unless it only computes a shape."""
+        for node in nodes_of(view):
+            opset = view.opset(node)
+            since = facts.since_version(node.op_type, node.domain, opset)
+            kernel = None if since is None else facts.kernel_for(node.op_type, node.domain, since)
+            if kernel is None or is_folded(node) or view.shapes.data(node.outputs[0]) is not None:
+                continue
+            schema = facts.schema_of(node.op_type, node.domain, opset)
+            computed = [
+                schema.inputs[i].name if schema is not None else f"input {i}"
+                for i, value in enumerate(node.inputs)
+                if i in kernel.cpu_inputs and value is not None and not is_fixed(value)
+            ]
+            if computed:
+                names = " and ".join(computed)
+                message = f"{node.op_type} reads its {names} on the CPU, computed in each run"
+                yield Hazard(node, message)
+
+
+def _followers(view: View) -> tuple[Counter[str], int, dict[str, ir.Node]]:
+    """How many nodes follow each symbol, how many there are, and the first that follows each."""
+    followed: Counter[str] = Counter()
+    total, first = 0, dict[str, ir.Node]()
+    for node in view.model.graph.all_nodes():
+        if is_folded(node) or view.shapes.data(node.outputs[0]) is not None:
+            continue  # gone, or a shape, which is worked out on the CPU
+        total += 1
+        dims = [dim for x in (*node.inputs, *node.outputs) for dim in view.shapes.dims(x) or ()]
+        for symbol in {s for dim in dims for s in _symbols(dim)}:
+            followed[symbol] += 1
+            first.setdefault(symbol, node)
+    return followed, total, first
+
+
+def _named_dims(view: View) -> dict[str, list[str]]:
+    """The inputs of each symbolic dim."""
+    found: dict[str, dict[str, None]] = {}
+    for value in view.model.graph.inputs:
+        for dim in value.shape or ():
+            for symbol in sorted(_symbols(dim)):
+                found.setdefault(symbol, {})[value.name or ""] = None
+    return {symbol: list(names) for symbol, names in found.items()}
+
+
+def _symbols(dim: Dim) -> frozenset[str]:
+    if isinstance(dim, int) or dim.value is None:
+        return frozenset()
+    try:
+        return dim.free_symbols()
+    except ValueError:  # a name that no expression can hold, such as "batch size"
+        return frozenset([dim.value])
+
+
+def _is_unnamed(dim: int | ir.SymbolicDim) -> bool:
+    return isinstance(dim, ir.SymbolicDim) and dim.value is None

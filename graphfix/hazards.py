@@ -1,0 +1,115 @@
+"""Every hazard of a model at once: what the passes would repair, and what the rules flag."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING
+
+from graphfix import pipeline
+from graphfix.core import Check, Finding, Match, Pass
+from graphfix.directml import rules
+from graphfix.directml.rules import passes as judged
+from graphfix.directml.rules.base import Provider, Rule
+from graphfix.errors import ModelError
+from graphfix.measure.verify import verify
+from graphfix.model.view import View
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.measure.runtime import Ep
+
+    StrPath = str | os.PathLike[str]
+
+PASSES = f"thaw,{pipeline.DEFAULT}"
+"""The passes that are asked by default; thaw is in no profile, since it may cost lengths."""
+ORDER = ("error", "warning", "note")
+RAN = "runs"
+"""The rule of what came of running the model."""
+
+
+def everything() -> list[Check]:
+    """What ``check`` asks by default: the passes, then the rules."""
+    return [*pipeline.parse(PASSES), *(cls() for cls in rules.rules().values())]
+
+
+def check(
+    model: ir.Model,
+    checks: str | Check | Sequence[Check] | None = None,
+    *,
+    ep: Provider = "dml",
+) -> list[Finding]:
+    """Every hazard of ``model`` on an execution provider; nothing is run or edited.
+
+    Args:
+        model: The model.
+        checks: Names of passes, profiles and rules as ``-p`` takes them, or objects; by default
+            all rules, the profile ``directml`` and ``thaw``.
+        ep: Where the model is to run. On ``cpu`` and ``cuda`` only what matters on every provider
+            is more than a note.
+
+    Returns:
+        The findings, by pass and rule, each in the order of the graph.
+    """
+    asked = everything() if checks is None else pipeline.resolve(checks)
+    view = View(model)
+    return [finding for one in asked for finding in _findings(one, model, view, ep)]
+
+
+def _findings(one: Check, model: ir.Model, view: View, ep: Provider) -> Iterator[Finding]:
+    if isinstance(one, Rule) and ep not in one.providers:
+        return
+    if not isinstance(one, Rule) and type(one).findings is not Check.findings:
+        yield from one.findings(model)  # it has its own mind of how bad it is
+        return
+    for site in one.sites(model):
+        finding = one.finding(site)
+        if isinstance(one, Pass) and isinstance(site, Match):
+            severity = judged.severity(one.name, site, view, ep)
+            finding = dataclasses.replace(finding, severity=severity)
+        yield finding
+
+
+def repairs(asked: Sequence[Check], found: Sequence[Finding]) -> list[Pass]:
+    """The passes that repair what was found, in the order in which they run.
+
+    All that were asked, since one repair can open the way for the next; but of those in no profile
+    only the ones that found something.
+    """
+    usual = {x.name for x in pipeline.parse(pipeline.DEFAULT)}
+    fixes = {x.rule for x in found if x.fix is not None}
+    return [x for x in asked if isinstance(x, Pass) and (x.name in usual or x.name in fixes)]
+
+
+def ran(
+    source: StrPath,
+    *,
+    ep: Ep = "dml",
+    dims: Mapping[str, Sequence[int]] | None = None,
+    feeds: StrPath | None = None,
+) -> list[Finding]:
+    """Run a model file on a provider, at several lengths, and say what came of it.
+
+    Returns:
+        Nothing if it runs and agrees with the CPU; else one error: it does not load, it crashes,
+        or it computes something else.
+
+    Raises:
+        FeedError: No inputs could be made that the model runs with on the CPU.
+        UsageError: DirectML is asked for and not to be had.
+    """
+    try:
+        verdict = verify(source, source, dims=dims, feeds=feeds, ep=ep)
+    except ModelError as error:
+        return [Finding(RAN, "error", "", f"the model does not load: {error}", None)]
+    if verdict.ok:
+        return []
+    text = str(verdict).replace("the repaired model", "the model")  # it is held against itself
+    named = re.search(r"node '([^']+)'", text)
+    first = verdict.first_divergence
+    at = named[1] if named else first.node if first is not None else ""
+    return [Finding(RAN, "error", at or "", text, None)]

@@ -1,0 +1,94 @@
+"""Findings as SARIF 2.1.0, which code scanners and editors read.
+
+The standard: OASIS, "Static Analysis Results Interchange Format (SARIF) Version 2.1.0". A node of a
+graph is no line of a text, so places are logical locations.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from graphfix.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from graphfix.core import Finding
+
+SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+# A page that a viewer can open; the rule itself is explained by the command in its help.
+_HELP = "https://onnxruntime.ai/docs/execution-providers/DirectML-ExecutionProvider.html"
+
+
+def document(
+    source: str, findings: Sequence[Finding], about: Mapping[str, str]
+) -> dict[str, object]:
+    """A SARIF log of one run over one model.
+
+    Args:
+        source: The model's file.
+        findings: What was found.
+        about: For each pass and rule that was asked, its summary.
+    """
+    names = list(dict.fromkeys([*about, *(x.rule for x in findings)]))
+    return {
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "graphfix",
+                        "semanticVersion": __version__,
+                        "rules": [_rule(name, about.get(name, name)) for name in names],
+                    }
+                },
+                "artifacts": [{"location": {"uri": _uri(source)}}],
+                "results": list(_results(source, findings, names)),
+            }
+        ],
+    }
+
+
+def _rule(name: str, summary: str) -> dict[str, object]:
+    return {
+        "id": name,
+        "shortDescription": {"text": summary},
+        "help": {"text": f"graphfix explain {name}"},
+        "helpUri": _HELP,
+    }
+
+
+def _results(
+    source: str, findings: Iterable[Finding], names: Sequence[str]
+) -> Iterable[dict[str, object]]:
+    for finding in findings:
+        fix = f" Repair with: graphfix run -p {finding.fix}" if finding.fix is not None else ""
+        logical = {"name": finding.at, "kind": "node"}
+        if finding.module:
+            logical["fullyQualifiedName"] = f"{finding.module}::{finding.at}"
+        key = f"{finding.rule}\n{finding.at}\n{finding.message}".encode()
+        yield {
+            "ruleId": finding.rule,
+            "ruleIndex": names.index(finding.rule),
+            "level": finding.severity,
+            "message": {"text": f"{finding.message}.{fix}"},
+            "locations": [
+                {
+                    "physicalLocation": {"artifactLocation": {"uri": _uri(source), "index": 0}},
+                    "logicalLocations": [logical],
+                }
+            ],
+            "partialFingerprints": {"finding/v1": hashlib.sha256(key).hexdigest()[:32]},
+        }
+
+
+def _uri(source: str) -> str:
+    """A path as a URI: relative as it was given, or with its scheme."""
+    path = Path(source)
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix())

@@ -1,0 +1,170 @@
+"""``graphfix explain``: an error in every spelling, its causes, and the nodes of a model."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import onnx
+import pytest
+
+from graphfix import registry
+from graphfix.cli import main
+from graphfix.directml import hresult
+from graphfix.directml.rules import rules
+
+HEAD = '<ir_version: 8, opset_import: ["" : 18]> m '
+CRASH = HEAD + """(float[T, 8] x) => (float[N, 4] y) <int64[2] s = {-1, 4}>
+    { a = Relu (x)  y = Reshape <allowzero = 1> (a, s) }"""  # fmt: skip
+LINE = (
+    "[E:onnxruntime:, sequential_executor.cc:572] Non-zero status code returned while running "
+    "Reshape node. Name:'node_view_2' Status Message: Exception(1) tid(24) 8007023E"
+)
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(registry, "_plugins", {})
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+
+@pytest.fixture
+def crash(tmp_path: Path) -> Path:
+    proto = onnx.parser.parse_model(CRASH)
+    proto.graph.node[1].name = "node_view_2"
+    onnx.save(proto, tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = main([str(x) for x in arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("8007023E", "8007023E"),
+        ("8007023e", "8007023E"),
+        ("0x8007023E", "8007023E"),
+        ("0X8007023e", "8007023E"),
+        ("-2147024322", "8007023E"),
+        ("2147942974", "8007023E"),
+        (LINE, "8007023E"),
+        ("80070057", "80070057"),
+        ("-2147024809", "80070057"),
+        ("RuntimeError: ... 80070057 The parameter is incorrect.", "80070057"),
+        ("E_INVALIDARG", "80070057"),
+        ("887A0005", "887A0005"),
+        ("887a0006", "887A0006"),
+        ("DXGI_ERROR_DEVICE_HUNG", "887A0006"),
+        ("-2005270522", "887A0006"),
+        ("8007000E", "8007000E"),
+        ("UnicodeDecodeError", "UnicodeDecodeError"),
+        (
+            "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xb2 in position 89",
+            "UnicodeDecodeError",
+        ),
+        (
+            "Shape mismatch attempting to re-use buffer. {1,4} != {4294967295,4}",
+            "Shape mismatch attempting to re-use buffer",
+        ),
+        (
+            "INVALID_ARGUMENT : Unexpected input data type. Actual: (tensor(int32)) , "
+            "expected: (tensor(int64))",
+            "Unexpected input data type",
+        ),
+        (
+            "Inferred shape and existing shape differ in dimension 2: (896) vs (3584)",
+            "Inferred shape and existing shape differ",
+        ),
+        ("reshape-allowzero", None),
+        ("no-kernel", None),
+        ("80004005", None),
+    ],
+)
+def test_an_error_is_known_in_every_spelling(text: str, key: str | None) -> None:
+    found = hresult.find(text)
+    assert (found.key if found is not None else None) == key
+
+
+@pytest.mark.parametrize("code", hresult.CODES, ids=lambda x: x.key)
+def test_every_error_is_explained(code: hresult.Code) -> None:
+    assert hresult.find(code.key) is code
+    assert code.meaning
+    assert code.causes
+    for cause in code.causes:
+        assert cause.source
+        for rule in cause.rules:
+            assert rule in registry.names() or rule in rules()
+
+
+def test_what_a_rule_says_it_explains_names_the_rule() -> None:
+    by_key = {code.key: code for code in hresult.CODES}
+    for name, rule in rules().items():
+        for key in rule.codes:
+            assert name in {x for cause in by_key[key].causes for x in cause.rules}
+
+
+class TestVerb:
+    def test_a_signed_code_is_no_option(self, capsys: pytest.CaptureFixture[str]) -> None:
+        code, out, err = said(capsys, "explain", "-2147024809")
+        assert (code, err) == (0, "")
+        assert out.startswith("80070057 (E_INVALIDARG)\n")
+        assert "graphfix explain '80070057' MODEL" in out
+        assert all(len(line) <= 80 for line in out.splitlines())
+
+    def test_the_nodes_of_a_model_and_the_repair(
+        self, crash: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code, out, _ = said(capsys, "explain", LINE, crash)
+        assert code == 0
+        assert "y = Reshape <allowzero = 1> (a, {-1, 4})" in out
+        assert "error reshape-allowzero: 1; repair with -p reshape-allowzero" in out
+        assert "at node_view_2" in out
+
+    def test_a_node_that_is_not_there(
+        self, crash: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        _, out, _ = said(capsys, "explain", LINE.replace("node_view_2", "fused_7"), crash)
+        assert "no node 'fused_7'" in out
+
+    def test_the_inputs_are_listed_where_the_array_is_at_fault(
+        self, crash: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        _, out, _ = said(capsys, "explain", "Unexpected input data type", crash)
+        assert "x: tensor(float), shape [T,8]" in out
+        assert "the array is at fault" in out
+
+    def test_json(self, crash: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        code, out, _ = said(capsys, "explain", "8007023E", crash, "--json")
+        data = json.loads(out)
+        assert code == 0
+        assert data["key"] == "8007023E"
+        assert [x["at"] for x in data["findings"]] == ["node_view_2"]
+
+    def test_a_rule_has_a_manual_too(self, capsys: pytest.CaptureFixture[str]) -> None:
+        code, out, _ = said(capsys, "explain", "no-kernel")
+        assert code == 0
+        for title in ("no-kernel (rule of check)", "Why", "Flagged", "Clean"):
+            assert f"{title}\n" in out
+
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (["80004005"], "nothing is known of the error 80004005"),
+            (["additive-mask", "m.onnx"], "no error that is known"),
+            (["8007023E", "none.onnx"], "none.onnx: no such file"),
+            (["no-kernle"], "did you mean 'no-kernel'"),
+        ],
+    )
+    def test_what_is_not_known(
+        self, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+    ) -> None:
+        code, out, err = said(capsys, "explain", *arguments)
+        assert (code, out) == (2, "")
+        assert says in err

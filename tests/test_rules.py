@@ -1,0 +1,275 @@
+"""What every rule of ``check`` owes, found by folder, and what a finding of a pass means where."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+
+import graphfix
+from graphfix import hazards, registry
+from graphfix.core import Finding
+from graphfix.directml.rules import PROVIDERS, rules
+from graphfix.errors import UsageError
+from graphfix.manual import rule_manual_of
+
+NAMES = list(rules())
+# ONNX Runtime refuses the model: that is the rule.
+UNLOADABLE = {"type-conflict": "Type Error", "recurrent-layout": "layout == 1"}
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def found(text: str, checks: str | None = None, ep: str = "dml") -> list[Finding]:
+    return graphfix.check(ir.from_onnx_text(text), checks, ep=ep)
+
+
+def severities(text: str, check: str, ep: str = "dml") -> list[str]:
+    return [x.severity for x in found(text, check, ep)]
+
+
+def loads(text: str) -> None:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    data = onnx.parser.parse_model(text).SerializeToString()
+    ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+
+
+def graph(body: str, opset: int = 18) -> str:
+    return f'<ir_version: 8, opset_import: ["" : {opset}]> m {body}'
+
+
+class TestEveryRule:
+    def test_its_flagged_model_is_flagged(self, name: str) -> None:
+        manual = rule_manual_of(rules()[name])
+        got = [x for x in found(manual.flagged) if x.rule == name]
+        assert got
+        assert all(x.message and x.at for x in got)
+
+    def test_its_clean_model_is_not(self, name: str) -> None:
+        manual = rule_manual_of(rules()[name])
+        assert not [x for x in found(manual.clean) if x.rule == name]
+
+    def test_both_load_in_onnx_runtime(self, name: str) -> None:
+        manual = rule_manual_of(rules()[name])
+        loads(manual.clean)
+        if name in UNLOADABLE:
+            with pytest.raises(Exception, match=UNLOADABLE[name]):
+                loads(manual.flagged)
+        else:
+            loads(manual.flagged)
+
+    def test_it_says_where_it_is_known_from(self, name: str) -> None:
+        why = rule_manual_of(rules()[name]).why
+        assert any(x in why for x in ("ORT", "onnxruntime-directml 1.24.4", "ONNX Runtime")), why
+
+    def test_it_is_no_pass_and_its_providers_are_known(self, name: str) -> None:
+        assert name not in registry.names()
+        assert set(rules()[name].providers) <= set(PROVIDERS)
+        assert registry.pass_class(name) is rules()[name]
+
+    def test_looking_does_not_edit(self, name: str) -> None:
+        text = rule_manual_of(rules()[name]).flagged
+        model = ir.from_onnx_text(text)
+        graphfix.check(model, name)
+        assert ir.to_proto(model) == ir.to_proto(ir.from_onnx_text(text))
+
+    def test_where_it_does_not_matter_it_is_silent(self, name: str) -> None:
+        manual, providers = rule_manual_of(rules()[name]), rules()[name].providers
+        for ep in PROVIDERS:
+            assert bool(severities(manual.flagged, name, ep)) == (ep in providers)
+
+
+RESHAPE = """(float[B, T, 64] x) => (float[P, Q] y) <int64[2] s = {%s}>
+    { y = Reshape <allowzero = 1> (x, s) }"""
+
+
+class TestPasses:
+    """How bad a site of a pass is, by provider."""
+
+    @pytest.mark.parametrize(("shape", "severity"), [("-1, 64", "error"), ("21, 64", "note")])
+    def test_allowzero_crashes_with_minus_one_alone(self, shape: str, severity: str) -> None:
+        text = graph(RESHAPE % shape)
+        assert severities(text, "reshape-allowzero") == [severity]
+        assert severities(text, "reshape-allowzero", "cpu") == ["note"]
+
+    def test_the_cpu_reads_a_minus_one_rightly(self) -> None:
+        # Run: a Whisper encoder at opset 23, for which DirectML has no Reshape, runs as exported.
+        assert severities(graph(RESHAPE % "-1, 64", 22), "reshape-allowzero") == ["error"]
+        assert severities(graph(RESHAPE % "-1, 64", 23), "reshape-allowzero") == ["note"]
+
+    @pytest.mark.parametrize(("part", "severity"), [("minus", "error"), ("rows", "note")])
+    def test_the_minus_one_may_be_in_a_part(self, part: str, severity: str) -> None:
+        text = graph(
+            """(float[B, 8] x) => (float[P, Q] y) <int64[1] minus = {-1}, int64[1] four = {4}>
+            { rows = Shape <start = 0, end = 1> (x)  s = Concat <axis = 0> (%s, four)
+              y = Reshape <allowzero = 1> (x, s) }"""
+        ).replace("%s", part)
+        assert severities(text, "reshape-allowzero") == [severity]
+
+    def test_a_folded_reshape_never_runs_there(self) -> None:
+        text = graph(
+            """(float[N] x) => (float[N] y) <float[2, 2] w = {1, 2, 3, 4}, int64[1] s = {-1}>
+            { flat = Reshape <allowzero = 1> (w, s)  top = ReduceMax <keepdims = 0> (flat)
+              y = Add (x, top) }"""
+        )
+        assert severities(text, "reshape-allowzero") == ["note"]
+
+    def test_a_mask_of_zeros_and_ones_survives_a_cast_to_bool(self) -> None:
+        given = graph(
+            """(int64[B, T] mask, float[B, T] x) => (float[B, T] y)
+            <float one = {1.0}, float low = {-1e4}>
+            { m = Cast <to = 1> (mask)  h = Sub (one, m)  b = Cast <to = 9> (h)
+              y = Where (b, low, x) }"""
+        )
+        assert severities(given, "bool-cast") == ["warning"]
+        low = given.replace("Cast <to = 9> (h)", "Mul (h, low)  q = Cast <to = 9> (b)")
+        assert severities(low.replace("Where (b", "Where (q"), "bool-cast") == ["error"]
+
+    def test_a_stale_length_crashes_and_a_stale_width_does_not(self) -> None:
+        text = """(float[B, T, 8] x) => (float[B, T, 8] y) <float[B, %s] r>
+            { r = Relu (x)  y = Neg (r) }"""
+        assert severities(graph(text % "100, 8"), "fresh-shapes") == ["error"]
+        assert severities(graph(text % "T, 16"), "fresh-shapes") == ["warning"]
+
+    def test_what_onnx_runtime_refuses_is_an_error_everywhere(self) -> None:
+        text = graph(
+            """(bool[1, 1, N] x, float[1, 1, 3] w) => (float[1, 1, M] y) { y = Conv (x, w) }"""
+        )
+        for ep in PROVIDERS:
+            assert severities(text, "float-conv-input", ep) == ["error"]
+
+    def test_a_near_miss_is_a_note(self) -> None:
+        text = graph("(float[N, 4] t, int32[M] i) => (float[M, 4] y) { y = Gather (t, i) }")
+        assert severities(text, "gather-int64") == ["note"]
+
+
+class TestKernels:
+    def test_the_opset_to_use_is_said(self) -> None:
+        text = graph("(float[N] x) => (float[N] y) { y = Sin (x) }", 22)
+        (hit,) = found(text, "no-kernel")
+        assert "the newest opset with one is 21" in hit.message
+        assert hit.fix == "opset-ceiling"
+
+    def test_an_operator_without_any(self) -> None:
+        text = graph("(float[N] x) => (float[N] y) { y = HardSwish (x) }", 18)
+        (hit,) = found(text, "no-kernel")
+        assert "in any version" in hit.message
+        assert hit.fix is None
+
+    def test_a_local_function_and_what_is_folded_need_none(self) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 18, "f" : 1]>
+            m (float[N] x) => (float[N] y) <float[2] w = {1, 2}>
+            { h = HardSwish (w)  s = ReduceMax <keepdims = 0> (h)  t = f.twice (x)
+              y = Add (t, s) }
+            <domain: "f", opset_import: ["" : 18]> twice (a) => (b) { b = Add (a, a) }"""
+        assert not found(text, "no-kernel")
+
+    def test_integers_that_compute_shapes_are_left_out(self) -> None:
+        text = graph(
+            """(float[B, T] x) => (float[P] y) <int64[1] four = {4}>
+            { t = Shape <start = 1, end = 2> (x)  r = Mod (t, four)  z = ConstantOfShape (r)
+              y = Neg (z) }"""
+        )
+        assert not found(text, "type-without-kernel")
+
+    @pytest.mark.parametrize(
+        ("node", "why"),
+        [
+            ("y = Resize <mode = \"cubic\"> (x, , s)", "mode=cubic"),
+            ("y = ScatterElements <reduction = \"add\"> (x, i, x)", "reduction=add"),
+        ],
+    )  # fmt: skip
+    def test_what_a_query_function_refuses(self, node: str, why: str) -> None:
+        text = graph(
+            f"""(float[1, 1, 4, 4] x, int64[1, 1, 4, 4] i) => (float[1, 1, H, W] y)
+            <float[4] s = {{1, 1, 2, 2}}> {{ {node} }}""",
+            16,
+        )
+        (hit,) = found(text, "refused-by-kernel")
+        assert why in hit.message
+
+
+class TestFusion:
+    def test_a_dim_is_told_with_its_inputs_and_how_much_follows_it(self) -> None:
+        text = graph(
+            """(float[B, T] x, float[B, 4] z) => (float[B, T] y, float[4, 4] c)
+            <float[4, 4] w = {1,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}>
+            { y = Relu (x)  q = MatMul (z, w)  c = Neg (w) s = Neg (q) }"""
+        )
+        told = {x.at: x.message for x in found(text, "dynamic-dims")}
+        assert set(told) == {"'B' of input 'x', 'z'", "'T' of input 'x'"}
+        assert told["'B' of input 'x', 'z'"].startswith("3 of 3 nodes")
+        assert told["'T' of input 'x'"].startswith("1 of 3 nodes")
+        assert "-p fix-dims:T=SIZE" in told["'T' of input 'x'"]
+
+    def test_control_flow_is_found_in_a_function(self) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 18, "f" : 1]>
+            m (float[N] x, bool b) => (float[N] y) { y = f.pick (x, b) }
+            <domain: "f", opset_import: ["" : 18]> pick (a, c) => (d)
+            { d = If (c) < then_branch = t () => (float[N] p) { p = Neg (a) },
+                           else_branch = e () => (float[N] q) { q = Relu (a) } > }"""
+        assert severities(text, "control-flow") == ["warning"]
+
+    def test_a_slice_by_the_shape_is_no_matter_of_data(self) -> None:
+        text = graph(
+            """(float[B, T] x, int64[1] n) => (float[P] a, float[Q, R] b)
+            <int64[1] z = {0}, int64[1] one = {1}>
+            { t = Shape <start = 1, end = 2> (x)  r = Sub (t, one)  b = Slice (x, z, r, one)
+              a = %s }"""
+        )
+        assert not found(text.replace("float[P] a", "float[B, T] a") % "Neg (x)", "data-dependent")
+        cut = text.replace("float[P] a", "float[P, T] a") % "Slice (x, z, n, z)"
+        assert len(found(cut, "data-dependent")) == 1
+
+
+class TestEdges:
+    def test_an_old_pad_runs_on_the_cpu(self) -> None:
+        body = "(float[1, 8] x) => (float[1, 6] y) { y = Pad <pads = [0, -1, 0, -1]> (x) }"
+        assert severities(graph(body, 10), "negative-pads") == ["warning"]
+
+    def test_every_rule_has_its_row(self) -> None:
+        """What a rule says that the table says, it says."""
+        table = Path(graphfix.__file__).parent / "directml" / "edges.csv"
+        rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+        wrong = {(x["op"], x["dtype"], x["edge"]) for x in rows if x["verdict"] == "differs"}
+        for op in ("Less", "LessOrEqual", "Greater", "GreaterOrEqual"):
+            assert (op, "int64", "over32") in wrong
+        assert ("Pad", "float32 constant -1,-2", "small") in wrong
+        assert ("ReduceSum", "int64", "empty") in wrong
+        assert ("LayerNormalization", "float16", "negative") in wrong
+        assert ("Relu", "float32", "nan") in wrong
+        assert ("Cast", "int64>bool", "over32") in wrong
+        assert ("Cast", "float32>bool", "fractional") in wrong  # bool-cast
+
+
+class TestLibrary:
+    def test_everything_is_asked_by_default(self) -> None:
+        asked = {x.name for x in hazards.everything()}
+        assert asked == {*registry.PROFILES["directml"], "thaw", *NAMES}
+
+    def test_a_rule_stands_among_passes(self) -> None:
+        text = graph("(float[N] x) => (float[N] y) { y = Sin (x) }", 22)
+        assert {x.rule for x in found(text, "no-kernel,opset-ceiling")} == {
+            "no-kernel",
+            "opset-ceiling",
+        }
+
+    def test_a_rule_misspelt_is_suggested(self) -> None:
+        with pytest.raises(UsageError, match="did you mean 'no-kernel'"):
+            found(graph("(float[N] x) => (float[N] y) { y = Sin (x) }"), "no-kernle")
+
+    def test_the_module_is_told(self) -> None:
+        model = ir.from_onnx_text(graph("(float[N] x) => (float[N] y) { y = Sin (x) }", 22))
+        node = model.graph[0]
+        node.name = "/encoder/layer.0/act/Sin"
+        assert graphfix.check(model, "no-kernel")[0].module == "encoder.layer.0.act"
+        node.metadata_props["pkg.torch.onnx.name_scopes"] = "['', 'm', 'm.act', 'sin']"
+        assert graphfix.check(model, "no-kernel")[0].module == "m.act"

@@ -1,0 +1,80 @@
+"""``check`` against what the real DirectML did with each export of the zoo.
+
+The lists are of onnxruntime-directml 1.24.4: each model was run at every case of its recipe.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import graphfix
+from graphfix.directml import hresult
+
+_spec = importlib.util.spec_from_file_location("counts", Path(__file__).with_name("counts.py"))
+counts = importlib.util.module_from_spec(_spec)
+sys.modules.setdefault("counts", counts)  # its dataclasses look themselves up there
+_spec.loader.exec_module(counts)
+
+ROWS = counts.models()
+pytestmark = pytest.mark.skipif(not ROWS, reason=f"no zoo at {counts.ROOT}; set GRAPHFIX_ZOO")
+
+# Of dynamo's exports these run as they are; all others end in 80070057 or 8007023E.
+RUN = frozenset(
+    {"bert.hf441.eager.dy18", "fsmn_vad.dy18"}
+    | {"qwen3_asr_encoder_naive.dy18", "qwen3_asr_encoder_naive.dy18+fp16"}
+)
+# Of TorchScript's exports none crashes. These do not load, whatever the provider.
+UNLOADABLE = frozenset(
+    {"bert.hf441.eager.ts14+fp16", "llama.hf5.sdpa.dy18+fp16", "sensevoice_official.ts14+fp16"}
+)
+# One false width among many, which ONNX Runtime may infer over: a warning.
+WIDTH = "qwen3_asr_encoder_naive.ts17+badvi"
+
+
+@pytest.fixture(params=ROWS or [None], ids=lambda row: row["name"] if row else "none")
+def row(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return request.param
+
+
+def errors(model: Any) -> set[str]:
+    return {x.rule for x in graphfix.check(model) if x.severity == "error"}
+
+
+def load(name: str) -> Any:
+    return graphfix.load(counts.ROOT / "models" / f"{name}.onnx")
+
+
+def test_what_crashes_has_an_error_and_what_runs_has_none(row: dict[str, Any]) -> None:
+    name = row["name"]
+    found = errors(load(name))
+    crashes = ".dy18" in name and name not in RUN
+    assert ("reshape-allowzero" in found) == crashes
+    assert ("type-conflict" in found) == (name in UNLOADABLE)
+    assert found <= {"reshape-allowzero", "type-conflict"}
+
+
+def test_no_error_is_left_after_the_profile(row: dict[str, Any]) -> None:
+    model = load(row["name"])
+    graphfix.run(model)
+    assert errors(model) - {"type-conflict"} == set()
+
+
+def test_a_width_that_onnx_runtime_may_infer_over_is_a_warning() -> None:
+    found = [x for x in graphfix.check(load(WIDTH)) if x.rule == "fresh-shapes"]
+    assert {x.severity for x in found} == {"warning"}
+
+
+def test_the_error_that_was_seen_leads_to_the_node(row: dict[str, Any]) -> None:
+    name = row["name"]
+    if ".dy18" not in name or name in RUN | UNLOADABLE:
+        pytest.skip("it does not crash there")
+    code = hresult.find("Reshape node. Name:'node_view_1' Status Message: 80070057")
+    assert code is not None
+    rules = ",".join(rule for cause in code.causes for rule in cause.rules)
+    found = [x for x in graphfix.check(load(name), rules) if x.severity == "error"]
+    assert found
