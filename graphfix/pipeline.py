@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from graphfix import registry
 from graphfix.core import Check, Finding, Pass, Result
 from graphfix.errors import GraphfixError, UsageError
+from graphfix.model.values import nodes_of
 from graphfix.report import PassReport, Report
 
 if TYPE_CHECKING:
@@ -130,5 +131,5 @@ def count_ops(model: ir.Model) -> dict[str, int]:
     """Nodes by operator: the graph, the graphs inside it, and the local functions."""
     counts: Counter[str] = Counter()
     for graph in (model.graph, *(f.graph for f in model.functions.values())):
-        counts.update(node.op_type for node in graph.all_nodes())
+        counts.update(node.op_type for node in nodes_of(graph))
     return dict(sorted(counts.items()))
