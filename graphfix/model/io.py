@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.model import files, weights, wire
+from graphfix.model.original import Original
 
 if TYPE_CHECKING:
     import os
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from graphfix.model.weights import Placement
 
 _SOURCE = "graphfix.source"
-_VALUE_INFO = "graphfix.value_info"
+_ORIGINAL = "graphfix.original"
 # The size of a protobuf message is a signed 32-bit number.
 _LIMIT = 2**31 - 1
 
@@ -41,7 +42,7 @@ def load(path: str | os.PathLike[str]) -> ir.Model:
     ir.external_data.set_base_dir(model.graph, path.parent)
     weights.check(path, model)
     model.meta[_SOURCE] = path
-    model.meta[_VALUE_INFO] = {x.name for x in proto.graph.value_info}
+    model.meta[_ORIGINAL] = Original(proto, model)
     return model
 
 
@@ -93,8 +94,7 @@ def drafting(
     files.refuse_overwrite(source, path)
     if not changed and source is not None and _weights_stay(model, source, path, external_data):
         with files.replacing(path) as draft:
-            size = source.stat().st_size
-            files.write(draft.path, [wire.Span(str(source), 0, size)])
+            files.write(draft.path, [_whole(source)])
             yield draft
         return
     chunks, data = _serialize(model, source, path, external_data)
@@ -135,6 +135,10 @@ def _weight_file(path: Path, data: list[wire.Chunk]) -> Iterator[files.Draft]:
             if earlier.exists():
                 earlier.rename(beside)
         earlier.unlink(missing_ok=True)
+
+
+def _whole(source: Path) -> wire.Span:
+    return wire.Span(str(source), 0, source.stat().st_size)
 
 
 def _weights_stay(model: ir.Model, source: Path, path: Path, placement: Placement) -> bool:
@@ -195,12 +199,10 @@ def _serialize(
         raise
     except Exception as error:  # onnx-ir wraps whatever it met
         raise ModelError(f"{path}: cannot be written: {_first_line(error)}") from error
-    # onnx-ir writes value_info for every initializer; the file had none, so neither has ours.
-    known = model.meta.get(_VALUE_INFO)
-    if known is not None:
-        kept = [x for x in proto.graph.value_info if x.name in known]
-        del proto.graph.value_info[:]
-        proto.graph.value_info.extend(kept)
+    original = model.meta.get(_ORIGINAL)
+    if isinstance(original, Original) and original.restore(proto) and source is not None:
+        if _weights_stay(model, source, path, placement):
+            return [_whole(source)], []
     plan = weights.plan(proto, model, source, path, placement)
     if plan.size + proto.ByteSize() > _LIMIT and placement == "auto":
         plan = weights.plan(proto, model, source, path, "separate")
