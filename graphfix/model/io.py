@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model import files, weights, wire
-from graphfix.model.original import Original
+from graphfix.model import files, original, weights, wire
 
 if TYPE_CHECKING:
     import os
@@ -36,14 +35,25 @@ def load(path: str | os.PathLike[str]) -> ir.Model:
     path = Path(path)
     proto = _read(path)
     try:
-        model = ir.from_proto(proto)
+        model = _from_proto(proto)
     except Exception as error:  # onnx-ir wraps whatever it met; the cause names the field
         raise ModelError(f"{path}: not a well-formed ONNX graph: {_first_line(error)}") from error
     ir.external_data.set_base_dir(model.graph, path.parent)
     weights.check(path, model)
     model.meta[_SOURCE] = path
-    model.meta[_ORIGINAL] = Original(proto, model)
+    with suppress(Exception):  # what onnx-ir cannot write again, saving will say
+        model.meta[_ORIGINAL] = original.Original(proto, model)
     return model
+
+
+def _from_proto(proto: onnx.ModelProto) -> ir.Model:
+    try:
+        return ir.from_proto(proto)
+    except Exception:
+        readable = original.without_sparse(proto)
+        if readable is None:
+            raise
+        return ir.from_proto(readable)
 
 
 def source_of(model: ir.Model) -> Path | None:
@@ -199,10 +209,10 @@ def _serialize(
         raise
     except Exception as error:  # onnx-ir wraps whatever it met
         raise ModelError(f"{path}: cannot be written: {_first_line(error)}") from error
-    original = model.meta.get(_ORIGINAL)
-    if isinstance(original, Original) and original.restore(proto) and source is not None:
-        if _weights_stay(model, source, path, placement):
-            return [_whole(source)], []
+    loaded = model.meta.get(_ORIGINAL)
+    as_it_was = isinstance(loaded, original.Original) and loaded.restore(proto)
+    if as_it_was and source is not None and _weights_stay(model, source, path, placement):
+        return [_whole(source)], []
     plan = weights.plan(proto, model, source, path, placement)
     if plan.size + proto.ByteSize() > _LIMIT and placement == "auto":
         plan = weights.plan(proto, model, source, path, "separate")

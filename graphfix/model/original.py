@@ -27,16 +27,18 @@ if TYPE_CHECKING:
 # What tells the elements of a repeated field apart, by the type of the elements.
 _KEYS: dict[str, Callable[..., Hashable]] = {
     # A node that a repair put in the place of another makes the same tensor with another operator.
-    "NodeProto": lambda x: (*x.output, x.domain, x.op_type),
+    "NodeProto": lambda x: (*x.output, _domain(x), x.op_type),
     "AttributeProto": lambda x: x.name,
     "TensorProto": lambda x: x.name,
     "SparseTensorProto": lambda x: x.values.name,
     "ValueInfoProto": lambda x: x.name,
     "TensorAnnotation": lambda x: x.tensor_name,
-    "FunctionProto": lambda x: (x.domain, x.name, x.overload),
-    "OperatorSetIdProto": lambda x: x.domain,
+    "FunctionProto": lambda x: (_domain(x), x.name, x.overload),
+    "OperatorSetIdProto": lambda x: _domain(x),
     "StringStringEntryProto": lambda x: x.key,
 }
+
+SPARSE = "graphfix: sparse tensor "
 
 
 class Original:
@@ -51,6 +53,7 @@ class Original:
         self._old = proto
         self._declared = {x.name for x in proto.graph.value_info}
         self._written: onnx.ModelProto = ir.to_proto(model)
+        self._drop_undeclared(self._written)
         # Nearly all of a file, and all that is big in it, is written as it was.
         self._same = {
             name: _drop_equal(getattr(self._written.graph, name), getattr(proto.graph, name))
@@ -60,16 +63,43 @@ class Original:
     def restore(self, new: onnx.ModelProto) -> bool:
         """Put back into ``new`` what onnx-ir lost on the way; whether ``new`` is now the file."""
         written, old = self._written, self._old
-        # onnx-ir writes value_info for every initializer; where the file had none, ours has none.
-        declared = [x for x in new.graph.value_info if x.name in self._declared]
-        if len(declared) < len(new.graph.value_info):
-            _replace(new.graph.value_info, declared)
+        self._drop_undeclared(new)
         _restore_fields(new, written, old, apart=("graph",))
         _restore_fields(new.graph, written.graph, old.graph, apart=self._same)
         for name, same in self._same.items():
-            lists = (getattr(x.graph, name) for x in (new, written, old))
-            _restore_items(*lists, same)
+            mine, theirs, given = (getattr(x.graph, name) for x in (new, written, old))
+            _restore_items(mine, theirs, given, same, ordered=name == "node")
         return bool(new == old)
+
+    def _drop_undeclared(self, proto: onnx.ModelProto) -> None:
+        """Drop value_info that the file does not have: onnx-ir writes it for each initializer."""
+        declared = [x for x in proto.graph.value_info if x.name in self._declared]
+        if len(declared) < len(proto.graph.value_info):
+            _replace(proto.graph.value_info, declared)
+
+
+def without_sparse(proto: onnx.ModelProto) -> onnx.ModelProto | None:
+    """A copy with a text in the place of each sparse attribute, which onnx-ir refuses.
+
+    To :class:`Original` that is one more thing that onnx-ir writes in another way.
+
+    Returns:
+        None if there is no sparse attribute.
+    """
+    copy, count = onnx.ModelProto(), 0
+    copy.CopyFrom(proto)
+    pending = [*copy.graph.node, *(node for f in copy.functions for node in f.node)]
+    while pending:
+        for attribute in pending.pop().attribute:
+            if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
+                count += 1
+                name = attribute.name
+                attribute.Clear()  # no two texts are alike, as no two of the tensors may be
+                attribute.name, attribute.s = name, f"{SPARSE}{count}".encode()
+                attribute.type = onnx.AttributeProto.STRING
+            for graph in (attribute.g, *attribute.graphs):
+                pending.extend(graph.node)
+    return copy if count else None
 
 
 def _drop_equal(written: Items, old: Items) -> frozenset[Hashable]:
@@ -84,7 +114,8 @@ def _drop_equal(written: Items, old: Items) -> frozenset[Hashable]:
 
 def _restore(new: Message, written: Message, old: Message) -> None:
     if new == written:
-        new.CopyFrom(old)
+        if written is not old:
+            new.CopyFrom(old)
     else:
         _restore_fields(new, written, old)
 
@@ -100,7 +131,8 @@ def _restore_fields(
         if field.type != FieldDescriptor.TYPE_MESSAGE:
             _restore_plain(name, new, written, old, repeated=repeated)
         elif repeated:
-            _restore_items(getattr(new, name), getattr(written, name), getattr(old, name))
+            mine, theirs, given = (getattr(x, name) for x in (new, written, old))
+            _restore_items(mine, theirs, given, ordered=name in ("node", "input", "output"))
         elif old.HasField(name) and new.HasField(name):
             _restore(getattr(new, name), getattr(written, name), getattr(old, name))
         elif old.HasField(name) and not written.HasField(name):
@@ -128,7 +160,12 @@ def _restore_plain(
 
 
 def _restore_items(
-    new: Items, written: Items, old: Items, same: frozenset[Hashable] = frozenset()
+    new: Items,
+    written: Items,
+    old: Items,
+    same: frozenset[Hashable] = frozenset(),
+    *,
+    ordered: bool,
 ) -> None:
     """Messages in a list: each by its key, or as a whole where they have none.
 
@@ -137,26 +174,32 @@ def _restore_items(
         written: What onnx-ir wrote before any edit, without what has a key in ``same``.
         old: What the file has.
         same: The keys of what onnx-ir wrote as the file has it.
+        ordered: Whether the order means something, and is that of ``new``.
     """
     mine, theirs, given = _by_key(new), _by_key(written), _by_key(old)
     if mine is None or theirs is None or given is None:
         if list(new) == list(written):
             _replace(new, old)
         return
+    is_node = any(isinstance(x, onnx.NodeProto) for x in new)  # none is ever lost or made up
     result: dict[Hashable, Message] = {}
     for key, item in mine.items():
-        if key in theirs and key in given:
-            _restore(item, theirs[key], given[key])
-        elif key in theirs and item == theirs[key]:
+        if key in same or (key in theirs and key in given):
+            _restore(item, theirs.get(key, given[key]), given[key])
+        elif key in theirs and item == theirs[key] and not is_node:
             continue  # onnx-ir made it up
         result[key] = item
-    lost = [key for key in given if key not in theirs and key not in same and key not in mine]
+    known = mine.keys() | theirs.keys() | same
+    lost = [] if is_node else [key for key in given if key not in known]
     result |= {key: given[key] for key in lost}
     order = [*result]
-    if not same and [*mine] == [*theirs]:  # then it is in the order of onnx-ir, not of an edit
-        order = [*given, *(key for key in result if key not in given)]
+    if not ordered:
+        order = [
+            *(key for key in given if key in result),
+            *(key for key in order if key not in given),
+        ]
     if order != [*mine]:
-        _replace(new, [result[key] for key in order if key in result])
+        _replace(new, [result[key] for key in order])
 
 
 def _replace(items: Items, by: Iterable[Message]) -> None:
@@ -167,6 +210,10 @@ def _replace(items: Items, by: Iterable[Message]) -> None:
         copies.append(copy)
     del items[:]  # type: ignore[attr-defined]
     items.extend(copies)  # type: ignore[attr-defined]
+
+
+def _domain(x: onnx.NodeProto | onnx.FunctionProto | onnx.OperatorSetIdProto) -> str:
+    return "" if x.domain == "ai.onnx" else x.domain
 
 
 def _by_key(items: Items) -> dict[Hashable, Message] | None:
