@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix import pipeline
 from graphfix.core import Pass
+from graphfix.measure import memory
 from graphfix.measure.verify import Tolerance, verify
 from graphfix.model import files, io
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from graphfix.report import Report
 
     StrPath = str | os.PathLike[str]
+
+log = logging.getLogger(__name__)
 
 
 def repair_file(
@@ -59,7 +63,8 @@ def repair_file(
 
     Raises:
         ModelError: The model cannot be read or written, or ONNX Runtime rejects it as given.
-        UsageError: A pass, an option or the target does not fit.
+        UsageError: A pass, an option or the target does not fit; or verification would need more
+            memory than there is.
         FeedError: Verification has no inputs that the model accepts.
     """
     source = Path(source)
@@ -69,6 +74,7 @@ def repair_file(
     tell = progress or (lambda _: None)
     tell("loading")
     model = io.load(source)
+    need = _expect(model) if check and not dry_run else None
     sizes = _only_sizes(chosen, model) if check and not dry_run else {}
     report = pipeline.run(model, chosen, progress=progress)
     report = dataclasses.replace(report, source=str(source))
@@ -87,11 +93,25 @@ def repair_file(
                 ep=ep,
                 progress=lambda done, total, what: tell(f"verifying {done}/{total}: {what}"),
             )
-            report = dataclasses.replace(report, verdict=verdict.to_json())
+            expected = None if need is None else need.to_json()
+            report = dataclasses.replace(report, verdict=verdict.to_json(), memory=expected)
             if not verdict.ok:
                 return report
         draft.keep()
     return dataclasses.replace(report, output=str(target))
+
+
+def _expect(model: ir.Model) -> memory.Need:
+    """Say what verifying a big model will take, before any work is done; refuse if it is too much.
+
+    Raises:
+        UsageError: The machine has not so much memory left.
+    """
+    need = memory.need_of(model)
+    if need.weights > memory.WORTH_TELLING:
+        need.require()
+        log.warning("%s", need)
+    return need
 
 
 def default_target(source: Path) -> Path:

@@ -43,6 +43,8 @@ class Report:
         source: The input file, if there was one.
         output: The file that was written, or None.
         verdict: What verification found (:meth:`graphfix.measure.Verdict.to_json`), or None.
+        memory: What verification was expected to need, in bytes
+            (:meth:`graphfix.measure.memory.Need.to_json`), or None if nothing was run.
     """
 
     spec: str
@@ -52,6 +54,7 @@ class Report:
     source: str | None = None
     output: str | None = None
     verdict: dict[str, object] | None = field(default=None)
+    memory: dict[str, int | None] | None = field(default=None)
 
     @property
     def changed(self) -> bool:

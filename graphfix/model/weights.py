@@ -40,6 +40,17 @@ def external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
                         yield tensor
 
 
+def size_of(model: ir.Model) -> int:
+    """The bytes of all weights: the initializers, and the big constants in nodes."""
+    small = (
+        tensor
+        for graph in (model.graph, *model.graph.subgraphs())
+        for value in graph.initializers.values()
+        if (tensor := value.const_value) is not None and not isinstance(tensor, ir.ExternalTensor)
+    )
+    return sum(x.nbytes for x in external_tensors(model)) + sum(x.nbytes for x in small)
+
+
 def check(model_path: Path, model: ir.Model) -> None:
     """Raise ModelError if weights are missing, cut short, or outside the model's folder."""
     folder, sizes = model_path.parent.resolve(), dict[str, int]()
