@@ -30,8 +30,6 @@ from pathlib import Path
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
 TURNS = 5
-# Seconds of processor time: a busy machine must not decide who finishes.
-LIMIT = 300
 LAYERS = 95
 
 _PYTHON = str(BIN / "python")
@@ -72,9 +70,10 @@ NAMES = {
 }
 MODELS = {
     "1g-external": ("0.9 GB beside the model", ["--width", "448"]),
-    "4g-external": ("4 GB beside the model", ["--width", "944"]),
     "1g-inline": ("0.9 GB inside the model", ["--width", "448", "--inline"]),
+    "4g-external": ("4 GB beside the model", ["--width", "944"]),
 }
+GROWING = ("graphfix", "onnxslim", "onnxscript")
 GROWTH = {10_000: 95, 30_000: 285, 100_000: 950}
 
 
@@ -103,12 +102,12 @@ class Runs:
         return 5 if first < 10 else 3 if first < 40 else 1
 
 
-def measure(command: list[str], runs: Runs, log: Path, memory: int) -> None:
+def measure(command: list[str], runs: Runs, log: Path, memory: int, seconds: int) -> None:
     """Run a command and add what it took to ``runs``."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-        resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
     start = time.perf_counter()
     with log.open("wb") as out:
@@ -116,7 +115,7 @@ def measure(command: list[str], runs: Runs, log: Path, memory: int) -> None:
         _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode == -signal.SIGKILL or process.returncode == -signal.SIGXCPU:
-        runs.failed = f"stopped after {LIMIT} s of processor time"
+        runs.failed = f"stopped after {seconds} s of processor time"
     elif process.returncode:
         lines = log.read_text(errors="replace").strip().splitlines()
         why = lines[-1][:70] if lines else f"exit code {process.returncode}"
@@ -129,7 +128,7 @@ def measure(command: list[str], runs: Runs, log: Path, memory: int) -> None:
     runs.peak.append(used.ru_maxrss * 1024 / 1e6)
 
 
-def compare(model: Path, tools: list[str], memory: int) -> dict[str, Runs]:
+def compare(model: Path, tools: list[str], memory: int, seconds: int) -> dict[str, Runs]:
     """Every tool on one model, in turns."""
     results = {tool: Runs() for tool in tools}
     out = model.with_name("out.onnx")
@@ -144,12 +143,34 @@ def compare(model: Path, tools: list[str], memory: int) -> dict[str, Runs]:
             log = model.with_name(f"{model.stem}.{tool}.log")
             log.touch()
             before = {*model.parent.iterdir()}
-            measure(given, runs, log, memory)
+            measure(given, runs, log, memory, seconds)
             for left in {*model.parent.iterdir()} - before:
                 left.unlink()
             told = runs.failed or f"{runs.wall[-1]:.1f} s, {runs.peak[-1]:,.0f} MB"
             print(f"  {model.stem} {tool} {turn + 1}: {told}", flush=True)
     return results
+
+
+def one(name: str, tools: list[str], given: argparse.Namespace) -> dict[str, Runs]:
+    """The tools on one of MODELS."""
+    model = given.work / f"{name}.onnx"
+    synthesize(model, "--layers", str(LAYERS), *MODELS[name][1])
+    mine = [x for x in tools if x != "copy" or "inline" in name]
+    found = compare(model, mine, int(given.memory * 1e9), given.seconds)
+    for left in (model, given.work / f"{model.name}.data"):
+        left.unlink(missing_ok=True)
+    return found
+
+
+def grow(tools: list[str], given: argparse.Namespace) -> dict[str, dict[str, Runs]]:
+    """The same graph with ten times the layers, and hardly any weights."""
+    found = {}
+    for count, layers in GROWTH.items():
+        model = given.work / f"{count}.onnx"
+        synthesize(model, "--layers", str(layers), "--width", "16")
+        mine = [x for x in tools if x in GROWING]
+        found[str(count)] = compare(model, mine, int(given.memory * 1e9), given.seconds)
+    return found
 
 
 def synthesize(path: Path, *options: str) -> None:
@@ -176,46 +197,35 @@ def main() -> None:
     parser.add_argument("--only", default=",".join([*MODELS, "growth"]))
     parser.add_argument("--tools", default=",".join(TOOLS))
     parser.add_argument("--memory", type=float, default=12.0, help="GB that a run may ask for")
+    # Of processor time: a busy machine must not decide who finishes.
+    parser.add_argument("--seconds", type=int, default=300, help="that a run may take")
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     tools, only = given.tools.split(","), given.only.split(",")
-    memory = int(given.memory * 1e9)
     load = os.getloadavg()[0]
     found: dict[str, dict[str, Runs]] = {}
-    for name, (_, options) in MODELS.items():
-        if name in only:
-            model = given.work / f"{name}.onnx"
-            synthesize(model, "--layers", str(LAYERS), *options)
-            mine = [x for x in tools if x != "copy" or "inline" in name]
-            found[name] = compare(model, mine, memory)
-            for left in (model, given.work / f"{model.name}.data"):
-                left.unlink(missing_ok=True)
-            save(given.work, found, load, given.memory)
-    if "growth" in only:
-        for count, layers in GROWTH.items():
-            model = given.work / f"{count}.onnx"
-            synthesize(model, "--layers", str(layers), "--width", "16")
-            growing = [x for x in tools if x in ("graphfix", "onnxscript", "onnxslim")]
-            found[str(count)] = compare(model, growing, memory)
-            save(given.work, found, load, given.memory)
+    for name in only:
+        found |= grow(tools, given) if name == "growth" else {name: one(name, tools, given)}
+        save(given, found, load)
     results = str(given.work / "results.json")
     subprocess.run([_PYTHON, str(HERE / "page.py"), results, str(given.docs)], check=True)
 
 
-def save(work: Path, found: dict[str, dict[str, Runs]], load: float, memory: float) -> None:
+def save(given: argparse.Namespace, found: dict[str, dict[str, Runs]], load: float) -> None:
     """Write what is known so far."""
     packages = ("graphfix", "onnxslim", "onnxsim", "onnxscript", "onnxoptimizer", "polygraphy")
     told = {
         "machine": machine(),
         "load": [load, os.getloadavg()[0]],
-        "memory": memory,
+        "memory": given.memory,
+        "seconds": given.seconds,
         "versions": {name: version(name) for name in packages},
         "runs": {
             model: {tool: asdict(runs) | {"median": _medians(runs)} for tool, runs in by.items()}
             for model, by in found.items()
         },
     }
-    (work / "results.json").write_text(json.dumps(told, indent=1) + "\n")
+    (given.work / "results.json").write_text(json.dumps(told, indent=1) + "\n")
 
 
 def _medians(runs: Runs) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
@@ -67,7 +68,13 @@ def const_of(value: ir.Value | None, limit: int = SMALL) -> Array | None:
     tensor = _tensor_of(value)
     if tensor is None or tensor.size > limit or tensor.dtype == ir.DataType.STRING:
         return None
-    return tensor.numpy()
+    array = tensor.numpy()
+    if isinstance(tensor, ir.ExternalTensor):
+        # It keeps the whole file mapped, once for each tensor: 60 MB for a thousand biases.
+        array = array.copy()
+        with contextlib.suppress(BufferError):  # somebody else is looking at it
+            tensor.release()
+    return array
 
 
 def tensor_in(attribute: ir.Attr) -> ir.TensorProtocol:
