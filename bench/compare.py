@@ -73,7 +73,7 @@ MODELS = {
     "1g-inline": ("0.9 GB inside the model", ["--width", "448", "--inline"]),
     "4g-external": ("4 GB beside the model", ["--width", "944"]),
 }
-GROWING = ("graphfix", "onnxslim", "onnxscript")
+GROWING = ("graphfix",)
 GROWTH = {10_000: 95, 30_000: 285, 100_000: 950}
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphfix.build import Builder
     from graphfix.core import Change, Check, Finding, Match, NodePass, Pass, Result, Skip
     from graphfix.errors import FeedError, GraphfixError, ModelError, PluginError, UsageError
-    from graphfix.job import repair_file
+    from graphfix.job import repair_buckets, repair_file
     from graphfix.measure.verify import Tolerance, Verdict, verify
     from graphfix.model.io import load, save
     from graphfix.model.view import View
@@ -32,7 +32,7 @@ _HOMES = {
     "graphfix.build": "Builder",
     "graphfix.core": "Change Check Finding Match NodePass Pass Result Skip",
     "graphfix.errors": "FeedError GraphfixError ModelError PluginError UsageError",
-    "graphfix.job": "repair_file",
+    "graphfix.job": "repair_buckets repair_file",
     "graphfix.measure.verify": "Tolerance Verdict verify",
     "graphfix.model.io": "load save",
     "graphfix.model.view": "View",
@@ -67,6 +67,7 @@ __all__ = [
     "get_pass",
     "load",
     "load_plugin",
+    "repair_buckets",
     "repair_file",
     "run",
     "save",

@@ -67,12 +67,15 @@ def run(
     # garbage again and again was a sixth of the time.
     gc.set_threshold(100_000, 50, 100)
     with _terminal.progress(quiet=as_json) as tell:
-        from graphfix import job, pipeline  # a second that the spinner should cover
+        from graphfix import buckets, job, pipeline  # a second that the spinner should cover
 
-        done = job.repair_file(
+        spec = spec or pipeline.DEFAULT
+        several = buckets.are_in(spec)
+        work = job.repair_buckets if several else job.repair_file
+        result = work(
             model,
             output,
-            spec or pipeline.DEFAULT,
+            spec,
             check=not no_verify,
             dry_run=dry_run,
             dims=sizes,
@@ -82,19 +85,25 @@ def run(
             ep=ep,
             progress=tell,
         )
+    reports = result if isinstance(result, list) else [result]
     if as_json:
-        _terminal.print_json(done.to_json())
+        data = [x.to_json() for x in reports]
+        _terminal.print_json({"schema": 1, "buckets": data} if several else data[0])
     else:
-        _print(done, diff=diff, verbose=verbose, dry_run=dry_run)
+        for done in reports:
+            _print(done, diff=diff, verbose=verbose, dry_run=dry_run)
     if page is not None:
         from graphfix.html import write
 
-        write(done.to_json(), page)
+        for done in reports:
+            size = f".{Path(done.output or done.spec).stem}" if several else ""
+            write(done.to_json(), page.with_name(f"{page.stem}{size}{page.suffix}"))
         if not as_json:
             _terminal.row("report", str(page))
-    if done.ok:
+    failed = next((done for done in reports if not done.ok), None)
+    if failed is None:
         return 0
-    told = _verdict.failure(done.verdict or {}, "the repaired model")
+    told = _verdict.failure(failed.verdict or {}, "the repaired model")
     advice = "if that difference is expected, raise --atol"
     _terminal.remark(f"error: {told}; nothing was written; {advice}")
     return 1

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import mmap
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
 
-from graphfix.errors import ModelError
+from graphfix.errors import ModelError, UsageError
 from graphfix.model import files, original, weights, wire
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from graphfix.model.weights import Placement
 
@@ -107,23 +107,65 @@ def drafting(
             files.write(draft.path, [_whole(source)])
             yield draft
         return
-    chunks, data = _serialize(model, source, path, external_data)
-    with _weight_file(path, data) as weight_file, files.replacing(path) as draft:
+    store = weights.Store(f"{path.name}.data")
+    chunks = _serialize(model, source, path, external_data, store)
+    with _weight_file(path, store) as weight_file, files.replacing(path) as draft:
         files.write(draft.path, chunks)
         yield draft
         weight_file.kept = draft.kept
 
 
 @contextmanager
-def _weight_file(path: Path, data: list[wire.Chunk]) -> Iterator[files.Draft]:
+def drafting_together(
+    models: Sequence[tuple[ir.Model, Path]], name: str, *, external_data: Placement = "auto"
+) -> Iterator[list[files.Draft]]:
+    """Write models of one origin as drafts that refer to one file of weights.
+
+    Weights that lie beside the models already stay there; otherwise they go, once, into a new
+    file beside them. Drafts become files together, if all of them are kept, or not at all.
+
+    Args:
+        models: Each model and its path, all in one folder.
+        name: The name of the new file of weights.
+        external_data: ``inline`` has nothing to share and is refused; the others mean the same.
+
+    Raises:
+        UsageError: A path is the file that its model came from, or weights should go inside.
+        ModelError: Something cannot be written.
+    """
+    if external_data == "inline":
+        raise UsageError("buckets share one file of weights; --external-data inline leaves none")
+    store, written = weights.Store(name), []
+    for model, path in models:
+        source = source_of(model)
+        files.refuse_overwrite(source, path)
+        inside = source is not None and any(
+            (Path(x.base_dir) / x.location).resolve() == source.resolve()
+            for x in weights.external_tensors(model)
+        )
+        placement: Placement = "separate" if inside else external_data
+        chunks = _serialize(model, source, path, placement, store)
+        written.append((path, chunks))
+    with _weight_file(models[0][1], store) as weight_file, ExitStack() as stack:
+        drafts = [stack.enter_context(files.replacing(path)) for path, _ in written]
+        for draft, (_, chunks) in zip(drafts, written, strict=True):
+            files.write(draft.path, chunks)
+        yield drafts
+        weight_file.kept = all(draft.kept for draft in drafts)
+        for draft in drafts:
+            draft.kept = weight_file.kept
+
+
+@contextmanager
+def _weight_file(path: Path, store: weights.Store) -> Iterator[files.Draft]:
     """The file of separate weights under its final name, taken back unless it is kept.
 
     The draft of the model has to find it there. What an earlier run wrote for the same ``path``
     is put back if this one fails.
     """
-    beside = path.with_name(f"{path.name}.data")
+    beside = path.with_name(store.name)
     weight_file = files.Draft(beside)
-    if not data:
+    if not store.data:
         yield weight_file
         return
     if beside.exists() and not path.exists():
@@ -133,7 +175,7 @@ def _weight_file(path: Path, data: list[wire.Chunk]) -> Iterator[files.Draft]:
         )
     earlier = beside.with_name(f".{beside.name}.earlier")
     with files.replacing(beside) as draft:
-        files.write(draft.path, data)
+        files.write(draft.path, store.data)
         draft.keep()
         if beside.exists():
             beside.rename(earlier)
@@ -200,9 +242,13 @@ def _read_mapped(path: Path) -> onnx.ModelProto | None:
 
 
 def _serialize(
-    model: ir.Model, source: Path | None, path: Path, placement: Placement
-) -> tuple[list[wire.Chunk], list[wire.Chunk]]:
-    """What the model file is made of, and the file of separate weights."""
+    model: ir.Model,
+    source: Path | None,
+    path: Path,
+    placement: Placement,
+    store: weights.Store,
+) -> list[wire.Chunk]:
+    """What the model file is made of; its separate weights are put into ``store``."""
     try:
         proto = ir.to_proto(model)
     except OSError:
@@ -212,10 +258,9 @@ def _serialize(
     loaded = model.meta.get(_ORIGINAL)
     as_it_was = isinstance(loaded, original.Original) and loaded.restore(proto)
     if as_it_was and source is not None and _weights_stay(model, source, path, placement):
-        return [_whole(source)], []
-    plan = weights.plan(proto, model, source, path, placement)
-    if plan.size + proto.ByteSize() > _LIMIT and placement == "auto":
-        plan = weights.plan(proto, model, source, path, "separate")
+        return [_whole(source)]
+    room = _LIMIT - proto.ByteSize()
+    plan = weights.plan(proto, model, source, path, placement, room, store)
     if plan.size + proto.ByteSize() > _LIMIT:
         raise ModelError(
             f"{path}: the model is over 2 GB, the limit of one ONNX file; "
@@ -226,7 +271,7 @@ def _serialize(
     def resolve(entries: dict[str, str]) -> wire.Span | None:
         return plan.inline.get((entries["location"], entries.get("offset", "0")))
 
-    return (wire.fill(message, resolve) if plan.inline else [message]), plan.data
+    return wire.fill(message, resolve) if plan.inline else [message]
 
 
 def _first_line(error: BaseException) -> str:
