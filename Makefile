@@ -2,12 +2,13 @@
 
 VENV   ?= .venv
 PYTHON ?= python3
+BENCH  ?=
 WORKERS ?= 2
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint types docs zoo dml wheel clean
+.PHONY: help install test lint types docs zoo bench dml wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +40,10 @@ docs: $(STAMP)  ## Write passes/README.md, and the table in README.md, from the 
 
 zoo: $(STAMP)  ## Count what is left in a zoo of exports, with the reasons (GRAPHFIX_ZOO=folder)
 	$(BIN)/python tests/zoo/counts.py
+
+bench: $(STAMP)  ## Time graphfix beside its peers on gigabytes, into docs/ (an hour, 16 GB of disk)
+	$(PIP) install --quiet --group bench
+	$(BIN)/python bench/compare.py $(BENCH)
 
 dml:  ## Set up the real DirectML under Wine in build/dml (Debian, as root; 4 minutes, 3 GB)
 	dml/setup.sh

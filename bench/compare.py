@@ -26,6 +26,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
@@ -214,7 +215,7 @@ def main() -> None:
 def save(given: argparse.Namespace, found: dict[str, dict[str, Runs]], load: float) -> None:
     """Write what is known so far."""
     packages = ("graphfix", "onnxslim", "onnxsim", "onnxscript", "onnxoptimizer", "polygraphy")
-    told = {
+    told: dict[str, Any] = {
         "machine": machine(),
         "load": [load, os.getloadavg()[0]],
         "memory": given.memory,
@@ -225,7 +226,11 @@ def save(given: argparse.Namespace, found: dict[str, dict[str, Runs]], load: flo
             for model, by in found.items()
         },
     }
-    (given.work / "results.json").write_text(json.dumps(told, indent=1) + "\n")
+    file = given.work / "results.json"
+    if file.exists():  # what --only and --tools leave out stays as it was measured before
+        for model, by in json.loads(file.read_text())["runs"].items():
+            told["runs"][model] = by | told["runs"].get(model, {})
+    file.write_text(json.dumps(told, indent=1) + "\n")
 
 
 def _medians(runs: Runs) -> dict[str, float]:
