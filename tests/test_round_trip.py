@@ -68,6 +68,8 @@ def tensors(draw: st.DrawFn, name: str, *, outside: bool = True) -> TensorProto:
             getattr(tensor, field).extend(values)
     elif kind == "raw":
         tensor.raw_data = b"\1" * size_of(dtype, count)
+        if draw(st.booleans()):
+            tensor.data_location = TensorProto.DEFAULT
     else:
         tensor.data_location = TensorProto.EXTERNAL
         length = size_of(dtype, count)

@@ -95,11 +95,11 @@ def run(
     if page is not None:
         from graphfix.html import write
 
-        for done in reports:
-            size = f".{Path(done.output or done.spec).stem}" if several else ""
-            write(done.to_json(), page.with_name(f"{page.stem}{size}{page.suffix}"))
-        if not as_json:
-            _terminal.row("report", str(page))
+        for i, done in enumerate(reports, 1):
+            one = page.with_name(f"{page.stem}.{i}{page.suffix}") if several else page
+            write(done.to_json(), one)
+            if not as_json:
+                _terminal.row("report", str(one))
     failed = next((done for done in reports if not done.ok), None)
     if failed is None:
         return 0

@@ -22,7 +22,8 @@ _VARINT, _BYTES = 0, 2
 # onnx.proto: Model.graph, Graph.initializer, Graph.node, Node.attribute, Attribute.t
 _GRAPH, _INITIALIZER, _NODE, _ATTRIBUTE, _TENSOR = 7, 5, 1, 5, 5
 # onnx.proto: TensorProto
-_RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 9, 13, 14, 1
+_RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
+_DEFAULT, _EXTERNAL = 0, 1
 
 
 class NotUnderstoodError(ValueError):
@@ -75,11 +76,14 @@ def slim(buffer: memoryview, location: str) -> bytes:
             return None
         if len(raw) > 1 or any(f.number == _EXTERNAL_DATA for f in fields):
             raise NotUnderstoodError("a tensor with its data in two places")
+        said = any(f.number == _DATA_LOCATION for f in fields)
         return [
             *_without(buffer, fields, _RAW_DATA, _DATA_LOCATION),
             _entry("location", location),
             _entry("offset", str(raw[0].value)),
             _entry("length", str(raw[0].end - raw[0].value)),
+            # Said twice where the file says that the data is in its default place: see `fill`.
+            *([_entry("location", location)] if said else []),
             _tag(_DATA_LOCATION, _VARINT) + _varint(_EXTERNAL),
         ]
 
@@ -98,11 +102,13 @@ def fill(message: bytes, resolve: Callable[[dict[str, str]], Span | None]) -> li
 
     def inline(buffer: memoryview, start: int, end: int) -> list[Chunk] | None:
         fields = list(_fields(buffer, start, end))
-        entries = dict(_read_entry(buffer, f) for f in fields if f.number == _EXTERNAL_DATA)
-        span = resolve(entries) if entries else None
+        pairs = [_read_entry(buffer, f) for f in fields if f.number == _EXTERNAL_DATA]
+        span = resolve(dict(pairs)) if pairs else None
         if span is None:
             return None
         kept = _without(buffer, fields, _EXTERNAL_DATA, _DATA_LOCATION)
+        if len(dict(pairs)) < len(pairs):
+            kept.append(_tag(_DATA_LOCATION, _VARINT) + _varint(_DEFAULT))
         return [*kept, _tag(_RAW_DATA, _BYTES) + _varint(span.length), span]
 
     return _model(memoryview(message), inline, least=0)
