@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from compare import GROWTH, MODELS, NAMES
+from compare import GROWTH, MODELS, NAMES, TOOLS
 
 mpl.use("svg")
 mpl.rcParams["svg.hashsalt"] = "graphfix"  # the same numbers make the same file
@@ -31,8 +31,8 @@ one, with random weights. The tools do different work, so this is the price of t
 of the same repair: onnxslim, onnxsim and polygraphy fold constants and infer shapes of the whole
 model, onnxscript.optimize folds constants and rewrites, onnxoptimizer removes and fuses nodes.
 
-Measured on {machine}. The machine did other things meanwhile (load {load}), which makes the wall
-clock longer for all and the ratios of it unsure; processor time is the fairer one. Medians of as
+Measured on {machine}. The machine did other things
+meanwhile (load {load}), which makes the wall clock longer for all and the ratios of it unsure; processor time is the fairer one. Medians of as
 many runs as the table says: a run is repeated up to five times if it takes less than 10 seconds,
 up to three times under 40 seconds. A run is stopped after {seconds} s of processor time, or when it
 asks for more than {memory:.0f} GB of private memory. Peaks are those that the kernel counts, pages
@@ -66,6 +66,9 @@ def table(found: Results, title: str) -> str:
             f"| {mid['cpu'] / ours['cpu']:.1f} | {mid['peak']:,.0f} "
             f"| {mid['peak'] / ours['peak']:.1f} |"
         )
+    left = [NAMES.get(x, x) for x in TOOLS if x not in found and x != "copy"]
+    if left:
+        lines += ["", f"Not run on this one: {', '.join(left)}."]
     return "\n".join(lines) + "\n"
 
 
@@ -93,7 +96,7 @@ def growth(found: dict[str, Results]) -> str:
 
 def plot(runs: dict[str, Results], path: Path) -> None:
     """Bars of time and of memory for each model, and the line of growth."""
-    models = [x for x in MODELS if x in runs]
+    models = [x for x in MODELS if len({*runs.get(x, {})} - {"copy"}) > 1]
     counts = [x for x in GROWTH if str(x) in runs]
     figure, axes = plt.subplots(
         len(models) + bool(counts), 2, figsize=(10, 2.4 * (len(models) + bool(counts)))
