@@ -32,11 +32,11 @@ of the same repair: onnxslim, onnxsim and polygraphy fold constants and infer sh
 model, onnxscript.optimize folds constants and rewrites, onnxoptimizer removes and fuses nodes.
 
 Measured on {machine}. The machine did other things
-meanwhile (load {load}), which makes the wall clock longer for all and the ratios of it unsure; processor time is the fairer one. Medians of as
-many runs as the table says: a run is repeated up to five times if it takes less than 10 seconds,
-up to three times under 40 seconds. A run is stopped after {seconds} s of processor time, or when it
-asks for more than {memory:.0f} GB of private memory. Peaks are those that the kernel counts, pages
-of mapped files included.
+meanwhile (load {load}), which makes the wall clock longer for all and the ratios of it unsure;
+processor time is the fairer one. Medians of as many runs as the table says: a run is repeated up to
+five times if it takes less than 10 seconds, up to three times under 40 seconds. A run is stopped
+after {seconds} s of processor time, or when it asks for more than {memory:.0f} GB of private
+memory. Peaks are those that the kernel counts, pages of mapped files included.
 
 {versions}.
 
