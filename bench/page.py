@@ -119,7 +119,7 @@ def plot(runs: dict[str, Results], path: Path) -> None:
     ):  # fmt: skip
         values = [runs[str(x)]["graphfix"]["median"][what] for x in counts]
         axis.plot([x / 1000 for x in counts], values, marker="o", color=OURS)
-        axis.set_title(f"graphfix by thousands of nodes: {title}", fontsize=10, loc="left")
+        axis.set_title(f"by thousands of nodes: {title}", fontsize=10, loc="left")
         axis.set_ylim(bottom=0)
         axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
