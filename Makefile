@@ -2,12 +2,13 @@
 
 VENV   ?= .venv
 PYTHON ?= python3
+BENCH  ?=
 WORKERS ?= 2
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint types docs zoo counts headline dml agreement edges wheel clean
+.PHONY: help install test lint types docs zoo counts headline bench dml agreement edges wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +61,10 @@ headline: $(STAMP)  ## Measure the table in README on DirectML, and take its pic
 	$(BIN)/python tests/dml/headline.py
 	$(BIN)/graphfix zoo --ep dml
 	$(BIN)/python tests/dml/picture.py
+
+bench: $(STAMP)  ## Time graphfix beside its peers on gigabytes, into docs/ (an hour, 16 GB of disk)
+	$(PIP) install --quiet --group bench
+	$(BIN)/python bench/compare.py $(BENCH)
 
 dml:  ## Set up the real DirectML under Wine in build/dml (Debian, as root; 4 minutes, 3 GB)
 	dml/setup.sh

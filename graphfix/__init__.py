@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from graphfix.core import Change, Check, Finding, Match, NodePass, Pass, Result, Skip
     from graphfix.errors import FeedError, GraphfixError, ModelError, PluginError, UsageError
     from graphfix.hazards import check
-    from graphfix.job import repair_file
+    from graphfix.job import repair_buckets, repair_file
     from graphfix.measure.padded import PaddedVerdict, padded
     from graphfix.measure.probe import Probe, probe, probe_padded
     from graphfix.measure.verify import Tolerance, Verdict, verify
@@ -36,7 +36,7 @@ _HOMES = {
     "graphfix.core": "Change Check Finding Match NodePass Pass Result Skip",
     "graphfix.errors": "FeedError GraphfixError ModelError PluginError UsageError",
     "graphfix.hazards": "check",
-    "graphfix.job": "repair_file",
+    "graphfix.job": "repair_buckets repair_file",
     "graphfix.measure.padded": "PaddedVerdict padded",
     "graphfix.measure.probe": "Probe probe probe_padded",
     "graphfix.measure.verify": "Tolerance Verdict verify",
@@ -78,6 +78,7 @@ __all__ = [
     "padded",
     "probe",
     "probe_padded",
+    "repair_buckets",
     "repair_file",
     "run",
     "save",

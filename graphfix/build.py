@@ -35,7 +35,7 @@ class Builder:
         self._by = by
         self._view = view
         self._prefix = f"gf_{by.replace('-', '_')}"
-        self._used = _names(view.model)
+        self._used: set[str] | None = None
         self._count = 0
         self._shared: dict[tuple[ir.Graph, Hashable], ir.Value] = {}
         self._site: ir.Node | None = None
@@ -225,6 +225,8 @@ class Builder:
         return node
 
     def _name(self) -> str:
+        if self._used is None:  # most passes find nothing to build
+            self._used = _names(self._view.model)
         while (name := f"{self._prefix}_{self._count}") in self._used:
             self._count += 1
         self._used.add(name)

@@ -154,15 +154,17 @@ class Pass(Check, ir.passes.InPlacePass):
         """Run the pass: the onnx-ir side of it."""
         changes: list[Change] = []
         skips: list[tuple[str, str]] = []
+        finished = False
         try:
             for event in self.repair(model):
                 if isinstance(event, Change):
                     changes.append(event)
                 else:
                     skips.append((path_of(event.node), event.reason))
+            finished = True
         finally:
             # Also after an error: a half-made edit must not leave stale shapes behind.
-            if not self.keeps_shapes:
+            if not self.keeps_shapes and (changes or not finished):
                 shapes.forget(model)
         return Result(model, bool(changes), tuple(changes), tuple(skips))
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphfix import pipeline
+from graphfix import buckets, pipeline
 from graphfix.core import Pass
+from graphfix.errors import UsageError
+from graphfix.measure import memory
 from graphfix.measure.verify import Tolerance, verify
 from graphfix.model import files, io
 
@@ -19,10 +23,13 @@ if TYPE_CHECKING:
 
     from graphfix.core import Check, Feeds
     from graphfix.measure.runtime import Ep
+    from graphfix.measure.verify import Verdict
     from graphfix.model.weights import Placement
     from graphfix.report import Report
 
     StrPath = str | os.PathLike[str]
+
+log = logging.getLogger(__name__)
 
 
 def repair_file(
@@ -59,7 +66,8 @@ def repair_file(
 
     Raises:
         ModelError: The model cannot be read or written, or ONNX Runtime rejects it as given.
-        UsageError: A pass, an option or the target does not fit.
+        UsageError: A pass, an option or the target does not fit; or verification would need more
+            memory than there is.
         FeedError: Verification has no inputs that the model accepts.
     """
     source = Path(source)
@@ -69,24 +77,16 @@ def repair_file(
     tell = progress or (lambda _: None)
     tell("loading")
     model = io.load(source)
-    sizes = _only_sizes(chosen, model) if check and not dry_run else {}
+    check = check and not dry_run
+    need = _expect(model) if check else None
+    given = dict(dims or {}) | (_only_sizes(chosen, model) if check else {})
     report = pipeline.run(model, chosen, progress=progress)
-    report = dataclasses.replace(report, source=str(source))
+    report = dataclasses.replace(report, source=str(source), memory=_told(need))
     if dry_run:
         return report
     with io.drafting(model, target, changed=report.changed, external_data=external_data) as draft:
         if check:
-            verdict = verify(
-                source,
-                draft.path,
-                dims={**(dims or {}), **sizes},
-                feeds=feeds,
-                tolerance=tolerance or Tolerance(),
-                safety=report.safety,
-                map_feeds=lambda old: _new_feeds(chosen, old),
-                ep=ep,
-                progress=lambda done, total, what: tell(f"verifying {done}/{total}: {what}"),
-            )
+            verdict = _verify(source, draft.path, chosen, report, given, feeds, tolerance, ep, tell)
             report = dataclasses.replace(report, verdict=verdict.to_json())
             if not verdict.ok:
                 return report
@@ -94,9 +94,147 @@ def repair_file(
     return dataclasses.replace(report, output=str(target))
 
 
+def repair_buckets(
+    source: StrPath,
+    target: StrPath | None = None,
+    passes: str = pipeline.DEFAULT,
+    *,
+    check: bool = True,
+    dry_run: bool = False,
+    dims: Mapping[str, Sequence[int]] | None = None,
+    feeds: StrPath | None = None,
+    tolerance: Tolerance | None = None,
+    external_data: Placement = "auto",
+    ep: Ep = "cpu",
+    progress: pipeline.Progress | None = None,
+) -> list[Report]:
+    """Repair a model file once for each of several sizes; the models share one file of weights.
+
+    ``fix-dims:T=500,3000`` makes ``model.500.onnx`` and ``model.3000.onnx``. Weights that lie
+    beside the model stay there; others go into ``model.buckets.data``, once.
+
+    Args:
+        source: The model, ``.onnx``.
+        target: What the new names are made from; the source by default.
+        passes: Text as ``-p`` takes it, see :func:`graphfix.buckets.expand`.
+        check: As for :func:`repair_file`, and so are those that follow.
+        dry_run: Say what would be done and write nothing.
+        dims: Sizes to verify at.
+        feeds: An ``.npz`` to verify with.
+        tolerance: What may differ.
+        external_data: Where the weights go; ``inline`` is refused.
+        ep: Where the repaired models are verified.
+        progress: Called with a short text at each step.
+
+    Returns:
+        A report for each size, in their order. Unless all verdicts are ok, nothing was written.
+
+    Raises:
+        ModelError: The model cannot be read or written, or ONNX Runtime rejects it as given.
+        UsageError: The sizes do not fit, or the model cannot run at one of them; or as above.
+        FeedError: Verification has no inputs that the model accepts.
+    """
+    source = Path(source)
+    base = Path(target) if target is not None else source
+    tell = progress or (lambda _: None)
+    tell("loading")
+    model = io.load(source)
+    check = check and not dry_run
+    need = _expect(model) if check else None
+    made: list[tuple[ir.Model, Path]] = []
+    jobs: list[tuple[list[Check], Report, dict[str, Sequence[int]]]] = []
+    for bucket in buckets.expand(passes, _symbols(model)):
+        chosen = pipeline.resolve(bucket.spec)
+        path = base.with_name(f"{base.stem}.{bucket.label}{base.suffix or '.onnx'}")
+        files.refuse_overwrite(source, path)
+        model = io.load(source)
+        given = dict(dims or {}) | _only_sizes(chosen, model)
+        report = pipeline.run(model, chosen, progress=functools.partial(_at, tell, bucket.label))
+        _require_fixed(report, bucket)
+        report = dataclasses.replace(report, source=str(source), memory=_told(need))
+        made.append((model, path))
+        jobs.append((chosen, report, given))
+    reports = [report for _, report, _ in jobs]
+    if dry_run:
+        return reports
+    name = f"{base.stem}.buckets.data"
+    with io.drafting_together(made, name, external_data=external_data) as drafts:
+        if check:
+            for i, (draft, (chosen, report, at)) in enumerate(zip(drafts, jobs, strict=True)):
+                verdict = _verify(
+                    source, draft.path, chosen, report, at, feeds, tolerance, ep, tell
+                )
+                reports[i] = dataclasses.replace(report, verdict=verdict.to_json())
+                if not verdict.ok:
+                    return reports
+        for draft in drafts:
+            draft.keep()
+    pairs = zip(reports, made, strict=True)
+    return [dataclasses.replace(report, output=str(path)) for report, (_, path) in pairs]
+
+
+def _verify(
+    source: Path,
+    draft: Path,
+    chosen: Sequence[Check],
+    report: Report,
+    dims: Mapping[str, Sequence[int]],
+    feeds: StrPath | None,
+    tolerance: Tolerance | None,
+    ep: Ep,
+    tell: pipeline.Progress,
+) -> Verdict:
+    return verify(
+        source,
+        draft,
+        dims=dims,
+        feeds=feeds,
+        tolerance=tolerance or Tolerance(),
+        safety=report.safety,
+        map_feeds=lambda old: _new_feeds(chosen, old),
+        ep=ep,
+        progress=lambda done, total, what: tell(f"verifying {done}/{total}: {what}"),
+    )
+
+
+def _require_fixed(report: Report, bucket: buckets.Bucket) -> None:
+    """Raise UsageError if the sizes of ``bucket`` were refused: its name would be a lie."""
+    for done in report.passes:
+        if done.name == "fix-dims" and done.skips and not done.changes:
+            raise UsageError(f"there can be no model for {bucket.label}: {done.skips[0][1]}")
+
+
+def _symbols(model: ir.Model) -> list[str]:
+    """The names of the plain symbolic dims of the inputs, in their order."""
+    dims = [dim for value in model.graph.inputs for dim in value.shape or ()]
+    names = [x.value for x in dims if not isinstance(x, int) and x.value is not None]
+    return [x for x in dict.fromkeys(names) if x.isidentifier()]
+
+
+def _expect(model: ir.Model) -> memory.Need:
+    """Say what verifying a big model will take, before any work is done; refuse if it is too much.
+
+    Raises:
+        UsageError: The machine has not so much memory left.
+    """
+    need = memory.need_of(model)
+    if need.weights > memory.WORTH_TELLING:
+        need.require()
+        log.warning("%s", need)
+    return need
+
+
 def default_target(source: Path) -> Path:
     """``model.fixed.onnx`` beside ``model.onnx``."""
     return source.with_name(f"{source.stem}.fixed{source.suffix or '.onnx'}")
+
+
+def _told(need: memory.Need | None) -> dict[str, int | None] | None:
+    return None if need is None else need.to_json()
+
+
+def _at(tell: pipeline.Progress, label: str, what: str) -> None:
+    tell(f"{label}: {what}")
 
 
 def _only_sizes(passes: Sequence[Check], model: ir.Model) -> dict[str, Sequence[int]]:

@@ -107,6 +107,11 @@ def _parse(name: str, key: str, text: str, hint: object) -> object:
         if text.lower() in words:
             return words[text.lower()]
         raise UsageError(f"{name}: {key}={text} is neither yes nor no")
+    if hint is int and "+" in text:
+        raise UsageError(
+            f"{name}: {key}={text.replace('+', ',')} are several sizes, and one model has one; "
+            "graphfix run and graphfix.repair_buckets make a model of each"
+        )
     if hint is int or hint is float:
         try:
             return hint(text)

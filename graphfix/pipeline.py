@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from graphfix import registry
 from graphfix.core import Check, Pass, Result
 from graphfix.errors import GraphfixError, UsageError
+from graphfix.model.values import nodes_of
 from graphfix.report import PassReport, Report
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 PIPELINE_KEY = "graphfix.pipeline"
 DEFAULT = "directml"
 
+_SIZE = re.compile(r"\d+(\.\d+)?s?")
+
 
 def parse(spec: str) -> list[Check]:
     """The passes that a text such as ``additive-mask:floor=-1000,cumsum-index`` names.
@@ -32,7 +36,7 @@ def parse(spec: str) -> list[Check]:
         UsageError: A pass or an option is unknown, or a value does not fit.
     """
     passes: list[Check] = []
-    for name, *given in _items(spec):
+    for name, *given in split(spec):
         if name in registry.PROFILES:
             if given:
                 raise UsageError(f"{name} is a profile and takes no options; name its passes")
@@ -48,12 +52,20 @@ def parse(spec: str) -> list[Check]:
     return passes
 
 
-def _items(spec: str) -> list[list[str]]:
+def split(spec: str) -> list[list[str]]:
+    """The passes that ``spec`` names, each with the texts of its options.
+
+    A size that follows one, as in ``fix-dims:T=500,3000``, is another value of the same option,
+    and is put to it with a plus.
+    """
     items: list[list[str]] = []
     for item in spec.split(","):
         parts = [part.strip() for part in item.split(":")]
         if "=" in parts[0] and items:
             items[-1] += parts
+        elif _SIZE.fullmatch(parts[0]) and items and "=" in items[-1][-1]:
+            items[-1][-1] += f"+{parts[0]}"
+            items[-1] += parts[1:]
         else:
             items.append(parts)
     return items
@@ -125,5 +137,5 @@ def count_ops(model: ir.Model) -> dict[str, int]:
     """Nodes by operator: the graph, the graphs inside it, and the local functions."""
     counts: Counter[str] = Counter()
     for graph in (model.graph, *(f.graph for f in model.functions.values())):
-        counts.update(node.op_type for node in graph.all_nodes())
+        counts.update(node.op_type for node in nodes_of(graph))
     return dict(sorted(counts.items()))

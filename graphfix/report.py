@@ -44,6 +44,8 @@ class Report:
         output: The file that was written, or None.
         verdict: What verification found (:meth:`graphfix.measure.Verdict.to_json`), or None.
         plan: What DirectML does before and after (:func:`graphfix.planning.glance`), or None.
+        memory: What verification was expected to need, in bytes
+            (:meth:`graphfix.measure.memory.Need.to_json`), or None if nothing was run.
     """
 
     spec: str
@@ -54,6 +56,7 @@ class Report:
     output: str | None = None
     verdict: dict[str, object] | None = field(default=None)
     plan: dict[str, object] | None = field(default=None)
+    memory: dict[str, int | None] | None = field(default=None)
 
     @property
     def changed(self) -> bool:

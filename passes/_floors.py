@@ -31,8 +31,14 @@ def lowest_of(value: ir.Value | None) -> Fill | None:
     None if it is no constant, or has the same number throughout: then it hides nothing from
     anything, as the -1e9 in ``mask * 1e9 - 1e9``.
     """
+    found = _lowest(value)
+    # Asked last: where there is no constant, the way back leads to the inputs of the model.
+    return found if found is not None and is_plain(value) else None
+
+
+def _lowest(value: ir.Value | None) -> Fill | None:
     varies = False
-    while value is not None and is_plain(value):
+    while value is not None:
         fill, node = fill_of(value), value.producer()
         varies = varies or is_op(node, "Trilu")
         if fill is not None:

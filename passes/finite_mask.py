@@ -14,7 +14,7 @@ from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import is_op
 
 from ._floors import floored, is_plain, lowest_of
-from ._masks import HIDES, fill_of, reach_of
+from ._masks import HIDES, Reach, fill_of, reach_of
 from ._truth import is_one, truth_of
 
 if TYPE_CHECKING:
@@ -115,6 +115,9 @@ class FiniteMask(NodePass[LowSite]):
             fill, mask = fill_of(factor), node.inputs[1 - index]
             if fill is None or mask is None or not is_plain(factor):
                 continue
+            # A floor is never nearer to 0 than this; few products need to be followed.
+            if abs(fill.number) <= abs(self.floor):
+                return None
             sign, given = _zero_or(mask, view)
             reach = reach_of(node.outputs[0], view, to_bool=True)
             floor = math.copysign(self.floor / min(reach.scale, 1.0), fill.number)
@@ -133,13 +136,15 @@ class FiniteMask(NodePass[LowSite]):
         return None
 
     def _sum(self, node: ir.Node, view: View) -> LowSite | Skip | None:
-        reach = reach_of(node.outputs[0], view, to_bool=False)
+        masks = [(index, lowest_of(value)) for index, value in enumerate(node.inputs)]
+        # Few sums have one, and only those are followed: a residual reaches all later layers.
+        low = [(index, x) for index, x in masks if x is not None and x.number < self.floor]
+        reach = reach_of(node.outputs[0], view, to_bool=False) if low else Reach()
         if not reach.softmaxes:
             return None
         floor = self.floor / min(reach.scale, 1.0)
-        for index, value in enumerate(node.inputs):
-            lowest = lowest_of(value)
-            if value is None or lowest is None or not lowest.number < floor:
+        for index, lowest in low:
+            if not lowest.number < floor:
                 continue
             if reach.blocked is not None:
                 return Skip(node, reach.blocked)

@@ -93,7 +93,11 @@ class FixDims(Pass):
 
     Options:
         dims: The size of each dim, by the dim's own name: `fix-dims:T=500:B=1`, or with a comma
-            between them. Dims that are not named stay symbolic.
+            between them. Dims that are not named stay symbolic. With several sizes for one dim,
+            `fix-dims:T=500,3000`, `graphfix run` makes a model of each, `model.500.onnx` and
+            `model.3000.onnx`, which share one file of weights; in seconds if the frames of one are
+            given, `fix-dims:T=5s,30s:rate=100`; and `buckets=5s,30s` stands for the one dim that
+            has no size.
 
     Spec:
         fix-dims:T=6

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import mmap
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
 
-from graphfix.errors import ModelError
-from graphfix.model import files, weights, wire
+from graphfix.errors import ModelError, UsageError
+from graphfix.model import files, original, weights, wire
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from graphfix.model.weights import Placement
 
 _SOURCE = "graphfix.source"
-_VALUE_INFO = "graphfix.value_info"
+_ORIGINAL = "graphfix.original"
 # The size of a protobuf message is a signed 32-bit number.
 _LIMIT = 2**31 - 1
 
@@ -35,14 +35,25 @@ def load(path: str | os.PathLike[str]) -> ir.Model:
     path = Path(path)
     proto = _read(path)
     try:
-        model = ir.from_proto(proto)
+        model = _from_proto(proto)
     except Exception as error:  # onnx-ir wraps whatever it met; the cause names the field
         raise ModelError(f"{path}: not a well-formed ONNX graph: {_first_line(error)}") from error
     ir.external_data.set_base_dir(model.graph, path.parent)
     weights.check(path, model)
     model.meta[_SOURCE] = path
-    model.meta[_VALUE_INFO] = {x.name for x in proto.graph.value_info}
+    with suppress(Exception):  # what onnx-ir cannot write again, saving will say
+        model.meta[_ORIGINAL] = original.Original(proto, model)
     return model
+
+
+def _from_proto(proto: onnx.ModelProto) -> ir.Model:
+    try:
+        return ir.from_proto(proto)
+    except Exception:
+        readable = original.without_sparse(proto)
+        if readable is None:
+            raise
+        return ir.from_proto(readable)
 
 
 def source_of(model: ir.Model) -> Path | None:
@@ -93,27 +104,68 @@ def drafting(
     files.refuse_overwrite(source, path)
     if not changed and source is not None and _weights_stay(model, source, path, external_data):
         with files.replacing(path) as draft:
-            size = source.stat().st_size
-            files.write(draft.path, [wire.Span(str(source), 0, size)])
+            files.write(draft.path, [_whole(source)])
             yield draft
         return
-    chunks, data = _serialize(model, source, path, external_data)
-    with _weight_file(path, data) as weight_file, files.replacing(path) as draft:
+    store = weights.Store(f"{path.name}.data")
+    chunks = _serialize(model, source, path, external_data, store)
+    with _weight_file(path, store) as weight_file, files.replacing(path) as draft:
         files.write(draft.path, chunks)
         yield draft
         weight_file.kept = draft.kept
 
 
 @contextmanager
-def _weight_file(path: Path, data: list[wire.Chunk]) -> Iterator[files.Draft]:
+def drafting_together(
+    models: Sequence[tuple[ir.Model, Path]], name: str, *, external_data: Placement = "auto"
+) -> Iterator[list[files.Draft]]:
+    """Write models of one origin as drafts that refer to one file of weights.
+
+    Weights that lie beside the models already stay there; otherwise they go, once, into a new
+    file beside them. Drafts become files together, if all of them are kept, or not at all.
+
+    Args:
+        models: Each model and its path, all in one folder.
+        name: The name of the new file of weights.
+        external_data: ``inline`` has nothing to share and is refused; the others mean the same.
+
+    Raises:
+        UsageError: A path is the file that its model came from, or weights should go inside.
+        ModelError: Something cannot be written.
+    """
+    if external_data == "inline":
+        raise UsageError("buckets share one file of weights; --external-data inline leaves none")
+    store, written = weights.Store(name), []
+    for model, path in models:
+        source = source_of(model)
+        files.refuse_overwrite(source, path)
+        inside = source is not None and any(
+            (Path(x.base_dir) / x.location).resolve() == source.resolve()
+            for x in weights.external_tensors(model)
+        )
+        placement: Placement = "separate" if inside else external_data
+        chunks = _serialize(model, source, path, placement, store)
+        written.append((path, chunks))
+    with _weight_file(models[0][1], store) as weight_file, ExitStack() as stack:
+        drafts = [stack.enter_context(files.replacing(path)) for path, _ in written]
+        for draft, (_, chunks) in zip(drafts, written, strict=True):
+            files.write(draft.path, chunks)
+        yield drafts
+        weight_file.kept = all(draft.kept for draft in drafts)
+        for draft in drafts:
+            draft.kept = weight_file.kept
+
+
+@contextmanager
+def _weight_file(path: Path, store: weights.Store) -> Iterator[files.Draft]:
     """The file of separate weights under its final name, taken back unless it is kept.
 
     The draft of the model has to find it there. What an earlier run wrote for the same ``path``
     is put back if this one fails.
     """
-    beside = path.with_name(f"{path.name}.data")
+    beside = path.with_name(store.name)
     weight_file = files.Draft(beside)
-    if not data:
+    if not store.data:
         yield weight_file
         return
     if beside.exists() and not path.exists():
@@ -123,7 +175,7 @@ def _weight_file(path: Path, data: list[wire.Chunk]) -> Iterator[files.Draft]:
         )
     earlier = beside.with_name(f".{beside.name}.earlier")
     with files.replacing(beside) as draft:
-        files.write(draft.path, data)
+        files.write(draft.path, store.data)
         draft.keep()
         if beside.exists():
             beside.rename(earlier)
@@ -135,6 +187,10 @@ def _weight_file(path: Path, data: list[wire.Chunk]) -> Iterator[files.Draft]:
             if earlier.exists():
                 earlier.rename(beside)
         earlier.unlink(missing_ok=True)
+
+
+def _whole(source: Path) -> wire.Span:
+    return wire.Span(str(source), 0, source.stat().st_size)
 
 
 def _weights_stay(model: ir.Model, source: Path, path: Path, placement: Placement) -> bool:
@@ -178,32 +234,38 @@ def _read_mapped(path: Path) -> onnx.ModelProto | None:
         return None
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
         try:
+            # A page that is looked at brings its neighbours, up to 2 MB; they count as memory.
+            def let_go() -> None:
+                if hasattr(mmap, "MADV_DONTNEED"):
+                    whole.madvise(mmap.MADV_DONTNEED)
+
             with memoryview(whole) as view:
-                slim = wire.slim(view, path.name)
+                slim = wire.slim(view, path.name, let_go)
         except wire.NotUnderstoodError:
             return None
     return onnx.load_model_from_string(slim)
 
 
 def _serialize(
-    model: ir.Model, source: Path | None, path: Path, placement: Placement
-) -> tuple[list[wire.Chunk], list[wire.Chunk]]:
-    """What the model file is made of, and the file of separate weights."""
+    model: ir.Model,
+    source: Path | None,
+    path: Path,
+    placement: Placement,
+    store: weights.Store,
+) -> list[wire.Chunk]:
+    """What the model file is made of; its separate weights are put into ``store``."""
     try:
         proto = ir.to_proto(model)
     except OSError:
         raise
     except Exception as error:  # onnx-ir wraps whatever it met
         raise ModelError(f"{path}: cannot be written: {_first_line(error)}") from error
-    # onnx-ir writes value_info for every initializer; the file had none, so neither has ours.
-    known = model.meta.get(_VALUE_INFO)
-    if known is not None:
-        kept = [x for x in proto.graph.value_info if x.name in known]
-        del proto.graph.value_info[:]
-        proto.graph.value_info.extend(kept)
-    plan = weights.plan(proto, model, source, path, placement)
-    if plan.size + proto.ByteSize() > _LIMIT and placement == "auto":
-        plan = weights.plan(proto, model, source, path, "separate")
+    loaded = model.meta.get(_ORIGINAL)
+    as_it_was = isinstance(loaded, original.Original) and loaded.restore(proto)
+    if as_it_was and source is not None and _weights_stay(model, source, path, placement):
+        return [_whole(source)]
+    room = _LIMIT - proto.ByteSize()
+    plan = weights.plan(proto, model, source, path, placement, room, store)
     if plan.size + proto.ByteSize() > _LIMIT:
         raise ModelError(
             f"{path}: the model is over 2 GB, the limit of one ONNX file; "
@@ -214,7 +276,7 @@ def _serialize(
     def resolve(entries: dict[str, str]) -> wire.Span | None:
         return plan.inline.get((entries["location"], entries.get("offset", "0")))
 
-    return (wire.fill(message, resolve) if plan.inline else [message]), plan.data
+    return wire.fill(message, resolve) if plan.inline else [message]
 
 
 def _first_line(error: BaseException) -> str:

@@ -16,7 +16,7 @@ import onnx_shape_inference
 
 from graphfix.model import symbolic
 from graphfix.model.symbolic import Dim as Dim
-from graphfix.model.values import ints_of, is_op, tensor_in
+from graphfix.model.values import ints_of, is_op, nodes_of, tensor_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -157,7 +157,7 @@ def _know_constants(scratch: ir.Model) -> None:
     Left to itself it asks onnx-ir's get_const_tensor for each use, which is slow and writes the
     name of the node's output into the tensor; and a clone shares its tensors with the model.
     """
-    for node in scratch.graph.all_nodes():
+    for node in nodes_of(scratch.graph):
         if is_op(node, "Constant"):
             for attribute in node.attributes.values():
                 if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
@@ -183,7 +183,7 @@ def _values(model: ir.Model) -> Iterator[ir.Value]:
 
 def _forget_claims(model: ir.Model) -> None:
     """Drop what the file says of shapes, and constants that a caller may override."""
-    for node in model.graph.all_nodes():
+    for node in nodes_of(model.graph):
         for value in node.outputs:
             value.shape = None
         if node.op_type in ("Loop", "Scan") and "body" in node.attributes:

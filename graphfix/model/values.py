@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
@@ -36,6 +37,22 @@ def is_op(node: ir.Node | None, *op_types: str) -> TypeGuard[ir.Node]:
     return node is not None and node.op_type in op_types and node.domain in ("", "ai.onnx")
 
 
+def nodes_of(graph: ir.Graph) -> Iterator[ir.Node]:
+    """The nodes of a graph, each followed by those of the graphs inside it.
+
+    In the order of ``graph.all_nodes()``, which takes five times as long on graphs of 100,000
+    nodes; each pass goes through them at least once.
+    """
+    for node in graph:
+        yield node
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
+                yield from nodes_of(attribute.as_graph())
+            elif attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref():
+                for body in attribute.as_graphs():
+                    yield from nodes_of(body)
+
+
 def const_of(value: ir.Value | None, limit: int = SMALL) -> Array | None:
     """The contents of ``value`` if they are fixed in the file and have at most ``limit`` elements.
 
@@ -51,7 +68,13 @@ def const_of(value: ir.Value | None, limit: int = SMALL) -> Array | None:
     tensor = _tensor_of(value)
     if tensor is None or tensor.size > limit or tensor.dtype == ir.DataType.STRING:
         return None
-    return tensor.numpy()
+    array = tensor.numpy()
+    if isinstance(tensor, ir.ExternalTensor):
+        # It keeps the whole file mapped, once for each tensor: 60 MB for a thousand biases.
+        array = array.copy()
+        with contextlib.suppress(BufferError):  # somebody else is looking at it
+            tensor.release()
+    return array
 
 
 def tensor_in(attribute: ir.Attr) -> ir.TensorProtocol:

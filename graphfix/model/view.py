@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.model.shapes import Shapes, is_named, shapes_of
-from graphfix.model.values import Numbering, is_op
+from graphfix.model.values import Numbering, is_op, nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ class View:
     def nodes(self, *op_types: str) -> Iterator[ir.Node]:
         """Every node of the given standard types: the graph, its subgraphs, local functions."""
         for graph in (self.model.graph, *(f.graph for f in self.model.functions.values())):
-            for node in graph.all_nodes():
+            for node in nodes_of(graph):
                 if is_op(node, *op_types):
                     yield node
 
@@ -65,7 +65,7 @@ class View:
     def _owners(self) -> dict[ir.Graph, ir.Node]:
         owners: dict[ir.Graph, ir.Node] = {}
         for graph in (self.model.graph, *(f.graph for f in self.model.functions.values())):
-            for node in graph.all_nodes():
+            for node in nodes_of(graph):
                 for attribute in node.attributes.values():
                     if attribute.is_ref():
                         continue

@@ -40,6 +40,17 @@ def external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
                         yield tensor
 
 
+def size_of(model: ir.Model) -> int:
+    """The bytes of all weights: the initializers, and the big constants in nodes."""
+    small = (
+        tensor
+        for graph in (model.graph, *model.graph.subgraphs())
+        for value in graph.initializers.values()
+        if (tensor := value.const_value) is not None and not isinstance(tensor, ir.ExternalTensor)
+    )
+    return sum(x.nbytes for x in external_tensors(model)) + sum(x.nbytes for x in small)
+
+
 def check(model_path: Path, model: ir.Model) -> None:
     """Raise ModelError if weights are missing, cut short, or outside the model's folder."""
     folder, sizes = model_path.parent.resolve(), dict[str, int]()
@@ -67,22 +78,54 @@ def check(model_path: Path, model: ir.Model) -> None:
 
 
 @dataclass
+class Store:
+    """A file of separate weights in the making, which several models may share.
+
+    Attributes:
+        name: The file's name; it lies in the folder of the models.
+        data: What it is made of, in order.
+        size: Its bytes so far.
+    """
+
+    name: str
+    data: list[Chunk] = field(default_factory=list)
+    size: int = 0
+    _known: dict[Span, int] = field(default_factory=dict)
+
+    def put(self, weight: Span | bytes, length: int) -> int:
+        """Add a weight and return its offset; what another model has put there is there once."""
+        if isinstance(weight, Span) and weight in self._known:
+            return self._known[weight]
+        gap = -self.size % (_ALIGN if length >= _ALIGN_FROM else 64)
+        at = self.size + gap
+        self.data += [bytes(gap), weight]
+        self.size = at + length
+        if isinstance(weight, Span):
+            self._known[weight] = at
+        return at
+
+
+@dataclass
 class Plan:
     """What saving does with each weight.
 
     Attributes:
         inline: The (location, offset) pairs that become part of the model file, and their ranges.
-        data: What the file of separate weights is made of, in order.
         size: The bytes that go into the model file besides the graph.
     """
 
     inline: dict[tuple[str, str], Span] = field(default_factory=dict)
-    data: list[Chunk] = field(default_factory=list)
     size: int = 0
 
 
 def plan(
-    proto: onnx.ModelProto, model: ir.Model, source: Path | None, target: Path, placement: Placement
+    proto: onnx.ModelProto,
+    model: ir.Model,
+    source: Path | None,
+    target: Path,
+    placement: Placement,
+    room: int,
+    store: Store,
 ) -> Plan:
     """Decide for each weight in ``proto``, and make its reference say so.
 
@@ -92,35 +135,36 @@ def plan(
         source: The file that it was loaded from: weights in that very file were inline.
         target: The file that it is going to.
         placement: What the user wants.
+        room: How many bytes of weights fit into the model file.
+        store: Where separate weights go.
     """
     folders = {Path(tensor.base_dir).resolve() for tensor in external_tensors(model)}
     if len(folders) > 1:
         raise ModelError(f"{target}: weights from several folders: {', '.join(map(str, folders))}")
-    folder = folders.pop() if folders else target.parent.resolve()
-    made, at = Plan(), 0
+    here = target.parent.resolve()
+    folder = folders.pop() if folders else here
+    inside = None if source is None else str(source.resolve())
+    found = []
     for tensor in _tensors(proto.graph):
         span = _span(tensor, folder)
-        was_inline = span is None or (source is not None and Path(span.path) == source.resolve())
-        if placement == "inline":
-            goes = "inline"
-        elif placement == "separate":
-            goes = "separate"
-        elif was_inline:
-            goes = "inline"
-        else:
-            goes = "stay" if folder == target.parent.resolve() else "separate"
+        was_inline = span is None or span.path == inside
+        goes = "inline" if was_inline else "stay" if folder == here else "separate"
+        goes = placement if placement in ("inline", "separate") else goes
+        found.append((tensor, span, goes))
+    if placement == "auto":
+        inline = sum(x.length for _, x, goes in found if x is not None and goes == "inline")
+        if inline > room:
+            found = [(tensor, span, "separate") for tensor, span, _ in found]
+    made = Plan()
+    for tensor, span, goes in found:
         length = len(tensor.raw_data) if span is None else span.length
-        if goes == "separate" and span is None and length < BIG:
-            continue
-        if goes == "inline" and span is not None:
+        if goes == "separate" and (span is not None or length >= BIG):
+            at = store.put(bytes(tensor.raw_data) if span is None else span, length)
+            _refer(tensor, store.name, at, length)
+        elif goes == "inline" and span is not None:
             key = {entry.key: entry.value for entry in tensor.external_data}
             made.inline[key["location"], key.get("offset", "0")] = span
             made.size += length
-        elif goes == "separate":
-            gap = -at % (_ALIGN if length >= _ALIGN_FROM else 64)
-            made.data += [bytes(gap), bytes(tensor.raw_data) if span is None else span]
-            _refer(tensor, f"{target.name}.data", at + gap, length)
-            at += gap + length
     return made
 
 

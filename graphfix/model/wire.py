@@ -22,7 +22,8 @@ _VARINT, _BYTES = 0, 2
 # onnx.proto: Model.graph, Graph.initializer, Graph.node, Node.attribute, Attribute.t
 _GRAPH, _INITIALIZER, _NODE, _ATTRIBUTE, _TENSOR = 7, 5, 1, 5, 5
 # onnx.proto: TensorProto
-_RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 9, 13, 14, 1
+_RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
+_DEFAULT, _EXTERNAL = 0, 1
 
 
 class NotUnderstoodError(ValueError):
@@ -57,12 +58,13 @@ class _Field:
 _Edit = Callable[[memoryview, int, int], "list[Chunk] | None"]
 
 
-def slim(buffer: memoryview, location: str) -> bytes:
+def slim(buffer: memoryview, location: str, passed: Callable[[], object] = lambda: None) -> bytes:
     """The model in ``buffer`` with every big ``raw_data`` replaced by a reference.
 
     Args:
         buffer: The whole file.
         location: The name of that file, for the references (ONNX external data).
+        passed: Called after each weight, so that a mapping can let go of what was looked at.
 
     Raises:
         NotUnderstoodError: The file is not laid out as expected.
@@ -75,11 +77,16 @@ def slim(buffer: memoryview, location: str) -> bytes:
             return None
         if len(raw) > 1 or any(f.number == _EXTERNAL_DATA for f in fields):
             raise NotUnderstoodError("a tensor with its data in two places")
+        said = any(f.number == _DATA_LOCATION for f in fields)
+        kept = [bytes(x) for x in _without(buffer, fields, _RAW_DATA, _DATA_LOCATION)]
+        passed()
         return [
-            *_without(buffer, fields, _RAW_DATA, _DATA_LOCATION),
+            *kept,
             _entry("location", location),
             _entry("offset", str(raw[0].value)),
             _entry("length", str(raw[0].end - raw[0].value)),
+            # Said twice where the file says that the data is in its default place: see `fill`.
+            *([_entry("location", location)] if said else []),
             _tag(_DATA_LOCATION, _VARINT) + _varint(_EXTERNAL),
         ]
 
@@ -98,11 +105,13 @@ def fill(message: bytes, resolve: Callable[[dict[str, str]], Span | None]) -> li
 
     def inline(buffer: memoryview, start: int, end: int) -> list[Chunk] | None:
         fields = list(_fields(buffer, start, end))
-        entries = dict(_read_entry(buffer, f) for f in fields if f.number == _EXTERNAL_DATA)
-        span = resolve(entries) if entries else None
+        pairs = [_read_entry(buffer, f) for f in fields if f.number == _EXTERNAL_DATA]
+        span = resolve(dict(pairs)) if pairs else None
         if span is None:
             return None
-        kept = _without(buffer, fields, _EXTERNAL_DATA, _DATA_LOCATION)
+        kept: list[Chunk] = [*_without(buffer, fields, _EXTERNAL_DATA, _DATA_LOCATION)]
+        if len(dict(pairs)) < len(pairs):
+            kept.append(_tag(_DATA_LOCATION, _VARINT) + _varint(_DEFAULT))
         return [*kept, _tag(_RAW_DATA, _BYTES) + _varint(span.length), span]
 
     return _model(memoryview(message), inline, least=0)
@@ -134,11 +143,16 @@ def _inside(edits: dict[int, _Edit], least: int) -> _Edit:
             new = edits[f.number](buffer, f.value, f.end)
             if new is not None:
                 head = _tag(f.number, _BYTES) + _varint(size_of(new))
-                chunks += [buffer[copied : f.start], head, *new]
+                chunks += [_piece(buffer[copied : f.start]), head, *new]
                 copied = f.end
-        return [*chunks, buffer[copied:end]] if chunks else None
+        return [*chunks, _piece(buffer[copied:end])] if chunks else None
 
     return edit
+
+
+def _piece(view: memoryview) -> Chunk:
+    """What lies between two weights, taken now: to look at it again is to map its page again."""
+    return bytes(view) if len(view) < BIG else view
 
 
 def _fields(buffer: memoryview, start: int, end: int) -> Iterator[_Field]:
@@ -164,7 +178,7 @@ def _fields(buffer: memoryview, start: int, end: int) -> Iterator[_Field]:
         yield _Field(tag >> 3, tag & 7, begin, value, at)
 
 
-def _without(buffer: memoryview, fields: Sequence[_Field], *numbers: int) -> list[Chunk]:
+def _without(buffer: memoryview, fields: Sequence[_Field], *numbers: int) -> list[memoryview]:
     return [buffer[f.start : f.end] for f in fields if f.number not in numbers]
 
 

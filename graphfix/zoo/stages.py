@@ -135,7 +135,7 @@ def repair(job: Job) -> Json:
 
 def check(job: Job) -> Json:
     """What ``graphfix check`` finds before and after, and what is counted without its eyes."""
-    from graphfix import pipeline
+    from graphfix import hazards, pipeline
     from graphfix.model import io
 
     sides: dict[str, Json] = {}
@@ -143,7 +143,7 @@ def check(job: Job) -> Json:
         if not path.is_file():
             continue
         model = io.load(path)
-        found = [dataclasses.asdict(f) for f in pipeline.check(model, job.recipe.passes)]
+        found = [dataclasses.asdict(f) for f in hazards.check(model, job.recipe.passes)]
         sides[side] = {
             "findings": found,
             "left": dict(Counter(f["rule"] for f in found if f["severity"] != "note")),

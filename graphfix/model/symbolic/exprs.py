@@ -97,7 +97,11 @@ def expr_of(dim: Dim) -> sympy.Expr:
 
 def dim_of(expr: sympy.Expr) -> Dim:
     """An expression as a dim."""
-    return int(expr) if expr.is_Integer else ir.SymbolicDim(str(expr))
+    return int(expr) if expr.is_Integer else ir.SymbolicDim(_text(expr))
+
+
+# sympy sorts its terms to print them, and the layers of a model have the same few dims.
+_text = functools.lru_cache(maxsize=4096)(str)
 
 
 def symbols_of(dim: Dim) -> frozenset[str]:
@@ -167,7 +171,10 @@ def _equal_text(a: str, b: str) -> bool:
     first, second = _parsed(a), _parsed(b)
     if first.free_symbols != second.free_symbols:
         return False
-    return bool(first == second) or bool(sympy.simplify(first - second) == 0)
+    apart = sympy.expand(first - second)
+    if apart.is_polynomial(*apart.free_symbols):
+        return bool(apart == 0)
+    return bool(sympy.simplify(apart) == 0)
 
 
 def is_at_most(a: ir.SymbolicDim, b: ir.SymbolicDim) -> bool:

@@ -15,7 +15,7 @@ from onnx_shape_inference import registry
 from graphfix.model.symbolic.contents import EVALUATORS
 from graphfix.model.symbolic.exprs import Dim, dim_of, equal, expr_of, items_of, whole_numbers
 from graphfix.model.symbolic.facts import INTEGERS, current
-from graphfix.model.values import attr_int
+from graphfix.model.values import attr_int, tensor_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,6 +44,10 @@ def register() -> None:
             library = registry.get("", op_type, version)
             if library is not None:
                 registry.register("", op_type, version)(_rule(op_type, library))
+    for version in registry.version_boundaries("", "Constant"):
+        library = registry.get("", "Constant", version)
+        if library is not None:
+            registry.register("", "Constant", version)(_constant(library))
 
 
 def _rule(op_type: str, library: Rule) -> Rule:
@@ -66,6 +70,22 @@ def _rule(op_type: str, library: Rule) -> Rule:
         elif evaluator is not None:
             # The library carries integers through floats, where they may have been rounded.
             facts.write(ctx, node.outputs[0], None)
+
+    return rule
+
+
+def _constant(library: Rule) -> Rule:
+    """The library's rule, without its check of a runtime protocol (see ``tensor_in``)."""
+
+    def rule(ctx: Context, node: ir.Node) -> None:
+        attribute = node.attributes.get("value")
+        if "sparse_value" in node.attributes:  # which onnx-ir has no place for
+            return None
+        if attribute is None or attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
+            return library(ctx, node)
+        tensor = tensor_in(attribute)
+        ctx.set_shape_and_dtype(node.outputs[0], ir.Shape(tensor.shape.numpy()), tensor.dtype)
+        return None
 
     return rule
 

@@ -1,0 +1,236 @@
+"""What a file says beyond what onnx-ir knows of it, put back when its model is saved.
+
+onnx-ir has no place for sparse initializers, training info, device configurations, fields of a
+newer ONNX, checksums of external data and the like, and it writes some things in another way than
+they were. So what it makes of a file is held against the file once, at loading, and
+:meth:`Original.restore` is a three-way merge: where no pass has changed what onnx-ir wrote then,
+the file's own words are written again; where one has, its edit is written, and what onnx-ir never
+knew is kept beside it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.descriptor import FieldDescriptor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+
+    from google.protobuf.message import Message
+
+    # A repeated field of messages, as protobuf's Python hands it out.
+    Items = Sequence[Message]
+
+# What tells the elements of a repeated field apart, by the type of the elements.
+_KEYS: dict[str, Callable[..., Hashable]] = {
+    # A node that a repair put in the place of another makes the same tensor with another operator.
+    "NodeProto": lambda x: (*x.output, _domain(x), x.op_type),
+    "AttributeProto": lambda x: x.name,
+    "TensorProto": lambda x: x.name,
+    "SparseTensorProto": lambda x: x.values.name,
+    "ValueInfoProto": lambda x: x.name,
+    "TensorAnnotation": lambda x: x.tensor_name,
+    "FunctionProto": lambda x: (_domain(x), x.name, x.overload),
+    "OperatorSetIdProto": lambda x: _domain(x),
+    "StringStringEntryProto": lambda x: x.key,
+}
+
+SPARSE = "graphfix: sparse tensor "
+
+
+class Original:
+    """A file as it was parsed, and what onnx-ir writes for it where that is not the same.
+
+    Args:
+        proto: The file.
+        model: What onnx-ir made of it, before any edit.
+    """
+
+    def __init__(self, proto: onnx.ModelProto, model: ir.Model) -> None:
+        self._old = proto
+        self._declared = {x.name for x in proto.graph.value_info}
+        self._written: onnx.ModelProto = ir.to_proto(model)
+        self._drop_undeclared(self._written)
+        # Nearly all of a file, and all that is big in it, is written as it was.
+        self._same = {
+            name: _drop_equal(getattr(self._written.graph, name), getattr(proto.graph, name))
+            for name in ("node", "initializer")
+        }
+
+    def restore(self, new: onnx.ModelProto) -> bool:
+        """Put back into ``new`` what onnx-ir lost on the way; whether ``new`` is now the file."""
+        written, old = self._written, self._old
+        self._drop_undeclared(new)
+        _restore_fields(new, written, old, apart=("graph",))
+        _restore_fields(new.graph, written.graph, old.graph, apart=self._same)
+        for name, same in self._same.items():
+            mine, theirs, given = (getattr(x.graph, name) for x in (new, written, old))
+            _restore_items(mine, theirs, given, same, ordered=name == "node")
+        return bool(new == old)
+
+    def _drop_undeclared(self, proto: onnx.ModelProto) -> None:
+        """Drop value_info that the file does not have: onnx-ir writes it for each initializer."""
+        declared = [x for x in proto.graph.value_info if x.name in self._declared]
+        if len(declared) < len(proto.graph.value_info):
+            _replace(proto.graph.value_info, declared)
+
+
+def without_sparse(proto: onnx.ModelProto) -> onnx.ModelProto | None:
+    """A copy with a text in the place of each sparse attribute, which onnx-ir refuses.
+
+    To :class:`Original` that is one more thing that onnx-ir writes in another way.
+
+    Returns:
+        None if there is no sparse attribute.
+    """
+    copy, count = onnx.ModelProto(), 0
+    copy.CopyFrom(proto)
+    pending = [*copy.graph.node, *(node for f in copy.functions for node in f.node)]
+    while pending:
+        for attribute in pending.pop().attribute:
+            if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
+                count += 1
+                name = attribute.name
+                attribute.Clear()  # no two texts are alike, as no two of the tensors may be
+                attribute.name, attribute.s = name, f"{SPARSE}{count}".encode()
+                attribute.type = onnx.AttributeProto.STRING
+            for graph in (attribute.g, *attribute.graphs):
+                pending.extend(graph.node)
+    return copy if count else None
+
+
+def _drop_equal(written: Items, old: Items) -> frozenset[Hashable]:
+    """Drop what is the same in both from ``written``; return the keys of that."""
+    mine, given = _by_key(written), _by_key(old)
+    if mine is None or given is None:
+        return frozenset()
+    same = frozenset(key for key, item in mine.items() if given.get(key) == item)
+    _replace(written, [item for key, item in mine.items() if key not in same])
+    return same
+
+
+def _restore(new: Message, written: Message, old: Message) -> None:
+    if new == written:
+        if written is not old:
+            new.CopyFrom(old)
+    else:
+        _restore_fields(new, written, old)
+
+
+def _restore_fields(
+    new: Message, written: Message, old: Message, apart: Collection[str] = ()
+) -> None:
+    for field in new.DESCRIPTOR.fields:
+        name = field.name
+        if name in apart:
+            continue
+        repeated = hasattr(getattr(old, name), "extend")
+        if field.type != FieldDescriptor.TYPE_MESSAGE:
+            _restore_plain(name, new, written, old, repeated=repeated)
+        elif repeated:
+            mine, theirs, given = (getattr(x, name) for x in (new, written, old))
+            _restore_items(mine, theirs, given, ordered=name in ("node", "input", "output"))
+        elif old.HasField(name) and new.HasField(name):
+            _restore(getattr(new, name), getattr(written, name), getattr(old, name))
+        elif old.HasField(name) and not written.HasField(name):
+            getattr(new, name).CopyFrom(getattr(old, name))
+        elif not old.HasField(name) and getattr(new, name) == getattr(written, name):
+            new.ClearField(name)
+    unknown = _unknown(old)
+    if unknown:
+        new.MergeFromString(unknown)
+
+
+def _restore_plain(
+    name: str, new: Message, written: Message, old: Message, *, repeated: bool
+) -> None:
+    """A number, a text, or a list of them: as a whole."""
+    if getattr(new, name) != getattr(written, name):
+        return
+    if repeated:
+        del getattr(new, name)[:]
+        getattr(new, name).extend(getattr(old, name))
+    elif old.HasField(name):
+        setattr(new, name, getattr(old, name))
+    else:
+        new.ClearField(name)
+
+
+def _restore_items(
+    new: Items,
+    written: Items,
+    old: Items,
+    same: frozenset[Hashable] = frozenset(),
+    *,
+    ordered: bool,
+) -> None:
+    """Messages in a list: each by its key, or as a whole where they have none.
+
+    Args:
+        new: What is to be written.
+        written: What onnx-ir wrote before any edit, without what has a key in ``same``.
+        old: What the file has.
+        same: The keys of what onnx-ir wrote as the file has it.
+        ordered: Whether the order means something, and is that of ``new``.
+    """
+    mine, theirs, given = _by_key(new), _by_key(written), _by_key(old)
+    if mine is None or theirs is None or given is None:
+        if list(new) == list(written):
+            _replace(new, old)
+        return
+    is_node = any(isinstance(x, onnx.NodeProto) for x in new)  # none is ever lost or made up
+    result: dict[Hashable, Message] = {}
+    for key, item in mine.items():
+        if key in same or (key in theirs and key in given):
+            _restore(item, theirs.get(key, given[key]), given[key])
+        elif key in theirs and item == theirs[key] and not is_node:
+            continue  # onnx-ir made it up
+        result[key] = item
+    known = mine.keys() | theirs.keys() | same
+    lost = [] if is_node else [key for key in given if key not in known]
+    result |= {key: given[key] for key in lost}
+    order = [*result]
+    if not ordered:
+        order = [
+            *(key for key in given if key in result),
+            *(key for key in order if key not in given),
+        ]
+    if order != [*mine]:
+        _replace(new, [result[key] for key in order])
+
+
+def _replace(items: Items, by: Iterable[Message]) -> None:
+    copies = []
+    for item in by:
+        copy = type(item)()
+        copy.CopyFrom(item)
+        copies.append(copy)
+    del items[:]  # type: ignore[attr-defined]
+    items.extend(copies)  # type: ignore[attr-defined]
+
+
+def _domain(x: onnx.NodeProto | onnx.FunctionProto | onnx.OperatorSetIdProto) -> str:
+    return "" if x.domain == "ai.onnx" else x.domain
+
+
+def _by_key(items: Items) -> dict[Hashable, Message] | None:
+    """Messages by what tells them apart, in order; None if nothing does."""
+    if not items:
+        return {}
+    key = _KEYS.get(type(items[0]).__name__)
+    if key is None:
+        return None
+    found = {key(x): x for x in items}
+    return found if len(found) == len(items) else None
+
+
+def _unknown(message: Message) -> bytes:
+    """The fields of a message that this version of ONNX does not know, as they were."""
+    rest = type(message)()
+    rest.CopyFrom(message)
+    for field, _ in message.ListFields():
+        rest.ClearField(field.name)
+    return cast("bytes", rest.SerializeToString())
