@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphfix.measure.placed import Placed
 from graphfix.measure.timing import Timing
@@ -184,7 +184,7 @@ class Benchmark:
         """Whether all models ran, and compute the same."""
         return all(x.ok for x in self.models)
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         """As plain data that ``json`` can write."""
         return {
             "schema": 1,

@@ -239,7 +239,7 @@ def write_optimized(
     options.optimized_model_filepath = str(path)
     try:
         onnxruntime.InferenceSession(
-            model, options, providers=PROVIDERS["cpu"], disabled_optimizers=list(without)
+            model, options, providers=[PROVIDERS["cpu"]], disabled_optimizers=list(without)
         )
     except Exception as error:  # ONNX Runtime raises a dozen unrelated types
         raise ModelError(reason_of(error)) from error

@@ -47,7 +47,8 @@ def module_path(node: ir.Node) -> tuple[str, ...]:
     Example: ``("encoder", "layers.0", "self_attn")``, from what dynamo writes beside a node, or
     from the name that TorchScript gives it, ``/encoder/layers.0/self_attn/MatMul``.
     """
-    scope = module_of(node)
+    meta = node.metadata_props
+    scope = meta.get("pkg.torch.onnx.name_scopes") or meta.get("namespace")
     if scope is None:
         name = node.name or ""
         return tuple(part for part in name.split("/")[:-1] if part)
