@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from graphfix import buckets, pipeline
 from graphfix.core import Pass
 from graphfix.errors import UsageError
+from graphfix.lengths.given import LengthInput
 from graphfix.measure import memory
+from graphfix.measure.padded import PaddedVerdict, padded
 from graphfix.measure.verify import Tolerance, verify
 from graphfix.model import files, io
 
@@ -90,6 +92,11 @@ def repair_file(
             report = dataclasses.replace(report, verdict=verdict.to_json())
             if not verdict.ok:
                 return report
+            if _is_new(LengthInput.of(model), source):
+                found = _check_padding(source, draft.path, given, tolerance, ep, tell)
+                report = dataclasses.replace(report, padded=found.to_json())
+                if not found.ok:
+                    return report
         draft.keep()
     return dataclasses.replace(report, output=str(target))
 
@@ -194,6 +201,29 @@ def _verify(
         map_feeds=lambda old: _new_feeds(chosen, old),
         ep=ep,
         progress=lambda done, total, what: tell(f"verifying {done}/{total}: {what}"),
+    )
+
+
+def _is_new(told: LengthInput | None, source: Path) -> bool:
+    """Whether a repair has told the model of valid lengths: it must then be safe to pad."""
+    return told is not None and LengthInput.of(io.load(source)) != told
+
+
+def _check_padding(
+    source: Path,
+    draft: Path,
+    dims: Mapping[str, Sequence[int]],
+    tolerance: Tolerance | None,
+    ep: Ep,
+    tell: pipeline.Progress,
+) -> PaddedVerdict:
+    return padded(
+        draft,
+        original=source,
+        dims=dims,
+        tolerance=tolerance,
+        ep=ep,
+        progress=lambda done, total, what: tell(f"padding {done}/{total}: {what}"),
     )
 
 

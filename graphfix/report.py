@@ -44,6 +44,8 @@ class Report:
         output: The file that was written, or None.
         verdict: What verification found (:meth:`graphfix.measure.Verdict.to_json`), or None.
         plan: What DirectML does before and after (:func:`graphfix.planning.glance`), or None.
+        padded: What the padded check of a model that was told of valid lengths found
+            (:meth:`graphfix.measure.padded.PaddedVerdict.to_json`), or None.
         memory: What verification was expected to need, in bytes
             (:meth:`graphfix.measure.memory.Need.to_json`), or None if nothing was run.
     """
@@ -57,6 +59,7 @@ class Report:
     verdict: dict[str, object] | None = field(default=None)
     plan: dict[str, object] | None = field(default=None)
     memory: dict[str, int | None] | None = field(default=None)
+    padded: dict[str, object] | None = field(default=None)
 
     @property
     def changed(self) -> bool:
@@ -76,7 +79,7 @@ class Report:
     @property
     def ok(self) -> bool:
         """Whether nothing failed: verified, or not asked to verify."""
-        return self.verdict is None or bool(self.verdict["ok"])
+        return all(x is None or bool(x["ok"]) for x in (self.verdict, self.padded))
 
     def to_json(self) -> dict[str, object]:
         """The report as plain data; ``schema`` grows when a field changes its meaning."""

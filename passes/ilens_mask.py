@@ -9,7 +9,8 @@ from graphfix.core import Change, Finding, Match, Pass, Safety, Skip
 from graphfix.errors import PaddingError
 from graphfix.lengths.analysis import analyse
 from graphfix.lengths.apply import OUTPUT, apply
-from graphfix.lengths.source import LengthInput, find
+from graphfix.lengths.given import LengthInput
+from graphfix.lengths.source import find
 from graphfix.model.text import path_of
 
 if TYPE_CHECKING:

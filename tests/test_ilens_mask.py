@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import graphfix
 from graphfix.errors import PaddingError, UsageError
-from graphfix.lengths.source import LengthInput
+from graphfix.lengths.given import LengthInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -334,3 +334,11 @@ def test_padding_stays_out_of_generated_graphs(steps: list[str]) -> None:
     assert max(errors(before, after)) < 1e-4
     report = graphfix.run(after, "ilens-mask")
     assert [change.note for one in report.passes for change in one.changes] == []
+
+
+def test_several_inputs_are_cleaned_by_one_mask() -> None:
+    body = "{ late = Relu (x) s = Add (late, z) y = ReduceMean <axes = [1], keepdims = 0> (s) }"
+    model = model_of(body, "float[B, T, 4] z, float[B, T, 4] x")
+    graphfix.run(model, SPEC)
+    session(model)
+    assert sum(node.op_type == "Less" for node in model.graph) == 1

@@ -13,7 +13,9 @@ import pytest
 import graphfix
 from graphfix.cli import main
 from graphfix.errors import FeedError, ModelError
-from graphfix.measure.clips import LENGTHS_KEY, Clips, length_input, time_of
+from graphfix.lengths.given import KEY as LENGTHS_KEY
+from graphfix.lengths.given import LengthInput
+from graphfix.measure.clips import Clips, time_of
 from graphfix.measure.compare import Tolerance
 from graphfix.measure.containers import cropped
 from graphfix.measure.padded import padded
@@ -127,7 +129,7 @@ def test_a_repaired_model_is_told_the_lengths_by_its_metadata():
     verdict = padded(masked_mean(), dims=SIZES, container=[12, 60])
     assert verdict.ok, str(verdict)
     assert verdict.told == ("ilens",)
-    assert verdict.fed == length_input(masked_mean())
+    assert verdict.fed == LengthInput.of(masked_mean())
     wrong = masked_mean("Add (ilens, one)")
     assert not padded(wrong, dims=SIZES, container=12).ok
 

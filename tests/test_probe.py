@@ -16,8 +16,8 @@ import graphfix
 from graphfix import plot
 from graphfix.cli import main
 from graphfix.errors import FeedError
+from graphfix.lengths.given import KEY as LENGTHS_KEY
 from graphfix.measure.causes import of_padding
-from graphfix.measure.clips import LENGTHS_KEY
 from graphfix.measure.course import course, magnitude
 from graphfix.measure.parting import _commutes, carrying, sized
 from graphfix.measure.probe import Probe, probe, probe_padded

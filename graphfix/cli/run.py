@@ -111,7 +111,10 @@ def run(
     failed = next((done for done in reports if not done.ok), None)
     if failed is None:
         return 0
-    told = _verdict.failure(failed.verdict or {}, "the repaired model")
+    if failed.verdict is not None and failed.verdict["ok"] and failed.padded is not None:
+        told = f"the repaired model is not safe to pad: {failed.padded['summary']}"
+    else:
+        told = _verdict.failure(failed.verdict or {}, "the repaired model")
     advice = "if that difference is expected, raise --atol"
     _terminal.remark(f"error: {told}; nothing was written; {advice}")
     return 1
@@ -153,6 +156,9 @@ def _print(report: Report, *, diff: bool, verbose: bool, dry_run: bool) -> None:
         _verdict.show(report.verdict, verbose=verbose)
     elif not dry_run:
         _terminal.row("verified", "no, as asked (--no-verify)", colour="yellow")
+    if report.padded is not None:
+        colour = "green" if report.padded["ok"] else "red"
+        _terminal.row("padded", str(report.padded["summary"]), colour=colour)
     if report.output is not None:
         same = "" if report.changed else " (an identical graph)"
         _terminal.row("written", f"{report.output}{same}")

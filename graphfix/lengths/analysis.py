@@ -99,13 +99,9 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
             cleaned.refusals.append(Refusal(readers[0], f"input {value.name!r}: {error}"))
         first = min(readers, key=_place(model))
         poisoned.append(PoisonedInput(first, "poisoned input", value, state))
-    if cleaned.repairs:
-        cleaned.repairs[:0] = poisoned
-        place = _place(model)
-        cleaned.repairs.sort(key=lambda x: place(x.node))
-        return cleaned
-    # Whatever leaks is closed by the zeros at the inputs alone.
-    cleaned.repairs = poisoned
+    # Without further repairs, what leaks is closed by the zeros at the inputs alone.
+    place = _place(model)
+    cleaned.repairs = sorted([*poisoned, *cleaned.repairs], key=lambda x: place(x.node))
     return cleaned
 
 

@@ -10,9 +10,9 @@ import onnx_ir as ir
 from graphfix.build import Builder
 from graphfix.errors import UsageError
 from graphfix.lengths.domain import Time
+from graphfix.lengths.given import LengthInput
 from graphfix.lengths.lower import OLDEST, Lengths
 from graphfix.lengths.repairs import zeroed
-from graphfix.lengths.source import LengthInput
 from graphfix.model.text import line_of, path_of
 from graphfix.model.view import View
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.errors import UsageError
+from graphfix.lengths.given import Kind, LengthInput
 from graphfix.model.shapes import infer
 from graphfix.model.symbolic import symbols_of
 
@@ -18,38 +18,6 @@ if TYPE_CHECKING:
 
     from graphfix.model.shapes import Shapes
     from graphfix.model.symbolic import Dim
-
-KEY = "graphfix.lengths"
-"""Where a repaired model says in its metadata which input holds the valid lengths."""
-
-Kind = Literal["lengths", "mask"]
-
-
-@dataclass(frozen=True)
-class LengthInput:
-    """The input of a repaired model that says how much is valid.
-
-    Attributes:
-        input: Its name.
-        axis: The axis that it counts along, ``audio.2``.
-        kind: ``lengths`` for int64 [B] or [1], in units of that axis; ``mask`` for [B, T] with 1
-            where there is content, then 0.
-    """
-
-    input: str
-    axis: str
-    kind: Kind
-
-    @classmethod
-    def of(cls, model: ir.Model) -> LengthInput | None:
-        """What the metadata of ``model`` says, if anything."""
-        text = model.metadata_props.get(KEY)
-        return None if text is None else cls(**json.loads(text))
-
-    def note(self, model: ir.Model) -> None:
-        """Write it into the metadata of ``model``."""
-        given = {"input": self.input, "axis": self.axis, "kind": self.kind}
-        model.metadata_props[KEY] = json.dumps(given)
 
 
 @dataclass(frozen=True)

@@ -7,28 +7,25 @@ content ends, and so does the input that ``ilens-mask`` has added.
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.errors import FeedError, ModelError
+from graphfix.errors import FeedError
+from graphfix.lengths.given import KEY
 from graphfix.measure.feeds import Array, Maker, wanted_sizes
 from graphfix.measure.signature import symbols
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from graphfix.lengths.given import LengthInput
     from graphfix.measure.signature import Input, Signature
 
 Fill = Literal["zero", "noise", "large", "nan", "inf"]
 """What padding holds: zeros; values like content; values of size 1e4; NaN; both infinities.
 For token ids: id 0, other ids, and the largest id."""
-
-LENGTHS_KEY = "graphfix.lengths"
-"""The entry of ``metadata_props`` by which a repaired model says how it is told the lengths."""
 
 # What is made for the container, not joined from the clips.
 _TELLS = ("mask", "lengths", "relative-lengths", "positions")
@@ -36,54 +33,6 @@ _LARGE = 1e4
 # Sizes of dims that nobody names: caches, which may be empty, and others.
 _PAST, _OTHER = 4, 7
 _SEEDS_APART = 7919
-
-
-@dataclass(frozen=True)
-class LengthInput:
-    """The input that tells a repaired model where content ends.
-
-    Attributes:
-        input: Its name.
-        axis: The axis whose units it counts in, such as ``audio.2``.
-        kind: ``"lengths"``, an integer a row, or ``"mask"``, 1 at content and 0 at padding.
-    """
-
-    input: str
-    axis: str
-    kind: Literal["lengths", "mask"]
-
-    @property
-    def place(self) -> tuple[str, int]:
-        """The name of the input that is padded, and which axis of it."""
-        name, _, axis = self.axis.rpartition(".")
-        return name, int(axis)
-
-
-def length_input(model: ir.Model) -> LengthInput | None:
-    """What the model's metadata says of its lengths; None if it says nothing.
-
-    Raises:
-        ModelError: The entry is malformed, or names an input that the model does not have.
-    """
-    text = model.metadata_props.get(LENGTHS_KEY)
-    if text is None:
-        return None
-    try:
-        data = json.loads(text)
-        found = LengthInput(data["input"], data["axis"], data.get("kind", "lengths"))
-        name, _ = found.place
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"the model's {LENGTHS_KEY}={text!r} is malformed: {error!r}") from error
-    if found.kind not in ("lengths", "mask"):
-        raise ModelError(f"the model's {LENGTHS_KEY} has kind {found.kind!r}, not lengths or mask")
-    known = [x.name for x in model.graph.inputs]
-    for wanted in (found.input, name):
-        if wanted not in known:
-            raise ModelError(
-                f"the model's {LENGTHS_KEY} names an input {wanted!r} that it does not have; "
-                f"it has {', '.join(map(repr, known))}"
-            )
-    return found
 
 
 def time_of(
@@ -290,7 +239,7 @@ def told(
     """
     name, axis = fed.place
     if name not in feeds or axis >= feeds[name].ndim:
-        raise FeedError(f"the model's {LENGTHS_KEY} names {fed.axis}, which is no axis")
+        raise FeedError(f"the model's {KEY} names {fed.axis}, which is no axis")
     ends, whole, rank = np.asarray(lengths), feeds[name].shape[axis], len(item.dims)
     array: Array
     if fed.kind == "mask":

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
-from graphfix.measure.clips import Clips, Fill, length_input, time_of
+from graphfix.lengths.given import LengthInput
+from graphfix.measure.clips import Clips, Fill, time_of
 from graphfix.measure.compare import Array, OutputDiff, Tolerance, compare, computes_in_half
 from graphfix.measure.feeds import Dropped, wanted_sizes
 from graphfix.measure.randomness import Repeatable, draws, seeded
@@ -123,7 +124,7 @@ class Job:
         self.dropped: list[Dropped] = []
         self.checks: list[PaddedDiff] = []
         self.reason = ""
-        self.fed = length_input(self.graph)
+        self.fed = LengthInput.of(self.graph)
         self._axis = axis
         self.signature: Signature
         self.clips: Clips

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphfix.lengths.source import LengthInput
+from graphfix.lengths.given import LengthInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from graphfix.measure.clips import FILLS, Fill, LengthInput
+from graphfix.measure.clips import FILLS, Fill
 from graphfix.measure.compare import Tolerance
 from graphfix.measure.containers import Job, PaddedDiff
 from graphfix.measure.feeds import Dropped
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
+    from graphfix.lengths.given import LengthInput
     from graphfix.measure.runtime import Ep
 
     StrPath = str | os.PathLike[str]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
-from graphfix.measure.clips import length_input, told
+from graphfix.lengths.given import LengthInput
+from graphfix.measure.clips import told
 from graphfix.measure.compare import Tolerance, compare, computes_in_half
 from graphfix.measure.feeds import Case, given_case, search
 from graphfix.measure.runtime import RunError
@@ -85,7 +86,7 @@ def parting_case(
 
 def fed_whole(model: ir.Model, case: Case) -> dict[str, Array]:
     """The inputs for a repaired model, which is told that all of them is content."""
-    fed = length_input(model)
+    fed = LengthInput.of(model)
     if fed is None or fed.input in case.feeds:
         return case.feeds
     item = next(x for x in Signature(model).inputs if x.name == fed.input)

@@ -57,7 +57,11 @@ def test_a_model_without_sites_keeps_every_byte(row: dict[str, Any]) -> None:
     model = graphfix.load(counts.ROOT / "models" / f"{row['name']}.onnx")
     before = ir.to_proto(model).SerializeToString(deterministic=True)
     for name in registry.names():
-        looked = graphfix.check(model, name)
+        try:
+            looked = graphfix.check(model, name)
+        except UsageError:
+            assert name == "ilens-mask"  # which cannot tell what is to be padded
+            continue
         assert isinstance(looked, list)
     assert ir.to_proto(model).SerializeToString(deterministic=True) == before
 

@@ -1,0 +1,71 @@
+"""The input by which a repaired model is told what is valid, as its metadata names it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from graphfix.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+KEY = "graphfix.lengths"
+"""The entry of ``metadata_props`` by which a repaired model says how it is told the lengths."""
+
+Kind = Literal["lengths", "mask"]
+
+
+@dataclass(frozen=True)
+class LengthInput:
+    """The input that tells a repaired model where content ends.
+
+    Attributes:
+        input: Its name.
+        axis: The axis that it counts along, such as ``audio.2``.
+        kind: ``lengths`` for int64 [B] or [1], in units of that axis; ``mask`` for [B, T] with 1
+            where there is content, then 0.
+    """
+
+    input: str
+    axis: str
+    kind: Kind
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The name of the input that is padded, and which axis of it."""
+        name, _, axis = self.axis.rpartition(".")
+        return name, int(axis)
+
+    @classmethod
+    def of(cls, model: ir.Model) -> LengthInput | None:
+        """What the metadata of ``model`` says; None if it says nothing.
+
+        Raises:
+            ModelError: The entry is malformed, or names an input that the model does not have.
+        """
+        text = model.metadata_props.get(KEY)
+        if text is None:
+            return None
+        try:
+            data = json.loads(text)
+            found = cls(data["input"], data["axis"], data.get("kind", "lengths"))
+            name, _ = found.place
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ModelError(f"the model's {KEY}={text!r} is malformed: {error!r}") from error
+        if found.kind not in ("lengths", "mask"):
+            raise ModelError(f"the model's {KEY} has kind {found.kind!r}, not lengths or mask")
+        known = [x.name for x in model.graph.inputs]
+        for wanted in (found.input, name):
+            if wanted not in known:
+                raise ModelError(
+                    f"the model's {KEY} names an input {wanted!r} that it does not have; "
+                    f"it has {', '.join(map(repr, known))}"
+                )
+        return found
+
+    def note(self, model: ir.Model) -> None:
+        """Write it into the metadata of ``model``."""
+        given = {"input": self.input, "axis": self.axis, "kind": self.kind}
+        model.metadata_props[KEY] = json.dumps(given)
