@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -136,13 +137,15 @@ class IlensMask(Pass):
 
     def findings(self, model: ir.Model) -> Iterator[Finding]:
         """Leaks are warnings, and so is what cannot be seen through: nothing would be repaired."""
-        for site in self.sites(model):
-            at = path_of(site.node)
+        sites = list(self.sites(model))
+        # All leaks are closed or none.
+        fix = None if any(isinstance(x, Skip) for x in sites) else self.spec()
+        for site in sites:
+            found = dataclasses.replace(self.finding(site), severity="warning", fix=fix)
             if isinstance(site, Skip):
-                message = f"{site.node.op_type} cannot be seen through: {site.reason}"
-                yield Finding(self.name, "warning", at, message, None)
-            else:
-                yield Finding(self.name, "warning", at, self.message(site), self.spec())
+                what = f"{site.node.op_type} cannot be seen through: {site.reason}"
+                found = dataclasses.replace(found, message=what)
+            yield found
 
     def message(self, site: Match) -> str:
         """The leak, and what is done about it."""

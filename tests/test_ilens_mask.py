@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,11 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import graphfix
+from graphfix.cli import main
 from graphfix.errors import PaddingError, UsageError
 from graphfix.lengths.given import LengthInput
+from graphfix.lengths.repairs import Hide
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
@@ -342,3 +346,58 @@ def test_several_inputs_are_cleaned_by_one_mask() -> None:
     graphfix.run(model, SPEC)
     session(model)
     assert sum(node.op_type == "Less" for node in model.graph) == 1
+
+
+def saved(path: Path, body: str) -> str:
+    graphfix.save(weighted(body), path)
+    return str(path)
+
+
+def test_check_says_each_leak_and_what_will_be_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = saved(tmp_path / "m.onnx", BODIES["attention"])
+    assert main(["check", path, "--padding", "--axis", "x.1", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert {x["severity"] for x in found} == {"warning"}
+    assert any("attention dilution at Softmax" in x["message"] for x in found)
+    assert {x["fix"] for x in found} == {"ilens-mask:axis=x.1"}
+    path = saved(tmp_path / "n.onnx", REFUSED["an operator that has no rule"][0])
+    assert main(["check", path, "--padding", "--axis", "x.1"]) == 1
+    assert "Det cannot be seen through" in capsys.readouterr().out
+    assert main(["check", path, "--axis", "x.1"]) == 2
+
+
+def test_run_also_proves_that_clips_may_be_padded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = saved(tmp_path / "m.onnx", BODIES["a variance over time"]), tmp_path / "o.onnx"
+    assert main(["run", path, "-p", SPEC, "-o", str(out), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["verdict"]["ok"]
+    assert report["padded"]["ok"]
+    assert report["padded"]["checks"]
+    assert (
+        main(["padded", str(out), "--original", path, "--dim", "T=5,9", "--container", "40"]) == 0
+    )
+    assert main(["padded", path, "--dim", "T=5,9", "--container", "40"]) == 1
+
+
+def test_a_model_that_is_not_safe_after_all_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # As if the mask of the scores were forgotten.
+    monkeypatch.setattr(Hide, "rewrite", lambda *_: None)
+    path, out = saved(tmp_path / "m.onnx", BODIES["attention"]), tmp_path / "o.onnx"
+    assert main(["run", path, "-p", SPEC, "-o", str(out)]) == 1
+    assert "not safe to pad" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_what_cannot_be_repaired_leaves_nothing_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = saved(tmp_path / "m.onnx", REFUSED["a split of time"][0]), tmp_path / "o.onnx"
+    assert main(["run", path, "-p", SPEC, "-o", str(out)]) == 2
+    assert "splits the axis that carries time" in capsys.readouterr().err
+    assert not out.exists()

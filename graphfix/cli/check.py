@@ -34,6 +34,23 @@ _REASONS = 3
     "directml, and thaw.",
 )
 @click.option(
+    "--padding",
+    is_flag=True,
+    help="Say instead what padding does: each leak, and what cannot be seen through (the pass "
+    "ilens-mask repairs it).",
+)
+@click.option(
+    "--axis",
+    metavar="INPUT.AXIS",
+    help="With --padding: the axis that is padded, such as audio.2. Default: found by itself.",
+)
+@click.option(
+    "--from",
+    "source",
+    metavar="INPUT",
+    help="With --padding: the mask or length input that says what is valid.",
+)
+@click.option(
     "--ep",
     type=click.Choice(["dml", "cpu", "cuda"]),
     default="dml",
@@ -62,6 +79,9 @@ _REASONS = 3
 def check(
     model: str,
     spec: str | None,
+    padding: bool,
+    axis: str | None,
+    source: str | None,
     ep: Provider,
     trial: bool,
     fix: bool,
@@ -80,6 +100,7 @@ def check(
     An error crashes there or computes something else, a warning is slow or runs on the CPU, a note
     matters only elsewhere. Exit code 1 if there is an error.
     """
+    spec = _padding(spec, padding=padding, axis=axis, source=source)
     _refuse(ep=ep, trial=trial, fix=fix, output=output, both=as_json and sarif)
     sizes = _terminal.sizes(dims)
     _options.load_plugins(plugin)
@@ -135,6 +156,19 @@ def check(
         told = _verdict.failure(report.verdict or {}, "the repaired model")
         _terminal.remark(f"error: {told}; nothing was written")
     return int(failed or any(_WORST.index(x.severity) <= _WORST.index(limit) for x in found))
+
+
+def _padding(
+    spec: str | None, *, padding: bool, axis: str | None, source: str | None
+) -> str | None:
+    """What to look for: with --padding the pass that closes the leaks, told what the user told."""
+    if not padding:
+        if axis is not None or source is not None:
+            raise click.UsageError("--axis and --from belong to --padding.")
+        return spec
+    given = [f"axis={axis}"] if axis is not None else []
+    given += [f"from={source}"] if source is not None else []
+    return ",".join([*([spec] if spec is not None else []), ":".join(["ilens-mask", *given])])
 
 
 def _refuse(*, ep: str, trial: bool, fix: bool, output: str | None, both: bool) -> None:
