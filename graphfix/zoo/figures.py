@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FIGURES = {
     "crashes": "crashes on DirectML",
     "worst": "worst difference",
+    "padding": "padding changes it by",
     "mask-wheres": "mask Wheres",
     "dynamic-reshapes": "dynamic Reshapes",
     "fused-graphs": "fused graphs",

@@ -43,6 +43,9 @@ def _always(ep: Ep, stages: Mapping[str, Json]) -> Iterator[Json]:
     there = stages.get("directml", {}).get("after")
     if there is not None:
         yield _gate("directml", bool(there["ok"]), f"on DirectML: {there['summary']}")
+    padded = stages.get("padding", {}).get("after")
+    if padded is not None:
+        yield _gate("padded", bool(padded["ok"]), f"in containers: {padded['summary']}")
     timed = stages.get("bench", {}).get("models")
     if timed is not None:
         bad = [x["reason"] for x in timed[1]["outputs"] if not x["ok"]]

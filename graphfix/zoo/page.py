@@ -24,7 +24,16 @@ Json = dict[str, Any]
 # Of these, only what is after the repair says something.
 _SINGLE = ("worst", "ratio")
 _COLUMNS = (
-    *("crashes", "worst", "ratio", "mask-wheres", "dynamic-reshapes", "findings", "nodes"),
+    *(
+        "crashes",
+        "worst",
+        "ratio",
+        "padding",
+        "mask-wheres",
+        "dynamic-reshapes",
+        "findings",
+        "nodes",
+    ),
     *("fused-graphs", "copies", "cpu-nodes"),
 )
 
@@ -68,6 +77,8 @@ def cell(name: str, one: Figure) -> str:
         return "-"
     if name in _SINGLE:
         return html.number(after) if name == "worst" and after else f"{after:.2f}" if after else "0"
+    if name == "padding":
+        return " → ".join("-" if x is None else html.number(x) for x in (before, after))
     if name == "crashes":
         words = {None: "-", 0: "runs", 1: "crashes"}
         return f"{words[before]} → {words[after]}"  # type: ignore[index]

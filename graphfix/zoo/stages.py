@@ -255,6 +255,52 @@ def placement(job: Job) -> Json:
     }
 
 
+def plan(job: Job) -> Json:
+    """Where the nodes of both will run on DirectML, foreseen on any machine."""
+    from graphfix import planning, strip
+
+    found = planning.glance(job.before, job.after if job.after.is_file() else None)
+    runs: dict[str, Json] = {}
+    pictures: list[Json] = []
+    for side in ("before", "after"):
+        one: Any = found[side]
+        if one is not None:
+            runs[side] = one["run"]
+            title = f"Where nodes run on DirectML, foreseen, {side}"
+            pictures.append({"title": title, "svg": strip.svg((x, n) for x, n in one["strip"])})
+    first, second = runs.get("before", {}), runs.get("after", {})
+    why = "ONNX Runtime rejects it" if job.after.is_file() else "there is no repaired model"
+    return {
+        "plan": found,
+        "pictures": pictures,
+        "figures": {
+            name: figure(first.get(key), second.get(key), why) for name, key in _FORESEEN.items()
+        },
+    }
+
+
+_FORESEEN = {"fused-graphs": "graphs", "copies": "copies", "cpu-nodes": "cpu"}
+
+
+def padding(job: Job) -> Json:
+    """What padding does to the clip: as exported, and after the repair if that was told lengths."""
+    from graphfix.lengths.given import LengthInput
+    from graphfix.measure.padded import padded
+    from graphfix.model import io
+
+    if LengthInput.of(io.load(job.after)) is None:
+        return {"skipped": "its passes make nothing of padding: see ilens-mask"}
+    dims = job.recipe.dims or None
+    loose = padded(job.before, dims=dims, tolerance=job.tolerance)
+    tight = padded(job.after, original=job.before, dims=dims, tolerance=job.tolerance, ep=job.ep)
+    gaps = [None if x.worst is None else float(x.worst.max_abs) for x in (loose, tight)]
+    return {
+        "before": loose.to_json(),
+        "after": tight.to_json(),
+        "figures": {"padding": figure(gaps[0], gaps[1], "nothing was compared")},
+    }
+
+
 def bench(job: Job) -> Json:
     """How long both take, side by side."""
     from graphfix.measure import bench as measure
@@ -292,6 +338,8 @@ PLACED = ("fused-graphs", "copies", "cpu-nodes")
 STAGES = (
     Stage("repair", repair, ("worst",), needs_after=False),
     Stage("check", check, COUNTED, needs_after=False),
+    Stage("plan", plan, PLACED, needs_after=False),
+    Stage("padding", padding, ("padding",)),
     Stage("directml", directml, ("crashes", "worst"), only_dml=True),
     Stage("placement", placement, PLACED, only_dml=True),
     Stage("bench", bench, ("ratio",)),
