@@ -107,7 +107,8 @@ def evil(row: dict[str, Any]) -> dict[str, Any]:
 
     def spoil(data: object) -> object:
         if isinstance(data, dict):
-            kept = ("on", "op", "ep", "side", "model", "spec", "safety", "severity")
+            # An SVG is drawn by graphfix, of words and numbers of its own.
+            kept = ("on", "op", "ep", "side", "model", "spec", "safety", "severity", "svg")
             return {k: v if k in kept else spoil(v) for k, v in data.items()}
         if isinstance(data, list):
             return [spoil(x) for x in data]

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
+from graphfix.measure.filled import full_lengths
 from graphfix.measure.randomness import draws, seeded
 from graphfix.measure.signature import dim_name
 from graphfix.model import io
@@ -50,7 +51,7 @@ class Entrant:
         Raises:
             FeedError: There is no array for one of its inputs.
         """
-        given = self.map_feeds(of_first)
+        given = full_lengths(self.graph, self.map_feeds(of_first))
         found: dict[str, Array] = {}
         for value in self.graph.graph.inputs:
             name = value.name or ""

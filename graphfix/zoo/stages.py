@@ -293,7 +293,7 @@ def padding(job: Job) -> Json:
     dims = job.recipe.dims or None
     loose = padded(job.before, dims=dims, tolerance=job.tolerance)
     tight = padded(job.after, original=job.before, dims=dims, tolerance=job.tolerance, ep=job.ep)
-    gaps = [None if x.worst is None else float(x.worst.max_abs) for x in (loose, tight)]
+    gaps = [None if x.worst is None else float(x.worst.diff.max_abs) for x in (loose, tight)]
     return {
         "before": loose.to_json(),
         "after": tight.to_json(),
