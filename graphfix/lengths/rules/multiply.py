@@ -107,15 +107,10 @@ def _sum_over(site: Site, terms: Sequence[Sequence[str]], letter: str) -> None:
 
 def matmul_integer(site: Site) -> State:
     """A MatMul of quantized numbers, where a tail of zeros means one of zero points."""
-    return matmul(_of_factors(site))
-
-
-def _of_factors(site: Site) -> Site:
-    for i in range(2, len(site.states)):
-        state = site.states[i]
+    for state in site.states[2:]:
         if state is not None and state.timed:
             raise RefusedError("its zero point carries time")
-    return site
+    return matmul(site)
 
 
 def fused_matmul(site: Site) -> State:

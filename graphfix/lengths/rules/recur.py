@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from graphfix.lengths.domain import ZERO, Rows, State, Time, plain
+from graphfix.lengths.domain import ZERO, Other, Rows, State, Time, plain
 from graphfix.lengths.repairs import SequenceLens
 from graphfix.lengths.site import RefusedError, Site
 from graphfix.model.values import attr_int
@@ -57,8 +57,6 @@ def recur(site: Site) -> list[State | None]:
 
 
 def _axis(dims: list[sympy.Expr] | None, index: int) -> Axis:
-    from graphfix.lengths.domain import Other
-
     if dims is None or dims[index] == 1:
         return ()
     return (Other(dims[index]),)

@@ -20,7 +20,7 @@ from graphfix.lengths.domain import (
 )
 from graphfix.lengths.repairs import MaskedMean, MaskedNorm
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import RefusedError, Site
+from graphfix.lengths.site import RefusedError, Site, check_maskable
 from graphfix.model.values import attr_int, axes_of, ints_of
 
 if TYPE_CHECKING:
@@ -217,8 +217,6 @@ def layer_norm(site: Site) -> State:
 def _norm(site: Site, state: State, axes: tuple[int, ...], *, per_channel: bool) -> State:
     times = [i for i in axes if carries_time(state.at(i))]
     if times:
-        from graphfix.lengths.site import check_maskable
-
         for axis in times:
             check_maskable(state.axes or (), axis, site.source)
             _check(site, state.at(axis))
