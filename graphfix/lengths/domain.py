@@ -191,8 +191,14 @@ def size_of(axis: Axis) -> sympy.Expr:
 
 
 def size_expr(text: str) -> sympy.Expr:
-    """A dim as an expression, in which equal sizes look the same."""
-    return expr_of(int(text) if text.isdigit() else ir.SymbolicDim(text))
+    """A dim as an expression, in which equal sizes look the same.
+
+    One that cannot be read is a symbol that no input has.
+    """
+    try:
+        return expr_of(int(text) if text.isdigit() else ir.SymbolicDim(text))
+    except ValueError:
+        return sympy.Symbol(f"_{text}", integer=True, positive=True)
 
 
 def same_size(a: sympy.Expr, b: sympy.Expr) -> bool:

@@ -61,7 +61,8 @@ def average_pool(site: Site) -> State:
         if kernel == 1 or not (past or attr_int(site.node, "ceil_mode", 0)):
             continue
         state = site.need_zero(0, axis, "boundary leak")
-        inside = not attr_int(site.node, "count_include_pad", 0)
+        # Without padding, a window that hangs over the end counts what is there.
+        inside = not past or not attr_int(site.node, "count_include_pad", 0)
         if inside:
             site.repair(MaskedPool(site.node, "boundary leak", axis, state))
         elif attr_int(site.node, "ceil_mode", 0):

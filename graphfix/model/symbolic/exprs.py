@@ -25,8 +25,20 @@ Dim = int | ir.SymbolicDim
 
 @functools.lru_cache(maxsize=4096)
 def _parsed(text: str) -> sympy.Expr:
-    expr = parse_symbolic_expression(text)
+    expr = parse_symbolic_expression(_without_ceiling(text))
     return settled(expr) if "(" in text else expr
+
+
+def _without_ceiling(text: str) -> str:
+    """``ceiling(x)`` as ``-floor(-x)``: the library writes the one and reads only the other."""
+    while (start := text.find("ceiling(")) >= 0:
+        first = end = start + len("ceiling(")
+        depth = 1
+        while depth:
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        text = f"{text[:start]}(-floor(-({text[first : end - 1]}))){text[end:]}"
+    return text
 
 
 def settled(expr: sympy.Expr) -> sympy.Expr:

@@ -148,6 +148,14 @@ def _conv(facts: Facts, ctx: Context, node: ir.Node) -> None:
         facts.must_be_positive(node, expr_of(dim))
 
 
+def _pooled(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    # The library writes ceiling() for ceil_mode and cannot read it again.
+    shape = node.outputs[0].shape
+    if shape is not None:
+        dims = [x if isinstance(x, int) or x.value is None else dim_of(expr_of(x)) for x in shape]
+        _set(node.outputs[0], dims)
+
+
 def _reshape(facts: Facts, ctx: Context, node: ir.Node) -> None:
     out, data = node.outputs[0], node.inputs[0]
     if data is None or len(node.inputs) < 2 or node.inputs[1] is None:
@@ -337,6 +345,8 @@ _SHAPES: dict[str, ShapeRule] = {
     "MatMulInteger": _matmul,
     "Gemm": _gemm,
     "Conv": _conv,
+    "AveragePool": _pooled,
+    "MaxPool": _pooled,
     "Reshape": _reshape,
     "Slice": _slice_shape,
     "Pad": _pad,
