@@ -259,6 +259,12 @@ def _same(trial: Trial, place: int) -> Ids:
     return trial.of(trial.site.state(), place, trial.real(0))
 
 
+def _expand(trial: Trial, place: int) -> Ids:
+    """An axis of size 1 stands for all of it already."""
+    ids = trial.of(trial.site.state(), place, trial.real(0))
+    return ids.reshape([*[1] * (len(trial.site.out_dims()) - ids.ndim), *ids.shape])
+
+
 def _mixed(trial: Trial, place: int) -> Ids:
     """Element by element of several tensors."""
     found: Ids | None = None
@@ -274,9 +280,18 @@ def _mixed(trial: Trial, place: int) -> Ids:
 
 def _matmul(trial: Trial, place: int) -> Ids:
     a, b = (trial.of(trial.site.state(i), place, trial.real(i)) for i in (0, 1))
-    if a.ndim < 2 or b.ndim < 2 or a.shape[-1] > 1 or b.shape[-2] > 1:
+    if a.ndim < 2 or b.ndim < 2:
         raise RefusedError("it sums over positions that move when the clip is padded")
-    return mix(a, b)
+    return mix(_folded(a, -1), _folded(b, -2))
+
+
+def _folded(ids: Ids, axis: int) -> Ids:
+    """What a sum over an axis is made of: all that lies along it, in order."""
+    parts = np.moveaxis(ids, axis, 0)
+    found: Ids = parts[0]
+    for part in parts[1:]:
+        found = mix(found, part)
+    return np.expand_dims(found, axis)
 
 
 def _concat(trial: Trial, place: int) -> Ids:
@@ -337,6 +352,7 @@ _FOLLOWED: dict[str, Callable[[Trial, int], Ids]] = {
     "Add": _mixed,
     "Concat": _concat,
     "Div": _mixed,
+    "Expand": _expand,
     "Gather": _gather,
     "MatMul": _matmul,
     "Mul": _mixed,

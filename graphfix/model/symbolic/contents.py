@@ -223,7 +223,8 @@ EVALUATORS: dict[str, Evaluator] = {
     "And": _elementwise(lambda facts, ctx, a, b: a * b),
     "Or": _elementwise(lambda facts, ctx, a, b: a + b - a * b),
     "Not": _not,
-    "Neg": lambda facts, ctx, node, args: -args[0],
+    # Of a scalar numpy would give the number itself, not an array.
+    "Neg": lambda facts, ctx, node, args: array_of([-x for x in args[0].flat], args[0].shape),
     "Where": _where,
     "Cast": _cast,
     "Shape": _shape,
