@@ -224,7 +224,7 @@ EVALUATORS: dict[str, Evaluator] = {
     "Or": _elementwise(lambda facts, ctx, a, b: a + b - a * b),
     "Not": _not,
     # Of a scalar numpy would give the number itself, not an array.
-    "Neg": lambda facts, ctx, node, args: array_of([-x for x in args[0].flat], args[0].shape),
+    "Neg": lambda facts, ctx, node, args: array_of([-x for x in items_of(args[0])], args[0].shape),
     "Where": _where,
     "Cast": _cast,
     "Shape": _shape,

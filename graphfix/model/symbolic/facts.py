@@ -121,7 +121,9 @@ class Facts:
             return False
         spare = settled(expr - least)
         known = never_negative(spare) or any(
-            never_negative(settled(spare - x + 1)) for x in self._positive
+            never_negative(settled(spare - times * (x - 1)))
+            for x in self._positive
+            for times in (1, 2)
         )
         self.undecided |= not known
         return known

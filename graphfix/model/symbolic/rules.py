@@ -13,7 +13,15 @@ import sympy
 from onnx_shape_inference import registry
 
 from graphfix.model.symbolic.contents import EVALUATORS
-from graphfix.model.symbolic.exprs import Dim, dim_of, equal, expr_of, items_of, whole_numbers
+from graphfix.model.symbolic.exprs import (
+    Dim,
+    dim_of,
+    equal,
+    expr_of,
+    items_of,
+    settled,
+    whole_numbers,
+)
 from graphfix.model.symbolic.facts import INTEGERS, current
 from graphfix.model.values import attr_int, tensor_in
 
@@ -207,7 +215,7 @@ def _quotient(
     """The one dim that is left, if it is an expression."""
     if others == 0 or not (inferred or others.is_Integer):
         return None
-    above, below = sympy.fraction(sympy.cancel(total / others))
+    above, below = sympy.fraction(sympy.cancel(settled(total) / settled(others)))
     if not below.is_Integer:
         return None
     return sympy.floor(above / below)
