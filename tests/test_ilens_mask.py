@@ -401,3 +401,20 @@ def test_what_cannot_be_repaired_leaves_nothing_written(
     assert main(["run", path, "-p", SPEC, "-o", str(out)]) == 2
     assert "splits the axis that carries time" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_a_model_that_leaks_in_spite_of_its_mask_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = """<int64[1] m1 = {1}, float low = {-10000.0}, float one_f = {1.0}, int64[1] two = {2}> {
+        c = ReduceMean <axes = [1]> (x) d = Sub (x, c) f = Cast <to = 1> (mask)
+        u = Unsqueeze (f, m1) n = Sub (one_f, u) a = Mul (n, low)
+        t = Transpose <perm = [0, 2, 1]> (d) s = MatMul (d, t) sa = Add (s, a)
+        p = Softmax <axis = -1> (sa) y = MatMul (p, d) }"""
+    path, out = tmp_path / "m.onnx", tmp_path / "o.onnx"
+    graphfix.save(model_of(body, "float[B, T, 4] x, int64[B, T] mask"), path)
+    assert main(["run", str(path), "-p", f"{SPEC}:from=mask", "-o", str(out), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["padded"]["ok"]
+    assert any("padding is left to graphfix padded" in x for x in report["verdict"]["notes"])
+    assert out.exists()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
+from graphfix.lengths.given import LengthInput
 from graphfix.measure.compare import (
     Array,
     LeaveOut,
@@ -249,10 +250,22 @@ class _Job:
                 self._signature = Signature(self._graph)
                 given = [] if feeds is None else [given_case(feeds, self._signature)]
                 self._run_cases(session, given or cases or ())
+            if self._pads_otherwise():
+                self._runs = [run for run in self._runs if not run.case.ragged]
+                self._notes["padding is left to graphfix padded: there the repair differs"] = None
             if any(run.case.ragged for run in self._runs):
                 self._dims = self._signature.output_dims()
                 self._observe()
                 self._poison(session, seed)
+
+    def _pads_otherwise(self) -> bool:
+        """Whether a repair takes valid lengths from an input that the original has as well.
+
+        The original lets padding through, or it would not have been repaired.
+        """
+        told = LengthInput.of(self._repaired)
+        names = {value.name for value in self._graph.graph.inputs}
+        return told is not None and told.input in names and LengthInput.of(self._graph) != told
 
     def _observe(self) -> None:
         """Tell the dims of outputs that inference does not know from the runs themselves."""
