@@ -246,6 +246,8 @@ class TestEdges:
         assert ("ReduceSum", "int64", "empty") in wrong
         assert ("LayerNormalization", "float16", "negative") in wrong
         assert ("Relu", "float32", "nan") in wrong
+        assert ("Sign", "float32", "nan") in wrong
+        assert ("ConvInteger", "int8,uint8", "negative") in wrong
         assert ("Cast", "int64>bool", "over32") in wrong
         assert ("Cast", "float32>bool", "fractional") in wrong  # bool-cast
 
