@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.text import line_of
+from graphfix.model.values import graphs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -236,10 +237,8 @@ class Builder:
 def _names(model: ir.Model) -> set[str]:
     """Every name of a value or node: a new one must differ from all, in whatever scope."""
     names: set[str] = set()
-    graphs = [model.graph, *model.graph.subgraphs()]
-    for function in model.functions.values():
-        graphs += [function.graph, *function.graph.subgraphs()]
-    for graph in graphs:
+    tops = (model.graph, *(function.graph for function in model.functions.values()))
+    for graph in (graph for top in tops for graph in graphs_of(top)):
         names.update(x.name for x in graph.inputs if x.name)
         names.update(graph.initializers)
         for node in graph:

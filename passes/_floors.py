@@ -39,15 +39,18 @@ def lowest_of(value: ir.Value | None) -> Fill | None:
 def _lowest(value: ir.Value | None) -> Fill | None:
     varies = False
     while value is not None:
-        fill, node = fill_of(value), value.producer()
+        node = value.producer()
         varies = varies or is_op(node, "Trilu")
-        if fill is not None:
-            return fill if varies else None
         array = const_of(value, limit=READ)
         if array is not None:
-            if array.size == 0 or not _is_float(array) or not (varies or array.max() > HIDES):
+            if array.size == 0 or not _is_float(array):
                 return None
-            return Fill(float(array.min()), array.dtype, None)
+            lowest, highest = float(array.min()), float(array.max())
+            hides_some = varies or (highest > HIDES and lowest < highest)
+            return Fill(lowest, array.dtype, None) if hides_some else None
+        fill = fill_of(value)
+        if fill is not None:
+            return fill if varies else None
         if node is None or not is_op(node, *_LAYOUT):
             return None
         value = node.inputs[0]

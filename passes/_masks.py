@@ -12,7 +12,7 @@ import onnx_ir as ir
 from graphfix.build import PASS_KEY
 from graphfix.model.shapes import same
 from graphfix.model.text import path_of
-from graphfix.model.values import attr_int, attr_ints, const_of, is_op, scalar_of
+from graphfix.model.values import attr_int, attr_ints, const_of, is_op, number_in, scalar_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,14 +60,13 @@ def fill_of(value: ir.Value | None) -> Fill | None:
     """The one floating-point number that ``value`` is filled with, through Expand and the like."""
     own_shape, dtype = False, None
     while value is not None:
-        number, array = scalar_of(value), const_of(value)
-        node = value.producer()
+        array, node = const_of(value), value.producer()
         if array is None and is_op(node, "ConstantOfShape"):
             own_shape, array = True, _filler(node)
-            number = None if array.size != 1 else array.reshape(-1)[0].item()
         if array is not None:
             kind = array.dtype if dtype is None else dtype
-            if number is None or kind.kind in "biu":
+            number = None if kind.kind in "biu" else number_in(array)
+            if number is None:
                 return None
             return Fill(float(number), kind, None if own_shape or array.size != 1 else array.ndim)
         if is_op(node, "Cast"):

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from graphfix.core import Change, Match, Pass, Safety, Skip
 from graphfix.model.text import path_of
+from graphfix.model.values import nodes_of
 from graphfix.model.view import View
 
 from ._sizes import contradicts, input_symbols, renewed
@@ -87,7 +88,7 @@ class FreshShapes(Pass):
     def sites(self, model: ir.Model) -> Iterator[StaleSite | Skip]:
         """Every tensor with a contradiction."""
         view, names = View(model), frozenset(input_symbols(model))
-        for node in model.graph.all_nodes():
+        for node in nodes_of(model.graph):
             for value in node.outputs:
                 inferred = view.shapes.dims(value)
                 if value.shape is None or inferred is None:

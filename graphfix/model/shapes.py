@@ -7,6 +7,7 @@ that contradicts the graph is itself a cause of 80070057); shapes are inferred f
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from typing import TYPE_CHECKING
@@ -16,10 +17,10 @@ import onnx_shape_inference
 
 from graphfix.model import symbolic
 from graphfix.model.symbolic import Dim as Dim
-from graphfix.model.values import ints_of, is_op, nodes_of, tensor_in
+from graphfix.model.values import graphs_of, ints_of, is_op, nodes_of, tensor_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ def infer(
     """The shapes of ``model``, inferred anew and not kept.
 
     Args:
-        model: The model; it is only read.
+        model: The model; it is as it was afterwards.
         renamed: Symbols of the inputs' dims that are to have another name: exporters name the same
             size anew for each input.
         usual: Whether only usual runs count: no size is 0, no table is read past its end.
@@ -119,75 +120,101 @@ def _infer(
     *,
     usual: bool,
 ) -> Shapes:
-    scratch = model.clone()
-    for value in scratch.graph.inputs if renamed else ():
-        if value.shape is not None:
-            value.shape = ir.Shape([renamed.get(str(x), x) for x in value.shape])
-    _forget_claims(scratch)
-    _know_constants(scratch)
     symbolic.register()
-    with symbolic.learning(scratch.graph, before, usual=usual) as facts:
+    values = list(_values(model))
+    with (
+        _without_claims(model, values, renamed),
+        symbolic.learning(model.graph, before, usual=usual) as facts,
+    ):
         try:
             # The names that outputs declare are not adopted: they need not be true.
             onnx_shape_inference.infer_symbolic_shapes(
-                scratch, warn_on_missing=False, adopt_declared_symbols=False
+                model, warn_on_missing=False, adopt_declared_symbols=False
             )
         except (ValueError, RuntimeError) as error:
             # What was inferred before the malformed node is still right.
             log.warning("shapes are known only in part: %s", error)
-    if before is None and facts.would_help:
-        return _infer(model, renamed, facts, usual=usual)
+        if before is not None or not facts.would_help:
+            return _read(values, facts)
+    return _infer(model, renamed, facts, usual=usual)
+
+
+def _read(values: Sequence[ir.Value], facts: symbolic.Facts) -> Shapes:
     dims: dict[ir.Value, tuple[Dim, ...]] = {}
     dtypes: dict[ir.Value, ir.DataType] = {}
     data: dict[ir.Value, tuple[Dim, ...]] = {}
-    for mine, theirs in zip(_values(model), _values(scratch), strict=True):
-        if theirs.shape is not None:
-            dims[mine] = tuple(facts.resolve(dim) for dim in theirs.shape)
-        if theirs.dtype is not None:
-            dtypes[mine] = theirs.dtype
-        contents = _contents(mine, theirs)
+    for value in values:
+        if value.shape is not None:
+            dims[value] = tuple(facts.resolve(dim) for dim in value.shape)
+        if value.dtype is not None:
+            dtypes[value] = value.dtype
+        contents = _contents(value)
         if contents is not None:
-            data[mine] = tuple(facts.resolve(dim) for dim in contents)
+            data[value] = tuple(facts.resolve(dim) for dim in contents)
     return Shapes(dims, dtypes, data, frozenset(facts.never_empty))
 
 
-def _know_constants(scratch: ir.Model) -> None:
-    """Hand inference what Constant nodes hold.
+@contextlib.contextmanager
+def _without_claims(
+    model: ir.Model, values: Sequence[ir.Value], renamed: Mapping[str, str]
+) -> Iterator[None]:
+    """A model as inference is to see it, which writes into it; afterwards it is as it was.
 
-    Left to itself it asks onnx-ir's get_const_tensor for each use, which is slow and writes the
-    name of the node's output into the tensor; and a clone shares its tensors with the model.
+    Dropped are what the file says of shapes, and constants that a caller may override. A clone of
+    the model would do as well, and takes a third as long as inference itself.
     """
-    for node in nodes_of(scratch.graph):
-        if is_op(node, "Constant"):
-            for attribute in node.attributes.values():
-                if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-                    node.outputs[0].const_value = tensor_in(attribute)
+    kept = [(x.type, x.dtype, x.shape, x.const_value, _pop_contents(x)) for x in values]
+    try:
+        for value, (_, _, shape, _, _) in zip(values, kept, strict=True):
+            if shape is not None and value.producer() is None:
+                value.shape = shape.copy()
+        for value in model.graph.inputs:
+            value.const_value = None
+            if renamed and value.shape is not None:
+                value.shape = ir.Shape([renamed.get(str(x), x) for x in value.shape])
+        for node in nodes_of(model.graph):
+            _forget_claims(node)
+        yield
+    finally:
+        for value, (type_, dtype, shape, const, contents) in zip(values, kept, strict=True):
+            value.type, value.shape, value.const_value = type_, shape, const
+            if dtype is not None and value.dtype != dtype:
+                value.dtype = dtype
+            _pop_contents(value)
+            if contents is not None:
+                value.metadata_props[onnx_shape_inference.SYM_DATA_KEY] = contents
 
 
-def _contents(mine: ir.Value, theirs: ir.Value) -> tuple[Dim, ...] | None:
-    text = theirs.metadata_props.get(onnx_shape_inference.SYM_DATA_KEY)
-    if text is not None and theirs.shape is not None and len(theirs.shape) <= 1:
+def _pop_contents(value: ir.Value) -> str | None:
+    """What an inference has noted of the elements of ``value``, which is forgotten with this."""
+    return value.metadata_props.pop(onnx_shape_inference.SYM_DATA_KEY, None)
+
+
+def _forget_claims(node: ir.Node) -> None:
+    for value in node.outputs:
+        value.shape = None
+    if node.op_type in ("Loop", "Scan") and "body" in node.attributes:
+        for value in node.attributes["body"].as_graph().inputs[2 * (node.op_type == "Loop") :]:
+            value.shape = None
+    if is_op(node, "Constant"):
+        # Left to itself inference asks onnx-ir's get_const_tensor for each use, which is slow and
+        # writes the name of the node's output into the tensor.
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+                node.outputs[0].const_value = tensor_in(attribute)
+
+
+def _contents(value: ir.Value) -> tuple[Dim, ...] | None:
+    text = value.metadata_props.get(onnx_shape_inference.SYM_DATA_KEY)
+    if text is not None and value.shape is not None and len(value.shape) <= 1:
         return tuple(x if isinstance(x, int) else ir.SymbolicDim(x) for x in json.loads(text))
-    return ints_of(mine)
+    return ints_of(value)
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
-    """Every value of the main graph and of the graphs inside it, in an order a clone shares."""
-    graphs = [model.graph, *model.graph.subgraphs()]
-    for graph in graphs:
+    """Every value of the main graph and of the graphs inside it."""
+    for graph in graphs_of(model.graph):
         yield from graph.inputs
         yield from graph.initializers.values()
         for node in graph:
             yield from node.outputs
-
-
-def _forget_claims(model: ir.Model) -> None:
-    """Drop what the file says of shapes, and constants that a caller may override."""
-    for node in nodes_of(model.graph):
-        for value in node.outputs:
-            value.shape = None
-        if node.op_type in ("Loop", "Scan") and "body" in node.attributes:
-            for value in node.attributes["body"].as_graph().inputs[2 * (node.op_type == "Loop") :]:
-                value.shape = None
-    for value in model.graph.inputs:
-        value.const_value = None

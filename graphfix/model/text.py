@@ -109,6 +109,9 @@ def canonical(model: ir.Model, known: Collection[str] | None = None) -> str:
 def _operand(value: ir.Value | None) -> str:
     if value is None:
         return ""
+    node = value.producer()
+    if node is not None and not is_op(node, "Constant", "Identity"):
+        return value.name or ""
     array = const_of(value, limit=8)
     if array is None:
         return value.name or ""

@@ -45,12 +45,28 @@ def nodes_of(graph: ir.Graph) -> Iterator[ir.Node]:
     """
     for node in graph:
         yield node
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
-                yield from nodes_of(attribute.as_graph())
-            elif attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref():
-                for body in attribute.as_graphs():
-                    yield from nodes_of(body)
+        for body in bodies_of(node):
+            yield from nodes_of(body)
+
+
+def graphs_of(graph: ir.Graph) -> Iterator[ir.Graph]:
+    """A graph and the graphs inside it, at any depth."""
+    yield graph
+    for node in graph:
+        for body in bodies_of(node):
+            yield from graphs_of(body)
+
+
+def bodies_of(node: ir.Node) -> tuple[ir.Graph, ...]:
+    """The graphs among the attributes of ``node``: the body of a Loop, the branches of an If."""
+    found: tuple[ir.Graph, ...] = ()
+    # The dict that a UserDict wraps: asked of every node, many times over.
+    for attribute in node.attributes.data.values():
+        if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
+            found += (attribute.as_graph(),)
+        elif attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref():
+            found += tuple(attribute.as_graphs())
+    return found
 
 
 def const_of(value: ir.Value | None, limit: int = SMALL) -> Array | None:
@@ -105,11 +121,12 @@ def _tensor_of(value: ir.Value) -> ir.TensorProtocol | None:
 def scalar_of(value: ir.Value | None) -> float | int | bool | None:
     """The number that ``value`` is filled with, if it is a constant of one distinct value."""
     array = const_of(value)
-    if (
-        array is None
-        or array.size == 0
-        or (array.dtype.kind not in "biuf" and not _is_float(array))
-    ):
+    return None if array is None else number_in(array)
+
+
+def number_in(array: Array) -> float | int | bool | None:
+    """The one number that all elements of ``array`` are, or None."""
+    if array.size == 0 or (array.dtype.kind not in "biuf" and not _is_float(array)):
         return None
     first = array.reshape(-1)[0]
     same = array == first
@@ -126,10 +143,17 @@ def _is_float(array: Array) -> bool:
 
 def ints_of(value: ir.Value | None) -> tuple[int, ...] | None:
     """The integers of a constant of rank 0 or 1, such as axes, a shape, starts or ends."""
+    # Asked of every value of a model: weights in another file are not even opened for it.
+    if value is not None and value.is_initializer() and not _may_be_ints(value.const_value):
+        return None
     array = const_of(value)
     if array is None or array.ndim > 1 or array.dtype.kind not in "iu":
         return None
     return tuple(int(x) for x in array.reshape(-1))
+
+
+def _may_be_ints(tensor: ir.TensorProtocol | None) -> bool:
+    return tensor is not None and tensor.dtype.is_integer() and len(tensor.shape) <= 1
 
 
 def attr_int(node: ir.Node, name: str, default: int) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.model.shapes import Shapes, is_named, shapes_of
-from graphfix.model.values import Numbering, is_op, nodes_of
+from graphfix.model.values import Numbering, bodies_of, is_op, nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,14 +63,9 @@ class View:
 
     @cached_property
     def _owners(self) -> dict[ir.Graph, ir.Node]:
-        owners: dict[ir.Graph, ir.Node] = {}
-        for graph in (self.model.graph, *(f.graph for f in self.model.functions.values())):
-            for node in nodes_of(graph):
-                for attribute in node.attributes.values():
-                    if attribute.is_ref():
-                        continue
-                    if attribute.type == ir.AttributeType.GRAPH:
-                        owners[attribute.as_graph()] = node
-                    elif attribute.type == ir.AttributeType.GRAPHS:
-                        owners.update((body, node) for body in attribute.as_graphs())
-        return owners
+        return {
+            body: node
+            for graph in (self.model.graph, *(f.graph for f in self.model.functions.values()))
+            for node in nodes_of(graph)
+            for body in bodies_of(node)
+        }

@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model.values import tensor_in
+from graphfix.model.values import graphs_of, tensor_in
 from graphfix.model.wire import BIG, Span
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ _ALIGN_FROM, _ALIGN = 1 << 20, 1 << 16
 
 def external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
     """Every tensor of the model whose bytes are only referred to."""
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in graphs_of(model.graph):
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
                 yield value.const_value
         for node in graph:
-            for attribute in node.attributes.values():
+            for attribute in node.attributes.data.values():
                 if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
                     tensor = tensor_in(attribute)
                     if isinstance(tensor, ir.ExternalTensor):
@@ -44,7 +44,7 @@ def size_of(model: ir.Model) -> int:
     """The bytes of all weights: the initializers, and the big constants in nodes."""
     small = (
         tensor
-        for graph in (model.graph, *model.graph.subgraphs())
+        for graph in graphs_of(model.graph)
         for value in graph.initializers.values()
         if (tensor := value.const_value) is not None and not isinstance(tensor, ir.ExternalTensor)
     )
@@ -138,15 +138,18 @@ def plan(
         room: How many bytes of weights fit into the model file.
         store: Where separate weights go.
     """
-    folders = {Path(tensor.base_dir).resolve() for tensor in external_tensors(model)}
+    # Asked of the file system once each: thousands of weights are in the same few files.
+    bases = {tensor.base_dir for tensor in external_tensors(model)}
+    folders = {Path(base).resolve() for base in bases}
     if len(folders) > 1:
         raise ModelError(f"{target}: weights from several folders: {', '.join(map(str, folders))}")
     here = target.parent.resolve()
     folder = folders.pop() if folders else here
     inside = None if source is None else str(source.resolve())
+    files = _Files(folder)
     found = []
     for tensor in _tensors(proto.graph):
-        span = _span(tensor, folder)
+        span = files.span(tensor)
         was_inline = span is None or span.path == inside
         goes = "inline" if was_inline else "stay" if folder == here else "separate"
         goes = placement if placement in ("inline", "separate") else goes
@@ -178,16 +181,25 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
                 yield from _tensors(attribute.g)
 
 
-def _span(tensor: onnx.TensorProto, folder: Path) -> Span | None:
-    if tensor.data_location != onnx.TensorProto.EXTERNAL:
-        return None
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    length = entries.get("length")
-    path = (folder / entries["location"]).resolve()
-    offset = int(entries.get("offset", 0))
-    if length is None:
-        return Span(str(path), offset, path.stat().st_size - offset)
-    return Span(str(path), offset, int(length))
+@dataclass
+class _Files:
+    """The files of weights in a folder, each looked up once."""
+
+    folder: Path
+    _found: dict[str, Path] = field(default_factory=dict)
+
+    def span(self, tensor: onnx.TensorProto) -> Span | None:
+        """Where the bytes of ``tensor`` lie, if outside."""
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            return None
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location, length = entries["location"], entries.get("length")
+        if location not in self._found:
+            self._found[location] = (self.folder / location).resolve()
+        path = self._found[location]
+        offset = int(entries.get("offset", 0))
+        size = path.stat().st_size - offset if length is None else int(length)
+        return Span(str(path), offset, size)
 
 
 def _refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
