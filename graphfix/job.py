@@ -13,8 +13,6 @@ from graphfix.core import Pass
 from graphfix.errors import UsageError
 from graphfix.lengths.given import LengthInput
 from graphfix.measure import memory
-from graphfix.measure.padded import PaddedVerdict, padded
-from graphfix.measure.verify import Tolerance, verify
 from graphfix.model import files, io
 
 if TYPE_CHECKING:
@@ -24,8 +22,9 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.core import Check, Feeds
+    from graphfix.measure.padded import PaddedVerdict
     from graphfix.measure.runtime import Ep
-    from graphfix.measure.verify import Verdict
+    from graphfix.measure.verify import Tolerance, Verdict
     from graphfix.model.weights import Placement
     from graphfix.report import Report
 
@@ -191,6 +190,9 @@ def _verify(
     ep: Ep,
     tell: pipeline.Progress,
 ) -> Verdict:
+    # Not above: what only repairs need not load ONNX Runtime.
+    from graphfix.measure.verify import Tolerance, verify
+
     return verify(
         source,
         draft,
@@ -217,6 +219,8 @@ def _check_padding(
     ep: Ep,
     tell: pipeline.Progress,
 ) -> PaddedVerdict:
+    from graphfix.measure.padded import padded
+
     return padded(
         draft,
         original=source,

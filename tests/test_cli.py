@@ -194,7 +194,7 @@ class TestRun:
     def test_without_verification_nothing_is_run(
         self, masked: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("graphfix.job.verify", None)
+        monkeypatch.setattr("graphfix.job._verify", None)
         code, out, _ = said(capsys, "run", masked, "-p", "additive-mask", "--no-verify")
         assert code == 0
         assert "no, as asked" in out
@@ -657,7 +657,7 @@ class TestTrouble:
             raise error
 
         before = tree(masked.parent)
-        monkeypatch.setattr("graphfix.job.verify", stop)
+        monkeypatch.setattr("graphfix.job._verify", stop)
         got, _, err = said(capsys, "run", masked, "-p", "additive-mask")
         assert got == code
         assert says in err
@@ -668,7 +668,7 @@ class TestTrouble:
     def test_it_is_told_to_end(self, masked: Path, tmp_path: Path) -> None:
         script = (
             "import os, signal, sys, graphfix.job\n"
-            "graphfix.job.verify = lambda *a, **k: os.kill(os.getpid(), signal.SIGTERM)\n"
+            "graphfix.job._verify = lambda *a, **k: os.kill(os.getpid(), signal.SIGTERM)\n"
             "from graphfix.cli import main\n"
             f"sys.exit(main(['run', {str(masked)!r}, '-p', 'additive-mask']))"
         )
@@ -707,6 +707,17 @@ class TestStart:
             [sys.executable, "-c", script], capture_output=True, text=True, check=True
         )
         assert done.stdout.splitlines()[-1] == "[]"
+
+    def test_repairs_that_are_not_verified_load_no_runtime(self, masked: Path) -> None:
+        script = (
+            "import sys\nfrom graphfix.cli import main\n"
+            f"code = main(['run', {str(masked)!r}, '--no-verify'])\n"
+            "print(code, 'onnxruntime' in sys.modules)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.splitlines()[-1] == "0 False"
 
     def test_the_command_is_installed(self) -> None:
         command = Path(sys.executable).with_name("graphfix")

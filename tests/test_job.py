@@ -108,7 +108,7 @@ def test_without_verification_nothing_is_run(file: Path, monkeypatch: pytest.Mon
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a model was run")
 
-    monkeypatch.setattr("graphfix.job.verify", refuse)
+    monkeypatch.setattr("graphfix.job._verify", refuse)
     report = graphfix.repair_file(file, passes=[Wrong()], check=False)
     assert report.output is not None
     assert report.verdict is None

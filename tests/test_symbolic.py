@@ -6,7 +6,7 @@ import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx_shape_inference import registry
+from onnx_shape_inference import SYM_DATA_KEY, registry
 
 from graphfix.model import symbolic
 from graphfix.model.shapes import Shapes, same, shapes_of
@@ -41,6 +41,49 @@ def test_registering_twice_adds_nothing() -> None:
     before = registry.get("", "Reshape", 17)
     symbolic.register()
     assert registry.get("", "Reshape", 17) is before
+
+
+# The model itself -------------------------------------------------------------------------------
+
+LOOPED = """(float[B, T, 8] x, float[T] kept, bool[] run) => (float[Z] z, float[L, S] q)
+    <float[4] w = {1, 2, 3, 4}, float[5] stale> {
+        c = Constant <value = int64[1] {3}> ()
+        s = Shape (x)
+        z = If (run) <
+            then_branch = one () => (float[A] a) { a = Relu (kept) },
+            else_branch = two () => (float[C] d) { d = Neg (kept) }
+        >
+        r = Reshape (x, c)
+        q = MatMul (r, w)
+    }"""
+
+
+def _state(model: ir.Model) -> list[object]:
+    graphs = (model.graph, *model.graph.subgraphs())
+    values = [v for g in graphs for v in (*g.inputs, *g.initializers.values())]
+    values += [v for g in graphs for node in g for v in node.outputs]
+    return [
+        (v.name, v.type, str(v.type), v.shape, v.const_value, dict(v.metadata_props))
+        for v in values
+    ]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_inference_leaves_the_model_as_it_was(*, broken: bool) -> None:
+    text = LOOPED if not broken else LOOPED.replace("MatMul (r, w)", "MatMul (r)")
+    model = ir.from_onnx_text(f"{HEAD} m {text}")
+    model.graph.initializers["w"].shape = ir.Shape([9])
+    # What is already noted of contents, and a constant that a caller may override, come back too.
+    noted = value(model, "s")
+    noted.metadata_props[SYM_DATA_KEY] = "[1, 2, 3]"
+    model.graph.inputs[1].const_value = ir.tensor(np.zeros(7, np.float32))
+    before, proto = _state(model), ir.to_proto(model)
+    shapes = shapes_of(model)
+    assert _state(model) == before
+    assert ir.to_proto(model) == proto
+    # The note was wrong, and so was the shape of the initializer.
+    assert [str(x) for x in shapes.data(noted) or ()] == ["B", "T", "8"]
+    assert shapes.dims(model.graph.initializers["w"]) == (4,)
 
 
 # What integers hold -----------------------------------------------------------------------------

@@ -65,8 +65,11 @@ def run(
     page = _page_path(report, model, output)
     _options.load_plugins(plugin)
     # A graph is hundreds of thousands of small objects that live to the end: searching them for
-    # garbage again and again was a sixth of the time.
-    gc.set_threshold(100_000, 50, 100)
+    # garbage again and again was a sixth of the time. Verification does leave some.
+    if no_verify:
+        gc.disable()
+    else:
+        gc.set_threshold(100_000, 50, 100)
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix import buckets, job, pipeline, planning  # a second for the spinner
 
