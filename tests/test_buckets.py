@@ -146,7 +146,7 @@ def test_a_failure_leaves_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -
     from graphfix.measure.verify import Verdict
 
     verdicts = [Verdict(True, {}), Verdict(False, {}, reason="no")]
-    monkeypatch.setattr(job, "verify", lambda *_, **__: verdicts.pop(0))
+    monkeypatch.setattr(job, "_verify", lambda *_, **__: verdicts.pop(0))
     reports = graphfix.repair_buckets(file, passes="fix-dims:T=5,30")
     assert [x.ok for x in reports] == [True, False]
     assert [x.output for x in reports] == [None, None]

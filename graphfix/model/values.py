@@ -59,9 +59,10 @@ def graphs_of(graph: ir.Graph) -> Iterator[ir.Graph]:
 
 def bodies_of(node: ir.Node) -> tuple[ir.Graph, ...]:
     """The graphs among the attributes of ``node``: the body of a Loop, the branches of an If."""
-    found: tuple[ir.Graph, ...] = ()
     # The dict that a UserDict wraps: asked of every node, many times over.
-    for attribute in node.attributes.data.values():
+    attributes = node.attributes.data
+    found: tuple[ir.Graph, ...] = ()
+    for attribute in attributes.values() if attributes else ():
         if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
             found += (attribute.as_graph(),)
         elif attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref():

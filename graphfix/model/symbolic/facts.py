@@ -138,12 +138,14 @@ class Facts:
         if (value.is_initializer() or (node and node.op_type == "Constant")) and (
             not value.is_graph_input()
         ):
-            tensor = ir.convenience.get_const_tensor(value)
+            tensor = value.const_value
+            if tensor is None:  # a Constant by another attribute than "value"
+                tensor = ir.convenience.get_const_tensor(value)
             if tensor is None or tensor.size > SMALL:
                 return None
-            return array_of(
-                [sympy.Integer(int(x)) for x in tensor.numpy().flat], list(tensor.shape)
-            )
+            numbers = [sympy.Integer(int(x)) for x in tensor.numpy().flat]
+            array = self.contents[value] = array_of(numbers, list(tensor.shape))
+            return array
         known = ctx.get_symbolic_value(value)
         if known is None or value.shape is None or len(value.shape) > 1:
             return None
