@@ -110,9 +110,11 @@ def measure(command: list[str], runs: Runs, log: Path, memory: int, seconds: int
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
+    # As on a user's machine, where Python keeps what it has compiled.
+    usual = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     start = time.perf_counter()
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, preexec_fn=limit)
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=usual, preexec_fn=limit)
         _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode == -signal.SIGKILL or process.returncode == -signal.SIGXCPU:
