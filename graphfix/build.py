@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.model import shapes
 from graphfix.model.text import line_of
 from graphfix.model.values import graphs_of
 
@@ -192,6 +193,8 @@ class Builder:
         graph.remove(site, safe=True)
         before[:0] = _remove_orphans(inputs)
         added = tuple(line_of(node) for node in self._made)
+        if self._view.scope(graph)[-1] is self._view.model.graph:
+            shapes.extend(self._view.model, self._made)
         self._site = self._at = None
         return tuple(before), added
 

@@ -13,6 +13,7 @@ from graphfix import pipeline, registry
 from graphfix.core import Pass
 from graphfix.errors import ModelError
 from graphfix.manual import manual_of
+from graphfix.model import shapes
 from graphfix.model.text import canonical
 
 NAMES = registry.names()
@@ -122,3 +123,21 @@ def test_a_graph_without_sites_keeps_every_byte(name: str) -> None:
     report = graphfix.run(model, name)
     assert not report.changed
     assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+
+
+def test_shapes_that_are_kept_are_those_of_the_repaired_graph(name: str) -> None:
+    manual = manual_of(registry.pass_class(name))
+    model = ir.from_onnx_text(manual.before)
+    shapes.shapes_of(model)
+    graphfix.run(model, manual.spec or name)
+    kept, anew = shapes.shapes_of(model), shapes.infer(model)
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for value in (x for node in graph for x in node.outputs):
+            inferred = anew.dims(value)
+            known = kept.dims(value)
+            if inferred is None or not all(map(shapes.is_named, inferred)):
+                continue
+            assert known is not None, value.name
+            for mine, theirs in zip(known, inferred, strict=True):
+                assert shapes.same(mine, theirs), (value.name, known, inferred)
+            assert kept.dtype(value) == anew.dtype(value), value.name

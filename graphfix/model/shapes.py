@@ -17,14 +17,15 @@ import onnx_shape_inference
 
 from graphfix.model import symbolic
 from graphfix.model.symbolic import Dim as Dim
-from graphfix.model.values import graphs_of, ints_of, is_op, nodes_of, tensor_in
+from graphfix.model.values import bodies_of, graphs_of, ints_of, is_op, nodes_of, tensor_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 log = logging.getLogger(__name__)
 
 _META = "graphfix.shapes"
+_CONTENTS = onnx_shape_inference.SYM_DATA_KEY
 
 
 class Shapes:
@@ -69,6 +70,18 @@ class Shapes:
         """Whether a dim is at least 1 in every run that succeeds."""
         return symbolic.is_product_of(dim, self._never_empty)
 
+    def update(self, other: Shapes, known: Callable[[str], bool]) -> None:
+        """Take over what ``other`` has; a dim with a symbol that is not ``known`` is unknown."""
+
+        def here(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
+            return tuple(
+                x if all(map(known, symbolic.symbols_of(x))) else ir.SymbolicDim(None) for x in dims
+            )
+
+        self._dims.update((value, here(dims)) for value, dims in other._dims.items())
+        self._data.update((value, here(data)) for value, data in other._data.items())
+        self._dtypes.update(other._dtypes)
+
     def adopt(self, new: ir.Value, old: ir.Value) -> None:
         """Let ``new``, which now computes what ``old`` did, have its shape."""
         for known in (self._dims, self._dtypes, self._data):
@@ -97,6 +110,53 @@ def shapes_of(model: ir.Model) -> Shapes:
 def forget(model: ir.Model) -> None:
     """Drop what is known of ``model``'s shapes, after an edit that did not keep it up to date."""
     model.meta.pop(_META, None)
+
+
+def extend(model: ir.Model, nodes: Sequence[ir.Node]) -> None:
+    """Add what a pass has made to the shapes that are kept, from what is known of its inputs.
+
+    Args:
+        model: The model; if none of its shapes are kept, nothing is done.
+        nodes: New nodes of the main graph or of graphs inside it, each after those it depends on.
+            A node that took over the shape of another keeps that.
+    """
+    shapes = model.meta.get(_META)
+    if not isinstance(shapes, Shapes):
+        return
+    new = [x for x in nodes if shapes.dims(x.outputs[0]) is None and not bodies_of(x)]
+    made = [value for node in new for value in node.outputs]
+    given = [x for x in dict.fromkeys(x for n in new for x in n.inputs if x) if x not in made]
+    with _kept([*given, *made]), symbolic.learning(model.graph) as facts:
+        context = onnx_shape_inference.ShapeInferenceContext(model.opset_imports)
+        for value in given:
+            dims = (*(shapes.dims(value) or ()), *(shapes.data(value) or ()))
+            context.reserve_symbol_names(x for dim in dims for x in symbolic.symbols_of(dim))
+        for value in given:
+            _tell(context, shapes, value)
+        for node in new:
+            _forget_claims(node)
+            version = context.get_opset_version(node.domain)
+            rule = onnx_shape_inference.registry.get(node.domain, node.op_type, version=version)
+            if rule is not None:
+                try:
+                    rule(context, node)
+                except (ValueError, RuntimeError) as error:
+                    log.warning("the shape of %s is not known: %s", node.name, error)
+        found = _read(made, facts)
+        shapes.update(found, lambda name: not context.is_generated_symbol(name))
+
+
+def _tell(
+    context: onnx_shape_inference.ShapeInferenceContext, shapes: Shapes, value: ir.Value
+) -> None:
+    """Let inference find what is known of ``value``."""
+    dims, dtype, data = shapes.dims(value), shapes.dtype(value), shapes.data(value)
+    value.shape = value.shape if dims is None else ir.Shape(dims)
+    context.name_anonymous_dims(value)
+    if dtype is not None and value.dtype != dtype:
+        value.dtype = dtype
+    if data is not None and value.shape is not None and all(is_named(x) for x in data):
+        context.set_symbolic_value(value, list(data))
 
 
 def infer(
@@ -163,17 +223,24 @@ def _without_claims(
     Dropped are what the file says of shapes, and constants that a caller may override. A clone of
     the model would do as well, and takes a third as long as inference itself.
     """
-    kept = [(x.type, x.dtype, x.shape, x.const_value, _pop_contents(x)) for x in values]
-    try:
-        for value, (_, _, shape, _, _) in zip(values, kept, strict=True):
-            if shape is not None and value.producer() is None:
-                value.shape = shape.copy()
+    with _kept(values):
+        for value in values:
+            if value.shape is not None and value.producer() is None:
+                value.shape = value.shape.copy()
         for value in model.graph.inputs:
             value.const_value = None
             if renamed and value.shape is not None:
                 value.shape = ir.Shape([renamed.get(str(x), x) for x in value.shape])
         for node in nodes_of(model.graph):
             _forget_claims(node)
+        yield
+
+
+@contextlib.contextmanager
+def _kept(values: Sequence[ir.Value]) -> Iterator[None]:
+    """Let inference write into these values; afterwards they are as they were."""
+    kept = [(x.type, x.dtype, x.shape, x.const_value, _pop_contents(x)) for x in values]
+    try:
         yield
     finally:
         for value, (type_, dtype, shape, const, contents) in zip(values, kept, strict=True):
@@ -182,12 +249,12 @@ def _without_claims(
                 value.dtype = dtype
             _pop_contents(value)
             if contents is not None:
-                value.metadata_props[onnx_shape_inference.SYM_DATA_KEY] = contents
+                value.metadata_props[_CONTENTS] = contents
 
 
 def _pop_contents(value: ir.Value) -> str | None:
     """What an inference has noted of the elements of ``value``, which is forgotten with this."""
-    return value.metadata_props.pop(onnx_shape_inference.SYM_DATA_KEY, None)
+    return value.metadata_props.pop(_CONTENTS, None)
 
 
 def _forget_claims(node: ir.Node) -> None:
@@ -205,7 +272,7 @@ def _forget_claims(node: ir.Node) -> None:
 
 
 def _contents(value: ir.Value) -> tuple[Dim, ...] | None:
-    text = value.metadata_props.get(onnx_shape_inference.SYM_DATA_KEY)
+    text = value.metadata_props.get(_CONTENTS)
     if text is not None and value.shape is not None and len(value.shape) <= 1:
         return tuple(x if isinstance(x, int) else ir.SymbolicDim(x) for x in json.loads(text))
     return ints_of(value)
