@@ -19,7 +19,7 @@ from graphfix.model.text import module_of, path_of
 from graphfix.model.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -31,6 +31,16 @@ Safety = Literal["exact", "valid-rows", "conditional"]
 a condition that the pass's manual states."""
 
 Severity = Literal["error", "warning", "note"]
+
+
+def together(promises: Iterable[Safety]) -> Safety:
+    """What passes keep together, as verification takes it.
+
+    Rows beyond the valid length are compared only if no pass gives them up.
+    """
+    made = set(promises)
+    order: tuple[Safety, ...] = ("valid-rows", "conditional")
+    return next((promise for promise in order if promise in made), "exact")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from graphfix.core import together
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
@@ -68,13 +69,8 @@ class Report:
 
     @property
     def safety(self) -> Safety:
-        """What the passes that changed something promise together, as verification takes it.
-
-        Rows beyond the valid length are compared only if no pass gives them up.
-        """
-        made = {p.safety for p in self.passes if p.changes}
-        order: tuple[Safety, ...] = ("valid-rows", "conditional")
-        return next((s for s in order if s in made), "exact")
+        """What the passes that changed something promise together."""
+        return together(p.safety for p in self.passes if p.changes)
 
     @property
     def ok(self) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 import graphfix
 from graphfix import options, pipeline, registry
-from graphfix.core import Match, NodePass, Skip
+from graphfix.core import Match, NodePass, Skip, together
 from graphfix.errors import PluginError, UsageError
 from graphfix.model import shapes
 from graphfix.model.values import Numbering, const_of, scalar_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from graphfix.build import Builder
+    from graphfix.core import Safety
     from graphfix.model.view import View
 
 
@@ -354,3 +355,16 @@ class TestShapes:
     ) -> None:
         x, y = (d if isinstance(d, int) else ir.SymbolicDim(d) for d in (a, b))
         assert shapes.same(x, y) is equal
+
+
+@pytest.mark.parametrize(
+    ("promises", "kept"),
+    [
+        ([], "exact"),
+        (["exact", "conditional"], "conditional"),
+        # Not the other way round: rows that one pass gives up must not be held against another.
+        (["conditional", "valid-rows", "exact"], "valid-rows"),
+    ],
+)
+def test_what_passes_promise_together(promises: list[Safety], kept: Safety) -> None:
+    assert together(promises) == kept

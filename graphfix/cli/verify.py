@@ -10,9 +10,7 @@ from graphfix.cli import _options, _terminal, _verdict
 from graphfix.cli._between import feeds_through, passes_between
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.core import Pass, Safety
+    from graphfix.core import Safety
     from graphfix.measure.runtime import Ep
 
 
@@ -47,6 +45,7 @@ def verify(
     """
     sizes = _terminal.sizes(dims)
     _options.load_plugins(plugin)
+    from graphfix.core import together
     from graphfix.measure.verify import verify as compare
 
     passes = passes_between(before, after)
@@ -58,7 +57,7 @@ def verify(
             dims=sizes,
             feeds=feeds,
             tolerance=_options.tolerance(atol),
-            safety=safety or _promised(passes),
+            safety=safety or together(one.safety for one in passes),
             map_feeds=feeds_through(passes),
             ep=ep,
             progress=(lambda i, n, what: tell(f"{i}/{n}: {what}")) if tell is not None else None,
@@ -72,10 +71,3 @@ def verify(
         return 0
     _terminal.remark(f"error: {_verdict.failure(data, after)}")
     return 1
-
-
-def _promised(passes: Sequence[Pass]) -> Safety:
-    """The weakest promise of the passes."""
-    promises = {one.safety for one in passes}
-    order: tuple[Safety, ...] = ("conditional", "valid-rows")
-    return next((promise for promise in order if promise in promises), "exact")

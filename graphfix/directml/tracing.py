@@ -1,7 +1,8 @@
 """What became of each node of a model in the graph that ONNX Runtime's optimizer made of it.
 
 Nodes are followed by the names of what they make: the optimizer keeps the name of a tensor that
-is left, and gives the last name of a pattern to the operator that replaces it.
+is left, and gives the last name of a pattern to the operator that replaces it. Only where it moves
+a Transpose past a node does that node keep its own name and make a new tensor (seen in 1.24.4).
 """
 
 from __future__ import annotations
@@ -94,11 +95,15 @@ def _in_order(graph: ir.Graph) -> Iterator[ir.Node]:
 
 def _traced(graph: ir.Graph, final: ir.Graph) -> dict[ir.Node, Fate]:
     makes = {x.name: _maker(node) for node in final for x in node.outputs if x.name}
+    named = {node.name: node for node in final if node.name}
     constants = set(final.initializers)
     outputs = {x.name for x in graph.outputs}
     found: dict[ir.Node, Fate] = {}
     for node in reversed(list(graph)):
         here = next((makes[x.name] for x in node.outputs if x.name in makes), None)
+        moved = named.get(node.name or "") if here is None else None
+        if moved is not None and moved.op_type == node.op_type:
+            here = moved
         if here is not None and here.op_type != node.op_type and is_op(node, "If"):
             found[node] = Fate(None, DECIDED)
         elif here is not None:
