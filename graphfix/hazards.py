@@ -57,7 +57,11 @@ def check(
     """
     asked = everything() if checks is None else pipeline.resolve(checks)
     view = View(model)
-    return [finding for one in asked for finding in _findings(one, model, view, ep)]
+    found = [finding for one in asked for finding in _findings(one, model, view, ep)]
+    # What a rule says of a node in its own words, naming the pass, the pass does not say again.
+    by = {x.name: x.repaired_by for x in asked if isinstance(x, Rule)}
+    told = {(x.fix, x.at) for x in found if x.fix is not None and x.fix == by.get(x.rule)}
+    return [x for x in found if (x.rule, x.at) not in told]
 
 
 def _findings(one: Check, model: ir.Model, view: View, ep: Provider) -> Iterator[Finding]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import onnx_ir as ir
 
-from graphfix.model.values import attr_int, attr_ints, const_of, ints_of, is_op, scalar_of
+from graphfix.model.pads import pads_of
+from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 
 from .base import Hazard, Rule, is_folded
 
@@ -53,16 +54,19 @@ class NegativePads(Rule):
     """
 
     name: ClassVar[str] = "negative-pads"
+    repaired_by: ClassVar[str | None] = "pad-slice"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each Pad whose pads are known to go below 0."""
         for node in view.nodes("Pad"):
-            pads = ints_of(node.inputs[1]) if len(node.inputs) > 1 else attr_ints(node, "pads")
-            if pads and min(pads) < 0 and not is_folded(node):
+            pads = pads_of(node, view) or ()
+            known = [x for x in pads if isinstance(x, int)]
+            if min(known, default=0) < 0 and not is_folded(node):
                 old = view.opset(node) < 11
                 how = "the CPU runs it" if old else "other numbers come out, in silence"
                 message = f"Pad has negative pads: {how}; write a Slice"
-                yield Hazard(node, message, "warning" if old else "error")
+                fix = self.repaired_by if len(known) == len(pads) else None
+                yield Hazard(node, message, "warning" if old else "error", fix)
 
 
 class WideComparison(Rule):

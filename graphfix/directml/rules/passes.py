@@ -97,6 +97,13 @@ def _is_mask(value: ir.Value | None, view: View) -> bool:
     return True
 
 
+def _negative_pads(site: Match, view: View) -> Severity:
+    """Before opset 11 DirectML refuses such a Pad, and the CPU runs it rightly."""
+    if is_folded(site.node):
+        return "note"
+    return "warning" if view.opset(site.node) < 11 else "error"
+
+
 def _allowzero(site: Match, view: View) -> Severity:
     """Only a -1 is read wrongly, and only by DirectML's kernel: it has none from opset 23 on."""
     since = facts.since_version("Reshape", "", view.opset(site.node))
@@ -145,4 +152,5 @@ _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "convtranspose-2d": _convtranspose,
     "bool-cast": _bool_cast,
     "fresh-shapes": _stale,
+    "pad-slice": _negative_pads,
 }
