@@ -81,9 +81,9 @@ class PadSlice(NodePass[CropSite]):
         Exact. With a constant the padding comes first and the cut after it; with copies (edge,
         reflect, wrap) the cut comes first, since they copy what is left: so ONNX Runtime computes
         it on the CPU. Where more is cut than there is, ONNX Runtime refuses to run the Pad, and the
-        Slice gives an empty tensor; where nothing is left to copy, it refuses both. Pads that TorchScript's exporter computes from constants are seen.
-        Refused, with the reason: pads or axes that are known only in a run, and a mode that is a
-        parameter of a local function.
+        Slice gives an empty tensor; where nothing is left to copy, it refuses both. Pads that
+        TorchScript's exporter computes from constants are seen. Refused, with the reason: pads or
+        axes that are known only in a run, and a mode that is a parameter of a local function.
     """
 
     name: ClassVar[str] = "pad-slice"

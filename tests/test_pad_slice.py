@@ -161,7 +161,8 @@ def test_left_alone(case: str) -> None:
     body, reason = LEFT[case]
     text = f"""<ir_version: 8, opset_import: ["" : 18, "my" : 1]>
     m (float[N] x, int64[2] given, int64[1] axes) => (float[M] y)
-    <int64[2] up = {{1, 0}}, int64[2] down = {{-1, 0}}, int64[1] one = {{1}}, int64[1] minus = {{-1}}>
+    <int64[2] up = {{1, 0}}, int64[2] down = {{-1, 0}}, int64[1] one = {{1}},
+     int64[1] minus = {{-1}}>
     {{ {body} }}"""
     after, report = repaired(ir.from_onnx_text(text))
     assert ir.to_proto(after) == ir.to_proto(ir.from_onnx_text(text))

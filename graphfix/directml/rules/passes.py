@@ -153,4 +153,5 @@ _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "bool-cast": _bool_cast,
     "fresh-shapes": _stale,
     "pad-slice": _negative_pads,
+    "keep-output": lambda *_: "error",
 }
