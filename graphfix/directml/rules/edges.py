@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from graphfix.model.pads import pads_of
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
+from graphfix.model.wide import WIDE, is_made_wide
 
 from .base import Hazard, Rule, is_folded
 
@@ -284,22 +285,17 @@ class WideTruth(Rule):
     """
 
     name: ClassVar[str] = "wide-truth"
+    repaired_by: ClassVar[str | None] = "bool-cast"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each Cast of what a constant beyond 32 bits has just made."""
+        """Each Cast of what a constant beyond 32 bits has made."""
         for node in view.nodes("Cast"):
             value = node.inputs[0]
             if attr_int(node, "to", 0) != ir.DataType.BOOL or value is None or is_folded(node):
                 continue
-            made = value.producer()
-            for given in made.inputs if is_op(made, "Mul", "Add", "Sub", "Where") else ():
-                array = const_of(given)
-                if array is None or array.dtype.kind not in "iu":
-                    continue
-                if any(not -_WORD <= int(x) < 2 * _WORD for x in array.reshape(-1)):
-                    message = "an int64 beyond 32 bits is cast to bool: only its lower half counts"
-                    yield Hazard(node, message, "error")
-                    break
+            if view.shapes.dtype(value) in WIDE and is_made_wide(value, view):
+                message = "an int64 beyond 32 bits is cast to bool: only its lower half counts"
+                yield Hazard(node, message, "error", self.repaired_by)
 
 
 class ClipOrder(Rule):

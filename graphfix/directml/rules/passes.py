@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from graphfix.directml import facts
 from graphfix.model.values import const_of, is_op
+from graphfix.model.wide import WIDE
 
 from .base import is_folded
 
@@ -63,6 +64,8 @@ def _bool_cast(site: Match, view: View) -> Severity:
     """Wrong for any number but 0 and 1 and those above; a mask of 0 and 1 survives."""
     if is_folded(site.node):
         return "note"
+    if view.shapes.dtype(site.node.inputs[0]) in WIDE:
+        return "error"  # a site only where a constant makes it wider than 32 bits
     return "warning" if _is_mask(site.node.inputs[0], view) else "error"
 
 
