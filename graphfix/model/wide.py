@@ -34,9 +34,8 @@ def is_made_wide(value: ir.Value, view: View) -> bool:
         top = pending.pop()
         array = const_of(top)
         if array is not None:
-            if array.dtype.kind in "iu" and any(
-                not _LOW <= int(x) < _HIGH for x in array.reshape(-1)
-            ):
+            whole = array.reshape(-1) if array.dtype.kind in "iu" else ()
+            if any(not _LOW <= int(x) < _HIGH for x in whole):
                 return True
             continue
         new = [x for x in _sources(top.producer(), view) if x not in seen]

@@ -325,6 +325,7 @@ class ClipOrder(Rule):
     """
 
     name: ClassVar[str] = "clip-order"
+    repaired_by: ClassVar[str | None] = "clip-minmax"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each with two constants in the wrong order."""
@@ -332,4 +333,4 @@ class ClipOrder(Rule):
             least, most = (scalar_of(x) for x in (*node.inputs[1:3], None, None)[:2])
             if least is not None and most is not None and least > most and not is_folded(node):
                 message = f"Clip has min={least:g} above max={most:g}: DirectML returns the min"
-                yield Hazard(node, message, "error")
+                yield Hazard(node, message, "error", self.repaired_by)

@@ -157,4 +157,5 @@ _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "fresh-shapes": _stale,
     "pad-slice": _negative_pads,
     "keep-output": lambda *_: "error",
+    "clip-minmax": lambda *_: "error",
 }
