@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.model.pads import pads_of
+from graphfix.model.pads import are_misread, pads_of
 from graphfix.model.values import ints_of
 
 if TYPE_CHECKING:
@@ -39,15 +39,15 @@ class CropSite(Match):
 
 @dataclass(frozen=True)
 class PadSlice(NodePass[CropSite]):
-    """Negative pads of a Pad, which cut, become a Slice.
-
-    A Pad stays for what is added, if anything is.
+    """Negative pads, which cut, become a Slice; a Pad stays for what is added, if anything is.
 
     Why:
-        torch's F.pad(x, (0, 0, -1, 0)) cuts a frame off. Run on onnxruntime-directml 1.24.4, opset
-        11 to 21, such a Pad gives other numbers in silence: [1, 2, 3, 4] cut by one at both ends is
-        [0, 1] there, not [2, 3]. Slice, and a Pad that only adds, are right in every mode and type.
-        Before opset 11 DirectML refuses negative pads, and the node runs on the CPU.
+        torch's F.pad(x, (-1, 1)) moves a sequence to the left. Run on onnxruntime-directml 1.24.4,
+        opset 11 to 21: with a constant or the edge, all that comes out is wrong, in silence, where
+        something is cut in front: 1 to 8 without the first is 8 seven times with the edge, and 0
+        with a constant. With wrap it is wrong where an axis is both cut and padded. A cut behind
+        and the mode reflect are right, and stay; so are Slice and a Pad that only adds. Before
+        opset 11 DirectML refuses negative pads, and the node runs on the CPU.
 
     Before:
         <
@@ -55,10 +55,10 @@ class PadSlice(NodePass[CropSite]):
             opset_import: ["" : 17]
         >
         shift (float[B, C, T] x) => (float[B, C, T] y, float[B, C, U] z)
-        <int64[6] causal = {0, 0, 1, 0, 0, -1}, int64[6] crop = {0, 0, -1, 0, 0, -2}>
+        <int64[6] ahead = {0, 0, -1, 0, 0, 1}, int64[6] crop = {0, 0, -1, 0, 0, -2}>
         {
-            y = Pad (x, causal)
-            z = Pad <mode = "reflect"> (x, crop)
+            y = Pad (x, ahead)
+            z = Pad <mode = "edge"> (x, crop)
         }
 
     After:
@@ -68,18 +68,18 @@ class PadSlice(NodePass[CropSite]):
         >
         shift (float[B, C, T] x) => (float[B, C, T] y, float[B, C, U] z)
         <
-            int64[6] front = {0, 0, 1, 0, 0, 0}, int64[1] zero = {0}, int64[1] one = {1},
-            int64[1] less_one = {-1}, int64[1] less_two = {-2}, int64[1] axis = {2}
+            int64[6] behind = {0, 0, 0, 0, 0, 1}, int64[1] axis = {2}, int64[1] one = {1},
+            int64[1] end = {9223372036854775807}, int64[1] less_two = {-2}
         >
         {
-            longer = Pad (x, front)
-            y = Slice (longer, zero, less_one, axis)
+            longer = Pad (x, behind)
+            y = Slice (longer, one, end, axis)
             z = Slice (x, one, less_two, axis)
         }
 
     Safety:
         Exact. With a constant the padding comes first and the cut after it; with copies (edge,
-        reflect, wrap) the cut comes first, since they copy what is left: so ONNX Runtime computes
+        wrap) the cut comes first, since they copy what is left: so ONNX Runtime computes
         it on the CPU. Where more is cut than there is, ONNX Runtime refuses to run the Pad, and the
         Slice gives an empty tensor; where nothing is left to copy, it refuses both. Pads that
         TorchScript's exporter computes from constants are seen. Refused, with the reason: pads or
@@ -99,9 +99,9 @@ class PadSlice(NodePass[CropSite]):
             return Skip(node, "its attributes are parameters of the local function it is in")
         if pads is None:
             return Skip(node, "its pads are known only in a run; were one below 0, it would cut")
-        known = tuple(x for x in pads if isinstance(x, int))
-        if min(known, default=0) >= 0:
+        if not are_misread(node, pads, view.opset(node)):
             return None
+        known = tuple(x for x in pads if isinstance(x, int))
         if len(known) < len(pads):
             return Skip(node, "it cuts, but one of its pads follows a size: write a Slice")
         axes = _axes(node, known)
@@ -111,7 +111,7 @@ class PadSlice(NodePass[CropSite]):
 
     def message(self, site: Match) -> str:
         """What goes wrong."""
-        return "Pad has negative pads: on DirectML other numbers come out, in silence"
+        return "Pad cuts with negative pads: on DirectML other numbers come out, in silence"
 
     def rewrite(self, match: CropSite, op: Builder) -> ir.Value:
         """``Slice(Pad(x))`` for a constant, ``Pad(Slice(x))`` for copies."""

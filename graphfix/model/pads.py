@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from graphfix.model.values import attr_ints, ints_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import onnx_ir as ir
 
     from graphfix.model.shapes import Dim
@@ -26,3 +28,21 @@ def pads_of(node: ir.Node, view: View) -> tuple[Dim, ...] | None:
     if len(node.inputs) < 2 or node.inputs[1] is None:
         return attr_ints(node, "pads")
     return ints_of(node.inputs[1]) or view.shapes.data(node.inputs[1])
+
+
+def are_misread(node: ir.Node, pads: Sequence[Dim], opset: int) -> bool:
+    """Whether DirectML does not cut rightly where pads are below 0.
+
+    Run on onnxruntime-directml 1.24.4: with a constant or the edge it is wrong where something is
+    cut in front, with wrap where an axis is both cut and padded, with reflect never. Before opset
+    11 it refuses them all, and the CPU runs the node.
+    """
+    mode = node.attributes.get("mode")
+    how = "constant" if mode is None or mode.is_ref() else mode.as_string()
+    whole = [x if isinstance(x, int) else 0 for x in pads]
+    front, back = whole[: len(whole) // 2], whole[len(whole) // 2 :]
+    if opset < 11:
+        return min(whole, default=0) < 0
+    if how == "wrap":
+        return any(a * b < 0 for a, b in zip(front, back, strict=True))
+    return how != "reflect" and min(front, default=0) < 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import onnx_ir as ir
 
-from graphfix.model.pads import pads_of
+from graphfix.model.pads import are_misread, pads_of
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 from graphfix.model.wide import WIDE, is_made_wide
 
@@ -32,10 +32,11 @@ class NegativePads(Rule):
     """A Pad with negative pads, which cuts instead.
 
     Why:
-        Run on onnxruntime-directml 1.24.4 (edges.csv, Pad): with pads of -1 and -2 the numbers that
-        come out are others, in silence, in the modes constant and edge, float32 and int64; the
-        length is right. Before opset 11 ORT's Query function refuses them, and the CPU runs the
-        node rightly. A Slice says the same and is right everywhere.
+        Run on onnxruntime-directml 1.24.4 (edges.csv, Pad): with a pad of -1 or -2 in front the
+        numbers that come out are others, in silence, in the modes constant and edge, float32 and
+        int64; the length is right. With wrap they are where an axis is both cut and padded. What
+        only cuts behind is right, and so is reflect. Before opset 11 ORT's Query function refuses
+        them all, and the CPU runs the node rightly. A Slice says the same and is right everywhere.
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>
@@ -61,12 +62,11 @@ class NegativePads(Rule):
         """Each Pad whose pads are known to go below 0."""
         for node in view.nodes("Pad"):
             pads = pads_of(node, view) or ()
-            known = [x for x in pads if isinstance(x, int)]
-            if min(known, default=0) < 0 and not is_folded(node):
+            if are_misread(node, pads, view.opset(node)) and not is_folded(node):
                 old = view.opset(node) < 11
                 how = "the CPU runs it" if old else "other numbers come out, in silence"
                 message = f"Pad has negative pads: {how}; write a Slice"
-                fix = self.repaired_by if len(known) == len(pads) else None
+                fix = self.repaired_by if all(isinstance(x, int) for x in pads) else None
                 yield Hazard(node, message, "warning" if old else "error", fix)
 
 
