@@ -82,11 +82,17 @@ def repairs(asked: Sequence[Check], found: Sequence[Finding]) -> list[Pass]:
     """The passes that repair what was found, in the order in which they run.
 
     All that were asked, since one repair can open the way for the next; but of those in no profile
-    only the ones that found something.
+    only the ones that found something. Then those that only a rule has named.
     """
     usual = {x.name for x in pipeline.parse(pipeline.DEFAULT)}
-    fixes = {x.rule for x in found if x.fix is not None}
-    return [x for x in asked if isinstance(x, Pass) and (x.name in usual or x.name in fixes)]
+    finders = {x.rule for x in found if x.fix is not None}
+    named = {x.fix for x in found}
+    passes = [x for x in asked if isinstance(x, Pass)]
+    known = {x.name for x in passes}
+    return [
+        *(x for x in passes if x.name in usual or x.name in finders),
+        *(x for x in pipeline.parse(PASSES) if isinstance(x, Pass) and x.name in named - known),
+    ]
 
 
 def ran(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.model.pads import are_misread, pads_of
+from graphfix.model.pads import is_negative, pads_of
 from graphfix.model.values import ints_of
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ class PadSlice(NodePass[CropSite]):
     """Negative pads, which cut, become a Slice; a Pad stays for what is added, if anything is.
 
     Why:
-        torch's F.pad(x, (-1, 1)) moves a sequence to the left. Run on onnxruntime-directml 1.24.4,
-        opset 11 to 21: with a constant or the edge, all that comes out is wrong, in silence, where
-        something is cut in front: 1 to 8 without the first is 8 seven times with the edge, and 0
-        with a constant. With wrap it is wrong where an axis is both cut and padded. A cut behind
-        and the mode reflect are right, and stay; so are Slice and a Pad that only adds. Before
-        opset 11 DirectML refuses negative pads, and the node runs on the CPU.
+        torch's F.pad(x, (-1, 1)) moves a sequence to the left. DirectML's pads have no sign. Run on
+        onnxruntime-directml 1.24.4, opset 11 to 21: with a constant or the edge, what comes out is
+        wrong, in silence, where something is cut in front: 1 to 8 without the first is 8 seven
+        times with the edge, and 0 with a constant. With wrap it is wrong where an axis is both cut
+        and padded. Other cuts came out right; none should rest on it, and a Slice is no dearer.
+        Before opset 11 DirectML refuses negative pads, and the node runs on the CPU.
 
     Before:
         <
@@ -79,7 +79,7 @@ class PadSlice(NodePass[CropSite]):
 
     Safety:
         Exact. With a constant the padding comes first and the cut after it; with copies (edge,
-        wrap) the cut comes first, since they copy what is left: so ONNX Runtime computes
+        reflect, wrap) the cut comes first, since they copy what is left: so ONNX Runtime computes
         it on the CPU. Where more is cut than there is, ONNX Runtime refuses to run the Pad, and the
         Slice gives an empty tensor; where nothing is left to copy, it refuses both. Pads that
         TorchScript's exporter computes from constants are seen. Refused, with the reason: pads or
@@ -99,7 +99,7 @@ class PadSlice(NodePass[CropSite]):
             return Skip(node, "its attributes are parameters of the local function it is in")
         if pads is None:
             return Skip(node, "its pads are known only in a run; were one below 0, it would cut")
-        if not are_misread(node, pads, view.opset(node)):
+        if not is_negative(pads):
             return None
         known = tuple(x for x in pads if isinstance(x, int))
         if len(known) < len(pads):
@@ -111,7 +111,7 @@ class PadSlice(NodePass[CropSite]):
 
     def message(self, site: Match) -> str:
         """What goes wrong."""
-        return "Pad cuts with negative pads: on DirectML other numbers come out, in silence"
+        return "Pad cuts with negative pads: DirectML's have no sign, and numbers are lost"
 
     def rewrite(self, match: CropSite, op: Builder) -> ir.Value:
         """``Slice(Pad(x))`` for a constant, ``Pad(Slice(x))`` for copies."""

@@ -30,19 +30,22 @@ def pads_of(node: ir.Node, view: View) -> tuple[Dim, ...] | None:
     return ints_of(node.inputs[1]) or view.shapes.data(node.inputs[1])
 
 
-def are_misread(node: ir.Node, pads: Sequence[Dim], opset: int) -> bool:
-    """Whether DirectML does not cut rightly where pads are below 0.
+def are_misread(node: ir.Node, pads: Sequence[Dim]) -> bool:
+    """Whether DirectML was seen to cut wrongly where these pads are below 0.
 
-    Run on onnxruntime-directml 1.24.4: with a constant or the edge it is wrong where something is
-    cut in front, with wrap where an axis is both cut and padded, with reflect never. Before opset
-    11 it refuses them all, and the CPU runs the node.
+    Run on onnxruntime-directml 1.24.4, opset 11 to 21: with a constant or the edge it is wrong
+    where something is cut in front, with wrap where an axis is both cut and padded, with reflect
+    never. DirectML's own pads have no sign (DML_PADDING_OPERATOR_DESC): the rest is right by luck.
     """
     mode = node.attributes.get("mode")
     how = "constant" if mode is None or mode.is_ref() else mode.as_string()
     whole = [x if isinstance(x, int) else 0 for x in pads]
     front, back = whole[: len(whole) // 2], whole[len(whole) // 2 :]
-    if opset < 11:
-        return min(whole, default=0) < 0
     if how == "wrap":
         return any(a * b < 0 for a, b in zip(front, back, strict=True))
     return how != "reflect" and min(front, default=0) < 0
+
+
+def is_negative(pads: Sequence[Dim]) -> bool:
+    """Whether one of them is known to be below 0."""
+    return any(isinstance(x, int) and x < 0 for x in pads)

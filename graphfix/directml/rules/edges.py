@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import onnx_ir as ir
 
-from graphfix.model.pads import are_misread, pads_of
+from graphfix.model.pads import are_misread, is_negative, pads_of
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 from graphfix.model.wide import WIDE, is_made_wide
 
@@ -19,6 +19,7 @@ from .base import Hazard, Rule, is_folded
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from graphfix.core import Severity
     from graphfix.model.view import View
 
 _COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
@@ -35,8 +36,8 @@ class NegativePads(Rule):
         Run on onnxruntime-directml 1.24.4 (edges.csv, Pad): with a pad of -1 or -2 in front the
         numbers that come out are others, in silence, in the modes constant and edge, float32 and
         int64; the length is right. With wrap they are where an axis is both cut and padded. What
-        only cuts behind is right, and so is reflect. Before opset 11 ORT's Query function refuses
-        them all, and the CPU runs the node rightly. A Slice says the same and is right everywhere.
+        only cuts behind came out right, and so did reflect. Before opset 11 ORT's Query function
+        refuses them all, and the CPU runs the node rightly. A Slice is right everywhere.
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>
@@ -62,12 +63,15 @@ class NegativePads(Rule):
         """Each Pad whose pads are known to go below 0."""
         for node in view.nodes("Pad"):
             pads = pads_of(node, view) or ()
-            if are_misread(node, pads, view.opset(node)) and not is_folded(node):
-                old = view.opset(node) < 11
-                how = "the CPU runs it" if old else "other numbers come out, in silence"
-                message = f"Pad has negative pads: {how}; write a Slice"
-                fix = self.repaired_by if all(isinstance(x, int) for x in pads) else None
-                yield Hazard(node, message, "warning" if old else "error", fix)
+            if not is_negative(pads) or is_folded(node):
+                continue
+            how: tuple[str, Severity] = ("other numbers come out, in silence", "error")
+            if view.opset(node) < 11:
+                how = ("the CPU runs it", "warning")
+            elif not are_misread(node, pads):
+                how = ("these were seen to come out right", "note")
+            fix = self.repaired_by if all(isinstance(x, int) for x in pads) else None
+            yield Hazard(node, f"Pad has negative pads: {how[0]}; write a Slice", how[1], fix)
 
 
 class WideComparison(Rule):

@@ -217,7 +217,7 @@ class LostOutput(Rule):
 
     name: ClassVar[str] = "lost-output"
     repaired_by: ClassVar[str | None] = "keep-output"
-    codes: ClassVar[tuple[str, ...]] = ("producing output",)
+    codes: ClassVar[tuple[str, ...]] = ("Failed to find node output or a constant initializer",)
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such output, at the node that makes it."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.directml import facts
+from graphfix.model.pads import are_misread, pads_of
 from graphfix.model.values import const_of, is_op
 from graphfix.model.wide import WIDE
 
@@ -104,7 +105,9 @@ def _negative_pads(site: Match, view: View) -> Severity:
     """Before opset 11 DirectML refuses such a Pad, and the CPU runs it rightly."""
     if is_folded(site.node):
         return "note"
-    return "warning" if view.opset(site.node) < 11 else "error"
+    if view.opset(site.node) < 11:
+        return "warning"
+    return "error" if are_misread(site.node, pads_of(site.node, view) or ()) else "note"
 
 
 def _allowzero(site: Match, view: View) -> Severity:
