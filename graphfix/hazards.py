@@ -86,12 +86,14 @@ def repairs(asked: Sequence[Check], found: Sequence[Finding]) -> list[Pass]:
     """
     usual = {x.name for x in pipeline.parse(pipeline.DEFAULT)}
     finders = {x.rule for x in found if x.fix is not None}
-    named = {x.fix for x in found}
     passes = [x for x in asked if isinstance(x, Pass)]
-    known = {x.name for x in passes}
+    named = {x.fix for x in found if x.fix is not None} - {x.spec() for x in passes}
+    ordered = [x for x in pipeline.parse(PASSES) if isinstance(x, Pass) and x.spec() in named]
+    rest = sorted(named - {x.spec() for x in ordered})
     return [
         *(x for x in passes if x.name in usual or x.name in finders),
-        *(x for x in pipeline.parse(PASSES) if isinstance(x, Pass) and x.name in named - known),
+        *ordered,
+        *(x for spec in rest for x in pipeline.parse(spec) if isinstance(x, Pass)),
     ]
 
 

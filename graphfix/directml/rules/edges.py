@@ -179,13 +179,14 @@ class HalfNorm(Rule):
     """
 
     name: ClassVar[str] = "half-norm"
+    repaired_by: ClassVar[str | None] = "float-norm"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each in float16; a warning, since most activations are small."""
         for node in view.nodes(*_NORMS):
             if view.shapes.dtype(node.inputs[0]) == ir.DataType.FLOAT16:
                 message = f"{node.op_type} in float16: wrong where the input reaches about 256"
-                yield Hazard(node, message)
+                yield Hazard(node, message, fix=self.repaired_by)
 
 
 class MixedConvInteger(Rule):
