@@ -9,7 +9,7 @@ import numpy as np
 
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.pads import is_negative, pads_of
-from graphfix.model.values import ints_of
+from graphfix.model.values import const_of, ints_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -93,8 +93,8 @@ class PadSlice(NodePass[CropSite]):
     def match(self, node: ir.Node, view: View) -> CropSite | Skip | None:
         """A Pad with a pad below 0."""
         data, pads = node.inputs[0], pads_of(node, view)
-        if data is None:
-            return None
+        if data is None or const_of(data) is not None:
+            return None  # a constant is padded on the CPU
         if any(x.is_ref() for x in node.attributes.values()):
             return Skip(node, "its attributes are parameters of the local function it is in")
         if pads is None:
