@@ -57,7 +57,11 @@ def check(
     """
     asked = everything() if checks is None else pipeline.resolve(checks)
     view = View(model)
-    return [finding for one in asked for finding in _findings(one, model, view, ep)]
+    found = [finding for one in asked for finding in _findings(one, model, view, ep)]
+    # What a rule says of a node in its own words, naming the pass, the pass does not say again.
+    by = {x.name: x.repaired_by for x in asked if isinstance(x, Rule)}
+    told = {(x.fix, x.at) for x in found if x.fix is not None and x.fix == by.get(x.rule)}
+    return [x for x in found if (x.rule, x.at) not in told]
 
 
 def _findings(one: Check, model: ir.Model, view: View, ep: Provider) -> Iterator[Finding]:
@@ -78,11 +82,19 @@ def repairs(asked: Sequence[Check], found: Sequence[Finding]) -> list[Pass]:
     """The passes that repair what was found, in the order in which they run.
 
     All that were asked, since one repair can open the way for the next; but of those in no profile
-    only the ones that found something.
+    only the ones that found something. Then those that only a rule has named.
     """
     usual = {x.name for x in pipeline.parse(pipeline.DEFAULT)}
-    fixes = {x.rule for x in found if x.fix is not None}
-    return [x for x in asked if isinstance(x, Pass) and (x.name in usual or x.name in fixes)]
+    finders = {x.rule for x in found if x.fix is not None}
+    passes = [x for x in asked if isinstance(x, Pass)]
+    named = {x.fix for x in found if x.fix is not None} - {x.spec() for x in passes}
+    ordered = [x for x in pipeline.parse(PASSES) if isinstance(x, Pass) and x.spec() in named]
+    rest = sorted(named - {x.spec() for x in ordered})
+    return [
+        *(x for x in passes if x.name in usual or x.name in finders),
+        *ordered,
+        *(x for spec in rest for x in pipeline.parse(spec) if isinstance(x, Pass)),
+    ]
 
 
 def ran(

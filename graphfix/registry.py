@@ -30,10 +30,10 @@ GROUP = "graphfix.passes"
 # before the guards that they make needless; Reshapes last, since other passes may write some.
 PROFILES: dict[str, tuple[str, ...]] = {
     "directml": (
-        *("fresh-shapes", "float-conv-input", "bool-cast"),
+        *("fresh-shapes", "float-conv-input", "bool-cast", "clip-minmax", "pad-slice"),
         *("additive-mask", "finite-mask", "drop-nan-guard"),
         *("cumsum-index", "unflatten-heads", "gather-int64"),
-        *("convtranspose-2d", "opset-ceiling", "reshape-allowzero"),
+        *("convtranspose-2d", "opset-ceiling", "keep-output", "reshape-allowzero"),
     ),
 }
 

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import attr_int, const_of, is_op
+from graphfix.model.wide import WIDE, is_made_wide
 
 from ._truth import truth_of
 
@@ -22,7 +23,7 @@ _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 
 @dataclass(frozen=True)
 class TruthSite(Match):
-    """A Cast to bool, what it casts and its floating-point type."""
+    """A Cast to bool, what it casts and its type."""
 
     data: ir.Value
     dtype: ir.DataType
@@ -32,14 +33,16 @@ class TruthSite(Match):
 class BoolCast(NodePass[TruthSite]):
     """A Cast from float, float16 or double to bool becomes a comparison with 0.
 
-    Also a CastLike whose model tensor is bool. Integers are cast rightly and stay as they are.
+    Also a CastLike whose model tensor is bool, and a Cast of what a constant has made wider than 32
+    bits. Other integers are cast rightly and stay as they are.
 
     Why:
         ONNX says that every number but 0 is True. DirectML cuts the fraction off and stops at 0
         first, in silence. Run on onnxruntime-directml 1.24.4, with Cast and CastLike, from float,
         float16 and double: -inf, -3.4e38, -1, -0.5, 0.25, 0.5, 0.999 and NaN become False, while
         Not(Equal(x, 0)) is right for each of them, and for -0.0 and denormal numbers. BLOOM casts a
-        mask of -3.4e38 so: it loses its causal mask and is wrong by 1.2 on every row.
+        mask of -3.4e38 so: it loses its causal mask and is wrong by 1.2 on every row. Of int64 and
+        uint64 only the lower 32 bits are looked at: 4294967296 becomes False.
 
     Before:
         <
@@ -71,9 +74,10 @@ class BoolCast(NodePass[TruthSite]):
         Exact, for NaN (True), -0.0 (False) and infinities too. A Cast whose input was a bool
         before, or is 1 minus one, the product of two, or another layout of one, holds only 0 and 1,
         which DirectML casts rightly: it is left alone. So is a Cast of a constant, which is folded
-        on the CPU. Refused: opsets before 11, in which Equal takes no floats, and inputs of local
-        functions whose type only their calls tell. bfloat16 and float8 have no kernel on DirectML
-        and are cast by the CPU.
+        on the CPU, and one of integers, unless a constant of more than 32 bits is added to them,
+        multiplied with them or chosen instead. Refused: opsets before 11, in which Equal takes no
+        floats, and inputs of local functions whose type only their calls tell. bfloat16 and float8
+        have no kernel on DirectML and are cast by the CPU.
     """
 
     name: ClassVar[str] = "bool-cast"
@@ -90,14 +94,18 @@ class BoolCast(NodePass[TruthSite]):
             return None
         if dtype is None:
             return Skip(node, f"the type of {data.name!r} is not known")
-        if dtype not in _FLOATS:
+        if dtype not in _FLOATS and not (dtype in WIDE and is_made_wide(data, view)):
             return None
-        if view.opset(node) < 11:
+        if view.opset(node) < (7 if dtype == ir.DataType.INT64 else 11):
             return Skip(node, f"in opset {view.opset(node)} Equal takes no {dtype.name.lower()}")
         return TruthSite(node, data, dtype)
 
     def message(self, site: Match) -> str:
         """What goes wrong."""
+        if isinstance(site, TruthSite) and site.dtype in WIDE:
+            return (
+                "an integer beyond 32 bits is cast to bool: on DirectML only its lower half counts"
+            )
         return "a float is cast to bool: on DirectML 0.5, -1 and -3.4e38 become False"
 
     def rewrite(self, match: TruthSite, op: Builder) -> ir.Value:

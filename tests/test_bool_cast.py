@@ -25,6 +25,7 @@ def model(body: str, *, kind: str = "float", opset: int = 17, more: str = "") ->
 
 def cast(before: str = "v = Identity (x)", how: str = "b = Cast <to = 9> (v)") -> str:
     return f"""<float zero = {{0.0}}, float one = {{1.0}}, float half = {{0.5}},
+        int64 wide = {{4294967296}}, int64 most = {{9223372036854775807}},
         bool[1] yes = {{1}}, float[1] low = {{-1.0}}, int64[1] axis = {{0}}, int64[1] flat = {{-1}}>
         {{ {before} {how} y = Cast <to = 7> (b) }}"""
 
@@ -58,6 +59,9 @@ REPAIRED = {
     "a truth or something else": cast("f = Cast <to = 1> (c) v = Where (c, f, x)"),
     "one minus a number": cast("v = Sub (one, x)"),
     "zero minus a truth": cast("f = Cast <to = 1> (c) v = Sub (zero, f)"),
+    "a product beyond 32 bits": cast("v = Mul (i, wide)"),
+    "a sum beyond 32 bits, laid out": cast("s = Add (i, wide) v = Reshape (s, flat)"),
+    "a choice of one": cast("v = Where (c, wide, i)"),
 }
 
 
@@ -95,8 +99,27 @@ def test_every_number_is_true_but_zero(kind: str, data: st.DataObject) -> None:
     np.testing.assert_array_equal(run(after, feeds(x)), run(before, feeds(x)))
 
 
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_every_integer_is_true_but_zero(data: st.DataObject) -> None:
+    x = data.draw(hnp.arrays(np.int64, st.integers(0, 8)))
+    before, after = (model(cast("v = Mul (i, wide)")) for _ in range(2))
+    assert graphfix.run(after, "bool-cast").changed
+    given_ = {**feeds(np.zeros(len(x), np.float32)), "i": x}
+    np.testing.assert_array_equal(run(after, given_), run(before, given_))
+
+
+def test_the_rule_speaks_for_the_pass() -> None:
+    told = [x for x in graphfix.check(model(cast("v = Mul (i, wide)"))) if x.severity == "error"]
+    assert [(x.rule, x.fix) for x in told] == [("wide-truth", "bool-cast")]
+
+
 LEFT = {
     "an integer": cast("v = Identity (i)"),
+    "a sum of integers": cast("v = Add (i, flat)"),
+    "a limit beyond 32 bits": cast("v = Min (i, most)"),
+    "a size": cast("v = Shape (i)"),
+    "a comparison beyond 32 bits": cast("l = Less (i, wide) v = Cast <to = 7> (l)"),
     "a bool": cast("v = Identity (c)"),
     "a truth as a float": cast("v = Cast <to = 1> (c)"),
     "a comparison as a float": cast("l = Less (x, x) v = Cast <to = 1> (l)"),

@@ -14,6 +14,8 @@ import graphfix
 from graphfix import hazards, registry
 from graphfix.cli import main
 from graphfix.core import Finding
+from graphfix.directml.rules import rules
+from graphfix.manual import rule_manual_of
 from graphfix.measure.verify import Verdict
 from graphfix.sarif import document
 
@@ -145,6 +147,19 @@ class TestFix:
         assert "repaired  1 by reshape-allowzero" in out
         assert "verified  the same in" in out
         assert not [x for x in graphfix.check(graphfix.load(target)) if x.severity == "error"]
+
+    @pytest.mark.parametrize("name", [k for k, x in rules().items() if x.repaired_by])
+    @pytest.mark.parametrize("alone", [True, False])
+    def test_what_a_rule_names_a_pass_for(
+        self, name: str, alone: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path, target = tmp_path / "model.onnx", tmp_path / "out.onnx"
+        onnx.save(onnx.parser.parse_model(rule_manual_of(rules()[name]).flagged), path)
+        asked = ["-p", name] if alone else []
+        code, out, _ = said(capsys, "check", path, *asked, "--fix", "-o", target)
+        assert code == 0
+        assert f"1 by {rules()[name].repaired_by}" in out
+        assert target.exists()
 
     def test_in_json_before_and_after(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

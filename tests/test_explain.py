@@ -82,6 +82,10 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
             "Inferred shape and existing shape differ in dimension 2: (896) vs (3584)",
             "Inferred shape and existing shape differ",
         ),
+        (
+            "EP Error Failed to find node output or a constant initializer producing output: h.",
+            "Failed to find node output or a constant initializer",
+        ),
         ("reshape-allowzero", None),
         ("no-kernel", None),
         ("80004005", None),

@@ -9,12 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from graphfix.directml.placement import Rules
+from graphfix.model.values import const_of, is_op
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     import onnx_ir as ir
 
     from graphfix.directml.facts import Kernel
+    from graphfix.model.view import View
 
 OPEN = "a size is open"
 CONTROL_FLOW = "with {op} in the graph, nothing of it is fused"
@@ -39,14 +43,24 @@ _FUSABLE = {
 }
 
 
-def activations(nodes: Sequence[ir.Node], on_dml: Collection[ir.Node]) -> dict[ir.Node, ir.Node]:
+def activations(
+    nodes: Sequence[ir.Node],
+    on_dml: Collection[ir.Node],
+    kind: Callable[[ir.Node], str] = lambda node: node.op_type,
+) -> dict[ir.Node, ir.Node]:
     """The node that each activation goes into: its only producer, of which it is the only user.
 
     A Softmax goes into a FusedMatMul (optimizer/matmul_activation_fusion.cc, for DirectML only).
+
+    Args:
+        nodes: The nodes of a graph.
+        on_dml: Those that DirectML takes.
+        kind: The operator that a node will be by then.
     """
     found: dict[ir.Node, ir.Node] = {}
     for node in nodes:
-        if node not in on_dml or node.op_type not in _FUSABLE:
+        takes = _FUSABLE.get(kind(node), frozenset()) if node in on_dml else frozenset()
+        if not takes:
             continue
         uses = [use for value in node.outputs for use in value.uses()]
         if len(uses) != 1:
@@ -56,11 +70,59 @@ def activations(nodes: Sequence[ir.Node], on_dml: Collection[ir.Node]) -> dict[i
             after in on_dml
             and after.graph is node.graph
             and len(after.inputs) == 1
-            and after.op_type in _FUSABLE[node.op_type]
+            and after.op_type in takes
             and (node.op_type != "Sum" or len(node.inputs) == 2)
         ):
             found[after] = node
     return found
+
+
+@dataclass(frozen=True)
+class Lost:
+    """An output of the model that fusing loses, so that no session can be made on DirectML.
+
+    Attributes:
+        value: The output.
+        home: The node that makes it.
+        after: The activation that goes into that node: what is fused returns only this one's.
+    """
+
+    value: ir.Value
+    home: ir.Node
+    after: ir.Node
+
+
+def lost_outputs(view: View) -> Iterator[Lost]:
+    """The outputs of the main graph that are lost so, in the order of the graph.
+
+    In the branches of an If nothing is lost: run, a session is made there.
+    """
+    graph = view.model.graph
+    rules = Rules(graph.opset_imports, view.shapes)
+    on_dml = [node for node in graph if rules.kernel(node) is not None]
+    into = activations(on_dml, frozenset(on_dml), lambda node: _optimized(node, view))
+    for after, home in into.items():
+        for value in home.outputs:
+            if value.is_graph_output():
+                yield Lost(value, home, after)
+
+
+def _optimized(node: ir.Node, view: View) -> str:
+    """What ONNX Runtime's optimizer makes of a sum or product, before DirectML fuses anything.
+
+    A bias goes into a Conv (ConvAddFusion, ConvMulFusion) and makes a Gemm of a MatMul of rank 2
+    (MatMulAddFusion).
+    """
+    for i, value in enumerate(node.inputs if is_op(node, "Add", "Mul") else ()):
+        made, other = value.producer() if value is not None else None, node.inputs[1 - i]
+        if value is None or len(value.uses()) > 1 or value.is_graph_output():
+            continue
+        if is_op(made, "Conv") and const_of(other) is not None:
+            return "Conv"
+        flat = all(view.shapes.rank(x) == 2 for x in made.inputs) if made is not None else False
+        if is_op(node, "Add") and is_op(made, "MatMul") and flat:
+            return "Gemm"
+    return node.op_type
 
 
 @dataclass(eq=False)

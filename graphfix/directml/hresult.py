@@ -214,6 +214,21 @@ CODES: tuple[Code, ...] = (
         ),
         pattern=r"inferred shape|existing shape|does not match expected type|incompatible dim",
     ),
+    Code(
+        "Failed to find node output or a constant initializer",
+        "an output of the model that is gone",
+        "ONNX Runtime's optimizer has removed what makes an output of the model, and no session "
+        "can be made. Python's InferenceSession then prints 'EP Error' and takes the CPU instead.",
+        (
+            Cause(
+                "an activation, such as Relu, that DirectML fuses into the operator before it, "
+                "although that operator's own output is an output of the model",
+                "ORT OperatorUtility.cpp; run: each pair that it lists",
+                ("lost-output",),
+            ),
+        ),
+        pattern=r"failed to find node output|producing output",
+    ),
 )
 
 _HEX = re.compile(r"(?<![0-9a-f])(?:0x)?([0-9a-f]{8})(?![0-9a-f])", re.IGNORECASE)

@@ -30,7 +30,7 @@ Where = Literal["fused", "dml", "cpu", "gone"]
 
 _LOST = (
     "{0!r} is an output and feeds a {2}: DirectML makes one of {1} and {2}, loses the output, and "
-    "the session cannot be made"
+    "the session cannot be made; the pass keep-output repairs it"
 )
 _UNNAMED = "the input {!r} has a dim without a name, so no size can be given to it"
 

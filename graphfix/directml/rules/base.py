@@ -51,6 +51,9 @@ class Rule(Check):
     codes: ClassVar[tuple[str, ...]] = ()
     """What ``graphfix explain`` is asked when the hazard has struck: HRESULTs and messages."""
 
+    repaired_by: ClassVar[str | None] = None
+    """The pass that looks for the same; where both are asked, the rule speaks for it."""
+
     @abc.abstractmethod
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Every place that is flagged, in the order of the graph."""

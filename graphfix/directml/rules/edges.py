@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 import onnx_ir as ir
 
-from graphfix.model.values import attr_int, attr_ints, const_of, ints_of, is_op, scalar_of
+from graphfix.model.pads import are_misread, is_negative, pads_of
+from graphfix.model.values import attr_int, const_of, is_op, scalar_of
+from graphfix.model.wide import WIDE, is_made_wide
 
 from .base import Hazard, Rule, is_folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from graphfix.core import Severity
     from graphfix.model.view import View
 
 _COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
@@ -30,10 +33,11 @@ class NegativePads(Rule):
     """A Pad with negative pads, which cuts instead.
 
     Why:
-        Run on onnxruntime-directml 1.24.4 (edges.csv, Pad): with pads of -1 and -2 the numbers that
-        come out are others, in silence, in the modes constant and edge, float32 and int64; the
-        length is right. Before opset 11 ORT's Query function refuses them, and the CPU runs the
-        node rightly. A Slice says the same and is right everywhere.
+        Run on onnxruntime-directml 1.24.4 (edges.csv, Pad): with a pad of -1 or -2 in front the
+        numbers that come out are others, in silence, in the modes constant and edge, float32 and
+        int64; the length is right. With wrap they are where an axis is both cut and padded. What
+        only cuts behind came out right, and so did reflect. Before opset 11 ORT's Query function
+        refuses them all, and the CPU runs the node rightly. A Slice is right everywhere.
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>
@@ -53,16 +57,21 @@ class NegativePads(Rule):
     """
 
     name: ClassVar[str] = "negative-pads"
+    repaired_by: ClassVar[str | None] = "pad-slice"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each Pad whose pads are known to go below 0."""
         for node in view.nodes("Pad"):
-            pads = ints_of(node.inputs[1]) if len(node.inputs) > 1 else attr_ints(node, "pads")
-            if pads and min(pads) < 0 and not is_folded(node):
-                old = view.opset(node) < 11
-                how = "the CPU runs it" if old else "other numbers come out, in silence"
-                message = f"Pad has negative pads: {how}; write a Slice"
-                yield Hazard(node, message, "warning" if old else "error")
+            pads = pads_of(node, view) or ()
+            if not is_negative(pads) or is_folded(node):
+                continue
+            how: tuple[str, Severity] = ("other numbers come out, in silence", "error")
+            if view.opset(node) < 11:
+                how = ("the CPU runs it", "warning")
+            elif not are_misread(node, pads):
+                how = ("these were seen to come out right", "note")
+            fix = self.repaired_by if all(isinstance(x, int) for x in pads) else None
+            yield Hazard(node, f"Pad has negative pads: {how[0]}; write a Slice", how[1], fix)
 
 
 class WideComparison(Rule):
@@ -170,13 +179,14 @@ class HalfNorm(Rule):
     """
 
     name: ClassVar[str] = "half-norm"
+    repaired_by: ClassVar[str | None] = "float-norm"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each in float16; a warning, since most activations are small."""
         for node in view.nodes(*_NORMS):
             if view.shapes.dtype(node.inputs[0]) == ir.DataType.FLOAT16:
                 message = f"{node.op_type} in float16: wrong where the input reaches about 256"
-                yield Hazard(node, message)
+                yield Hazard(node, message, fix=self.repaired_by)
 
 
 class MixedConvInteger(Rule):
@@ -280,22 +290,17 @@ class WideTruth(Rule):
     """
 
     name: ClassVar[str] = "wide-truth"
+    repaired_by: ClassVar[str | None] = "bool-cast"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each Cast of what a constant beyond 32 bits has just made."""
+        """Each Cast of what a constant beyond 32 bits has made."""
         for node in view.nodes("Cast"):
             value = node.inputs[0]
             if attr_int(node, "to", 0) != ir.DataType.BOOL or value is None or is_folded(node):
                 continue
-            made = value.producer()
-            for given in made.inputs if is_op(made, "Mul", "Add", "Sub", "Where") else ():
-                array = const_of(given)
-                if array is None or array.dtype.kind not in "iu":
-                    continue
-                if any(not -_WORD <= int(x) < 2 * _WORD for x in array.reshape(-1)):
-                    message = "an int64 beyond 32 bits is cast to bool: only its lower half counts"
-                    yield Hazard(node, message, "error")
-                    break
+            if view.shapes.dtype(value) in WIDE and is_made_wide(value, view):
+                message = "an int64 beyond 32 bits is cast to bool: only its lower half counts"
+                yield Hazard(node, message, "error", self.repaired_by)
 
 
 class ClipOrder(Rule):
@@ -325,6 +330,7 @@ class ClipOrder(Rule):
     """
 
     name: ClassVar[str] = "clip-order"
+    repaired_by: ClassVar[str | None] = "clip-minmax"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each with two constants in the wrong order."""
@@ -332,4 +338,4 @@ class ClipOrder(Rule):
             least, most = (scalar_of(x) for x in (*node.inputs[1:3], None, None)[:2])
             if least is not None and most is not None and least > most and not is_folded(node):
                 message = f"Clip has min={least:g} above max={most:g}: DirectML returns the min"
-                yield Hazard(node, message, "error")
+                yield Hazard(node, message, "error", self.repaired_by)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.directml import facts
+from graphfix.model.pads import are_misread, pads_of
 from graphfix.model.values import const_of, is_op
+from graphfix.model.wide import WIDE
 
 from .base import is_folded
 
@@ -63,6 +65,8 @@ def _bool_cast(site: Match, view: View) -> Severity:
     """Wrong for any number but 0 and 1 and those above; a mask of 0 and 1 survives."""
     if is_folded(site.node):
         return "note"
+    if view.shapes.dtype(site.node.inputs[0]) in WIDE:
+        return "error"  # a site only where a constant makes it wider than 32 bits
     return "warning" if _is_mask(site.node.inputs[0], view) else "error"
 
 
@@ -95,6 +99,15 @@ def _is_mask(value: ir.Value | None, view: View) -> bool:
         else:
             return False
     return True
+
+
+def _negative_pads(site: Match, view: View) -> Severity:
+    """Before opset 11 DirectML refuses such a Pad, and the CPU runs it rightly."""
+    if is_folded(site.node):
+        return "note"
+    if view.opset(site.node) < 11:
+        return "warning"
+    return "error" if are_misread(site.node, pads_of(site.node, view) or ()) else "note"
 
 
 def _allowzero(site: Match, view: View) -> Severity:
@@ -145,4 +158,7 @@ _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "convtranspose-2d": _convtranspose,
     "bool-cast": _bool_cast,
     "fresh-shapes": _stale,
+    "pad-slice": _negative_pads,
+    "keep-output": lambda *_: "error",
+    "clip-minmax": lambda *_: "error",
 }

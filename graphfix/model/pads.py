@@ -1,0 +1,51 @@
+"""What a Pad adds and cuts, wherever that is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphfix.model.values import attr_ints, ints_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.model.shapes import Dim
+    from graphfix.model.view import View
+
+
+def pads_of(node: ir.Node, view: View) -> tuple[Dim, ...] | None:
+    """The pads of a Pad, all that is put in front and then all that is put behind.
+
+    From the attribute (before opset 11) or the input. What TorchScript's exporter computes from
+    constants is known as well: a ConstantOfShape, Concat, Slice and Transpose of them. A pad that
+    follows a size is symbolic.
+
+    Returns:
+        None if they are known only in a run.
+    """
+    if len(node.inputs) < 2 or node.inputs[1] is None:
+        return attr_ints(node, "pads")
+    return ints_of(node.inputs[1]) or view.shapes.data(node.inputs[1])
+
+
+def are_misread(node: ir.Node, pads: Sequence[Dim]) -> bool:
+    """Whether DirectML was seen to cut wrongly where these pads are below 0.
+
+    Run on onnxruntime-directml 1.24.4, opset 11 to 21: with a constant or the edge it is wrong
+    where something is cut in front, with wrap where an axis is both cut and padded, with reflect
+    never. DirectML's own pads have no sign (DML_PADDING_OPERATOR_DESC): the rest is right by luck.
+    """
+    mode = node.attributes.get("mode")
+    how = "constant" if mode is None or mode.is_ref() else mode.as_string()
+    whole = [x if isinstance(x, int) else 0 for x in pads]
+    front, back = whole[: len(whole) // 2], whole[len(whole) // 2 :]
+    if how == "wrap":
+        return any(a * b < 0 for a, b in zip(front, back, strict=True))
+    return how != "reflect" and min(front, default=0) < 0
+
+
+def is_negative(pads: Sequence[Dim]) -> bool:
+    """Whether one of them is known to be below 0."""
+    return any(isinstance(x, int) and x < 0 for x in pads)

@@ -1,0 +1,58 @@
+"""Integers of more than 32 bits, as far as the constants of a graph tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.model.values import const_of, is_op
+
+if TYPE_CHECKING:
+    from graphfix.model.view import View
+
+WIDE = (ir.DataType.INT64, ir.DataType.UINT64)
+
+_ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Sum", "Concat"})
+_FIRST = frozenset(
+    {"Neg", "Abs", "Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten"}
+    | {"Expand", "Tile", "Slice", "Split", "Gather", "GatherND", "GatherElements"}
+    | {"ReduceMax", "ReduceMin"}
+)
+_LOW, _HIGH = -(2**31), 2**32
+_NEAREST = 64
+
+
+def is_made_wide(value: ir.Value, view: View) -> bool:
+    """Whether a constant beyond 32 bits goes into what ``value`` holds.
+
+    By sums, products, choices and layout. An input, a count or an index is not taken for one: it
+    could be, but in no graph is it. Constants that only limit (Min, Max, Clip) are none either.
+    """
+    pending, seen = [value], {value}
+    while pending and len(seen) <= _NEAREST:
+        top = pending.pop()
+        array = const_of(top)
+        if array is not None:
+            whole = array.reshape(-1) if array.dtype.kind in "iu" else ()
+            if any(not _LOW <= int(x) < _HIGH for x in whole):
+                return True
+            continue
+        new = [x for x in _sources(top.producer(), view) if x not in seen]
+        seen.update(new)
+        pending += new
+    return False
+
+
+def _sources(node: ir.Node | None, view: View) -> list[ir.Value]:
+    """The inputs whose numbers are in what ``node`` makes."""
+    if node is None:
+        return []
+    given = list(node.inputs)
+    if is_op(node, *_FIRST) or (is_op(node, "Cast") and view.shapes.dtype(given[0]) in WIDE):
+        given = given[:1]
+    elif is_op(node, "Where"):
+        given = given[1:]
+    elif not is_op(node, *_ARITHMETIC):
+        return []
+    return [x for x in given if x is not None]

@@ -1,0 +1,87 @@
+"""float-norm: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import onnx_ir as ir
+
+from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.model.values import const_of
+
+if TYPE_CHECKING:
+    from graphfix.build import Builder
+    from graphfix.model.view import View
+
+
+@dataclass(frozen=True)
+class FloatNorm(NodePass[Match]):
+    """A LayerNormalization or InstanceNormalization in float16 is computed in float32.
+
+    Why:
+        On DirectML the variance is a float16 as well, and no more than 65504. Run on
+        onnxruntime-directml 1.24.4: 16 numbers of which one is 5000 are wrong by 11, in silence;
+        with one of 1000 they are right, and in float32 always. The CPU computes in float32. It is
+        in no profile: three nodes for one are dear where the numbers are small, as most are.
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        norm (float16[B, T, 8] x, float16[8] scale, float16[8] bias) => (float16[B, T, 8] y)
+        {
+            y = LayerNormalization <epsilon = 1e-12> (x, scale, bias)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        norm (float16[B, T, 8] x, float16[8] scale, float16[8] bias) => (float16[B, T, 8] y)
+        {
+            wide = Cast <to = 1> (x)
+            wide_scale = Cast <to = 1> (scale)
+            wide_bias = Cast <to = 1> (bias)
+            normed = LayerNormalization <epsilon = 1e-12> (wide, wide_scale, wide_bias)
+            y = Cast <to = 10> (normed)
+        }
+
+    Safety:
+        Exact: as the CPU computes it. Casts of constant scales are folded when the model is loaded.
+        ONNX Runtime no longer makes a SkipLayerNormalization of it and the sum before it. Refused:
+        a node of which the mean or the deviation is used as well, and attributes that are
+        parameters of a local function.
+    """
+
+    name: ClassVar[str] = "float-norm"
+    safety: ClassVar[Safety] = "exact"
+    anchors: ClassVar[tuple[str, ...]] = ("LayerNormalization", "InstanceNormalization")
+
+    def match(self, node: ir.Node, view: View) -> Match | Skip | None:
+        """One in float16."""
+        if view.shapes.dtype(node.inputs[0]) != ir.DataType.FLOAT16:
+            return None
+        if const_of(node.inputs[0]) is not None:
+            return None
+        if any(x.is_ref() for x in node.attributes.values()):
+            return Skip(node, "its attributes are parameters of the local function it is in")
+        if any(x.uses() or x.is_graph_output() for x in node.outputs[1:]):
+            return Skip(node, "its mean or deviation is used as well")
+        return Match(node)
+
+    def message(self, site: Match) -> str:
+        """What may go wrong."""
+        return f"{site.node.op_type} in float16: wrong where the variance passes 65504"
+
+    def rewrite(self, match: Match, op: Builder) -> ir.Value:
+        """The same between Casts."""
+        given = {name: x.value for name, x in match.node.attributes.items()}
+        wide = [None if x is None else _as_float(x, op) for x in match.node.inputs]
+        return op.Cast(op.make(match.node.op_type, *wide, **given), to=ir.DataType.FLOAT16)
+
+
+def _as_float(value: ir.Value, op: Builder) -> ir.Value:
+    return op.once(("float", value), lambda: op.Cast(value, to=ir.DataType.FLOAT), value)

@@ -1,0 +1,91 @@
+"""keep-output: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from graphfix.build import PASS_KEY, Builder
+from graphfix.core import Change, Match, Pass, Safety
+from graphfix.directml import fusing
+from graphfix.model.text import path_of
+from graphfix.model.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import onnx_ir as ir
+
+
+@dataclass(frozen=True)
+class LostSite(Match):
+    """A node whose output DirectML loses.
+
+    Attributes:
+        value: The output.
+    """
+
+    value: ir.Value
+
+
+@dataclass(frozen=True)
+class KeepOutput(Pass):
+    """An output that DirectML would fuse away, with the activation after it, gets an Identity.
+
+    Why:
+        Where an output of the model feeds nothing but a Relu, a Sigmoid or the like, DirectML makes
+        one of that and of the operator before it, and the output is gone. Run on
+        onnxruntime-directml 1.24.4: no session can be made ("Failed to find node output or a
+        constant initializer producing output: hidden"), and Python falls back to the CPU. With an
+        Identity the operator has two users, and nothing is fused into it: each of the pairs then
+        runs on DirectML, static ones still as one graph.
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        tapped (float[N, 4] x, float[4, 4] w) => (float[N, 4] hidden, float[N, 4] y)
+        {
+            hidden = MatMul (x, w)
+            y = Relu (hidden)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        tapped (float[N, 4] x, float[4, 4] w) => (float[N, 4] hidden, float[N, 4] y)
+        {
+            inner = MatMul (x, w)
+            y = Relu (inner)
+            hidden = Identity (inner)
+        }
+
+    Safety:
+        Exact. Outputs of the branches of an If are not lost, and left alone; so is what runs on the
+        CPU for want of a kernel, which is why opset-ceiling comes before.
+    """
+
+    name: ClassVar[str] = "keep-output"
+    safety: ClassVar[Safety] = "exact"
+
+    def sites(self, model: ir.Model) -> Iterator[LostSite]:
+        """Every output that is lost."""
+        for lost in fusing.lost_outputs(View(model)):
+            yield LostSite(lost.home, lost.value)
+
+    def message(self, site: Match) -> str:
+        """What goes wrong."""
+        return "an activation is fused into it, and its output is lost: DirectML makes no session"
+
+    def repair(self, model: ir.Model) -> Iterator[Change]:
+        """Put an Identity before each, at the end of the graph."""
+        builder = Builder(self.name, View(model))
+        for site in list(self.sites(model)):
+            at, tensor = path_of(site.node), site.value.name or ""
+            builder.start(site.node)
+            builder.append(site.value, builder.Identity)
+            site.node.metadata_props[PASS_KEY] = self.name  # what it makes has another name
+            yield Change(self.name, at, tensor, (), builder.finish())

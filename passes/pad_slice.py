@@ -1,0 +1,153 @@
+"""pad-slice: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.model.pads import is_negative, pads_of
+from graphfix.model.values import const_of, ints_of
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graphfix.build import Builder
+    from graphfix.model.view import View
+
+_END = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class CropSite(Match):
+    """A Pad with negative pads.
+
+    Attributes:
+        data: What is padded.
+        pads: What is put in front of each axis, then what is put behind each.
+        axes: The axes that they are for.
+        opset: The opset that governs it.
+    """
+
+    data: ir.Value
+    pads: tuple[int, ...]
+    axes: tuple[int, ...]
+    opset: int
+
+
+@dataclass(frozen=True)
+class PadSlice(NodePass[CropSite]):
+    """Negative pads, which cut, become a Slice; a Pad stays for what is added, if anything is.
+
+    Why:
+        torch's F.pad(x, (-1, 1)) moves a sequence to the left. DirectML's pads have no sign. Run on
+        onnxruntime-directml 1.24.4, opset 11 to 21: with a constant or the edge, what comes out is
+        wrong, in silence, where something is cut in front: 1 to 8 without the first is 8 seven
+        times with the edge, and 0 with a constant. With wrap it is wrong where an axis is both cut
+        and padded. Other cuts came out right; none should rest on it, and a Slice is no dearer.
+        Before opset 11 DirectML refuses negative pads, and the node runs on the CPU.
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        shift (float[B, C, T] x) => (float[B, C, T] y, float[B, C, U] z)
+        <int64[6] ahead = {0, 0, -1, 0, 0, 1}, int64[6] crop = {0, 0, -1, 0, 0, -2}>
+        {
+            y = Pad (x, ahead)
+            z = Pad <mode = "edge"> (x, crop)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        shift (float[B, C, T] x) => (float[B, C, T] y, float[B, C, U] z)
+        <
+            int64[6] behind = {0, 0, 0, 0, 0, 1}, int64[1] axis = {2}, int64[1] one = {1},
+            int64[1] end = {9223372036854775807}, int64[1] less_two = {-2}
+        >
+        {
+            longer = Pad (x, behind)
+            y = Slice (longer, one, end, axis)
+            z = Slice (x, one, less_two, axis)
+        }
+
+    Safety:
+        Exact. With a constant the padding comes first and the cut after it; with copies (edge,
+        reflect, wrap) the cut comes first, since they copy what is left: so ONNX Runtime computes
+        it on the CPU. Where more is cut than there is, ONNX Runtime refuses to run the Pad, and the
+        Slice gives an empty tensor; where nothing is left to copy, it refuses both. Pads that
+        TorchScript's exporter computes from constants are seen. Refused, with the reason: pads or
+        axes that are known only in a run, and a mode that is a parameter of a local function.
+    """
+
+    name: ClassVar[str] = "pad-slice"
+    safety: ClassVar[Safety] = "exact"
+    anchors: ClassVar[tuple[str, ...]] = ("Pad",)
+
+    def match(self, node: ir.Node, view: View) -> CropSite | Skip | None:
+        """A Pad with a pad below 0."""
+        data, pads = node.inputs[0], pads_of(node, view)
+        if data is None or const_of(data) is not None:
+            return None  # a constant is padded on the CPU
+        if any(x.is_ref() for x in node.attributes.values()):
+            return Skip(node, "its attributes are parameters of the local function it is in")
+        if pads is None:
+            return Skip(node, "its pads are known only in a run; were one below 0, it would cut")
+        if not is_negative(pads):
+            return None
+        known = tuple(x for x in pads if isinstance(x, int))
+        if len(known) < len(pads):
+            return Skip(node, "it cuts, but one of its pads follows a size: write a Slice")
+        axes = _axes(node, known)
+        if axes is None:
+            return Skip(node, "it cuts, but its axes are known only in a run")
+        return CropSite(node, data, known, axes, view.opset(node))
+
+    def message(self, site: Match) -> str:
+        """What goes wrong."""
+        return "Pad cuts with negative pads: DirectML's have no sign, and numbers are lost"
+
+    def rewrite(self, match: CropSite, op: Builder) -> ir.Value:
+        """``Slice(Pad(x))`` for a constant, ``Pad(Slice(x))`` for copies."""
+        mode = match.node.attributes.get("mode")
+        if mode is None or mode.as_string() == "constant":
+            return _cut(_padded(match.data, match, op), match, op)
+        return _padded(_cut(match.data, match, op), match, op)
+
+
+def _axes(node: ir.Node, pads: tuple[int, ...]) -> tuple[int, ...] | None:
+    if len(node.inputs) < 4 or node.inputs[3] is None:
+        return tuple(range(len(pads) // 2))
+    return ints_of(node.inputs[3])
+
+
+def _cut(data: ir.Value, match: CropSite, op: Builder) -> ir.Value:
+    """What the negative pads leave."""
+    half = len(match.pads) // 2
+    ends = zip(match.axes, match.pads[:half], match.pads[half:], strict=True)
+    cut = [
+        (axis, max(0, -front), min(0, back)) for axis, front, back in ends if min(front, back) < 0
+    ]
+    axes = [axis for axis, _, _ in cut]
+    starts = [front for _, front, _ in cut]
+    stops = [back or _END for _, _, back in cut]
+    if match.opset < 10:
+        return op.Slice(data, starts=starts, ends=stops, axes=axes)
+    return op.Slice(data, *(np.array(x, np.int64) for x in (starts, stops, axes)))
+
+
+def _padded(data: ir.Value, match: CropSite, op: Builder) -> ir.Value:
+    """With what the other pads add."""
+    pads = [max(0, x) for x in match.pads]
+    if not any(pads):
+        return data
+    given = {name: x.value for name, x in match.node.attributes.items()}
+    if match.opset < 11:
+        return op.Pad(data, **{**given, "pads": pads})
+    return op.Pad(data, np.array(pads, np.int64), *match.node.inputs[2:], **given)

@@ -1,0 +1,158 @@
+"""On the real DirectML: wrong in silence before a repair, and right after it."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import graphfix
+from graphfix.errors import GraphfixError, ModelError
+from graphfix.measure import runner
+from graphfix.measure.runtime import Session
+
+
+def _reason() -> str:
+    try:
+        if not runner.native():
+            runner.find()
+    except GraphfixError as error:
+        return str(error)
+    return ""
+
+
+pytestmark = [
+    pytest.mark.skipif(bool(_reason()), reason=_reason() or "-"),
+    pytest.mark.xdist_group("dml"),
+]
+
+Feeds = dict[str, np.ndarray]
+_CLOSE = {"float32": 1e-5, "float16": 4e-3}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _end() -> object:
+    yield
+    runner.stop_all()
+
+
+def model(body: str, opset: int = 18) -> ir.Model:
+    return ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : {opset}]> m {body}')
+
+
+def agrees(m: ir.Model, feeds: Feeds) -> bool:
+    """Whether DirectML computes what the CPU does."""
+    with Session(m) as cpu, Session(m, ep="dml") as dml:
+        want, got = cpu.run(feeds), dml.run(feeds)
+    return all(
+        want[k].shape == got[k].shape
+        and np.allclose(want[k], got[k], rtol=_CLOSE.get(want[k].dtype.name, 0), equal_nan=True)
+        for k in want
+    )
+
+
+def repaired(m: ir.Model, name: str) -> ir.Model:
+    after = ir.from_proto(ir.to_proto(m))
+    assert graphfix.run(after, name).changed
+    return after
+
+
+X = {"x": np.arange(1, 9, dtype=np.float32).reshape(1, 8)}
+WIDE = [0, 1, -1, 2**32, -(2**32), 2**32 + 1, 2**40, 2**62, -(2**63), 2**31, 5]
+INTS = {"x": np.array(WIDE, np.int64)}
+
+# Before and after, both with open sizes: a graph that is folded never runs there.
+WRONG: dict[str, tuple[str, ir.Model, Feeds]] = {
+    **{
+        f"pads of {mode} at opset {opset}": (
+            "pad-slice",
+            model(
+                "(float[A, B] x) => (float[C, D] y) <int64[4] pads = {0, -2, 1, 3}> "
+                f'{{ y = Pad <mode = "{mode}"> (x, pads) }}',
+                opset,
+            ),
+            {"x": np.arange(1, 25, dtype=np.float32).reshape(3, 8)},
+        )
+        for mode, opset in (
+            ("constant", 11), ("constant", 18), ("constant", 21), ("edge", 13), ("wrap", 19),
+        )
+    },
+    "pads of integers, with a constant and axes": (
+        "pad-slice",
+        model(
+            "(int64[A, B] x) => (int64[C, D] y) <int64[2] pads = {-3, 2}, int64 seven = {7}, "
+            "int64[1] axes = {-1}> { y = Pad (x, pads, seven, axes) }"
+        ),
+        {"x": np.arange(1, 9).reshape(1, 8)},
+    ),
+    "pads of truths": (
+        "pad-slice",
+        model(
+            "(bool[A, B] x) => (bool[C, D] y) <int64[4] pads = {0, -3, 0, -1}> "
+            "{ y = Pad (x, pads) }"
+        ),
+        {"x": np.array([[1, 0, 1, 0, 0, 1, 1, 0]], bool)},
+    ),
+    "limits": (
+        "clip-minmax",
+        model(
+            "(float[A, B] x) => (float[A, B] y) <float least = {3}, float most = {-2}> "
+            "{ y = Clip (x, least, most) }"
+        ),
+        X,
+    ),
+    "limits of integers": (
+        "clip-minmax",
+        model(
+            "(int64[A] x) => (int64[A] y) <int64 least = {3}, int64 most = {-2}> "
+            "{ y = Clip (x, least, most) }"
+        ),
+        INTS,
+    ),
+    "a norm of large numbers in float16": (
+        "float-norm",
+        model("(float16[A, B] x, float16[B] s) => (float16[A, B] y) "
+              "{ y = LayerNormalization (x, s) }"),
+        {"x": np.array([[1, -7, 5000, 2, 0.5, -3, 4, 9]], np.float16), "s": np.ones(8, np.float16)},
+    ),
+    "a truth beyond 32 bits": (
+        "bool-cast",
+        model(
+            "(int64[A] x) => (bool[A] y) <int64 wide = {4294967296}> "
+            "{ v = Mul (x, wide) y = Cast <to = 9> (v) }"
+        ),
+        INTS,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_before_and_right_after(case: str) -> None:
+    name, before, feeds = WRONG[case]
+    assert not agrees(before, feeds)
+    assert agrees(repaired(before, name), feeds)
+
+
+WEIGHTS = """<float[4, 4] w = {1, -1, 0.5, 0, 1, 2, -2, 1, 0, 0.5, 1, 1, -1, 1, 1, 0},
+    float[4] b = {1, -2, 0.5, 0}, float[1, 1, 3] k = {1, -1, 0.5}, float[1, 1, 1] one = {2}>"""
+SUM, LINE = "float[4, 4]", "float[1, 1, 6]"
+LOST = {
+    "a sum": (SUM, "h = Add (x, w) y = Relu (h)"),
+    "a sum of an open size": ("float[N, 4]", "h = Sum (x, w) y = LeakyRelu (h)"),
+    "a product": (SUM, "h = MatMul (x, w) y = Sigmoid (h)"),
+    "a bias that makes a Gemm": ("float[N, 4]", "p = MatMul (x, w) h = Add (p, b) y = Tanh (h)"),
+    "a convolution": (LINE, "h = Conv (x, k) y = Relu (h)"),
+    "a convolution and its bias": (LINE, "c = Conv (x, k) h = Add (c, one) y = Elu (h)"),
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_a_lost_output_leaves_no_session(case: str) -> None:
+    kind, body = LOST[case]
+    dims = "D, E, F" if kind is LINE else "D, E"
+    before = model(f"({kind} x) => (float[{dims}] h, float[{dims}] y) {WEIGHTS} {{ {body} }}", 17)
+    shape = (1, 1, 6) if kind is LINE else (4, 4)
+    feeds = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
+    with pytest.raises(ModelError, match=r"fell back|producing output"):
+        agrees(before, feeds)
+    assert agrees(repaired(before, "keep-output"), feeds)

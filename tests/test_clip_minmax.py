@@ -1,0 +1,105 @@
+"""clip-minmax: limits in the wrong order, and that every number stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import graphfix
+
+KINDS = {
+    "float": np.float32,
+    "float16": np.float16,
+    "int64": np.int64,
+    "int32": np.int32,
+    "int8": np.int8,
+    "uint8": np.uint8,
+}
+
+
+def model(
+    kind: str = "float",
+    least: float = 3,
+    most: float = 1,
+    *,
+    opset: int = 17,
+    body: str = "y = Clip (x, least, most)",
+) -> ir.Model:
+    limits = {"least": least, "most": most}
+    constants = [
+        ir.tensor(np.array(number).astype(KINDS[kind]), name=name)
+        for name, number in limits.items()
+        if name in body
+    ]
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}, "my" : 1]>
+    m ({kind}[N] x, {kind} given) => ({kind}[N] y) {{ {body} }}"""
+    return ir.from_onnx_text(text, initializers=constants)
+
+
+def run(m: ir.Model, x: np.ndarray) -> np.ndarray:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    data = ir.to_proto(m).SerializeToString()
+    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": x, "given": np.zeros((), x.dtype)})[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_every_number_is_kept(kind: str, data: st.DataObject) -> None:
+    x = data.draw(hnp.arrays(KINDS[kind], st.integers(0, 9)))
+    low, high = (0, 100) if kind == "uint8" else (-100, 100)
+    least, most = (data.draw(st.integers(low, high)) for _ in range(2))
+    before, after = (model(kind, least, most) for _ in range(2))
+    assert graphfix.run(after, "clip-minmax").changed == (least > most)
+    assert not graphfix.run(after, "clip-minmax").changed
+    np.testing.assert_array_equal(run(after, x), run(before, x))
+
+
+@pytest.mark.parametrize("opset", [11, 12, 13, 17, 21])
+@pytest.mark.parametrize("kind", ["float", "float16"])
+def test_each_opset(kind: str, opset: int) -> None:
+    before, after = (model(kind, 3, -2, opset=opset) for _ in range(2))
+    if kind == "float16" and opset == 11:
+        pytest.skip("the CPU has none")
+    report = graphfix.run(after, "clip-minmax")
+    assert len(report.passes[0].changes) == 1
+    assert [x.op_type for x in after.graph] == ["Max", "Min"]
+    x = np.array([-np.inf, -3, -2, 0, 3, 9, np.inf, np.nan], KINDS[kind])
+    np.testing.assert_array_equal(run(after, x), run(before, x))
+
+
+LEFT = {
+    "in order": (model("float", -2, 3), None),
+    "equal": (model("float", 3, 3), None),
+    "no max": (model(body="y = Clip (x, least)"), None),
+    "no min": (model(body="y = Clip (x, , most)"), None),
+    "a limit that is given": (model(body="y = Clip (x, given, most)"), None),
+    "integers that Clip does not take yet": (model("int32", opset=11), None),
+    "another domain's Clip": (model(body="y = my.Clip (x, least, most)"), None),
+    "limits beyond 32 bits": (model("int64", 2**31, 0), "beyond 32 bits"),
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_left_alone(case: str) -> None:
+    after, reason = LEFT[case]
+    before = ir.to_proto(after).SerializeToString(deterministic=True)
+    report = graphfix.run(after, "clip-minmax")
+    assert not report.changed
+    assert ir.to_proto(after).SerializeToString(deterministic=True) == before
+    reasons = [why for _, why in report.passes[0].skips]
+    assert len(reasons) == (reason is not None)
+    assert reason is None or reason in reasons[0]
+
+
+def test_check_says_it_once_and_names_the_repair() -> None:
+    told = [x for x in graphfix.check(model()) if x.severity == "error"]
+    assert [(x.rule, x.fix) for x in told] == [("clip-order", "clip-minmax")]
+    assert [x.severity for x in graphfix.check(model(), "clip-minmax")] == ["error"]

@@ -1,0 +1,213 @@
+"""pad-slice: what is cut is cut by a Slice, in every form that a Pad is written in."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphfix
+
+KINDS = {"float": np.float32, "float16": np.float16, "int64": np.int64, "uint8": np.uint8}
+MODES = ("constant", "edge", "reflect", "wrap")
+
+
+def model(text: str, opset: int = 18) -> ir.Model:
+    return ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}')
+
+
+def pad(
+    pads: list[int], mode: str = "constant", kind: str = "float", opset: int = 19, axes: str = ""
+) -> ir.Model:
+    """A Pad of a tensor of three open sizes; ``axes`` is what follows the pads."""
+    body = f"(x, pads{axes})"
+    listed = ", ".join(map(str, pads))
+    if opset < 11:
+        head = f'y = Pad <mode = "{mode}", pads = [{listed}]> (x)'
+        return model(f"m ({kind}[A, B, C] x) => ({kind}[D, E, F] y) {{ {head} }}", opset)
+    constants = f"<int64[{len(pads)}] pads = {{{listed}}}, int64[2] axes = {{-1, 0}}, "
+    constants += f"{kind} seven = {{7}}>"
+    head = f'y = Pad <mode = "{mode}"> {body}'
+    return model(f"m ({kind}[A, B, C] x) => ({kind}[D, E, F] y) {constants} {{ {head} }}", opset)
+
+
+def session(m: ir.Model) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    data = ir.to_proto(m).SerializeToString()
+    return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+
+
+def repaired(m: ir.Model) -> tuple[ir.Model, graphfix.Report]:
+    copy = ir.from_proto(ir.to_proto(m))
+    report = graphfix.run(copy, "pad-slice")
+    again = ir.to_proto(copy).SerializeToString(deterministic=True)
+    assert not graphfix.run(copy, "pad-slice").changed
+    assert ir.to_proto(copy).SerializeToString(deterministic=True) == again
+    return copy, report
+
+
+def ops(m: ir.Model) -> list[str]:
+    return [node.op_type for node in m.graph]
+
+
+def same(before: ir.Model, after: ir.Model, x: np.ndarray) -> bool:
+    """Whether both compute the same; False where the Pad itself refuses to run."""
+    try:
+        want = session(before).run(None, {"x": x})[0]
+    except Exception:  # ONNX Runtime has no type for it
+        return False
+    got = session(after).run(None, {"x": x})[0]
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+    return True
+
+
+def numbers(shape: tuple[int, ...], kind: str) -> np.ndarray:
+    return (np.arange(np.prod(shape)) + 1).reshape(shape).astype(KINDS[kind])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("opset", [2, 9, 10, 11, 13, 18, 19, 21])
+def test_each_opset_and_mode(mode: str, opset: int) -> None:
+    if mode == "wrap" and opset < 19:
+        pytest.skip("no such mode yet")
+    before = pad([0, -1, 2, 0, 1, -2], mode, opset=opset)
+    after, report = repaired(before)
+    assert len(report.passes[0].changes) == 1
+    assert sorted(ops(after)) == ["Pad", "Slice"]
+    assert same(before, after, numbers((2, 4, 5), "float"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_of_a_cut_alone_no_pad_is_left(mode: str) -> None:
+    before = pad([0, -1, 0, 0, 0, -2], mode)
+    after, _ = repaired(before)
+    assert ops(after) == ["Slice"]
+    assert same(before, after, numbers((2, 4, 5), "float"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("axes", ["", ", seven", ", seven, axes", ", , axes"])
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_every_number_is_kept(kind: str, axes: str, data: st.DataObject) -> None:
+    count = 4 if "axes" in axes else 6
+    pads = data.draw(st.lists(st.integers(-3, 3), min_size=count, max_size=count))
+    mode = data.draw(st.sampled_from(MODES))
+    # What copies needs something to copy, even where nothing comes out.
+    shape = data.draw(st.tuples(*[st.integers(0 if mode == "constant" else 1, 5)] * 3))
+    before = pad(pads, mode, kind, axes=axes)
+    after, report = repaired(before)
+    assert report.changed == (min(pads) < 0)
+    same(before, after, numbers(shape, kind))
+
+
+def test_more_than_there_is_may_be_cut_from_what_is_put_on() -> None:
+    """A cut before the padding would leave nothing to cut the rest from."""
+    before = pad([-8, 0, 0, 9, 0, 0])
+    after, _ = repaired(before)
+    assert same(before, after, numbers((6, 1, 1), "float"))
+
+
+# What TorchScript's exporter makes of F.pad(x, (-1, 0)) on a tensor of rank 2.
+TORCHSCRIPT = """m (float[B, T] x) => (float[B, U] y)
+<int64[2] given = {-1, 0}, int64[1] two = {2}, int64[2] rows = {-1, 2}, int64[1] last = {-1},
+ int64[1] far = {-9223372036854775807}, int64[1] zero = {0}, int64[1] flat = {-1}>
+{
+    zeros = ConstantOfShape <value = int64[1] {0}> (two)
+    all = Concat <axis = 0> (given, zeros)
+    pairs = Reshape (all, rows)
+    back = Slice (pairs, last, far, zero, last)
+    turned = Transpose <perm = [1, 0]> (back)
+    pads = Reshape (turned, flat)
+    as_int = Cast <to = 7> (pads)
+    y = Pad <mode = "constant"> (x, as_int)
+}"""
+
+
+def test_pads_that_torchscript_computes_are_seen() -> None:
+    before = model(TORCHSCRIPT, 17)
+    after, report = repaired(before)
+    assert report.changed
+    assert ops(after) == ["Slice"]
+    assert set(after.graph.initializers) == {x.name for x in after.graph[0].inputs[1:]}
+    assert same(before, after, numbers((2, 4), "float"))
+    assert [x.rule for x in graphfix.check(before, "negative-pads")] == ["negative-pads"]
+
+
+LEFT = {
+    "nothing is cut": ("y = Pad (x, up)", None),
+    "pads that follow a size": (
+        "s = Shape <start = 0, end = 1> (x) p = Concat <axis = 0> (one, s) y = Pad (x, p)",
+        None,
+    ),
+    "pads that are given": ("y = Pad (x, given)", "known only in a run"),
+    "a cut beside a size": (
+        "s = Shape <start = 0, end = 1> (x) p = Concat <axis = 0> (minus, s) y = Pad (x, p)",
+        "one of its pads follows a size",
+    ),
+    "axes that are given": ("y = Pad (x, down, , axes)", "its axes are known only"),
+    "another domain's Pad": ("y = my.Pad (x, down)", None),
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_left_alone(case: str) -> None:
+    body, reason = LEFT[case]
+    text = f"""<ir_version: 8, opset_import: ["" : 19, "my" : 1]>
+    m (float[N] x, int64[2] given, int64[1] axes) => (float[M] y)
+    <int64[2] up = {{1, 0}}, int64[2] down = {{-1, 0}}, int64[1] one = {{1}},
+     int64[1] minus = {{-1}}>
+    {{ {body} }}"""
+    after, report = repaired(ir.from_onnx_text(text))
+    assert ir.to_proto(after) == ir.to_proto(ir.from_onnx_text(text))
+    reasons = [why for _, why in report.passes[0].skips]
+    assert len(reasons) == (reason is not None)
+    assert reason is None or reason in reasons[0]
+
+
+def test_a_mode_that_is_a_parameter_is_refused() -> None:
+    m = ir.from_onnx_text(
+        """<ir_version: 8, opset_import: ["" : 17, "f" : 1]>
+        m (float[N] x) => (float[M] y) { y = f.crop <how = "edge"> (x) }
+        <domain: "f", opset_import: ["" : 17]>
+        crop <how> (x) => (y) {
+            p = Constant <value = int64[2] {-1, 2}> ()
+            y = Pad <mode: string = @how> (x, p)
+        }"""
+    )
+    report = graphfix.run(m, "pad-slice")
+    assert not report.changed
+    assert "parameters of the local function" in report.passes[0].skips[0][1]
+
+
+def test_check_says_it_once_and_names_the_repair() -> None:
+    before = pad([-1, 0, 0, 0, 0, 0])
+    told = [x for x in graphfix.check(before) if x.severity == "error"]
+    assert [(x.rule, x.fix) for x in told] == [("negative-pads", "pad-slice")]
+    alone = graphfix.check(before, "pad-slice")
+    assert [(x.rule, x.severity) for x in alone] == [("pad-slice", "error")]
+    after, _ = repaired(before)
+    assert not [x for x in graphfix.check(after) if x.severity == "error"]
+
+
+@pytest.mark.parametrize(
+    ("pads", "mode", "severity"),
+    [
+        ([-1, 0, 0, 1, 0, 0], "constant", "error"),
+        ([1, 0, 0, -1, 0, 0], "constant", "note"),
+        ([0, -2, 0, 0, 0, 0], "edge", "error"),
+        ([0, -2, 0, 0, 0, 3], "reflect", "note"),
+        ([0, -2, 0, 0, 0, 3], "wrap", "note"),
+        ([0, 2, 0, 0, -1, 0], "wrap", "error"),
+    ],
+)
+def test_what_was_seen_to_be_right_is_a_note(pads: list[int], mode: str, severity: str) -> None:
+    m = pad(pads, mode)
+    for name in ("negative-pads", "pad-slice"):
+        assert [x.severity for x in graphfix.check(m, name)] == [severity]
