@@ -12,12 +12,18 @@ import onnx_ir as ir
 from graphfix.build import PASS_KEY
 from graphfix.model.shapes import same
 from graphfix.model.text import path_of
-from graphfix.model.values import attr_int, attr_ints, const_of, is_op, number_in, scalar_of
+from graphfix.model.values import (
+    attr_int,
+    attr_ints,
+    const_of,
+    filler_of,
+    is_op,
+    number_in,
+    scalar_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import numpy.typing as npt
 
     from graphfix.model.view import View
 
@@ -62,7 +68,7 @@ def fill_of(value: ir.Value | None) -> Fill | None:
     while value is not None:
         array, node = const_of(value), value.producer()
         if array is None and is_op(node, "ConstantOfShape"):
-            own_shape, array = True, _filler(node)
+            own_shape, array = True, filler_of(node)
         if array is not None:
             kind = array.dtype if dtype is None else dtype
             number = None if kind.kind in "biu" else number_in(array)
@@ -78,13 +84,6 @@ def fill_of(value: ir.Value | None) -> Fill | None:
             return None
         value = node.inputs[0]
     return None
-
-
-def _filler(node: ir.Node) -> npt.NDArray[np.generic]:
-    attribute = node.attributes.get("value")
-    if attribute is None or attribute.is_ref():
-        return np.zeros(1, np.float32)
-    return attribute.as_tensor().numpy()
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.model.truth import truth_of
 from graphfix.model.values import attr_int, const_of, is_op
 from graphfix.model.wide import WIDE, is_made_wide
-
-from ._truth import truth_of
 
 if TYPE_CHECKING:
     from graphfix.build import Builder

@@ -11,11 +11,11 @@ import onnx_ir as ir
 
 from graphfix.build import PASS_KEY
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.model.truth import is_one, truth_of
 from graphfix.model.values import is_op
 
 from ._floors import floored, is_plain, lowest_of
 from ._masks import HIDES, Reach, fill_of, reach_of
-from ._truth import is_one, truth_of
 
 if TYPE_CHECKING:
     from graphfix.build import Builder

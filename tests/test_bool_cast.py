@@ -130,6 +130,9 @@ LEFT = {
     ),
     "a choice between 0 and 1": cast("v = Where (c, zero, one)"),
     "a constant": cast("v = Identity (half)"),
+    "as many ones as there are numbers": cast(
+        "s = Shape (i) v = ConstantOfShape <value = float[1] {1}> (s)"
+    ),
     "a cast to another type": cast(how="n = Cast <to = 6> (v) b = Cast <to = 9> (n)"),
     "a cast like another type": cast(how="b = CastLike (v, axis)"),
     "another domain's Cast": cast(how="b = my.Cast <to = 9> (v)"),

@@ -138,6 +138,12 @@ def test_shapes_that_are_kept_are_those_of_the_repaired_graph(name: str) -> None
             if inferred is None or not all(map(shapes.is_named, inferred)):
                 continue
             assert known is not None, value.name
-            for mine, theirs in zip(known, inferred, strict=True):
-                assert shapes.same(mine, theirs), (value.name, known, inferred)
+            assert [_at_sizes(x) for x in known] == [_at_sizes(x) for x in inferred], value.name
             assert kept.dtype(value) == anew.dtype(value), value.name
+
+
+def _at_sizes(dim: shapes.Dim) -> int | None:
+    """A dim where T is 20 and every other symbol is another number: some sizes may not be 0."""
+    if isinstance(dim, int):
+        return dim
+    return dim.evaluate({name: 11 + ord(name[0]) - ord("K") for name in dim.free_symbols()})

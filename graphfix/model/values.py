@@ -94,6 +94,14 @@ def const_of(value: ir.Value | None, limit: int = SMALL) -> Array | None:
     return array
 
 
+def filler_of(node: ir.Node) -> Array | None:
+    """The one element that a ConstantOfShape repeats; None if it is a function's parameter."""
+    attribute = node.attributes.get("value")
+    if attribute is None:
+        return np.zeros(1, np.float32)
+    return None if attribute.is_ref() else tensor_in(attribute).numpy()
+
+
 def tensor_in(attribute: ir.Attr) -> ir.TensorProtocol:
     """The tensor of an attribute of type TENSOR.
 

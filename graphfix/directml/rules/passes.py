@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from graphfix.directml import facts
 from graphfix.model.pads import are_misread, pads_of
+from graphfix.model.truth import truth_of
 from graphfix.model.values import const_of, is_op
 from graphfix.model.wide import WIDE
 
@@ -41,12 +42,6 @@ _LAYOUT = frozenset(
 )
 
 
-_SAME_NUMBERS = frozenset(
-    {"Cast", "Mul", "Expand", "Tile", "Unsqueeze", "Squeeze", "Reshape", "Transpose"}
-    | {"Slice", "Gather", "Concat", "Identity", "Flatten"}
-)
-
-
 def severity(name: str, site: Match, view: View, provider: Provider) -> Severity:
     """How bad a site of the pass ``name`` is on a provider."""
     if name == "float-conv-input":
@@ -67,38 +62,9 @@ def _bool_cast(site: Match, view: View) -> Severity:
         return "note"
     if view.shapes.dtype(site.node.inputs[0]) in WIDE:
         return "error"  # a site only where a constant makes it wider than 32 bits
-    return "warning" if _is_mask(site.node.inputs[0], view) else "error"
-
-
-def _is_mask(value: ir.Value | None, view: View) -> bool:
-    """Whether a value comes from integers, bools and inputs by ``1 - x`` and layout alone.
-
-    The caller may give a mask of other numbers than 0 and 1, but none is seen to.
-    """
-    pending, seen = [value], set[ir.Value]()
-    while pending:
-        top = pending.pop()
-        if top is None or top in seen:
-            continue
-        seen.add(top)
-        array, node, dtype = const_of(top), top.producer(), view.shapes.dtype(top)
-        if array is not None:
-            if not bool(((array == 0) | (array == 1)).all()):
-                return False
-        elif node is None or (dtype is not None and not dtype.is_floating_point()):
-            continue
-        elif is_op(node, "Sub"):
-            one = const_of(node.inputs[0])
-            if one is None or not bool((one == 1).all()):
-                return False
-            pending.append(node.inputs[1])
-        elif is_op(node, *_SAME_NUMBERS):
-            pending += [x for x in node.inputs if view.shapes.dtype(x) == dtype]
-            if is_op(node, "Cast"):
-                pending.append(node.inputs[0])
-        else:
-            return False
-    return True
+    data = site.node.inputs[0]
+    # The caller may give a mask of other numbers than 0 and 1, but none is seen to.
+    return "error" if data is None or truth_of(data, view) is None else "warning"
 
 
 def _negative_pads(site: Match, view: View) -> Severity:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.values import const_of, is_op
+from graphfix.model.values import const_of, filler_of, is_op
 
 if TYPE_CHECKING:
     from graphfix.model.view import View
 
 _LAYOUT = frozenset(
     {"Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile"}
-    | {"Slice", "Split", "Gather", "GatherND", "GatherElements"}
+    | {"Slice", "Split", "Gather", "GatherND", "GatherElements", "Trilu"}
 )
 _LOGIC = frozenset(
     {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf"}
@@ -32,6 +32,8 @@ def truth_of(value: ir.Value, view: View) -> list[ir.Value] | None:
     while pending:
         top = pending.pop()
         array, node = const_of(top), top.producer()
+        if array is None and is_op(node, "ConstantOfShape"):
+            array = filler_of(node)
         if array is not None:
             if not bool(np.isin(array, (0, 1)).all()):
                 return None
