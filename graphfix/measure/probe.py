@@ -165,6 +165,7 @@ def probe(
     tolerance: Tolerance | None = None,
     ep: Ep = "cpu",
     budget: int = BUDGET,
+    seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Probe:
     """Find where two models part on the same input.
@@ -178,6 +179,8 @@ def probe(
             tenth of it.
         ep: Where ``after`` runs.
         budget: How many bytes of inner tensors to hold at once.
+        seconds: For how long to look at inner tensors; those that are left then are skipped, the
+            outputs are not. No end by default.
         progress: Called with the number of tensors done, of how many, and what is done.
 
     Raises:
@@ -198,7 +201,8 @@ def probe(
     known = frozenset(v for v in _all_values(second.graph))
     parting = Parting(second.graph, gate, crop=False, carries=known)
     bytes_of = Sizes(signature, case.dims, case.dims)
-    stream = Stream(*runs, bytes_of, budget=budget)
+    outputs = frozenset(v.name or "" for v in second.graph.graph.outputs)
+    stream = Stream(*runs, bytes_of, budget=budget, seconds=seconds, always=outputs)
     _compare_all(parting, stream, progress)
     return _result(parting, stream, f"with {case.name}", known, _nodes(first.graph))
 
@@ -290,7 +294,9 @@ def _compare_all(parting: Parting, stream: Stream, progress: Progress | None) ->
     if names and not done:
         raise FeedError(f"nothing could be compared: {next(iter(stream.failed.values()), '')}")
     for name in names:
-        if name not in parting.inner:
+        if name in stream.late:
+            parting.skip(name, f"there was no time for it within {stream.seconds:g} s")
+        elif name not in parting.inner:
             parting.skip(name, "it is no array, or cannot be looked at")
 
 

@@ -301,6 +301,47 @@ def padding(job: Job) -> Json:
     }
 
 
+def probe(job: Job) -> Json:
+    """How far inner tensors are from those of the original on the CPU, in the order of the graph."""
+    from graphfix import plot
+    from graphfix.measure.probe import probe as compare
+    from graphfix.measure.runner import stop_all
+
+    if job.results.get("directml", {}).get("after", {}).get("reason"):
+        return {"skipped": "the repaired model does not run on DirectML"}
+    verdict = job.results.get("repair", {}).get("verdict") or {"cases": []}
+    dims = max((x["dims"] for x in verdict["cases"]), key=lambda x: sum(x.values()), default={})
+    try:
+        found = compare(
+            job.before,
+            job.after,
+            dims=dims,
+            feeds=job.recipe.feeds,
+            tolerance=job.tolerance,
+            ep=job.ep,
+            seconds=_PROBE_SECONDS,
+            progress=lambda done, count, name: job.tell(f"comparing {done}/{count}: {name}"),
+        ).to_json()
+    except GraphfixError as error:  # the figure is lacking; what the model is held to is not
+        return {"skipped": f"its inner tensors cannot be compared: {error}"}
+    finally:
+        stop_all()  # a process that has held all inner tensors is large
+    kept = ("ok", "summary", "case", "compared", "runs", "notes")
+    return {
+        "ep": job.ep,
+        **{key: found[key] for key in kept},
+        "left_out": found["skipped"],
+        "harmless": len(found["healed"]),  # type: ignore[arg-type]
+        "course": plot.points(found, _PROBE_POINTS),
+    }
+
+
+# Of a model with more tensors than this, the worst of each bin is kept: 10,000 would be megabytes.
+_PROBE_POINTS = 240
+# A share of the hour that a model has for everything.
+_PROBE_SECONDS = 600.0
+
+
 def bench(job: Job) -> Json:
     """How long both take, side by side."""
     from graphfix.measure import bench as measure
@@ -342,5 +383,6 @@ STAGES = (
     Stage("padding", padding, ("padding",)),
     Stage("directml", directml, ("crashes", "worst"), only_dml=True),
     Stage("placement", placement, PLACED, only_dml=True),
+    Stage("probe", probe),
     Stage("bench", bench, ("ratio",)),
 )
