@@ -61,7 +61,7 @@ def page(probe: Probe, title: str) -> str:
         data=data,
         title=title,
         course=draw(points(data, POINTS), 960, 300),
-        bars=[_share(row["relative"]) for row in data["layers"]],  # type: ignore[index,attr-defined]
+        bars=[_share(row["relative"]) for row in data["layers"]],  # type: ignore[attr-defined]
         version=__version__,
         embedded=html.embedded(data),
     )
@@ -102,7 +102,7 @@ def draw(drawn: Data, width: int, height: int) -> dict[str, Any]:
         width: Of the drawing, in its own units.
         height: Likewise.
     """
-    last = max(drawn["count"] - 1, 1)
+    last: int = max(drawn["count"] - 1, 1)
     floor = height - _BOTTOM
 
     def x(at: int) -> float:
@@ -114,7 +114,7 @@ def draw(drawn: Data, width: int, height: int) -> dict[str, Any]:
         if share == 0:
             return floor
         power = min(max(math.log10(share), _LEAST), 0.0) if math.isfinite(share) else 0.0
-        return round(_TOP + (floor - _GAP - _TOP) * power / _LEAST, 1)
+        return _TOP + round((floor - _GAP - _TOP) * power / _LEAST, 1)
 
     found = [
         {"x": x(one["at"]), "y": y(relative(one)), "tensor": one, "bad": one["leads_out"]}

@@ -20,7 +20,7 @@ from graphfix.measure.compare import Tolerance
 from graphfix.measure.containers import Clip, Job
 from graphfix.measure.course import course
 from graphfix.measure.parting import Inner, Parting, carrying, sized
-from graphfix.measure.places import require
+from graphfix.measure.places import LABELS, require
 from graphfix.measure.runtime import Ep, RunError
 from graphfix.measure.stream import BUDGET, Run, Stream, seeded_run
 from graphfix.measure.twins import Sizes, fed_whole, gate_of, parting_case
@@ -357,9 +357,9 @@ def _result(
 
 
 def _notes(stream: Stream) -> list[str]:
-    if stream.after.ep != "dml":
+    if stream.after.ep == "cpu":
         return []
-    return ["the second run was on DirectML, the first on the CPU"]
+    return [f"the second run was on {LABELS[stream.after.ep]}, the first on the CPU"]
 
 
 def _nodes(model: ir.Model) -> dict[str, ir.Node]:

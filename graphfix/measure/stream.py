@@ -56,8 +56,8 @@ class Run:
             ModelError: ONNX Runtime rejects the model with these outputs.
             RunError: An operator failed.
         """
-        if self.ep == "dml":
-            with Session(_with_outputs(self.graph, names), ep="dml") as session:
+        if self.ep != "cpu":
+            with Session(_with_outputs(self.graph, names), ep=self.ep) as session:
                 return session.run(self.feeds)
         with Session(self.source, extra_outputs=names, optimize=False) as session:
             return session.run(self.feeds)

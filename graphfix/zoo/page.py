@@ -174,7 +174,8 @@ def _probe(found: Json) -> Json | None:
         return None
     where = {"dml": "DirectML", "cpu": "the CPU"}[found["ep"]]
     worst = max(found["course"]["points"], key=course.relative, default=None)
-    return {**found, "where": where, "drawn": course.draw(found["course"], 640, 230), "worst": worst}
+    drawn = course.draw(found["course"], 640, 230)
+    return {**found, "where": where, "drawn": drawn, "worst": worst}
 
 
 def _grouped(stages: Mapping[str, Json]) -> dict[str, list[str]]:

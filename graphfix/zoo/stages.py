@@ -302,7 +302,7 @@ def padding(job: Job) -> Json:
 
 
 def probe(job: Job) -> Json:
-    """How far inner tensors are from those of the original on the CPU, in the order of the graph."""
+    """How far each inner tensor is from that of the original on the CPU, in their order."""
     from graphfix import plot
     from graphfix.measure.probe import probe as compare
     from graphfix.measure.runner import stop_all
@@ -310,12 +310,14 @@ def probe(job: Job) -> Json:
     if job.results.get("directml", {}).get("after", {}).get("reason"):
         return {"skipped": "the repaired model does not run on DirectML"}
     verdict = job.results.get("repair", {}).get("verdict") or {"cases": []}
-    dims = max((x["dims"] for x in verdict["cases"]), key=lambda x: sum(x.values()), default={})
+    dims: Json = max(
+        (x["dims"] for x in verdict["cases"]), key=lambda x: sum(x.values()), default={}
+    )
     try:
         found = compare(
             job.before,
             job.after,
-            dims=dims,
+            dims=max(tried, key=lambda dims: sum(dims.values()), default=None),
             feeds=job.recipe.feeds,
             tolerance=job.tolerance,
             ep=job.ep,
