@@ -310,9 +310,7 @@ def probe(job: Job) -> Json:
     if job.results.get("directml", {}).get("after", {}).get("reason"):
         return {"skipped": "the repaired model does not run on DirectML"}
     verdict = job.results.get("repair", {}).get("verdict") or {"cases": []}
-    dims: Json = max(
-        (x["dims"] for x in verdict["cases"]), key=lambda x: sum(x.values()), default={}
-    )
+    tried: list[dict[str, int]] = [case["dims"] for case in verdict["cases"]]
     try:
         found = compare(
             job.before,
