@@ -80,8 +80,8 @@ def points(data: Data, most: int) -> dict[str, Any]:
     """
     tensors = [x for x in data["tensors"] if x["state"] != "skipped"]
     order = {x["tensor"]: i for i, x in enumerate(tensors)}
-    size = max(1, math.ceil(len(tensors) / most))
-    bins = (tensors[i : i + size] for i in range(0, len(tensors), size))
+    edges = [i * len(tensors) // most for i in range(most + 1)]
+    bins = (tensors[i:j] for i, j in itertools.pairwise(edges) if i < j)
     worst = [max(found, key=relative) for found in bins]
     return {
         "count": len(tensors),

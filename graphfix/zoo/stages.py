@@ -234,15 +234,18 @@ def _cases(job: Job) -> list[Case]:
 
 def placement(job: Job) -> Json:
     """Which provider ran each node, in the order they ran, from ONNX Runtime's own profile."""
+    from graphfix.measure.filled import full_lengths
     from graphfix.measure.runtime import RunError
+    from graphfix.model import io
     from graphfix.zoo.placed import count, nodes_of
 
     case = _cases(job)[0]
     sides: dict[str, Json] = {}
     for side, path in (("before", job.before), ("after", job.after)):
+        feeds = full_lengths(io.load(path), case.feeds)
         known = job.results.get("directml", {}).get(side, {}).get("reason", "")
         try:
-            nodes = [] if known else nodes_of(path, case.feeds)
+            nodes = [] if known else nodes_of(path, feeds)
         except (ModelError, RunError) as error:
             known, nodes = str(error), []
         sides[side] = {"error": known, "nodes": nodes, "counts": {} if known else count(nodes)}
