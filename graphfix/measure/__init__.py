@@ -9,10 +9,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from graphfix.measure.case import Case, Cases, Dropped
     from graphfix.measure.compare import OutputDiff, Tolerance
-    from graphfix.measure.feeds import Case, Cases, Dropped, make_cases, poisoned
+    from graphfix.measure.feeds import make_cases
     from graphfix.measure.locate import Divergence
     from graphfix.measure.padded import PaddedDiff, PaddedVerdict
+    from graphfix.measure.poison import poisoned
     from graphfix.measure.probe import Probe, Site
     from graphfix.measure.roles import Role
     from graphfix.measure.runtime import RunError, Session
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "graphfix.measure.compare": ("OutputDiff", "Tolerance"),
-    "graphfix.measure.feeds": ("Case", "Cases", "Dropped", "make_cases", "poisoned"),
+    "graphfix.measure.case": ("Case", "Cases", "Dropped"),
+    "graphfix.measure.feeds": ("make_cases",),
+    "graphfix.measure.poison": ("poisoned",),
     "graphfix.measure.locate": ("Divergence",),
     "graphfix.measure.padded": ("PaddedDiff", "PaddedVerdict"),
     "graphfix.measure.probe": ("Probe", "Site"),

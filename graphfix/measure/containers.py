@@ -11,9 +11,10 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.lengths.given import LengthInput
+from graphfix.measure.case import Dropped
 from graphfix.measure.clips import Clips, Fill, time_of
 from graphfix.measure.compare import Array, OutputDiff, Tolerance, compare, computes_in_half
-from graphfix.measure.feeds import Dropped, wanted_sizes
+from graphfix.measure.feeds import wanted_sizes
 from graphfix.measure.randomness import Repeatable, draws, seeded
 from graphfix.measure.runtime import Ep, RunError, Session
 from graphfix.measure.signature import Signature, symbols

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.lengths.given import LengthInput
+from graphfix.measure.case import Case, Dropped
 from graphfix.measure.compare import (
     Array,
     LeaveOut,
@@ -26,10 +27,12 @@ from graphfix.measure.compare import (
     keeps_clean,
     observed_dims,
 )
-from graphfix.measure.feeds import Case, Dropped, given_case, poisoned, search
+from graphfix.measure.feeds import search
 from graphfix.measure.filled import full_lengths
 from graphfix.measure.locate import Divergence, Side, first_divergence
+from graphfix.measure.own import given_case
 from graphfix.measure.places import LABELS, require
+from graphfix.measure.poison import poisoned
 from graphfix.measure.randomness import Repeatable, draws, seeded
 from graphfix.measure.runtime import Ep, RunError, Session
 from graphfix.measure.signature import Signature, dim_name

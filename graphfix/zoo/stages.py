@@ -22,8 +22,8 @@ from graphfix.zoo.figures import figure
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from graphfix.measure.case import Case
     from graphfix.measure.compare import Tolerance
-    from graphfix.measure.feeds import Case
     from graphfix.measure.runtime import Ep
     from graphfix.zoo.recipe import Recipe
 
@@ -223,7 +223,8 @@ def _as_given(job: Job) -> Json:
 
 def _cases(job: Job) -> list[Case]:
     """The inputs of the recipe, or made for its sizes."""
-    from graphfix.measure.feeds import given_case, make_cases
+    from graphfix.measure.feeds import make_cases
+    from graphfix.measure.own import given_case
     from graphfix.measure.signature import Signature
     from graphfix.model import io
 
