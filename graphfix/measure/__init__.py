@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from graphfix.measure.locate import Divergence
     from graphfix.measure.padded import PaddedDiff, PaddedVerdict
     from graphfix.measure.poison import poisoned
-    from graphfix.measure.probe import Probe, Site
+    from graphfix.measure.probed import Probe, Site
     from graphfix.measure.roles import Role
     from graphfix.measure.runtime import RunError, Session
-    from graphfix.measure.verify import Verdict
+    from graphfix.measure.verdict import Verdict
 
 _HOMES = {
     "graphfix.measure.compare": ("OutputDiff", "Tolerance"),
@@ -27,10 +27,10 @@ _HOMES = {
     "graphfix.measure.poison": ("poisoned",),
     "graphfix.measure.locate": ("Divergence",),
     "graphfix.measure.padded": ("PaddedDiff", "PaddedVerdict"),
-    "graphfix.measure.probe": ("Probe", "Site"),
+    "graphfix.measure.probed": ("Probe", "Site"),
     "graphfix.measure.roles": ("Role",),
     "graphfix.measure.runtime": ("RunError", "Session"),
-    "graphfix.measure.verify": ("Verdict",),
+    "graphfix.measure.verdict": ("Verdict",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

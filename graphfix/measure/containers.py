@@ -17,8 +17,8 @@ from graphfix.measure.compare import Array, OutputDiff, Tolerance, compare, comp
 from graphfix.measure.feeds import wanted_sizes
 from graphfix.measure.randomness import Repeatable, draws, seeded
 from graphfix.measure.runtime import Ep, RunError, Session
+from graphfix.measure.sessions import open_given, open_session
 from graphfix.measure.signature import Signature, symbols
-from graphfix.measure.verify import open_given, open_session
 from graphfix.model import io
 
 if TYPE_CHECKING:

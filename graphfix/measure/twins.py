@@ -16,8 +16,8 @@ from graphfix.measure.compare import Tolerance, compare, computes_in_half
 from graphfix.measure.feeds import search
 from graphfix.measure.own import given_case
 from graphfix.measure.runtime import RunError
+from graphfix.measure.sessions import open_given, open_session
 from graphfix.measure.signature import Signature, size_of
-from graphfix.measure.verify import open_given, open_session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

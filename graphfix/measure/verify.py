@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 import onnx_ir as ir
 
@@ -23,10 +20,8 @@ from graphfix.measure.compare import (
     Tolerance,
     compare,
     computes_in_half,
-    content_of,
-    keeps_clean,
-    observed_dims,
 )
+from graphfix.measure.content import Content
 from graphfix.measure.feeds import search
 from graphfix.measure.filled import full_lengths
 from graphfix.measure.locate import Divergence, Side, first_divergence
@@ -35,7 +30,9 @@ from graphfix.measure.places import LABELS, require
 from graphfix.measure.poison import poisoned
 from graphfix.measure.randomness import Repeatable, draws, seeded
 from graphfix.measure.runtime import Ep, RunError, Session
+from graphfix.measure.sessions import open_given, open_session
 from graphfix.measure.signature import Signature, dim_name
+from graphfix.measure.verdict import Verdict
 from graphfix.model import io
 
 if TYPE_CHECKING:
@@ -50,7 +47,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Divergence", "OutputDiff", "Safety", "Tolerance", "Verdict", "verify"]
 
-T = TypeVar("T")
 StrPath = str | os.PathLike[str]
 Safety = Literal["exact", "valid-rows", "conditional"]
 
@@ -59,85 +55,6 @@ Safety = Literal["exact", "valid-rows", "conditional"]
 _POISONED = 2
 # So many cases are usual, for the progress.
 _USUAL = 9
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What verification found.
-
-    Attributes:
-        ok: Whether every output of every case is within the tolerance.
-        cases: The difference of each output, by case.
-        dropped: Cases that the original cannot run, with ONNX Runtime's reason.
-        dims: The size of each symbolic dim of the inputs, by case.
-        reason: Why nothing could be compared, if the repaired model does not load or run.
-        notes: What a reader should know: rows not held against the repair, and the like.
-        first_divergence: Where the two part, if they do and it was searched.
-    """
-
-    ok: bool
-    cases: dict[str, tuple[OutputDiff, ...]]
-    dropped: tuple[Dropped, ...] = ()
-    reason: str = ""
-    notes: tuple[str, ...] = ()
-    first_divergence: Divergence | None = None
-    dims: dict[str, dict[str, int]] = field(default_factory=dict)
-
-    @property
-    def worst(self) -> OutputDiff | None:
-        """The output that is furthest from the original, failed ones first; None without any."""
-        diffs = [d for found in self.cases.values() for d in found]
-        return max(diffs, key=lambda d: (not d.ok, d.badness, d.max_abs), default=None)
-
-    def to_json(self) -> dict[str, object]:
-        """The verdict as plain data that ``json`` can write; NaN and infinity become text."""
-        worst, first = self.worst, self.first_divergence
-        return {
-            "ok": self.ok,
-            "summary": str(self),
-            "reason": self.reason,
-            "worst": None if worst is None else _plain(worst),
-            "first_divergence": None
-            if first is None
-            else {
-                "tensor": first.tensor,
-                "node": first.node,
-                "op": first.op,
-                "diff": _plain(first.diff),
-            },
-            "cases": [
-                {
-                    "name": name,
-                    "dims": self.dims.get(name, {}),
-                    "outputs": [_plain(d) for d in diffs],
-                }
-                for name, diffs in self.cases.items()
-            ],
-            "dropped": [{"name": x.name, "reason": x.reason} for x in self.dropped],
-            "notes": list(self.notes),
-        }
-
-    def __str__(self) -> str:
-        if self.reason:
-            return self.reason
-        worst = self.worst
-        if worst is None:
-            return "nothing was compared"
-        if not self.ok:
-            where = ""
-            if self.first_divergence is not None:
-                first = self.first_divergence
-                node = f"{first.op} {first.node!r}" if first.node else first.op
-                where = f" The first tensor to part is {first.tensor!r} ({node})."
-            return f"output {worst.output!r} {worst.reason}, in case {worst.case!r}.{where}"
-        count = len(self.cases)
-        text = f"the same in {count} case{'s' if count != 1 else ''}: "
-        if worst.max_abs == 0:
-            return text + "not one number differs."
-        return text + (
-            f"the largest difference is {worst.max_abs:.3g} in output {worst.output!r} "
-            f"(allowed {worst.allowed:.3g}), in case {worst.case!r}."
-        )
 
 
 def verify(
@@ -233,8 +150,8 @@ class _Job:
         self._notes: dict[str, None] = {}  # in order, each once
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
         self._signature: Signature
+        self._content: Content
         self._done = 0
-        self._dims: dict[str, tuple[Dim, ...] | None] = {}
 
     # The original
 
@@ -253,12 +170,12 @@ class _Job:
                 self._signature = Signature(self._graph)
                 given = [] if feeds is None else [given_case(feeds, self._signature)]
                 self._run_cases(session, given or cases or ())
+            self._content = Content(self._signature)
             if self._pads_otherwise():
                 self._runs = [run for run in self._runs if not run.case.ragged]
                 self._notes["padding is left to graphfix padded: there the repair differs"] = None
             if any(run.case.ragged for run in self._runs):
-                self._dims = self._signature.output_dims()
-                self._observe()
+                self._content.learn([(run.case, run.outputs) for run in self._runs])
                 self._poison(session, seed)
 
     def _pads_otherwise(self) -> bool:
@@ -269,18 +186,6 @@ class _Job:
         told = LengthInput.of(self._repaired)
         names = {value.name for value in self._graph.graph.inputs}
         return told is not None and told.input in names and LengthInput.of(self._graph) != told
-
-    def _observe(self) -> None:
-        """Tell the dims of outputs that inference does not know from the runs themselves."""
-        known = set(self._signature.symbols())
-        for name, dims in self._dims.items():
-            symbols = {s for d in dims or () if not isinstance(d, int) for s in d.free_symbols()}
-            if dims is not None and symbols <= known:
-                continue
-            runs = [run for run in self._runs if name in run.outputs]
-            seen = [(run.outputs[name].shape, self._by_symbol(run.case.dims)) for run in runs]
-            governed = {s for run in runs for s in self._lengths(run.case)}
-            self._dims[name] = observed_dims(seen, governed) or dims
 
     def _run_cases(self, session: Session | Repeatable, cases: Sequence[Case]) -> None:
         for case in cases:
@@ -339,14 +244,10 @@ class _Job:
     def _kept(self, clean: _Run, outputs: Outputs, case: Case) -> dict[str, Mask]:
         kept: dict[str, Mask] = {}
         for name, array in outputs.items():
-            where = self._content(name, array.shape, case)
-            first = clean.outputs[name]
-            governed = self._batch() | self._lengths(case).keys()
-            dims = self._dims.get(name)
-            kept[name] = keeps_clean(first, array, dims, governed, where, self._tolerance)
+            kept[name] = self._content.kept(name, case, clean.outputs[name], array, self._tolerance)
+            where = self._content.where(name, array.shape, case)
             content = array.size if where is None else int(where.sum())
-            leaked = content - int(kept[name].sum())
-            if leaked:
+            if leaked := content - int(kept[name].sum()):
                 self._leaks.setdefault(
                     (name, case.poison),
                     f"the original leaks {case.poison} from the padding into {name!r} too: "
@@ -433,7 +334,7 @@ class _Job:
             if name not in outputs:
                 yield OutputDiff(name, run.case.name, ok=False, reason="is missing")
                 continue
-            yield self._diff(name, run, array, outputs[name], self._dims.get(name))
+            yield self._diff(name, run, array, outputs[name], self._content.dims.get(name))
 
     def _diff(
         self, name: str, run: _Run, before: Array, after: Array, dims: tuple[Dim, ...] | None
@@ -442,7 +343,7 @@ class _Job:
         leave_out: LeaveOut = "NaN" if self._safety == "valid-rows" else ""
         where, note = run.kept.get(name), ""
         if where is None and self._safety == "valid-rows" and case.ragged:
-            where = self._content(name, before.shape, case)
+            where = self._content.where(name, before.shape, case)
             if where is None:
                 leave_out = "not finite"
                 note = f"the dims of {name!r} do not say which rows are content"
@@ -460,27 +361,6 @@ class _Job:
             leave_out=leave_out,
             note=note,
         )
-
-    # What is content
-
-    def _content(self, name: str, shape: tuple[int, ...], case: Case) -> Mask | None:
-        return self._content_of(self._dims.get(name), shape, case)
-
-    def _content_of(
-        self, dims: tuple[Dim, ...] | None, shape: tuple[int, ...], case: Case
-    ) -> Mask | None:
-        sizes = self._by_symbol(case.dims)
-        return content_of(dims, shape, sizes, self._lengths(case), self._batch())
-
-    def _lengths(self, case: Case) -> dict[str, tuple[int, ...]]:
-        return self._by_symbol(case.valid)
-
-    def _by_symbol(self, by_name: Mapping[str, T]) -> dict[str, T]:
-        return {self._signature.symbol_of(n) or n: v for n, v in by_name.items()}
-
-    def _batch(self) -> frozenset[str]:
-        batch = self._signature.batch
-        return frozenset(self._signature.members(batch)) if batch else frozenset()
 
     def _tell(self, what: str) -> None:
         # How many cases there are is known only when the original has run them.
@@ -504,7 +384,7 @@ class _Job:
             known = self._signature.value_dims()
 
             def content(name: str, shape: tuple[int, ...]) -> Mask | None:
-                return self._content_of(known.get(name), shape, case)
+                return self._content.within(known.get(name), shape, case)
 
         self._tell(f"where they part, {case.name}")
         return first_divergence(
@@ -516,30 +396,5 @@ class _Job:
         )
 
 
-def open_session(model: StrPath | ir.Model, ep: Ep = "cpu") -> Session | Repeatable:
-    if isinstance(model, ir.Model) and draws(model) is not None:
-        return Repeatable(model, ep)
-    return Session(model, ep=ep, optimize=ep != "cpu")
-
-
-def open_given(model: StrPath | ir.Model) -> Session | Repeatable:
-    """A session of the model that a user gives; a ModelError says that it is as given."""
-    try:
-        return open_session(model)
-    except ModelError as error:
-        if isinstance(model, ir.Model) or Path(model).is_file():
-            raise ModelError(
-                f"the model as given does not load in ONNX Runtime: {error}"
-            ) from error
-        raise
-
-
 def _volume(case: Case) -> int:
     return sum(array.size for array in case.feeds.values())
-
-
-def _plain(diff: OutputDiff) -> dict[str, object]:
-    return {
-        name: repr(value) if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in dataclasses.asdict(diff).items()
-    }
