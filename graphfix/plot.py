@@ -173,9 +173,14 @@ def _decade(power: int) -> str:
 
 
 def relative(tensor: Data) -> float:
-    """The difference of a tensor as a share of its scale; what is no number is everything."""
+    """The difference of a tensor as a share of its scale, above 0 if there is one at all.
+
+    What is no number is everything; where the scale itself is 0, no share is known.
+    """
     value = tensor["relative"]
-    return 1.0 if isinstance(value, str) else float(value)
+    if isinstance(value, str):
+        return 1.0
+    return float(value) or (10.0**_LEAST if tensor["max_abs"] else 0.0)
 
 
 def _share(value: float | str) -> str:

@@ -227,6 +227,18 @@ class TestProbe:
         assert "1 not compared: it is no array, or cannot be looked at." in seen.text
         assert ">layers.1/norm<" in seen.source or ">encoder/layers.1/norm<" in seen.source
 
+    def test_a_difference_without_a_scale_is_no_zero(self, row: dict[str, Any]) -> None:
+        tensor = {"tensor": "t", "op": "Sub", "module": "", "state": "same", "leads_out": False}
+        same = {**tensor, "max_abs": 0.0, "scale": 0.0, "relative": 0.0}
+        copied = json.loads(json.dumps(row))
+        for other in ({**same, "max_abs": 1e-9}, {**same, "relative": 1.0}):
+            data = {"tensors": [same, other], "sites": []}
+            copied["stages"]["probe"]["course"] = course.points(data, 240)
+            seen = read(copied)
+            (_, first, _), (_, second, _) = circles(seen)
+            assert second < first
+            assert "Not one number" not in seen.text
+
     def test_of_many_tensors_the_worst_of_each_bin_is_kept(self, row: dict[str, Any]) -> None:
         shares: list[float | str] = [1e-8] * 10_000
         shares[4321] = 0.5

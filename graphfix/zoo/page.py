@@ -175,7 +175,8 @@ def _probe(found: Json) -> Json | None:
     where = {"dml": "DirectML", "cpu": "the CPU"}[found["ep"]]
     worst = max(found["course"]["points"], key=course.relative, default=None)
     drawn = course.draw(found["course"], 640, 230)
-    return {**found, "where": where, "drawn": drawn, "worst": worst}
+    same = worst is not None and not course.relative(worst)
+    return {**found, "where": where, "drawn": drawn, "worst": worst, "same": same}
 
 
 def _grouped(stages: Mapping[str, Json]) -> dict[str, list[str]]:
