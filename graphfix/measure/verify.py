@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import onnx_ir as ir
 
-from graphfix.errors import FeedError, ModelError
-from graphfix.lengths.given import LengthInput
-from graphfix.measure.case import Case, Dropped
+from graphfix.errors import ModelError
+from graphfix.measure.baseline import Baseline, Ran
+from graphfix.measure.case import Case
 from graphfix.measure.compare import (
     Array,
     LeaveOut,
@@ -21,17 +21,12 @@ from graphfix.measure.compare import (
     compare,
     computes_in_half,
 )
-from graphfix.measure.content import Content
-from graphfix.measure.feeds import search
 from graphfix.measure.filled import full_lengths
 from graphfix.measure.locate import Divergence, Side, first_divergence
-from graphfix.measure.own import given_case
 from graphfix.measure.places import LABELS, require
-from graphfix.measure.poison import poisoned
-from graphfix.measure.randomness import Repeatable, draws, seeded
+from graphfix.measure.randomness import draws, seeded
 from graphfix.measure.runtime import Ep, RunError, Session
-from graphfix.measure.sessions import open_given, open_session
-from graphfix.measure.signature import Signature, dim_name
+from graphfix.measure.sessions import open_session
 from graphfix.measure.verdict import Verdict
 from graphfix.model import io
 
@@ -50,9 +45,6 @@ __all__ = ["Divergence", "OutputDiff", "Safety", "Tolerance", "Verdict", "verify
 StrPath = str | os.PathLike[str]
 Safety = Literal["exact", "valid-rows", "conditional"]
 
-
-# Garbage is put into the padding of so many cases, the longest ones.
-_POISONED = 2
 # So many cases are usual, for the progress.
 _USUAL = 9
 
@@ -112,16 +104,6 @@ def verify(
     return verdict
 
 
-@dataclass
-class _Run:
-    """A case and what the original made of it."""
-
-    case: Case
-    outputs: Outputs
-    kept: dict[str, Mask] = field(default_factory=dict)
-    """Of a poisoned case: where the original keeps each output clean."""
-
-
 class _Job:
     """One verification."""
 
@@ -145,15 +127,11 @@ class _Job:
         self._safety = safety
         self._map_feeds = map_feeds
         self._progress = progress or (lambda done, total, what: None)
-        self._runs: list[_Run] = []
-        self._dropped: list[Dropped] = []
         self._notes: dict[str, None] = {}  # in order, each once
-        self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
-        self._signature: Signature
-        self._content: Content
         self._done = 0
-
-    # The original
+        self._original = Baseline(
+            self._before, self._graph, lambda: self._repaired, self._tolerance, self._tell
+        )
 
     def run_before(
         self,
@@ -163,100 +141,7 @@ class _Job:
         seed: int,
     ) -> None:
         """Find the cases and run the original on them."""
-        with open_given(self._before) as session:
-            if feeds is None and cases is None:
-                self._search(session, dims, seed)
-            else:
-                self._signature = Signature(self._graph)
-                given = [] if feeds is None else [given_case(feeds, self._signature)]
-                self._run_cases(session, given or cases or ())
-            self._content = Content(self._signature)
-            if self._pads_otherwise():
-                self._runs = [run for run in self._runs if not run.case.ragged]
-                self._notes["padding is left to graphfix padded: there the repair differs"] = None
-            if any(run.case.ragged for run in self._runs):
-                self._content.learn([(run.case, run.outputs) for run in self._runs])
-                self._poison(session, seed)
-
-    def _pads_otherwise(self) -> bool:
-        """Whether a repair takes valid lengths from an input that the original has as well.
-
-        The original lets padding through, or it would not have been repaired.
-        """
-        told = LengthInput.of(self._repaired)
-        names = {value.name for value in self._graph.graph.inputs}
-        return told is not None and told.input in names and LengthInput.of(self._graph) != told
-
-    def _run_cases(self, session: Session | Repeatable, cases: Sequence[Case]) -> None:
-        for case in cases:
-            self._tell(f"before, {case.name}")
-            try:
-                self._runs.append(_Run(case, session.run(case.feeds)))
-            except RunError as error:
-                raise FeedError(
-                    f"the model as given does not run on the case {case.name!r}: {error}"
-                ) from error
-
-    def _search(
-        self, session: Session | Repeatable, dims: Mapping[str, Sequence[int]] | None, seed: int
-    ) -> None:
-        outputs: dict[str, Outputs] = {}
-
-        def run(case: Case) -> None:
-            self._tell(f"before, {case.name}")
-            outputs[case.name] = session.run(case.feeds)
-
-        wanted = {**self._fixed_sizes(), **(dims or {})}
-        found = search(self._graph, run, dims=wanted, seed=seed)
-        self._signature = found.signature
-        self._runs = [_Run(case, outputs[case.name]) for case in found]
-        self._dropped = found.dropped
-
-    def _fixed_sizes(self) -> dict[str, list[int]]:
-        """Sizes of dims that are symbols in the original and numbers in the repaired model."""
-        try:
-            after = self._after if isinstance(self._after, ir.Model) else io.load(self._after)
-        except ModelError:
-            return {}  # the verdict will say so
-        shapes = {v.name: v.shape for v in after.graph.inputs}
-        fixed: dict[str, list[int]] = {}
-        for value in self._graph.graph.inputs:
-            sizes = zip(value.shape or (), shapes.get(value.name) or (), strict=False)
-            for axis, (dim, size) in enumerate(sizes):
-                # An expression such as past + 1 follows from its symbols.
-                plain = isinstance(dim, ir.SymbolicDim) and (dim.value or "_").isidentifier()
-                if plain and isinstance(size, int):
-                    fixed[dim_name(value, axis)] = [size]
-        return fixed
-
-    def _poison(self, session: Session | Repeatable, seed: int) -> None:
-        clean = [run for run in self._runs if run.case.ragged]
-        for run in clean[-_POISONED:]:
-            for case in poisoned(run.case, self._signature, seed):
-                self._tell(f"before, {case.name}")
-                try:
-                    outputs = session.run(case.feeds)
-                except RunError as error:
-                    self._dropped.append(Dropped(case.name, str(error)))
-                    continue
-                self._runs.append(_Run(case, outputs, self._kept(run, outputs, case)))
-
-    def _kept(self, clean: _Run, outputs: Outputs, case: Case) -> dict[str, Mask]:
-        kept: dict[str, Mask] = {}
-        for name, array in outputs.items():
-            kept[name] = self._content.kept(name, case, clean.outputs[name], array, self._tolerance)
-            where = self._content.where(name, array.shape, case)
-            content = array.size if where is None else int(where.sum())
-            if leaked := content - int(kept[name].sum()):
-                self._leaks.setdefault(
-                    (name, case.poison),
-                    f"the original leaks {case.poison} from the padding into {name!r} too: "
-                    f"{leaked:,} of {content:,} elements are not held against the repair, "
-                    f"in case {case.name!r}",
-                )
-        return kept
-
-    # The repaired model
+        self._original.find(cases, dims, feeds, seed)
 
     def run_after(self, locate: bool) -> Verdict:
         """Run the repaired model on the same inputs and compare."""
@@ -267,11 +152,11 @@ class _Job:
             where = "in ONNX Runtime" if self._ep == "cpu" else f"on {LABELS[self._ep]}"
             reason = f"the repaired model does not load {where}: {error}"
             if locate:
-                reason += self._killed(error, self._runs[0].case)
+                reason += self._killed(error, self._original.runs[0].case)
             return self._failed(found, reason)
         with session:
-            self._done = len(self._runs)
-            for run in self._runs:
+            self._done = len(self._original.runs)
+            for run in self._original.runs:
                 self._tell(f"after, {run.case.name}")
                 try:
                     outputs = session.run(self._new_feeds(run.case))
@@ -305,7 +190,7 @@ class _Job:
             with Session(model, ep=self._ep) as session:
                 session.run(self._new_feeds(case))
 
-        after = self._after if isinstance(self._after, ir.Model) else io.load(self._after)
+        after = self._repaired
         return killer.words(error, after, run)
 
     def _failed(self, found: dict[str, tuple[OutputDiff, ...]], reason: str) -> Verdict:
@@ -314,12 +199,10 @@ class _Job:
     def _verdict(
         self, ok: bool, found: dict[str, tuple[OutputDiff, ...]], reason: str = ""
     ) -> Verdict:
-        dims = {run.case.name: run.case.dims for run in self._runs if run.case.name in found}
-        dropped, notes = tuple(self._dropped), self._all_notes()
-        return Verdict(ok, found, dropped, reason, notes, dims=dims)
-
-    def _all_notes(self) -> tuple[str, ...]:
-        return (*self._notes, *self._leaks.values())
+        original = self._original
+        dims = {run.case.name: run.case.dims for run in original.runs if run.case.name in found}
+        notes = (*original.notes, *self._notes, *original.leaks)
+        return Verdict(ok, found, tuple(original.dropped), reason, notes, dims=dims)
 
     def _new_feeds(self, case: Case) -> Feeds:
         feeds = self._map_feeds(case.feeds) if self._map_feeds is not None else case.feeds
@@ -329,21 +212,21 @@ class _Job:
     def _repaired(self) -> ir.Model:
         return self._after if isinstance(self._after, ir.Model) else io.load(self._after)
 
-    def _diffs(self, run: _Run, outputs: Outputs) -> Iterator[OutputDiff]:
+    def _diffs(self, run: Ran, outputs: Outputs) -> Iterator[OutputDiff]:
         for name, array in run.outputs.items():
             if name not in outputs:
                 yield OutputDiff(name, run.case.name, ok=False, reason="is missing")
                 continue
-            yield self._diff(name, run, array, outputs[name], self._content.dims.get(name))
+            yield self._diff(name, run, array, outputs[name], self._original.content.dims.get(name))
 
     def _diff(
-        self, name: str, run: _Run, before: Array, after: Array, dims: tuple[Dim, ...] | None
+        self, name: str, run: Ran, before: Array, after: Array, dims: tuple[Dim, ...] | None
     ) -> OutputDiff:
         case = run.case
         leave_out: LeaveOut = "NaN" if self._safety == "valid-rows" else ""
         where, note = run.kept.get(name), ""
         if where is None and self._safety == "valid-rows" and case.ragged:
-            where = self._content.where(name, before.shape, case)
+            where = self._original.content.where(name, before.shape, case)
             if where is None:
                 leave_out = "not finite"
                 note = f"the dims of {name!r} do not say which rows are content"
@@ -364,7 +247,7 @@ class _Job:
 
     def _tell(self, what: str) -> None:
         # How many cases there are is known only when the original has run them.
-        total = 2 * max(len(self._runs), _USUAL)
+        total = 2 * max(len(self._original.runs), _USUAL)
         self._progress(min(self._done, total), total, what)
         self._done += 1
 
@@ -373,18 +256,18 @@ class _Job:
     def locate(self, verdict: Verdict) -> Divergence | None:
         """The first tensor that both graphs have and whose values part."""
         failed = {name for name, diffs in verdict.cases.items() if not all(d.ok for d in diffs)}
-        runs = [run for run in self._runs if run.case.name in failed]
+        runs = [run for run in self._original.runs if run.case.name in failed]
         # Garbage on its way through the padding is no divergence: better a case without.
         run = min(runs, key=lambda r: (bool(r.case.poison), _volume(r.case)), default=None)
         if run is None:
             return None
-        after = self._after if isinstance(self._after, ir.Model) else io.load(self._after)
+        after = self._repaired
         case, content = run.case, None
         if case.ragged and (case.poison or self._safety == "valid-rows"):
-            known = self._signature.value_dims()
+            known = self._original.signature.value_dims()
 
             def content(name: str, shape: tuple[int, ...]) -> Mask | None:
-                return self._content.within(known.get(name), shape, case)
+                return self._original.content.within(known.get(name), shape, case)
 
         self._tell(f"where they part, {case.name}")
         return first_divergence(
