@@ -15,7 +15,7 @@ import onnx_ir as ir
 from graphfix import options
 from graphfix.build import Builder
 from graphfix.model import shapes
-from graphfix.model.text import module_of, path_of
+from graphfix.model.text import module_path, path_of
 from graphfix.model.view import View
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Check(abc.ABC):
 
     def finding(self, site: Match | Skip) -> Finding:
         """One site or near miss as a line for ``check``."""
-        at, module = path_of(site.node), module_of(site.node) or ""
+        at, module = path_of(site.node), ".".join(module_path(site.node))
         if isinstance(site, Skip):
             return Finding(self.name, "note", at, site.reason, None, module)
         return Finding(self.name, "warning", at, self.message(site), self.fix(), module)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     StrPath = str | os.PathLike[str]
 
-log = logging.getLogger(__name__)
+_UNVERIFIED = "write the result without running it (--no-verify)"
 
 
 def repair_file(
@@ -79,7 +78,7 @@ def repair_file(
     tell("loading")
     model = io.load(source)
     check = check and not dry_run
-    need = _expect(model) if check else None
+    need = memory.expect(model, instead=_UNVERIFIED) if check else None
     given = dict(dims or {}) | (_only_sizes(chosen, model) if check else {})
     report = pipeline.run(model, chosen, progress=progress)
     report = dataclasses.replace(report, source=str(source), memory=_told(need))
@@ -146,7 +145,7 @@ def repair_buckets(
     tell("loading")
     model = io.load(source)
     check = check and not dry_run
-    need = _expect(model) if check else None
+    need = memory.expect(model, instead=_UNVERIFIED) if check else None
     made: list[tuple[ir.Model, Path]] = []
     jobs: list[tuple[list[Check], Report, dict[str, Sequence[int]]]] = []
     for bucket in buckets.expand(passes, _symbols(model)):
@@ -243,19 +242,6 @@ def _symbols(model: ir.Model) -> list[str]:
     dims = [dim for value in model.graph.inputs for dim in value.shape or ()]
     names = [x.value for x in dims if not isinstance(x, int) and x.value is not None]
     return [x for x in dict.fromkeys(names) if x.isidentifier()]
-
-
-def _expect(model: ir.Model) -> memory.Need:
-    """Say what verifying a big model will take, before any work is done; refuse if it is too much.
-
-    Raises:
-        UsageError: The machine has not so much memory left.
-    """
-    need = memory.need_of(model)
-    if need.weights > memory.WORTH_TELLING:
-        need.require()
-        log.warning("%s", need)
-    return need
 
 
 def default_target(source: Path) -> Path:

@@ -1,32 +1,39 @@
-"""What a probe has found as one self-contained page: the course of the error, drawn.
+"""The course of an error through a model, drawn: for the page of a probe, and that of the zoo.
 
-The page is made from the probe's JSON, which it carries, so its numbers are those of the JSON.
+Both pages are made from JSON that they carry, so their numbers are those of the JSON; what is drawn
+is drawn by one template, ``course.svg``.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphfix.html import embedded
+from graphfix import html
 from graphfix.measure.course import magnitude
 from graphfix.model import files
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from graphfix.measure.probe import Probe
 
     Data = Mapping[str, Any]  # of graphfix.measure.Probe.to_json
 
-# The plot's own units; it is scaled to the page.
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 960, 300, 56, 16, 34
-# So many points are drawn; of more tensors, the worst of each bin.
-_POINTS = 600
-_DECADES = range(-7, 1)
+POINTS = 600
+"""So many points are drawn on a page of one probe."""
+
+# Room around the drawing, in its own units; it is scaled to the page.
+_LEFT, _RIGHT, _TOP, _BOTTOM, _INDENT = 46, 8, 16, 40, 8
+# The axis is logarithmic from 1e-9 to 1; nothing has a line of its own, so far below it.
+_LEAST, _GAP = -9, 20
+_LABELLED = 3
+# So many modules are named below the axis at most, each by so wide letters.
+_MODULES, _LETTER = 16, 6.3
+_KEPT = ("tensor", "op", "module", "max_abs", "scale", "relative", "leads_out")
 
 
 def write(probe: Probe, title: str, path: str | Path) -> None:
@@ -48,72 +55,132 @@ def write(probe: Probe, title: str, path: str | Path) -> None:
 
 def page(probe: Probe, title: str) -> str:
     """The page of a probe as HTML."""
-    import jinja2  # not wanted by those who ask for no page
-
     data = probe.to_json()
-    source = resources.files("graphfix").joinpath("templates", "probe.html").read_text("utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    environment.filters["number"] = _number
-    environment.filters["share"] = _share
-    return environment.from_string(source).render(
-        data=data, title=title, plot=_plot(data), version=__version__, embedded=embedded(data)
+    return html.render(
+        "probe.html",
+        data=data,
+        title=title,
+        course=draw(points(data, POINTS), 960, 300),
+        bars=[_share(row["relative"]) for row in data["layers"]],  # type: ignore[attr-defined]
+        version=__version__,
+        embedded=html.embedded(data),
     )
 
 
-def _plot(data: Data) -> dict[str, object]:
-    """Where everything in the drawing goes: a point a tensor, in the order of the graph."""
+def points(data: Data, most: int) -> dict[str, Any]:
+    """What is drawn of a probe: the worst of so many bins of neighbouring tensors.
+
+    Args:
+        data: The probe's JSON.
+        most: How many bins at most, and how many sites: the first ones.
+
+    Returns:
+        ``count``, the number of tensors that were compared; ``points``, each with what the JSON
+        says of its tensor and ``at``, its place among them; and ``sites``, where the runs part.
+    """
     tensors = [x for x in data["tensors"] if x["state"] != "skipped"]
-    last = max(len(tensors) - 1, 1)
     order = {x["tensor"]: i for i, x in enumerate(tensors)}
-    points = [
-        {"x": _x(i, last), "y": _y(_relative(x)), "tensor": x, "bad": x["leads_out"]}
-        for i, x in _thinned(tensors)
-    ]
-    sites = [
-        {"x": _x(order[site["tensor"]], last), "site": site, "number": number}
-        for number, site in enumerate(data["sites"], 1)
-        if site["tensor"] in order
-    ]
+    edges = [i * len(tensors) // most for i in range(most + 1)]
+    bins = (tensors[i:j] for i, j in itertools.pairwise(edges) if i < j)
+    worst = [max(found, key=relative) for found in bins]
     return {
-        "width": _WIDTH,
-        "height": _HEIGHT,
-        "left": _LEFT,
-        "right": _WIDTH - 8,
-        "top": _TOP,
-        "bottom": _HEIGHT - _BOTTOM,
-        "decades": [{"y": _y(10.0**power), "power": power} for power in _DECADES],
-        "line": " ".join(f"{p['x']:g},{p['y']:g}" for p in points),
-        "points": points,
-        "sites": sites,
         "count": len(tensors),
+        "points": [{"at": order[x["tensor"]], **{key: x[key] for key in _KEPT}} for x in worst],
+        "sites": [
+            {"at": order[site["tensor"]], **site}
+            for site in data["sites"][:most]
+            if site["tensor"] in order
+        ],
     }
 
 
-def _thinned(tensors: Sequence[Data]) -> list[tuple[int, Data]]:
-    """At most so many tensors as there is room for, the worst of each bin."""
-    size = max(1, math.ceil(len(tensors) / _POINTS))
-    numbered = list(enumerate(tensors))
-    bins = (numbered[i : i + size] for i in range(0, len(numbered), size))
-    return [max(found, key=lambda pair: _relative(pair[1])) for found in bins]
+def draw(drawn: Data, width: int, height: int) -> dict[str, Any]:
+    """Where everything in the drawing goes, for the template ``course.svg``.
+
+    Args:
+        drawn: What :func:`points` gives.
+        width: Of the drawing, in its own units.
+        height: Likewise.
+    """
+    last: int = max(drawn["count"] - 1, 1)
+    floor = height - _BOTTOM
+
+    def x(at: int) -> float:
+        left, right = _LEFT + _INDENT, width - _RIGHT - _INDENT
+        return round(left + (right - left) * at / last, 1)
+
+    def y(share: float) -> float:
+        """Nothing lies on the floor, everything at the top."""
+        if share == 0:
+            return floor
+        power = min(max(math.log10(share), _LEAST), 0.0) if math.isfinite(share) else 0.0
+        return _TOP + round((floor - _GAP - _TOP) * power / _LEAST, 1)
+
+    found = [
+        {"x": x(one["at"]), "y": y(relative(one)), "tensor": one, "bad": one["leads_out"]}
+        for one in drawn["points"]
+    ]
+    return {
+        "width": width,
+        "height": height,
+        "left": _LEFT,
+        "right": width - _RIGHT,
+        "top": _TOP,
+        "bottom": floor,
+        "decades": [
+            {"y": y(10.0**power), "label": _decade(power) if power % _LABELLED == 0 else ""}
+            for power in range(_LEAST, 1)
+        ],
+        "line": " ".join(f"{one['x']:g},{one['y']:g}" for one in found),
+        "points": found,
+        "sites": [
+            {"x": x(site["at"]), "site": site, "number": number}
+            for number, site in enumerate(drawn["sites"], 1)
+        ],
+        "modules": [
+            {"x": x(start), "name": name, "label": _fitting(name, x(end) - x(start))}
+            for name, start, end in _modules(drawn["points"], drawn["count"])
+        ],
+        "count": drawn["count"],
+        "drawn": len(found),
+    }
 
 
-def _relative(tensor: Data) -> float:
+def _modules(drawn: Sequence[Data], count: int) -> Iterator[tuple[str, int, int]]:
+    """Modules in order with the places where they begin and end, as deep as there is room for."""
+    paths = [(one["at"], str(one["module"]).split("/")) for one in drawn if one["module"]]
+    chosen: list[tuple[str, int]] = []
+    for depth in range(1, max((len(path) for _, path in paths), default=0) + 1):
+        named = (("/".join(path[:depth]), at) for at, path in paths)
+        runs = [next(run) for _, run in itertools.groupby(named, key=lambda pair: pair[0])]
+        if len(runs) > _MODULES:
+            break
+        chosen = runs
+    if len(chosen) > 1:
+        ends = [at for _, at in chosen[1:]] + [count - 1]
+        yield from ((name, at, end) for (name, at), end in zip(chosen, ends, strict=True))
+
+
+def _fitting(name: str, room: float) -> str:
+    """The module's path, or the end of it, or nothing."""
+    parts = name.split("/")
+    ends = ("/".join(parts[i:]) for i in range(len(parts)))
+    return next((end for end in ends if len(end) * _LETTER <= room - 4), "")
+
+
+def _decade(power: int) -> str:
+    return "1" if power == 0 else f"1e{power}"
+
+
+def relative(tensor: Data) -> float:
+    """The difference of a tensor as a share of its scale, above 0 if there is one at all.
+
+    What is no number is everything; where the scale itself is 0, no share is known.
+    """
     value = tensor["relative"]
-    return 1.0 if isinstance(value, str) else float(value)
-
-
-def _x(index: int, last: int) -> float:
-    return round(_LEFT + 8 + (_WIDTH - _LEFT - 24) * index / last, 1)
-
-
-def _y(relative: float) -> float:
-    return round(_HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * magnitude(relative), 1)
-
-
-def _number(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.3g}"
+    if isinstance(value, str):
+        return 1.0
+    return float(value) or (10.0**_LEAST if tensor["max_abs"] else 0.0)
 
 
 def _share(value: float | str) -> str:

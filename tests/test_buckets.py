@@ -153,6 +153,33 @@ def test_a_failure_leaves_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -
     assert listing(file.parent) == ["model.onnx"]
 
 
+@pytest.mark.parametrize("there", [(), ("5",), ("5", "30", "60")])
+def test_a_name_that_cannot_be_given_takes_the_others_back(
+    file: Path, monkeypatch: pytest.MonkeyPatch, there: tuple[str, ...]
+) -> None:
+    earlier = {f"model.{size}.onnx": f"earlier {size}".encode() for size in there}
+    for name, content in earlier.items():
+        file.with_name(name).write_bytes(content)
+    if there:  # of an earlier run
+        file.with_name("model.buckets.data").write_bytes(b"earlier weights")
+    before = {x.name: x.read_bytes() for x in file.parent.iterdir()}
+    replace = Path.replace
+
+    def failing(self: Path, target: Path) -> Path:
+        if Path(target).name == "model.60.onnx":
+            raise PermissionError(13, "Permission denied")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", failing)
+    with pytest.raises(ModelError, match=r"model\.60\.onnx: cannot be written: Permission denied"):
+        graphfix.repair_buckets(file, passes="fix-dims:T=5,30,60", check=False)
+    assert {x.name: x.read_bytes() for x in file.parent.iterdir()} == before
+    monkeypatch.undo()
+    graphfix.repair_buckets(file, passes="fix-dims:T=5,30,60", check=False)
+    made = ["model.30.onnx", "model.5.onnx", "model.60.onnx", "model.buckets.data", "model.onnx"]
+    assert listing(file.parent) == made
+
+
 def test_the_command_line(file: Path) -> None:
     spec = "fix-dims:B=1:buckets=5s,30s:rate=10"
     ran = CliRunner().invoke(group, ["run", str(file), "-p", spec, "--json"], standalone_mode=False)

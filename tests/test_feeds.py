@@ -12,7 +12,7 @@ import pytest
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.measure import make_cases, poisoned
-from graphfix.measure.feeds import given_case
+from graphfix.measure.own import given_case
 from graphfix.measure.roles import Role, roles_of
 from graphfix.measure.signature import Signature
 

@@ -178,6 +178,26 @@ class TestSave:
             pass
         assert tree(other) == before
 
+    def test_a_name_that_cannot_be_given_leaves_the_weights_as_they_were(
+        self, external: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other = tmp_path / "other"
+        other.mkdir()
+        graphfix.save(graphfix.load(external), other / "n.onnx")
+        (other / "n.onnx.data").write_bytes(b"of an earlier run")
+        before = tree(other)
+        replace = Path.replace
+
+        def failing(self: Path, target: Path) -> Path:
+            if Path(target).name == "n.onnx":
+                raise PermissionError(errno.EACCES, "Permission denied")
+            return replace(self, target)
+
+        monkeypatch.setattr(Path, "replace", failing)
+        with pytest.raises(ModelError, match=r"n\.onnx: cannot be written: Permission denied"):
+            graphfix.save(graphfix.load(external), other / "n.onnx")
+        assert tree(other) == before
+
     def test_a_missing_folder_is_not_made(self, file: Path) -> None:
         with pytest.raises(ModelError, match="there is no folder"):
             graphfix.save(graphfix.load(file), file.parent / "none" / "m.onnx")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
+from graphfix.cli import main
 from graphfix.errors import UsageError
 from graphfix.measure import memory
 from graphfix.model import wire
@@ -68,6 +71,40 @@ def test_one_that_is_too_big_is_refused(file: Path, monkeypatch: pytest.MonkeyPa
     assert [x.name for x in file.parent.iterdir()] == ["m.onnx"]
     assert graphfix.repair_file(file, passes="cumsum-index", check=False).output
     assert graphfix.repair_file(file, passes="cumsum-index", dry_run=True).memory is None
+
+
+@pytest.mark.usefixtures("big")
+class TestVerb:
+    """``graphfix verify`` says and refuses the same; of the two models, the larger counts."""
+
+    @pytest.fixture
+    def bare(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
+        monkeypatch.setenv("COLUMNS", "300")
+        proto = onnx.parser.parse_model(TEXT.replace("Add (x, w)", "Relu (x)"))
+        proto.graph.ClearField("initializer")
+        onnx.save(proto, tmp_path / "bare.onnx")
+        return tmp_path / "bare.onnx"
+
+    def test_it_is_said_on_stderr(
+        self, bare: Path, file: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["verify", str(bare), str(file), "--json"]) == 1
+        said = capsys.readouterr()
+        assert "verifying takes about 0.3 GB of memory" in said.err
+        assert json.loads(said.out)["ok"] is False
+
+    def test_too_much_is_refused(
+        self,
+        bare: Path,
+        file: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(memory, "available", lambda: 200_000_000)
+        assert main(["verify", str(bare), str(file)]) == 2
+        said = capsys.readouterr().err
+        assert "0.2 GB are free: close something else, or verify it on a machine" in said
 
 
 def test_a_model_that_was_never_a_file_can_be_asked_too() -> None:

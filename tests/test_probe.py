@@ -375,6 +375,15 @@ def test_a_tensor_that_cannot_be_an_output_costs_only_itself():
     assert [p.inner.tensor for p in found.places if p.inner.state == "skipped"] == ["q"]
 
 
+def test_without_time_only_the_outputs_are_looked_at():
+    text = LAYERS.replace("Tanh (a)", "Sigmoid (a)")
+    found = probe(model(LAYERS), model(text), seconds=0)
+    assert not found.ok
+    assert states(found) == {"y": "parted", **dict.fromkeys("abcde", "skipped")}
+    assert found.skipped == {"there was no time for it within 0 s": 5}
+    assert probe(model(LAYERS), model(text), seconds=600).skipped == {}
+
+
 def test_a_small_budget_finds_the_same():
     text = LAYERS.replace("Tanh (a)", "Sigmoid (a)")
     wide, narrow = (

@@ -9,11 +9,13 @@ import numpy as np
 import onnx
 import pytest
 
-from graphfix.errors import ModelError, UsageError
+from graphfix.errors import FeedError, ModelError, UsageError
 from graphfix.measure import process, runner
+from graphfix.measure.padded import padded
 from graphfix.measure.placed import placed
+from graphfix.measure.probe import probe
 from graphfix.measure.runner import RemoteSession, Runner
-from graphfix.measure.runtime import RunError, Session, reason_of
+from graphfix.measure.runtime import PROVIDERS, Ep, RunError, Session, reason_of
 from graphfix.measure.verify import verify
 
 HERE = Runner((sys.executable,), provider="CPUExecutionProvider")
@@ -144,42 +146,80 @@ def test_copies_and_fused_graphs_are_told_from_nodes() -> None:
     assert (found.fused, found.copies, len(found.nodes)) == (1, 2, 4)
 
 
-@pytest.fixture
-def _directml_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is to run on DirectML runs in another process, on the CPU."""
-    monkeypatch.setattr(runner, "native", lambda: False)
-    monkeypatch.setattr(runner, "find", lambda: HERE)
+def _nowhere_else() -> Runner:
+    raise AssertionError("this Python has the provider itself")
 
 
-@pytest.mark.usefixtures("_directml_is_here")
-class TestVerify:
+@pytest.fixture(params=["dml in another Python", "dml in this one", "cuda"])
+def ep(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ep:
+    """A provider that is the CPU, in a process of its own wherever it is found."""
+    if request.param == "dml in another Python":
+        monkeypatch.setattr(runner, "native", lambda: False)
+        monkeypatch.setattr(runner, "find", lambda: HERE)
+        return "dml"
+    name: Ep = "cuda" if request.param == "cuda" else "dml"
+    monkeypatch.setattr(runner, "native", lambda: True)
+    monkeypatch.setattr(runner, "find", _nowhere_else)
+    monkeypatch.setitem(PROVIDERS, name, "CPUExecutionProvider")
+    return name
+
+
+class TestOwnProcess:
+    """What may kill a process runs in one of its own; here by a division that the CPU dies of."""
+
     HEAD = '<ir_version: 8, opset_import: ["": 18]>\ng (float[T, 4] x) => (float[T, 4] y) {'
+    DEADLY = """r = Relu (x)  s = Shape (r)  z = Sub (s, s)  h = Neg (s)  one = Div (h, s)
+        least = Constant <value_ints = [-9223372036854775808]> ()
+        [fatal] d = Div (least, one)  i = Mul (d, z)  f = CastLike (i, r)
+        m = ReduceSum <keepdims = 0> (f)  y = Add (r, m)"""
 
     def pair(self, folder: Path, before: str, after: str) -> tuple[Path, Path]:
         for name, text in {"before": before, "after": after}.items():
             onnx.save(onnx.parser.parse_model(self.HEAD + text + "}"), folder / f"{name}.onnx")
         return folder / "before.onnx", folder / "after.onnx"
 
-    def test_the_first_tensor_that_parts_is_named(self, tmp_path: Path) -> None:
+    def test_the_first_tensor_that_parts_is_named(self, tmp_path: Path, ep: Ep) -> None:
         files = self.pair(
             tmp_path,
             "a = Relu (x) [mid] b = Exp (a) c = Neg (b) y = Abs (c)",
             "a = Relu (x) [mid] b = Sqrt (a) c = Neg (b) y = Abs (c)",
         )
-        verdict = verify(*files, ep="dml")
+        verdict = verify(*files, ep=ep)
         assert not verdict.ok
         assert verdict.first_divergence is not None
         assert verdict.first_divergence.tensor == "b"
         assert "The first tensor to part is 'b' (Exp 'mid')" in str(verdict)
 
-    def test_the_node_that_kills_the_process_is_named(self, tmp_path: Path) -> None:
-        after = """r = Relu (x)  s = Shape (r)  z = Sub (s, s)  h = Neg (s)  one = Div (h, s)
-            least = Constant <value_ints = [-9223372036854775808]> ()
-            [fatal] d = Div (least, one)  i = Mul (d, z)  f = CastLike (i, r)
-            m = ReduceSum <keepdims = 0> (f)  y = Add (r, m)"""
-        verdict = verify(*self.pair(tmp_path, "y = Relu (x)", after), ep="dml")
+    def test_the_node_that_kills_the_process_is_named(self, tmp_path: Path, ep: Ep) -> None:
+        verdict = verify(*self.pair(tmp_path, "y = Relu (x)", self.DEADLY), ep=ep)
         assert "the process died while running the model" in verdict.reason
         assert verdict.reason.endswith("it dies at node 'fatal' (Div)")
+
+    def test_a_probe_says_so(self, tmp_path: Path, ep: Ep) -> None:
+        files = self.pair(tmp_path, "r = Relu (x)  y = Identity (r)", self.DEADLY)
+        with pytest.raises(FeedError, match=r"second model does not run .* the process died"):
+            probe(*files, ep=ep)
+
+    def test_a_container_that_kills_it_is_a_verdict(self, tmp_path: Path, ep: Ep) -> None:
+        before, after = self.pair(tmp_path, "y = Relu (x)", self.DEADLY)
+        found = padded(after, original=before, dims={"T": [2]}, ep=ep)
+        assert not found.ok
+        assert "the process died while running the model" in found.reason
+
+    def test_text_goes_there_and_back(self, ep: Ep) -> None:
+        text = """<ir_version: 8, opset_import: ["": 18]>
+        g (string[N] x) => (string[N] y) { y = Identity (x) }"""
+        given = np.array(["a", "quite long", ""], dtype=object)
+        with Session(onnx.parser.parse_model(text).SerializeToString(), ep=ep) as session:
+            found = session.run({"x": given})["y"]
+        assert found.dtype == object
+        np.testing.assert_array_equal(found, given)
+
+    def test_nothing_runs_in_this_process(self, model: Path, ep: Ep) -> None:
+        with Session(model, ep=ep) as session:
+            open_worker()._process.kill()
+            open_worker()._process.wait()
+            np.testing.assert_array_equal(session.run(X)["y"], [[0, 2, 0, 4]])
 
 
 def test_a_python_without_directml_is_refused(model: Path) -> None:

@@ -125,11 +125,11 @@ def _port(value: ir.Value) -> str:
 
 
 def _line(model: ir.Model, name: str) -> str:
-    from graphfix.model.text import line_of, module_of
+    from graphfix.model.text import line_of, module_path
 
     for node in model.graph.all_nodes():
         if node.name == name:
-            module = module_of(node)
+            module = ".".join(module_path(node))
             return line_of(node) + (f"  (of the module {module})" if module else "")
     return f"this model has no node {name!r}: ONNX Runtime may have made it of others"
 

@@ -46,9 +46,12 @@ def verify(
     sizes = _terminal.sizes(dims)
     _options.load_plugins(plugin)
     from graphfix.core import together
+    from graphfix.measure import memory
     from graphfix.measure.verify import verify as compare
+    from graphfix.model import io
 
     passes = passes_between(before, after)
+    memory.expect(io.load(before), io.load(after), instead="verify it on a machine that has more")
 
     with _terminal.progress(quiet=as_json) as tell:
         verdict = compare(

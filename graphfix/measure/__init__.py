@@ -9,24 +9,28 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from graphfix.measure.case import Case, Cases, Dropped
     from graphfix.measure.compare import OutputDiff, Tolerance
-    from graphfix.measure.feeds import Case, Cases, Dropped, make_cases, poisoned
+    from graphfix.measure.feeds import make_cases
     from graphfix.measure.locate import Divergence
     from graphfix.measure.padded import PaddedDiff, PaddedVerdict
-    from graphfix.measure.probe import Probe, Site
+    from graphfix.measure.poison import poisoned
+    from graphfix.measure.probed import Probe, Site
     from graphfix.measure.roles import Role
     from graphfix.measure.runtime import RunError, Session
-    from graphfix.measure.verify import Verdict
+    from graphfix.measure.verdict import Verdict
 
 _HOMES = {
     "graphfix.measure.compare": ("OutputDiff", "Tolerance"),
-    "graphfix.measure.feeds": ("Case", "Cases", "Dropped", "make_cases", "poisoned"),
+    "graphfix.measure.case": ("Case", "Cases", "Dropped"),
+    "graphfix.measure.feeds": ("make_cases",),
+    "graphfix.measure.poison": ("poisoned",),
     "graphfix.measure.locate": ("Divergence",),
     "graphfix.measure.padded": ("PaddedDiff", "PaddedVerdict"),
-    "graphfix.measure.probe": ("Probe", "Site"),
+    "graphfix.measure.probed": ("Probe", "Site"),
     "graphfix.measure.roles": ("Role",),
     "graphfix.measure.runtime": ("RunError", "Session"),
-    "graphfix.measure.verify": ("Verdict",),
+    "graphfix.measure.verdict": ("Verdict",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

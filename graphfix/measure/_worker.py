@@ -222,9 +222,9 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
     seconds, results = timed(session, feeds, request["outputs"])
     outputs = {}
     for i, (name, result) in enumerate(zip(request["outputs"], results, strict=True)):
-        if isinstance(result, np.ndarray) and result.dtype.kind != "O":
+        if isinstance(result, np.ndarray):
             path = os.path.join(request["folder"], f"out{i}.npy")  # noqa: PTH118
-            np.save(path, result)
+            np.save(path, result.astype(np.str_) if result.dtype.kind == "O" else result)
             outputs[name] = path
     return {"seconds": seconds, "outputs": outputs}
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from graphfix.errors import FeedError, ModelError, UsageError
 from graphfix.measure import places, runner
 from graphfix.measure.benchmark import AS_IT_IS, FIXED, PHASES, Benchmark, Result, Setup, Timed
+from graphfix.measure.case import Case
 from graphfix.measure.compare import Tolerance, computes_in_half
 from graphfix.measure.entrant import Entrant, enter
-from graphfix.measure.feeds import Case, make_cases
+from graphfix.measure.feeds import make_cases
 from graphfix.measure.rounds import Job
 from graphfix.measure.timing import ratio
 

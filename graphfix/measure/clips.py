@@ -14,7 +14,9 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.lengths.given import KEY
-from graphfix.measure.feeds import Array, Maker, wanted_sizes
+from graphfix.measure.arrays import Maker
+from graphfix.measure.case import Array
+from graphfix.measure.feeds import wanted_sizes
 from graphfix.measure.signature import symbols
 
 if TYPE_CHECKING:

@@ -11,13 +11,14 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.lengths.given import LengthInput
+from graphfix.measure.case import Dropped
 from graphfix.measure.clips import Clips, Fill, time_of
 from graphfix.measure.compare import Array, OutputDiff, Tolerance, compare, computes_in_half
-from graphfix.measure.feeds import Dropped, wanted_sizes
+from graphfix.measure.feeds import wanted_sizes
 from graphfix.measure.randomness import Repeatable, draws, seeded
 from graphfix.measure.runtime import Ep, RunError, Session
+from graphfix.measure.sessions import open_given, open_session
 from graphfix.measure.signature import Signature, symbols
-from graphfix.measure.verify import open_given, open_session
 from graphfix.model import io
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphfix.measure.probe import Place
+    from graphfix.measure.probed import Place
 
 # The deepest modules that make at most so many rows are shown; seven rows of a model of a hundred
 # layers would say nothing, so then one level more is taken.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from graphfix.model import weights
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+log = logging.getLogger(__name__)
 
 # Below this nobody needs to be told.
 WORTH_TELLING = 1_000_000_000
@@ -45,13 +48,13 @@ class Need:
             "and what is computed at the sizes that are tried"
         )
 
-    def require(self) -> None:
-        """Raise UsageError if there is not so much."""
+    def require(self, instead: str) -> None:
+        """Raise UsageError if there is not so much; ``instead`` is what else a user may do."""
         if self.available is not None and self.needed > self.available:
             raise UsageError(
                 f"verifying takes about {_gb(self.needed)} of memory "
                 f"({_gb(self.weights)} of weights), and {_gb(self.available)} are free: "
-                "close something else, or write the result without running it (--no-verify)"
+                f"close something else, or {instead}"
             )
 
     def to_json(self) -> dict[str, int | None]:
@@ -59,9 +62,26 @@ class Need:
         return {"weights": self.weights, "needed": self.needed, "available": self.available}
 
 
-def need_of(model: ir.Model) -> Need:
-    """What it takes to verify a repair of ``model``."""
-    size = weights.size_of(model)
+def expect(*models: ir.Model, instead: str) -> Need:
+    """Say what verifying big models will take, before any work is done; refuse if it is too much.
+
+    Args:
+        models: The model, or the original and the repaired one, which are run one after the other.
+        instead: What a user may do if there is too little.
+
+    Raises:
+        UsageError: The machine has not so much memory left.
+    """
+    need = need_of(*models)
+    if need.weights > WORTH_TELLING:
+        need.require(instead)
+        log.warning("%s", need)
+    return need
+
+
+def need_of(*models: ir.Model) -> Need:
+    """What it takes to verify a model, or one of several after the other."""
+    size = max(map(weights.size_of, models))
     return Need(size, int(size * _TIMES) + _BASE, available())
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from graphfix.measure.case import Dropped
 from graphfix.measure.clips import FILLS, Fill
 from graphfix.measure.compare import Tolerance
 from graphfix.measure.containers import Job, PaddedDiff
-from graphfix.measure.feeds import Dropped
 from graphfix.measure.places import require
 from graphfix.plain import plain
 

@@ -9,7 +9,6 @@ names has gone into a ``DmlFusedNode``.
 from __future__ import annotations
 
 import re
-import sys
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
@@ -72,7 +71,7 @@ def placement(model: ir.Model, *, sizes: Mapping[str, int] | None = None) -> Pla
         ModelError: ONNX Runtime rejects the model before it places a node.
         UsageError: DirectML is not to be had here.
     """
-    other = runner.Runner((sys.executable,)) if runner.native() else runner.find()
+    other = runner.here("dml")
     with tempfile.TemporaryDirectory(prefix="graphfix-") as scratch:
         folder = Path(scratch)
         ir.save(_named(model), folder / "model.onnx", external_data="model.data")

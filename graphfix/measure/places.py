@@ -11,9 +11,9 @@ All that a verb with ``--ep`` needs, a line each::
         outputs = session.run(feeds, ["logits"])
     print(f"does not run on {places.LABELS[ep]}")
 
-:class:`graphfix.measure.Session` is the one door: it runs the model in this process, or, where
-DirectML is only in another Python, there; the caller sees no difference. A graph that kills that
-process is a ``RunError`` of the run, or a ``ModelError`` of the session.
+:class:`graphfix.measure.Session` is the one door: it runs the model in this process on the CPU, and
+in another one on DirectML and CUDA; the caller sees no difference. A graph that kills that process
+is a ``RunError`` of the run, or a ``ModelError`` of the session.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -18,17 +17,16 @@ from graphfix.measure import causes
 from graphfix.measure.clips import Fill
 from graphfix.measure.compare import Tolerance
 from graphfix.measure.containers import Clip, Job
-from graphfix.measure.course import course
 from graphfix.measure.parting import Inner, Parting, carrying, sized
-from graphfix.measure.places import require
+from graphfix.measure.places import LABELS, require
+from graphfix.measure.probed import Place, Probe, Site
 from graphfix.measure.runtime import Ep, RunError
+from graphfix.measure.sessions import open_given
 from graphfix.measure.stream import BUDGET, Run, Stream, seeded_run
 from graphfix.measure.twins import Sizes, fed_whole, gate_of, parting_case
-from graphfix.measure.verify import open_given
 from graphfix.model import io
 from graphfix.model.text import module_path, path_of
 from graphfix.model.values import is_op
-from graphfix.plain import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,120 +40,6 @@ __all__ = ["Inner", "Probe", "Site", "probe", "probe_padded"]
 StrPath = str | os.PathLike[str]
 
 
-@dataclass(frozen=True)
-class Site:
-    """A node that takes what is the same in both runs and makes what is not.
-
-    Attributes:
-        tensor: The tensor that parts there.
-        node: The node, in the user's names.
-        op: Its operator.
-        module: The module it belongs to, as far as the exporter says.
-        kind: What is suspected, in a word or two; see :class:`graphfix.measure.causes.Cause`.
-        cause: The same in a sentence.
-        max_abs: How far the tensor is apart.
-        cosine: The cosine of its two versions.
-        scale: Its largest absolute value in the first run.
-    """
-
-    tensor: str
-    node: str
-    op: str
-    module: str
-    kind: str
-    cause: str
-    max_abs: float
-    cosine: float
-    scale: float
-
-
-@dataclass(frozen=True)
-class Place:
-    """A tensor that was compared, with where it is made."""
-
-    inner: Inner
-    node: str
-    op: str
-    module: tuple[str, ...]
-    reached: bool
-    """Whether its difference leads to an output that parts."""
-
-
-@dataclass(frozen=True)
-class Probe:
-    """Where two runs part.
-
-    Attributes:
-        ok: Whether every output agrees.
-        case: What was fed.
-        outputs: What is wrong with each output that does not agree.
-        sites: Where the runs part, in the order of the graph; the first is where to look.
-        places: Every tensor that was looked at, in the order of the graph.
-        skipped: How many tensors could not be compared, by reason.
-        healed: Tensors that part inside without harm to an output.
-        runs: How often each model was run.
-        peak_bytes: The most bytes of tensors that were held at once.
-        notes: What a reader should know.
-    """
-
-    ok: bool
-    case: str
-    outputs: dict[str, str]
-    sites: tuple[Site, ...]
-    places: tuple[Place, ...]
-    skipped: dict[str, int]
-    healed: tuple[str, ...]
-    runs: int
-    peak_bytes: int
-    notes: tuple[str, ...] = ()
-
-    @property
-    def first(self) -> Site | None:
-        """The first tensor to part, with its node; None if the outputs agree."""
-        return self.sites[0] if self.sites else None
-
-    @property
-    def _at(self) -> list[str]:
-        return [site.tensor for site in self.sites]
-
-    def to_json(self) -> dict[str, object]:
-        """The result as plain data that ``json`` can write; NaN and infinity become text."""
-        compared = sum(x.inner.state != "skipped" for x in self.places)
-        data = plain(
-            {
-                "ok": self.ok,
-                "summary": str(self),
-                "case": self.case,
-                "first": None if self.first is None else asdict(self.first),
-                "sites": [asdict(site) for site in self.sites],
-                "outputs": [{"name": n, "reason": r} for n, r in self.outputs.items()],
-                "compared": compared,
-                "skipped": self.skipped,
-                "healed": self.healed,
-                "runs": self.runs,
-                "peak_bytes": self.peak_bytes,
-                "notes": self.notes,
-                "layers": [x.to_json() for x in course(self.places, self._at)],
-                "tensors": [_plain(x) for x in self.places],
-            }
-        )
-        assert isinstance(data, dict)
-        return data
-
-    def __str__(self) -> str:
-        compared = sum(x.inner.state != "skipped" for x in self.places)
-        if self.ok:
-            return f"the outputs agree, {self.case}; {compared:,} tensors were compared"
-        if self.first is None:
-            name, reason = next(iter(self.outputs.items()))
-            return f"output {name!r} {reason}, {self.case}"
-        first = self.first
-        return (
-            f"the first tensor to part is {first.tensor!r} ({first.op} {first.node!r}), "
-            f"{self.case}: {first.cause}"
-        )
-
-
 def probe(
     before: StrPath | ir.Model,
     after: StrPath | ir.Model,
@@ -165,6 +49,7 @@ def probe(
     tolerance: Tolerance | None = None,
     ep: Ep = "cpu",
     budget: int = BUDGET,
+    seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Probe:
     """Find where two models part on the same input.
@@ -178,6 +63,8 @@ def probe(
             tenth of it.
         ep: Where ``after`` runs.
         budget: How many bytes of inner tensors to hold at once.
+        seconds: For how long to look at inner tensors; those that are left then are skipped, the
+            outputs are not. No end by default.
         progress: Called with the number of tensors done, of how many, and what is done.
 
     Raises:
@@ -198,7 +85,8 @@ def probe(
     known = frozenset(v for v in _all_values(second.graph))
     parting = Parting(second.graph, gate, crop=False, carries=known)
     bytes_of = Sizes(signature, case.dims, case.dims)
-    stream = Stream(*runs, bytes_of, budget=budget)
+    outputs = frozenset(v.name or "" for v in second.graph.graph.outputs)
+    stream = Stream(*runs, bytes_of, budget=budget, seconds=seconds, always=outputs)
     _compare_all(parting, stream, progress)
     return _result(parting, stream, f"with {case.name}", known, _nodes(first.graph))
 
@@ -290,7 +178,9 @@ def _compare_all(parting: Parting, stream: Stream, progress: Progress | None) ->
     if names and not done:
         raise FeedError(f"nothing could be compared: {next(iter(stream.failed.values()), '')}")
     for name in names:
-        if name not in parting.inner:
+        if name in stream.late:
+            parting.skip(name, f"there was no time for it within {stream.seconds:g} s")
+        elif name not in parting.inner:
             parting.skip(name, "it is no array, or cannot be looked at")
 
 
@@ -351,9 +241,9 @@ def _result(
 
 
 def _notes(stream: Stream) -> list[str]:
-    if stream.after.ep != "dml":
+    if stream.after.ep == "cpu":
         return []
-    return ["the second run was on DirectML, the first on the CPU"]
+    return [f"the second run was on {LABELS[stream.after.ep]}, the first on the CPU"]
 
 
 def _nodes(model: ir.Model) -> dict[str, ir.Node]:
@@ -363,21 +253,3 @@ def _nodes(model: ir.Model) -> dict[str, ir.Node]:
 def _all_values(model: ir.Model) -> list[ir.Value]:
     own = [v for v in model.graph.inputs if not v.is_initializer()]
     return own + [v for node in model.graph if not is_op(node, "Constant") for v in node.outputs]
-
-
-def _plain(place: Place) -> dict[str, object]:
-    inner = place.inner
-    return {
-        "tensor": inner.tensor,
-        "node": place.node,
-        "op": place.op,
-        "module": "/".join(place.module),
-        "state": inner.state,
-        "reason": inner.reason,
-        "max_abs": inner.max_abs,
-        "cosine": inner.cosine,
-        "scale": inner.scale,
-        "relative": inner.relative,
-        "allowed": inner.allowed,
-        "leads_out": place.reached,
-    }

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from graphfix.measure.benchmark import Result, Setup
+    from graphfix.measure.case import Case
     from graphfix.measure.compare import Array, Tolerance
     from graphfix.measure.entrant import Entrant
-    from graphfix.measure.feeds import Case
     from graphfix.measure.runner import Runner
 
     Outputs = dict[str, Array]

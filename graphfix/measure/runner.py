@@ -1,8 +1,9 @@
-"""DirectML where this Python has none: another Python runs the models, and may die of them.
+"""Another Python runs the models on DirectML and CUDA, and may die of them.
 
-DirectML exists for Windows only. On Linux a Windows Python under Wine has it (``make dml`` sets one
-up); it is started with :mod:`graphfix.measure._worker`, and spoken to in lines of JSON. A graph
-that kills the process is a result like any other; the next run gets a fresh process.
+It is this one once more, where that has the provider. DirectML exists for Windows only; on Linux a
+Windows Python under Wine has it (``make dml`` sets one up). It is started with
+:mod:`graphfix.measure._worker`, and spoken to in lines of JSON. A graph that kills the process is a
+result like any other; the next run gets a fresh process.
 """
 
 from __future__ import annotations
@@ -250,7 +251,7 @@ class RemoteSession:
         for i, port in enumerate(self.inputs):
             if port.name in feeds:
                 path = self._folder / f"in{i}.npy"
-                np.save(path, np.asarray(feeds[port.name]), allow_pickle=False)
+                np.save(path, _as_file(feeds[port.name]), allow_pickle=False)
                 files[port.name] = self._runner.path(path)
         request = {
             "verb": "run",
@@ -266,7 +267,8 @@ class RemoteSession:
         found = {}
         for name, path in answer["outputs"].items():
             file = names.get(path) or self._folder / Path(path.replace("\\", "/")).name
-            found[name] = np.load(file, allow_pickle=False)
+            array = np.load(file, allow_pickle=False)
+            found[name] = array.astype(object) if array.dtype.kind == "U" else array
         return found
 
     def profile(self) -> list[dict[str, Any]]:
@@ -301,3 +303,9 @@ class RemoteSession:
         """Let go of the model and of the files that carried its arrays."""
         self.close_worker()
         self._scratch.cleanup()
+
+
+def _as_file(array: Array) -> Array:
+    """Text is an array of objects to ONNX Runtime, and no file holds those."""
+    array = np.asarray(array)
+    return array.astype(np.str_) if array.dtype.kind == "O" else array

@@ -1,7 +1,8 @@
-"""The door to onnxruntime in this process: a model, loaded, that turns feeds into outputs.
+"""The door to onnxruntime: a model, loaded, that turns feeds into outputs.
 
-On the CPU or on DirectML; where this Python has no DirectML, another one runs the model, see
-:mod:`graphfix.measure.runner`.
+In this process on the CPU. On DirectML and CUDA a graph may kill the process that runs it, so that
+is always another one, see :mod:`graphfix.measure.runner`: this Python once more, or, where it has
+no DirectML, one that has.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ class Session:
     Args:
         model: A path, the bytes of a self-contained ``.onnx`` file, or a model in memory, which
             is not changed. Models with external weights are given as a path or in memory.
-        ep: The execution provider. With ``"dml"`` the model runs on DirectML, in another Python if
-            this one has none; ``threads`` does not apply there.
+        ep: The execution provider. All but ``"cpu"`` run the model in a process of their own, whose
+            death is an error like any other; ``threads`` does not apply there.
         extra_outputs: Names of inner tensors of the main graph to return besides the outputs.
         optimize: Whether ONNX Runtime may rewrite the graph before it runs it.
         threads: How many threads one operator may use; at most four by default.
@@ -95,16 +96,13 @@ class Session:
     ) -> None:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._remote: RemoteSession | None = None
-        elsewhere = False
         if ep != "cpu":
             from graphfix.measure import places, runner
 
             places.require(ep)
-            elsewhere = ep == "dml" and not runner.native()
-        if elsewhere:
             self._remote = remote = runner.RemoteSession(
                 model,
-                runner.find(),
+                runner.here(ep),
                 optimize=optimize,
                 free_dims=free_dims,
                 profile=profile,
@@ -122,7 +120,7 @@ class Session:
             if profile:
                 options.enable_profiling = True
                 options.profile_file_prefix = str(self._folder() / "profile")
-            self._session = _load(source, options, PROVIDERS[ep])
+            self._session = _load(source, options)
         except GraphfixError:
             self.close()
             raise
@@ -278,24 +276,13 @@ def _options(optimize: bool, threads: int) -> onnxruntime.SessionOptions:
     return options
 
 
-def _load(
-    source: str | bytes, options: onnxruntime.SessionOptions, provider: str
-) -> onnxruntime.InferenceSession:
+def _load(source: str | bytes, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
     import onnxruntime
 
-    # Without a device ONNX Runtime makes no DirectML provider, in silence.
-    providers: list[Any] = [(provider, {"device_id": 0})]
-    if provider == PROVIDERS["cpu"]:
-        providers = [provider]
-    else:
-        providers.append(PROVIDERS["cpu"])
     try:
-        session = onnxruntime.InferenceSession(source, options, providers=providers)
+        return onnxruntime.InferenceSession(source, options, providers=[PROVIDERS["cpu"]])
     except Exception as error:  # ONNX Runtime raises a dozen unrelated types
         raise ModelError(reason_of(error)) from error
-    if (used := session.get_providers()[0]) != provider:
-        raise ModelError(f"ONNX Runtime fell back to {used} instead of {provider}")
-    return session
 
 
 def _port(arg: onnxruntime.NodeArg) -> Port:

@@ -10,12 +10,14 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.lengths.given import LengthInput
+from graphfix.measure.case import Case
 from graphfix.measure.clips import told
 from graphfix.measure.compare import Tolerance, compare, computes_in_half
-from graphfix.measure.feeds import Case, given_case, search
+from graphfix.measure.feeds import search
+from graphfix.measure.own import given_case
 from graphfix.measure.runtime import RunError
+from graphfix.measure.sessions import open_given, open_session
 from graphfix.measure.signature import Signature, size_of
-from graphfix.measure.verify import open_given, open_session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 import onnx_ir as ir
 
-from graphfix.errors import FeedError, ModelError
-from graphfix.lengths.given import LengthInput
+from graphfix.errors import ModelError
+from graphfix.measure.baseline import Baseline, Ran
+from graphfix.measure.case import Case
 from graphfix.measure.compare import (
     Array,
     LeaveOut,
@@ -22,17 +20,14 @@ from graphfix.measure.compare import (
     Tolerance,
     compare,
     computes_in_half,
-    content_of,
-    keeps_clean,
-    observed_dims,
 )
-from graphfix.measure.feeds import Case, Dropped, given_case, poisoned, search
 from graphfix.measure.filled import full_lengths
 from graphfix.measure.locate import Divergence, Side, first_divergence
 from graphfix.measure.places import LABELS, require
-from graphfix.measure.randomness import Repeatable, draws, seeded
+from graphfix.measure.randomness import draws, seeded
 from graphfix.measure.runtime import Ep, RunError, Session
-from graphfix.measure.signature import Signature, dim_name
+from graphfix.measure.sessions import open_session
+from graphfix.measure.verdict import Verdict
 from graphfix.model import io
 
 if TYPE_CHECKING:
@@ -47,94 +42,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Divergence", "OutputDiff", "Safety", "Tolerance", "Verdict", "verify"]
 
-T = TypeVar("T")
 StrPath = str | os.PathLike[str]
 Safety = Literal["exact", "valid-rows", "conditional"]
 
-
-# Garbage is put into the padding of so many cases, the longest ones.
-_POISONED = 2
 # So many cases are usual, for the progress.
 _USUAL = 9
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What verification found.
-
-    Attributes:
-        ok: Whether every output of every case is within the tolerance.
-        cases: The difference of each output, by case.
-        dropped: Cases that the original cannot run, with ONNX Runtime's reason.
-        dims: The size of each symbolic dim of the inputs, by case.
-        reason: Why nothing could be compared, if the repaired model does not load or run.
-        notes: What a reader should know: rows not held against the repair, and the like.
-        first_divergence: Where the two part, if they do and it was searched.
-    """
-
-    ok: bool
-    cases: dict[str, tuple[OutputDiff, ...]]
-    dropped: tuple[Dropped, ...] = ()
-    reason: str = ""
-    notes: tuple[str, ...] = ()
-    first_divergence: Divergence | None = None
-    dims: dict[str, dict[str, int]] = field(default_factory=dict)
-
-    @property
-    def worst(self) -> OutputDiff | None:
-        """The output that is furthest from the original, failed ones first; None without any."""
-        diffs = [d for found in self.cases.values() for d in found]
-        return max(diffs, key=lambda d: (not d.ok, d.badness, d.max_abs), default=None)
-
-    def to_json(self) -> dict[str, object]:
-        """The verdict as plain data that ``json`` can write; NaN and infinity become text."""
-        worst, first = self.worst, self.first_divergence
-        return {
-            "ok": self.ok,
-            "summary": str(self),
-            "reason": self.reason,
-            "worst": None if worst is None else _plain(worst),
-            "first_divergence": None
-            if first is None
-            else {
-                "tensor": first.tensor,
-                "node": first.node,
-                "op": first.op,
-                "diff": _plain(first.diff),
-            },
-            "cases": [
-                {
-                    "name": name,
-                    "dims": self.dims.get(name, {}),
-                    "outputs": [_plain(d) for d in diffs],
-                }
-                for name, diffs in self.cases.items()
-            ],
-            "dropped": [{"name": x.name, "reason": x.reason} for x in self.dropped],
-            "notes": list(self.notes),
-        }
-
-    def __str__(self) -> str:
-        if self.reason:
-            return self.reason
-        worst = self.worst
-        if worst is None:
-            return "nothing was compared"
-        if not self.ok:
-            where = ""
-            if self.first_divergence is not None:
-                first = self.first_divergence
-                node = f"{first.op} {first.node!r}" if first.node else first.op
-                where = f" The first tensor to part is {first.tensor!r} ({node})."
-            return f"output {worst.output!r} {worst.reason}, in case {worst.case!r}.{where}"
-        count = len(self.cases)
-        text = f"the same in {count} case{'s' if count != 1 else ''}: "
-        if worst.max_abs == 0:
-            return text + "not one number differs."
-        return text + (
-            f"the largest difference is {worst.max_abs:.3g} in output {worst.output!r} "
-            f"(allowed {worst.allowed:.3g}), in case {worst.case!r}."
-        )
 
 
 def verify(
@@ -192,16 +104,6 @@ def verify(
     return verdict
 
 
-@dataclass
-class _Run:
-    """A case and what the original made of it."""
-
-    case: Case
-    outputs: Outputs
-    kept: dict[str, Mask] = field(default_factory=dict)
-    """Of a poisoned case: where the original keeps each output clean."""
-
-
 class _Job:
     """One verification."""
 
@@ -225,15 +127,11 @@ class _Job:
         self._safety = safety
         self._map_feeds = map_feeds
         self._progress = progress or (lambda done, total, what: None)
-        self._runs: list[_Run] = []
-        self._dropped: list[Dropped] = []
         self._notes: dict[str, None] = {}  # in order, each once
-        self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
-        self._signature: Signature
         self._done = 0
-        self._dims: dict[str, tuple[Dim, ...] | None] = {}
-
-    # The original
+        self._original = Baseline(
+            self._before, self._graph, lambda: self._repaired, self._tolerance, self._tell
+        )
 
     def run_before(
         self,
@@ -243,116 +141,7 @@ class _Job:
         seed: int,
     ) -> None:
         """Find the cases and run the original on them."""
-        with open_given(self._before) as session:
-            if feeds is None and cases is None:
-                self._search(session, dims, seed)
-            else:
-                self._signature = Signature(self._graph)
-                given = [] if feeds is None else [given_case(feeds, self._signature)]
-                self._run_cases(session, given or cases or ())
-            if self._pads_otherwise():
-                self._runs = [run for run in self._runs if not run.case.ragged]
-                self._notes["padding is left to graphfix padded: there the repair differs"] = None
-            if any(run.case.ragged for run in self._runs):
-                self._dims = self._signature.output_dims()
-                self._observe()
-                self._poison(session, seed)
-
-    def _pads_otherwise(self) -> bool:
-        """Whether a repair takes valid lengths from an input that the original has as well.
-
-        The original lets padding through, or it would not have been repaired.
-        """
-        told = LengthInput.of(self._repaired)
-        names = {value.name for value in self._graph.graph.inputs}
-        return told is not None and told.input in names and LengthInput.of(self._graph) != told
-
-    def _observe(self) -> None:
-        """Tell the dims of outputs that inference does not know from the runs themselves."""
-        known = set(self._signature.symbols())
-        for name, dims in self._dims.items():
-            symbols = {s for d in dims or () if not isinstance(d, int) for s in d.free_symbols()}
-            if dims is not None and symbols <= known:
-                continue
-            runs = [run for run in self._runs if name in run.outputs]
-            seen = [(run.outputs[name].shape, self._by_symbol(run.case.dims)) for run in runs]
-            governed = {s for run in runs for s in self._lengths(run.case)}
-            self._dims[name] = observed_dims(seen, governed) or dims
-
-    def _run_cases(self, session: Session | Repeatable, cases: Sequence[Case]) -> None:
-        for case in cases:
-            self._tell(f"before, {case.name}")
-            try:
-                self._runs.append(_Run(case, session.run(case.feeds)))
-            except RunError as error:
-                raise FeedError(
-                    f"the model as given does not run on the case {case.name!r}: {error}"
-                ) from error
-
-    def _search(
-        self, session: Session | Repeatable, dims: Mapping[str, Sequence[int]] | None, seed: int
-    ) -> None:
-        outputs: dict[str, Outputs] = {}
-
-        def run(case: Case) -> None:
-            self._tell(f"before, {case.name}")
-            outputs[case.name] = session.run(case.feeds)
-
-        wanted = {**self._fixed_sizes(), **(dims or {})}
-        found = search(self._graph, run, dims=wanted, seed=seed)
-        self._signature = found.signature
-        self._runs = [_Run(case, outputs[case.name]) for case in found]
-        self._dropped = found.dropped
-
-    def _fixed_sizes(self) -> dict[str, list[int]]:
-        """Sizes of dims that are symbols in the original and numbers in the repaired model."""
-        try:
-            after = self._after if isinstance(self._after, ir.Model) else io.load(self._after)
-        except ModelError:
-            return {}  # the verdict will say so
-        shapes = {v.name: v.shape for v in after.graph.inputs}
-        fixed: dict[str, list[int]] = {}
-        for value in self._graph.graph.inputs:
-            sizes = zip(value.shape or (), shapes.get(value.name) or (), strict=False)
-            for axis, (dim, size) in enumerate(sizes):
-                # An expression such as past + 1 follows from its symbols.
-                plain = isinstance(dim, ir.SymbolicDim) and (dim.value or "_").isidentifier()
-                if plain and isinstance(size, int):
-                    fixed[dim_name(value, axis)] = [size]
-        return fixed
-
-    def _poison(self, session: Session | Repeatable, seed: int) -> None:
-        clean = [run for run in self._runs if run.case.ragged]
-        for run in clean[-_POISONED:]:
-            for case in poisoned(run.case, self._signature, seed):
-                self._tell(f"before, {case.name}")
-                try:
-                    outputs = session.run(case.feeds)
-                except RunError as error:
-                    self._dropped.append(Dropped(case.name, str(error)))
-                    continue
-                self._runs.append(_Run(case, outputs, self._kept(run, outputs, case)))
-
-    def _kept(self, clean: _Run, outputs: Outputs, case: Case) -> dict[str, Mask]:
-        kept: dict[str, Mask] = {}
-        for name, array in outputs.items():
-            where = self._content(name, array.shape, case)
-            first = clean.outputs[name]
-            governed = self._batch() | self._lengths(case).keys()
-            dims = self._dims.get(name)
-            kept[name] = keeps_clean(first, array, dims, governed, where, self._tolerance)
-            content = array.size if where is None else int(where.sum())
-            leaked = content - int(kept[name].sum())
-            if leaked:
-                self._leaks.setdefault(
-                    (name, case.poison),
-                    f"the original leaks {case.poison} from the padding into {name!r} too: "
-                    f"{leaked:,} of {content:,} elements are not held against the repair, "
-                    f"in case {case.name!r}",
-                )
-        return kept
-
-    # The repaired model
+        self._original.find(cases, dims, feeds, seed)
 
     def run_after(self, locate: bool) -> Verdict:
         """Run the repaired model on the same inputs and compare."""
@@ -363,11 +152,11 @@ class _Job:
             where = "in ONNX Runtime" if self._ep == "cpu" else f"on {LABELS[self._ep]}"
             reason = f"the repaired model does not load {where}: {error}"
             if locate:
-                reason += self._killed(error, self._runs[0].case)
+                reason += self._killed(error, self._original.runs[0].case)
             return self._failed(found, reason)
         with session:
-            self._done = len(self._runs)
-            for run in self._runs:
+            self._done = len(self._original.runs)
+            for run in self._original.runs:
                 self._tell(f"after, {run.case.name}")
                 try:
                     outputs = session.run(self._new_feeds(run.case))
@@ -401,7 +190,7 @@ class _Job:
             with Session(model, ep=self._ep) as session:
                 session.run(self._new_feeds(case))
 
-        after = self._after if isinstance(self._after, ir.Model) else io.load(self._after)
+        after = self._repaired
         return killer.words(error, after, run)
 
     def _failed(self, found: dict[str, tuple[OutputDiff, ...]], reason: str) -> Verdict:
@@ -410,12 +199,10 @@ class _Job:
     def _verdict(
         self, ok: bool, found: dict[str, tuple[OutputDiff, ...]], reason: str = ""
     ) -> Verdict:
-        dims = {run.case.name: run.case.dims for run in self._runs if run.case.name in found}
-        dropped, notes = tuple(self._dropped), self._all_notes()
-        return Verdict(ok, found, dropped, reason, notes, dims=dims)
-
-    def _all_notes(self) -> tuple[str, ...]:
-        return (*self._notes, *self._leaks.values())
+        original = self._original
+        dims = {run.case.name: run.case.dims for run in original.runs if run.case.name in found}
+        notes = (*original.notes, *self._notes, *original.leaks)
+        return Verdict(ok, found, tuple(original.dropped), reason, notes, dims=dims)
 
     def _new_feeds(self, case: Case) -> Feeds:
         feeds = self._map_feeds(case.feeds) if self._map_feeds is not None else case.feeds
@@ -425,21 +212,21 @@ class _Job:
     def _repaired(self) -> ir.Model:
         return self._after if isinstance(self._after, ir.Model) else io.load(self._after)
 
-    def _diffs(self, run: _Run, outputs: Outputs) -> Iterator[OutputDiff]:
+    def _diffs(self, run: Ran, outputs: Outputs) -> Iterator[OutputDiff]:
         for name, array in run.outputs.items():
             if name not in outputs:
                 yield OutputDiff(name, run.case.name, ok=False, reason="is missing")
                 continue
-            yield self._diff(name, run, array, outputs[name], self._dims.get(name))
+            yield self._diff(name, run, array, outputs[name], self._original.content.dims.get(name))
 
     def _diff(
-        self, name: str, run: _Run, before: Array, after: Array, dims: tuple[Dim, ...] | None
+        self, name: str, run: Ran, before: Array, after: Array, dims: tuple[Dim, ...] | None
     ) -> OutputDiff:
         case = run.case
         leave_out: LeaveOut = "NaN" if self._safety == "valid-rows" else ""
         where, note = run.kept.get(name), ""
         if where is None and self._safety == "valid-rows" and case.ragged:
-            where = self._content(name, before.shape, case)
+            where = self._original.content.where(name, before.shape, case)
             if where is None:
                 leave_out = "not finite"
                 note = f"the dims of {name!r} do not say which rows are content"
@@ -458,30 +245,9 @@ class _Job:
             note=note,
         )
 
-    # What is content
-
-    def _content(self, name: str, shape: tuple[int, ...], case: Case) -> Mask | None:
-        return self._content_of(self._dims.get(name), shape, case)
-
-    def _content_of(
-        self, dims: tuple[Dim, ...] | None, shape: tuple[int, ...], case: Case
-    ) -> Mask | None:
-        sizes = self._by_symbol(case.dims)
-        return content_of(dims, shape, sizes, self._lengths(case), self._batch())
-
-    def _lengths(self, case: Case) -> dict[str, tuple[int, ...]]:
-        return self._by_symbol(case.valid)
-
-    def _by_symbol(self, by_name: Mapping[str, T]) -> dict[str, T]:
-        return {self._signature.symbol_of(n) or n: v for n, v in by_name.items()}
-
-    def _batch(self) -> frozenset[str]:
-        batch = self._signature.batch
-        return frozenset(self._signature.members(batch)) if batch else frozenset()
-
     def _tell(self, what: str) -> None:
         # How many cases there are is known only when the original has run them.
-        total = 2 * max(len(self._runs), _USUAL)
+        total = 2 * max(len(self._original.runs), _USUAL)
         self._progress(min(self._done, total), total, what)
         self._done += 1
 
@@ -490,18 +256,18 @@ class _Job:
     def locate(self, verdict: Verdict) -> Divergence | None:
         """The first tensor that both graphs have and whose values part."""
         failed = {name for name, diffs in verdict.cases.items() if not all(d.ok for d in diffs)}
-        runs = [run for run in self._runs if run.case.name in failed]
+        runs = [run for run in self._original.runs if run.case.name in failed]
         # Garbage on its way through the padding is no divergence: better a case without.
         run = min(runs, key=lambda r: (bool(r.case.poison), _volume(r.case)), default=None)
         if run is None:
             return None
-        after = self._after if isinstance(self._after, ir.Model) else io.load(self._after)
+        after = self._repaired
         case, content = run.case, None
         if case.ragged and (case.poison or self._safety == "valid-rows"):
-            known = self._signature.value_dims()
+            known = self._original.signature.value_dims()
 
             def content(name: str, shape: tuple[int, ...]) -> Mask | None:
-                return self._content_of(known.get(name), shape, case)
+                return self._original.content.within(known.get(name), shape, case)
 
         self._tell(f"where they part, {case.name}")
         return first_divergence(
@@ -513,30 +279,5 @@ class _Job:
         )
 
 
-def open_session(model: StrPath | ir.Model, ep: Ep = "cpu") -> Session | Repeatable:
-    if isinstance(model, ir.Model) and draws(model) is not None:
-        return Repeatable(model, ep)
-    return Session(model, ep=ep, optimize=ep != "cpu")
-
-
-def open_given(model: StrPath | ir.Model) -> Session | Repeatable:
-    """A session of the model that a user gives; a ModelError says that it is as given."""
-    try:
-        return open_session(model)
-    except ModelError as error:
-        if isinstance(model, ir.Model) or Path(model).is_file():
-            raise ModelError(
-                f"the model as given does not load in ONNX Runtime: {error}"
-            ) from error
-        raise
-
-
 def _volume(case: Case) -> int:
     return sum(array.size for array in case.feeds.values())
-
-
-def _plain(diff: OutputDiff) -> dict[str, object]:
-    return {
-        name: repr(value) if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in dataclasses.asdict(diff).items()
-    }

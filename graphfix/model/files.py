@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -14,7 +14,7 @@ from graphfix.errors import ModelError, UsageError
 from graphfix.model.wire import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from graphfix.model.wire import Chunk
 
@@ -46,29 +46,71 @@ def replacing(path: Path) -> Iterator[Draft]:
     Raises:
         ModelError: The folder or the disk does not allow it.
     """
-    if not path.parent.is_dir():
-        raise ModelError(f"{path}: there is no folder {path.parent}; make it first")
-    if path.is_dir():
-        raise ModelError(f"{path}: is a folder; name a file in it")
-    draft: Draft | None = None
-    try:
-        mode = path.stat().st_mode if path.exists() else 0o666 & ~_umask()
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".part")
-        os.close(handle)
-        draft = Draft(Path(name))
+    with replacing_together([path]) as (draft,):
         yield draft
-        if draft.kept:
-            with draft.path.open("rb+") as file:
-                os.fsync(file.fileno())
-            draft.path.chmod(mode)
-            draft.path.replace(path)
+
+
+@contextmanager
+def replacing_together(paths: Sequence[Path]) -> Iterator[list[Draft]]:
+    """Drafts that become ``paths`` if the block keeps all of them, and vanish otherwise.
+
+    If one cannot get its name, those that have theirs give it back to what was there before. Only
+    the death of the process in the middle of that leaves it undone; no file is then half written.
+
+    Raises:
+        ModelError: A folder or the disk does not allow it.
+    """
+    for path in paths:
+        if not path.parent.is_dir():
+            raise ModelError(f"{path}: there is no folder {path.parent}; make it first")
+        if path.is_dir():
+            raise ModelError(f"{path}: is a folder; name a file in it")
+    drafts: list[Draft] = []
+    try:
+        for path in paths:
+            handle, name = tempfile.mkstemp(
+                dir=path.parent, prefix=f".{path.stem}.", suffix=".part"
+            )
+            os.close(handle)
+            drafts.append(Draft(Path(name)))
+        yield drafts
+        if all(draft.kept for draft in drafts):
+            _put(drafts, paths)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         advice = "; free some space or name another folder with -o" if full else ""
-        raise ModelError(f"{path}: cannot be written: {error.strerror or error}{advice}") from error
+        names = ", ".join(map(str, paths))
+        raise ModelError(
+            f"{names}: cannot be written: {error.strerror or error}{advice}"
+        ) from error
     finally:
-        if draft is not None:
+        for draft in drafts:
             draft.path.unlink(missing_ok=True)
+
+
+def _put(drafts: Sequence[Draft], paths: Sequence[Path]) -> None:
+    """Give each draft its name; on an error, all names are as they were."""
+    for draft, path in zip(drafts, paths, strict=True):
+        mode = path.stat().st_mode if path.exists() else 0o666 & ~_umask()
+        with draft.path.open("rb+") as file:
+            os.fsync(file.fileno())
+        draft.path.chmod(mode)
+    set_aside: list[Path] = []
+    with ExitStack() as undo:
+        for draft, path in zip(drafts, paths, strict=True):
+            if path == paths[-1]:  # nothing can go wrong after it: one file is simply replaced
+                pass
+            elif path.exists():
+                earlier = path.with_name(f".{path.name}.earlier")
+                path.replace(earlier)
+                undo.callback(earlier.replace, path)
+                set_aside.append(earlier)
+            else:
+                undo.callback(path.unlink, missing_ok=True)
+            draft.path.replace(path)
+        undo.pop_all()
+    for earlier in set_aside:
+        earlier.unlink()
 
 
 def refuse_overwrite(source: Path | None, target: Path) -> None:

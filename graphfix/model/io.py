@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,10 +109,11 @@ def drafting(
         return
     store = weights.Store(f"{path.name}.data")
     chunks = _serialize(model, source, path, external_data, store)
-    with _weight_file(path, store) as weight_file, files.replacing(path) as draft:
-        files.write(draft.path, chunks)
-        yield draft
-        weight_file.kept = draft.kept
+    with _weight_file(path, store) as weight_file:
+        with files.replacing(path) as draft:
+            files.write(draft.path, chunks)
+            yield draft
+        weight_file.kept = draft.kept  # not before the model has its name
 
 
 @contextmanager
@@ -146,14 +147,12 @@ def drafting_together(
         placement: Placement = "separate" if inside else external_data
         chunks = _serialize(model, source, path, placement, store)
         written.append((path, chunks))
-    with _weight_file(models[0][1], store) as weight_file, ExitStack() as stack:
-        drafts = [stack.enter_context(files.replacing(path)) for path, _ in written]
-        for draft, (_, chunks) in zip(drafts, written, strict=True):
-            files.write(draft.path, chunks)
-        yield drafts
+    with _weight_file(models[0][1], store) as weight_file:
+        with files.replacing_together([path for path, _ in written]) as drafts:
+            for draft, (_, chunks) in zip(drafts, written, strict=True):
+                files.write(draft.path, chunks)
+            yield drafts
         weight_file.kept = all(draft.kept for draft in drafts)
-        for draft in drafts:
-            draft.kept = weight_file.kept
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from typing import TYPE_CHECKING
 
@@ -22,30 +21,12 @@ def path_of(node: ir.Node) -> str:
     return f"{node.op_type} of {made}" if made else node.op_type
 
 
-def module_of(node: ir.Node) -> str | None:
-    """The PyTorch module that a node comes from, ``encoder.layer.0.attention``, if it is known.
-
-    The dynamo exporter writes the scopes beside the node, outermost first and the node's own name
-    last; TorchScript makes them the node's name, ``/encoder/layer.0/attention/MatMul``.
-    """
-    scopes = node.metadata_props.get("pkg.torch.onnx.name_scopes")
-    if scopes is not None:
-        try:
-            names = ast.literal_eval(scopes)
-        except (ValueError, SyntaxError):
-            return scopes
-        return str(names[-2]) or None if isinstance(names, list) and len(names) > 1 else None
-    if (namespace := node.metadata_props.get("namespace")) is not None:
-        return namespace
-    parts = (node.name or "").split("/")
-    return ".".join(parts[1:-1]) or None if len(parts) > 2 and not parts[0] else None
-
-
 def module_path(node: ir.Node) -> tuple[str, ...]:
-    """The modules that a node is in, outermost first, as far as the exporter says.
+    """The PyTorch modules that a node is in, outermost first, as far as the exporter says.
 
-    Example: ``("encoder", "layers.0", "self_attn")``, from what dynamo writes beside a node, or
-    from the name that TorchScript gives it, ``/encoder/layers.0/self_attn/MatMul``.
+    Example: ``("encoder", "layers.0", "self_attn")``. The dynamo exporter writes the scopes beside
+    the node, outermost first and the node's own name last; TorchScript makes them the node's name,
+    ``/encoder/layers.0/self_attn/MatMul``. Joined by dots they are the module's name.
     """
     meta = node.metadata_props
     scope = meta.get("pkg.torch.onnx.name_scopes") or meta.get("namespace")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphfix import html
+from graphfix import plot as course
 from graphfix.model import files
 from graphfix.version import __version__
 from graphfix.zoo import plot
@@ -161,9 +162,21 @@ def _model(row: Json) -> Json:
             for side in ("before", "after")
             if side in placed
         ],
+        "probe": _probe(stages.get("probe", {})),
         "pictures": [picture for stage in stages.values() for picture in stage.get("pictures", ())],
         "skipped": _grouped(stages),
     }
+
+
+def _probe(found: Json) -> Json | None:
+    """The error through the layers, drawn."""
+    if "course" not in found:
+        return None
+    where = {"dml": "DirectML", "cpu": "the CPU"}[found["ep"]]
+    worst = max(found["course"]["points"], key=course.relative, default=None)
+    drawn = course.draw(found["course"], 640, 230)
+    same = worst is not None and not course.relative(worst)
+    return {**found, "where": where, "drawn": drawn, "worst": worst, "same": same}
 
 
 def _grouped(stages: Mapping[str, Json]) -> dict[str, list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, TypedDict
 
 from graphfix.measure import runner
@@ -32,8 +31,7 @@ def nodes_of(model: Path, feeds: Mapping[str, Array]) -> list[Placed]:
         ModelError: It does not load there.
         RunError: It does not run there.
     """
-    where = runner.Runner((sys.executable,)) if runner.native() else runner.find()
-    session = runner.RemoteSession(model, where, profile=True)
+    session = runner.RemoteSession(model, runner.here("dml"), profile=True)
     try:
         session.run(feeds)
         return [

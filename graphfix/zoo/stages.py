@@ -22,8 +22,8 @@ from graphfix.zoo.figures import figure
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from graphfix.measure.case import Case
     from graphfix.measure.compare import Tolerance
-    from graphfix.measure.feeds import Case
     from graphfix.measure.runtime import Ep
     from graphfix.zoo.recipe import Recipe
 
@@ -223,7 +223,8 @@ def _as_given(job: Job) -> Json:
 
 def _cases(job: Job) -> list[Case]:
     """The inputs of the recipe, or made for its sizes."""
-    from graphfix.measure.feeds import given_case, make_cases
+    from graphfix.measure.feeds import make_cases
+    from graphfix.measure.own import given_case
     from graphfix.measure.signature import Signature
     from graphfix.model import io
 
@@ -234,15 +235,18 @@ def _cases(job: Job) -> list[Case]:
 
 def placement(job: Job) -> Json:
     """Which provider ran each node, in the order they ran, from ONNX Runtime's own profile."""
+    from graphfix.measure.filled import full_lengths
     from graphfix.measure.runtime import RunError
+    from graphfix.model import io
     from graphfix.zoo.placed import count, nodes_of
 
     case = _cases(job)[0]
     sides: dict[str, Json] = {}
     for side, path in (("before", job.before), ("after", job.after)):
+        feeds = full_lengths(io.load(path), case.feeds)
         known = job.results.get("directml", {}).get(side, {}).get("reason", "")
         try:
-            nodes = [] if known else nodes_of(path, case.feeds)
+            nodes = [] if known else nodes_of(path, feeds)
         except (ModelError, RunError) as error:
             known, nodes = str(error), []
         sides[side] = {"error": known, "nodes": nodes, "counts": {} if known else count(nodes)}
@@ -301,6 +305,47 @@ def padding(job: Job) -> Json:
     }
 
 
+def probe(job: Job) -> Json:
+    """How far each inner tensor is from that of the original on the CPU, in their order."""
+    from graphfix import plot
+    from graphfix.measure.probe import probe as compare
+    from graphfix.measure.runner import stop_all
+
+    if job.results.get("directml", {}).get("after", {}).get("reason"):
+        return {"skipped": "the repaired model does not run on DirectML"}
+    verdict = job.results.get("repair", {}).get("verdict") or {"cases": []}
+    tried: list[dict[str, int]] = [case["dims"] for case in verdict["cases"]]
+    try:
+        found = compare(
+            job.before,
+            job.after,
+            dims=max(tried, key=lambda dims: sum(dims.values()), default=None),
+            feeds=job.recipe.feeds,
+            tolerance=job.tolerance,
+            ep=job.ep,
+            seconds=_PROBE_SECONDS,
+            progress=lambda done, count, name: job.tell(f"comparing {done}/{count}: {name}"),
+        ).to_json()
+    except GraphfixError as error:  # the figure is lacking; what the model is held to is not
+        return {"skipped": f"its inner tensors cannot be compared: {error}"}
+    finally:
+        stop_all()  # a process that has held all inner tensors is large
+    kept = ("ok", "summary", "case", "compared", "runs", "notes")
+    return {
+        "ep": job.ep,
+        **{key: found[key] for key in kept},
+        "left_out": found["skipped"],
+        "harmless": len(found["healed"]),  # type: ignore[arg-type]
+        "course": plot.points(found, _PROBE_POINTS),
+    }
+
+
+# Of a model with more tensors than this, the worst of each bin is kept: 10,000 would be megabytes.
+_PROBE_POINTS = 240
+# A share of the hour that a model has for everything.
+_PROBE_SECONDS = 600.0
+
+
 def bench(job: Job) -> Json:
     """How long both take, side by side."""
     from graphfix.measure import bench as measure
@@ -342,5 +387,6 @@ STAGES = (
     Stage("padding", padding, ("padding",)),
     Stage("directml", directml, ("crashes", "worst"), only_dml=True),
     Stage("placement", placement, PLACED, only_dml=True),
+    Stage("probe", probe),
     Stage("bench", bench, ("ratio",)),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,10 @@ import pytest
 
 import graphfix
 
-ZOO = Path(__file__).parents[3] / "shared" / "zoo"
+ZOO = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[3] / "shared" / "zoo"))
 SYNTH = ZOO / "big_synth.py"
 pytestmark = [
-    pytest.mark.skipif(not SYNTH.is_file(), reason=f"no {SYNTH}"),
+    pytest.mark.skipif(not SYNTH.is_file(), reason=f"no {SYNTH}; set GRAPHFIX_ZOO"),
     pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc"),
 ]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from graphfix.core import Check, Finding, Match, Severity, Skip
-from graphfix.model.text import module_of, path_of
+from graphfix.model.text import module_path, path_of
 from graphfix.model.values import const_of
 from graphfix.model.view import View
 
@@ -66,7 +66,7 @@ class Rule(Check):
         """A hazard as a line for ``check``."""
         if not isinstance(site, Hazard):
             return super().finding(site)
-        at, module = site.at or path_of(site.node), module_of(site.node) or ""
+        at, module = site.at or path_of(site.node), ".".join(module_path(site.node))
         return Finding(self.name, site.severity, at, site.message, site.fix, module)
 
 
