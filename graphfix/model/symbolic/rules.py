@@ -240,6 +240,8 @@ def _slice_shape(facts: Facts, ctx: Context, node: ir.Node) -> None:
         length = None
         if starts is not None and ends is not None and steps is not None:
             size = expr_of(data.shape[axis])
+            if facts.usual:  # then it has a last element, and the last one is one
+                facts.must_be_positive(node, size)
             length = _sliced(facts, ctx, size, starts.flat[i], ends.flat[i], steps[i])
         result[axis] = dim_of(facts.fresh(ctx) if length is None else length)
     return _set(node.outputs[0], result)
