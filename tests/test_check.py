@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx
 import pytest
+from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema
 
 import graphfix
 from graphfix import hazards, registry
@@ -237,8 +238,10 @@ class TestSarif:
         ids = [x["id"] for x in driver["rules"]]
         assert len(ids) == len(set(ids))
         assert set(ids) == {x.name for x in hazards.everything()} | {"runs"}
+        StaticAnalysisResultsFormatSarifVersion210JsonSchema.model_validate(log)
         for rule in driver["rules"]:
             assert rule["shortDescription"]["text"]
+            assert rule["fullDescription"]["text"]
             assert rule["helpUri"].startswith("https://")
         assert len(run["results"]) == 2
         for result in run["results"]:
@@ -247,10 +250,31 @@ class TestSarif:
             assert len(result["message"]["text"]) > 20
             (location,) = result["locations"]
             uri = location["physicalLocation"]["artifactLocation"]["uri"]
-            assert uri == run["artifacts"][0]["location"]["uri"]
+            assert location["physicalLocation"]["region"]["startLine"] == 1
             assert uri.startswith("file:///")
             assert uri.endswith("/model.onnx")
             assert location["logicalLocations"][0]["name"]
+
+    def test_a_model_below_is_told_by_its_relative_path(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Code scanning looks it up in the repository."""
+        monkeypatch.chdir(tmp_path)
+        finding = Finding("no-kernel", "warning", "Sin of y", "no kernel", None)
+        for source in ("models/a b.onnx", str(tmp_path / "models" / "a b.onnx")):
+            log: Any = document(source, [finding], {})
+            place = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+            assert place["artifactLocation"]["uri"] == "models/a%20b.onnx"
+
+    def test_the_same_finding_has_the_same_fingerprint_and_another_has_not(self) -> None:
+        def prints(*findings: Finding) -> list[str]:
+            log: Any = document("model.onnx", findings, {})
+            results = log["runs"][0]["results"]
+            return [x["partialFingerprints"]["primaryLocationLineHash"] for x in results]
+
+        one = Finding("no-kernel", "warning", "Sin of y", "no kernel", None)
+        other = Finding("no-kernel", "warning", "Cos of z", "no kernel", None)
+        assert prints(one) == prints(other, one)[1:] != prints(other)
 
     def test_a_module_is_part_of_the_name_and_a_repair_of_the_message(self) -> None:
         finding = Finding("no-kernel", "warning", "/a/b/Sin", "no kernel", "opset-ceiling", "a.b")
