@@ -13,7 +13,7 @@ import pytest
 import graphfix
 from graphfix import hazards, registry
 from graphfix.core import Finding
-from graphfix.directml.rules import PROVIDERS, rules
+from graphfix.directml.rules import PROVIDERS, Provider, rules
 from graphfix.errors import UsageError
 from graphfix.manual import rule_manual_of
 
@@ -49,13 +49,15 @@ def graph(body: str, opset: int = 18) -> str:
 class TestEveryRule:
     def test_its_flagged_model_is_flagged(self, name: str) -> None:
         manual = rule_manual_of(rules()[name])
-        got = [x for x in found(manual.flagged) if x.rule == name]
+        ep = rules()[name].providers[0]
+        got = [x for x in found(manual.flagged, ep=ep) if x.rule == name]
         assert got
         assert all(x.message and x.at for x in got)
 
     def test_its_clean_model_is_not(self, name: str) -> None:
         manual = rule_manual_of(rules()[name])
-        assert not [x for x in found(manual.clean) if x.rule == name]
+        for ep in rules()[name].providers:
+            assert not [x for x in found(manual.clean, ep=ep) if x.rule == name]
 
     def test_both_load_in_onnx_runtime(self, name: str) -> None:
         manual = rule_manual_of(rules()[name])
@@ -253,9 +255,20 @@ class TestEdges:
 
 
 class TestLibrary:
-    def test_everything_is_asked_by_default(self) -> None:
-        asked = {x.name for x in hazards.everything()}
-        assert asked == {*registry.PROFILES["directml"], "thaw", *NAMES}
+    @pytest.mark.parametrize("ep", PROVIDERS)
+    def test_what_holds_on_the_provider_is_asked_by_default(self, ep: Provider) -> None:
+        asked = {x.name for x in hazards.everything(ep)}
+        assert asked & set(NAMES) == {x for x in NAMES if ep in rules()[x].providers}
+        passes = {*registry.PROFILES["directml"], "thaw"}
+        only = {
+            "reshape-allowzero",
+            "convtranspose-2d",
+            "bool-cast",
+            "cumsum-index",
+            "gather-int64",
+        }
+        left = {"dml": set(), "cuda": only, "cpu": {*only, "opset-ceiling"}}
+        assert asked - set(NAMES) == passes - left[ep]
 
     def test_a_rule_stands_among_passes(self) -> None:
         text = graph("(float[N] x) => (float[N] y) { y = Sin (x) }", 22)

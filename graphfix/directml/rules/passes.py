@@ -14,15 +14,13 @@ import onnx_ir as ir
 from graphfix.directml import facts
 from graphfix.model.values import const_of, is_op
 
-from .base import is_folded
+from .base import PROVIDERS, Provider, is_folded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from graphfix.core import Match, Severity
     from graphfix.model.view import View
-
-    from .base import Provider
 
 CODES: Mapping[str, tuple[str, ...]] = {
     "reshape-allowzero": ("80070057", "8007023E", "re-use buffer"),
@@ -32,6 +30,13 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "float-conv-input": ("existing type",),
 }
 """The errors that what a pass finds has been seen to end in."""
+
+_DML: tuple[Provider, ...] = ("dml",)
+_ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
+    **dict.fromkeys(("reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index"), _DML),
+    "gather-int64": _DML,
+    "opset-ceiling": ("dml", "cuda"),
+}
 
 # What passes on the elements of a shape tensor, one by one.
 _LAYOUT = frozenset(
@@ -43,6 +48,11 @@ _SAME_NUMBERS = frozenset(
     {"Cast", "Mul", "Expand", "Tile", "Unsqueeze", "Squeeze", "Reshape", "Transpose"}
     | {"Slice", "Gather", "Concat", "Identity", "Flatten"}
 )
+
+
+def providers(name: str) -> tuple[Provider, ...]:
+    """Where it matters what the pass ``name`` finds, at least a little; asked for, it is told."""
+    return _ONLY_ON.get(name, PROVIDERS)
 
 
 def severity(name: str, site: Match, view: View, provider: Provider) -> Severity:
