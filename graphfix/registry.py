@@ -33,7 +33,7 @@ PROFILES: dict[str, tuple[str, ...]] = {
         *("fresh-shapes", "float-conv-input", "bool-cast"),
         *("additive-mask", "finite-mask", "drop-nan-guard"),
         *("cumsum-index", "unflatten-heads", "gather-int64"),
-        *("convtranspose-2d", "opset-ceiling", "reshape-allowzero"),
+        *("convtranspose-2d", "opset-ceiling", "slice-start", "reshape-allowzero"),
     ),
 }
 

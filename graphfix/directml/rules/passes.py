@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CODES: Mapping[str, tuple[str, ...]] = {
     "reshape-allowzero": ("80070057", "8007023E", "re-use buffer"),
     "convtranspose-2d": ("80070057",),
+    "slice-start": ("80070057",),
     "fresh-shapes": ("80070057", "re-use buffer", "existing shape"),
     "thaw": ("8007023E", "re-use buffer"),
     "float-conv-input": ("existing type",),
@@ -34,7 +35,7 @@ CODES: Mapping[str, tuple[str, ...]] = {
 _DML: tuple[Provider, ...] = ("dml",)
 _ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
     **dict.fromkeys(("reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index"), _DML),
-    "gather-int64": _DML,
+    **dict.fromkeys(("gather-int64", "slice-start"), _DML),
     "opset-ceiling": ("dml", "cuda"),
 }
 
@@ -65,7 +66,7 @@ def severity(name: str, site: Match, view: View, provider: Provider) -> Severity
     return "warning" if judge is None else judge(site, view)
 
 
-def _convtranspose(site: Match, _: View) -> Severity:
+def _unless_folded(site: Match, _: View) -> Severity:
     return "note" if is_folded(site.node) else "error"
 
 
@@ -152,7 +153,8 @@ def _elements(node: ir.Node) -> list[ir.Value | None]:
 
 _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "reshape-allowzero": _allowzero,
-    "convtranspose-2d": _convtranspose,
+    "convtranspose-2d": _unless_folded,
+    "slice-start": _unless_folded,
     "bool-cast": _bool_cast,
     "fresh-shapes": _stale,
 }
