@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
-
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
@@ -237,21 +234,25 @@ class TestEdges:
         body = "(float[1, 8] x) => (float[1, 6] y) { y = Pad <pads = [0, -1, 0, -1]> (x) }"
         assert severities(graph(body, 10), "negative-pads") == ["warning"]
 
-    def test_every_rule_has_its_row(self) -> None:
-        """What a rule says that the table says, it says."""
-        table = Path(graphfix.__file__).parent / "directml" / "edges.csv"
-        rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
-        wrong = {(x["op"], x["dtype"], x["edge"]) for x in rows if x["verdict"] == "differs"}
-        for op in ("Less", "LessOrEqual", "Greater", "GreaterOrEqual"):
-            assert (op, "int64", "over32") in wrong
-        assert ("Pad", "float32 constant -1,-2", "small") in wrong
-        assert ("ReduceSum", "int64", "empty") in wrong
-        assert ("LayerNormalization", "float16", "negative") in wrong
-        assert ("Relu", "float32", "nan") in wrong
-        assert ("Sign", "float32", "nan") in wrong
-        assert ("ConvInteger", "int8,uint8", "negative") in wrong
-        assert ("Cast", "int64>bool", "over32") in wrong
-        assert ("Cast", "float32>bool", "fractional") in wrong  # bool-cast
+    def test_a_base_that_is_never_0_may_have_an_exponent_of_0(self) -> None:
+        body = """(float[N] x) => (float[M] y) <float[2] base = {10000, 1}, float zero = {0},
+            float[2] e = {0, 1}> { b = %s  y = Pow (b, e) }"""
+        assert severities(graph(body % "Identity (x)"), "pow-zero") == ["error"]
+        rotary = "(float[N] e) => (float[N] y) <float base = {10000}> { y = Pow (base, e) }"
+        assert not severities(graph(rotary), "pow-zero")
+
+    def test_an_infinity_in_float32_is_not_lost(self) -> None:
+        text = graph(
+            """(float[N, 4] x, float[4, 4] w) => (bool[N, 4] y)
+            { s = MatMul (x, w)  h = Cast <to = 10> (s)  y = IsInf (s) }"""
+        )
+        assert not severities(text, "lost-infinity")
+
+    def test_weights_of_7_bits_saturate_nowhere(self) -> None:
+        body = """(uint8[N, 2] x) => (int32[N, 1] y) <int8[2, 1] w = {%s}>
+            { y = MatMulInteger (x, w) }"""
+        assert severities(graph(body % "64, -64"), "saturated-product", "cpu") == []
+        assert severities(graph(body % "3, -65"), "saturated-product", "cpu") == ["warning"]
 
 
 class TestLibrary:
