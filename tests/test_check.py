@@ -136,6 +136,46 @@ class TestSeverities:
         assert says in err
 
 
+class TestOddModels:
+    def test_one_that_does_not_load_has_no_place(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        head = HEAD.replace("18]", '18, "my.ops" : 1]')
+        path = saved(tmp_path, head + "(float[4] x) => (float[4] y) { y = my.ops.Magic (x) }")
+        code, out, _ = said(capsys, "check", path, "--run", "--ep", "cpu")
+        assert code == 1
+        assert "the model does not load" in out
+        assert "at" not in [x.strip() for x in out.splitlines()]
+        code, out, err = said(capsys, "plan", path)
+        assert (code, out) == (2, "")
+        assert "ONNX Runtime does not load the model: " in err
+
+    @pytest.mark.parametrize("ep", ["dml", "cpu", "cuda"])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            """<ir_version: 3, opset_import: ["" : 7]> m (float[N] x) => (float[N] y)
+            { y = Relu (x) }""",
+            """<ir_version: 11, opset_import: ["" : 25]> m (float[N] x) => (float[N] y)
+            { y = Swish (x) }""",
+            HEAD + "(double[N] x) => (double[N] y) { y = Relu (x) }",
+            HEAD + "(string[N] x) => (string[N] y) { y = Identity (x) }",
+            HEAD
+            + """(float[N] x) => (float[N] y) <int64 i = {0}>
+            { q = SequenceConstruct (x, x) y = SequenceAt (q, i) }""",
+            """<ir_version: 8, opset_import: ["" : 18, "f" : 1]> m (float[N] x) => (float[N] y)
+            { y = f.twice (x) }
+            <domain: "f", opset_import: ["" : 18]> twice (a) => (b) { b = Add (a, a) }""",
+        ],
+    )
+    def test_nothing_odd_is_an_error_by_itself(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, ep: str
+    ) -> None:
+        code, out, err = said(capsys, "check", saved(tmp_path, text), "--ep", ep)
+        assert (code, err) == (0, "")
+        assert "found" in out
+
+
 class TestFix:
     def test_it_repairs_verifies_and_looks_again(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

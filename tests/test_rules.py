@@ -163,6 +163,18 @@ class TestKernels:
         assert "in any version" in hit.message
         assert hit.fix is None
 
+    @pytest.mark.parametrize("check", ["no-kernel", "cuda-no-kernel"])
+    def test_what_nobody_knows_is_not_said_to_run_on_the_cpu(self, check: str) -> None:
+        ep = rules()[check].providers[0]
+        custom = """<ir_version: 8, opset_import: ["" : 18, "my.ops" : 1]>
+            m (float[N] x) => (float[N] y) { y = my.ops.Magic (x) }"""
+        (hit,) = found(custom, check, ep)
+        assert "its library of custom operators runs it" in hit.message
+        (hit,) = found(custom.replace("my.ops.Magic", "Magic"), check, ep)
+        assert "ONNX has no such operator" in hit.message
+        (hit,) = found(custom.replace("my.ops.Magic", "NonMaxSuppression"), check, ep)
+        assert "it runs on the CPU" in hit.message
+
     def test_a_local_function_and_what_is_folded_need_none(self) -> None:
         text = """<ir_version: 8, opset_import: ["" : 18, "f" : 1]>
             m (float[N] x) => (float[N] y) <float[2] w = {1, 2}>

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from graphfix.cuda import facts
 from graphfix.directml.facts import schema_of, since_version, standard, typed
 
-from .base import Hazard, Provider, Rule, is_fixed, is_folded, nodes_of
+from .base import Hazard, Provider, Rule, is_fixed, is_folded, nodes_of, without_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,9 +61,8 @@ class NoCudaKernel(Rule):
             else:
                 known = "in any version"
             name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-            yield Hazard(
-                node, f"CUDA has no kernel for {name} {known}: it runs on the CPU", fix=fix
-            )
+            message = f"CUDA has no kernel for {name} {known}"
+            yield Hazard(node, f"{message}: {without_kernel(node, opset)}", fix=fix)
 
 
 class CudaType(Rule):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from graphfix.directml import facts, queries
 from graphfix.model.values import attr_int
 
-from .base import PROVIDERS, Hazard, Provider, Rule, is_folded, nodes_of
+from .base import PROVIDERS, Hazard, Provider, Rule, is_folded, nodes_of, without_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,8 +62,8 @@ class NoKernel(Rule):
                 else:
                     known = "in any version"
                 name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-                message = f"DirectML has no kernel for {name} {known}: it runs on the CPU"
-                yield Hazard(node, message, fix=fix)
+                message = f"DirectML has no kernel for {name} {known}"
+                yield Hazard(node, f"{message}: {without_kernel(node, opset)}", fix=fix)
 
 
 class TypeWithoutKernel(Rule):
