@@ -42,6 +42,9 @@ terminal. The two models of each are ONNX text, and the tests run them: the firs
 second is not. What the passes find is flagged as well; [their page](../passes/README.md) says what
 that is.
 
+`--ep` says where the model is to run: on DirectML (`dml`, the default), on the `cpu`, or with
+`cuda`; the rules that hold there are asked.
+
 An **error** crashes or computes something else on the chosen provider; a **warning** is slow or
 runs on the CPU; a **note** matters only elsewhere.
 """
@@ -101,8 +104,14 @@ def _catalogue(manuals: Iterable[Manual]) -> str:
 
 def _rules() -> str:
     manuals = [rule_manual_of(cls) for cls in rules().values()]
-    rows = (f"| [{x.name}](#{x.name}) | {_cell(x.summary)} |" for x in manuals)
-    parts = [_RULES, "\n".join(["| rule | what it flags |", "| --- | --- |", *rows])]
+    rows = (
+        f"| [{x.name}](#{x.name}) | {', '.join(x.providers)} | {_cell(x.summary)} |"
+        for x in manuals
+    )
+    parts = [
+        _RULES,
+        "\n".join(["| rule | holds on | what it flags |", "| --- | --- | --- |", *rows]),
+    ]
     for manual in manuals:
         parts += _rule_section(manual, rules()[manual.name].__module__)
     parts.append("## Errors")

@@ -32,9 +32,10 @@ RAN = "runs"
 """The rule of what came of running the model."""
 
 
-def everything() -> list[Check]:
-    """What ``check`` asks by default: the passes, then the rules."""
-    return [*pipeline.parse(PASSES), *(cls() for cls in rules.rules().values())]
+def everything(ep: Provider = "dml") -> list[Check]:
+    """What ``check`` asks by default: the passes, then the rules that hold on a provider."""
+    passes = [x for x in pipeline.parse(PASSES) if ep in judged.providers(x.name)]
+    return [*passes, *(cls() for cls in rules.rules().values() if ep in cls.providers)]
 
 
 def check(
@@ -48,14 +49,15 @@ def check(
     Args:
         model: The model.
         checks: Names of passes, profiles and rules as ``-p`` takes them, or objects; by default
-            all rules, the profile ``directml`` and ``thaw``.
-        ep: Where the model is to run. On ``cpu`` and ``cuda`` only what matters on every provider
-            is more than a note.
+            the rules that hold on ``ep``, and what matters there of the profile ``directml`` and
+            ``thaw``.
+        ep: Where the model is to run. On ``cpu`` and ``cuda`` what a pass finds is a note, unless
+            it matters on every provider.
 
     Returns:
         The findings, by pass and rule, each in the order of the graph.
     """
-    asked = everything() if checks is None else pipeline.resolve(checks)
+    asked = everything(ep) if checks is None else pipeline.resolve(checks)
     view = View(model)
     found = [finding for one in asked for finding in _findings(one, model, view, ep)]
     # What a rule says of a node in its own words, naming the pass, the pass does not say again.

@@ -70,6 +70,7 @@ class RuleManual:
         why: What goes wrong, and from which source or run that is known.
         flagged: A model as ONNX text that the rule flags.
         clean: A model that does the same job and that no rule calls an error or a warning for it.
+        providers: The execution providers on which it holds, as ``--ep`` takes them.
     """
 
     name: str
@@ -78,6 +79,7 @@ class RuleManual:
     why: str
     flagged: str
     clean: str
+    providers: tuple[str, ...]
 
 
 def rule_manual_of(cls: type) -> RuleManual:
@@ -95,6 +97,7 @@ def rule_manual_of(cls: type) -> RuleManual:
         why=sections["Why"],
         flagged=sections["Flagged"],
         clean=sections["Clean"],
+        providers=tuple(getattr(cls, "providers", ())),
     )
 
 

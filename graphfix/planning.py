@@ -48,7 +48,7 @@ def plan(model: ir.Model, *, sizes: Mapping[str, int] | None = None) -> Plan:
         basic, extended = _optimized(shown, sizes)
     except ModelError as error:
         if not any(text in str(error) for text in _NO_KERNEL):
-            raise
+            raise ModelError(f"ONNX Runtime does not load the model: {error}") from error
         basic = extended = _as_it_is(model)
         notes.append(
             f"ONNX Runtime cannot show here what its optimizer does: {error}; so what it folds and "

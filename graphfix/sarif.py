@@ -1,7 +1,8 @@
 """Findings as SARIF 2.1.0, which code scanners and editors read.
 
-The standard: OASIS, "Static Analysis Results Interchange Format (SARIF) Version 2.1.0". A node of a
-graph is no line of a text, so places are logical locations.
+The standard: OASIS, "Static Analysis Results Interchange Format (SARIF) Version 2.1.0"; GitHub's
+code scanning asks for more (docs.github.com, "SARIF support for code scanning"). A node of a graph
+is no line of a text, so places are logical locations; who insists on a line gets the first.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
 # A page that a viewer can open; the rule itself is explained by the command in its help.
-_HELP = "https://onnxruntime.ai/docs/execution-providers/DirectML-ExecutionProvider.html"
+_HELP = "https://onnxruntime.ai/docs/execution-providers/"
 
 
 def document(
@@ -48,7 +49,6 @@ def document(
                         "rules": [_rule(name, about.get(name, name)) for name in names],
                     }
                 },
-                "artifacts": [{"location": {"uri": _uri(source)}}],
                 "results": list(_results(source, findings, names)),
             }
         ],
@@ -59,6 +59,7 @@ def _rule(name: str, summary: str) -> dict[str, object]:
     return {
         "id": name,
         "shortDescription": {"text": summary},
+        "fullDescription": {"text": f"{summary} graphfix explain {name} says why."},
         "help": {"text": f"graphfix explain {name}"},
         "helpUri": _HELP,
     }
@@ -80,15 +81,25 @@ def _results(
             "message": {"text": f"{finding.message}.{fix}"},
             "locations": [
                 {
-                    "physicalLocation": {"artifactLocation": {"uri": _uri(source), "index": 0}},
+                    "physicalLocation": {
+                        "artifactLocation": {"uri": _uri(source)},
+                        "region": {"startLine": 1},
+                    },
                     "logicalLocations": [logical],
                 }
             ],
-            "partialFingerprints": {"finding/v1": hashlib.sha256(key).hexdigest()[:32]},
+            # The one fingerprint that code scanning reads; without it, it hashes the line.
+            "partialFingerprints": {
+                "primaryLocationLineHash": hashlib.sha256(key).hexdigest()[:32]
+            },
         }
 
 
 def _uri(source: str) -> str:
-    """A path as a URI: relative as it was given, or with its scheme."""
+    """A path as a URI: relative to where graphfix runs, if it is below, or with its scheme."""
     path = Path(source)
-    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    if path.is_absolute():
+        if not path.is_relative_to(Path.cwd()):
+            return path.as_uri()
+        path = path.relative_to(Path.cwd())
+    return quote(path.as_posix())

@@ -52,9 +52,9 @@ class OpsetCeiling(Pass):
         Squeeze and Unsqueeze, with a copy between devices around each. For almost all of them the
         newer version only adds bfloat16, float8 or 4-bit types. Run on the real EP
         (onnxruntime-directml 1.24.4), six encoders at opset 23: BERT, Llama and wav2vec2 end in
-        80070057; SANM, SenseVoice and Whisper run with 49, 74 and 19 nodes on the CPU and 50, 77
-        and 21 copies between devices. At opset 21 all six run, and those three with 4, 8 and 0
-        nodes on the CPU and at most one copy.
+        80070057 (see slice-start); SANM, SenseVoice and Whisper run with 49, 74 and 19 nodes on the
+        CPU and 50, 77 and 21 copies between devices. At opset 21 all six run, and those three with
+        4, 8 and 0 nodes on the CPU and at most one copy.
 
     Before:
         <

@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx
 import pytest
+from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema
 
 import graphfix
 from graphfix import hazards, registry
@@ -137,6 +138,46 @@ class TestSeverities:
         assert says in err
 
 
+class TestOddModels:
+    def test_one_that_does_not_load_has_no_place(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        head = HEAD.replace("18]", '18, "my.ops" : 1]')
+        path = saved(tmp_path, head + "(float[4] x) => (float[4] y) { y = my.ops.Magic (x) }")
+        code, out, _ = said(capsys, "check", path, "--run", "--ep", "cpu")
+        assert code == 1
+        assert "the model does not load" in out
+        assert "at" not in [x.strip() for x in out.splitlines()]
+        code, out, err = said(capsys, "plan", path)
+        assert (code, out) == (2, "")
+        assert "ONNX Runtime does not load the model: " in err
+
+    @pytest.mark.parametrize("ep", ["dml", "cpu", "cuda"])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            """<ir_version: 3, opset_import: ["" : 7]> m (float[N] x) => (float[N] y)
+            { y = Relu (x) }""",
+            """<ir_version: 11, opset_import: ["" : 25]> m (float[N] x) => (float[N] y)
+            { y = Swish (x) }""",
+            HEAD + "(double[N] x) => (double[N] y) { y = Relu (x) }",
+            HEAD + "(string[N] x) => (string[N] y) { y = Identity (x) }",
+            HEAD
+            + """(float[N] x) => (float[N] y) <int64 i = {0}>
+            { q = SequenceConstruct (x, x) y = SequenceAt (q, i) }""",
+            """<ir_version: 8, opset_import: ["" : 18, "f" : 1]> m (float[N] x) => (float[N] y)
+            { y = f.twice (x) }
+            <domain: "f", opset_import: ["" : 18]> twice (a) => (b) { b = Add (a, a) }""",
+        ],
+    )
+    def test_nothing_odd_is_an_error_by_itself(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, ep: str
+    ) -> None:
+        code, out, err = said(capsys, "check", saved(tmp_path, text), "--ep", ep)
+        assert (code, err) == (0, "")
+        assert "found" in out
+
+
 class TestFix:
     def test_it_repairs_verifies_and_looks_again(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -252,8 +293,10 @@ class TestSarif:
         ids = [x["id"] for x in driver["rules"]]
         assert len(ids) == len(set(ids))
         assert set(ids) == {x.name for x in hazards.everything()} | {"runs"}
+        StaticAnalysisResultsFormatSarifVersion210JsonSchema.model_validate(log)
         for rule in driver["rules"]:
             assert rule["shortDescription"]["text"]
+            assert rule["fullDescription"]["text"]
             assert rule["helpUri"].startswith("https://")
         assert len(run["results"]) == 2
         for result in run["results"]:
@@ -262,10 +305,31 @@ class TestSarif:
             assert len(result["message"]["text"]) > 20
             (location,) = result["locations"]
             uri = location["physicalLocation"]["artifactLocation"]["uri"]
-            assert uri == run["artifacts"][0]["location"]["uri"]
+            assert location["physicalLocation"]["region"]["startLine"] == 1
             assert uri.startswith("file:///")
             assert uri.endswith("/model.onnx")
             assert location["logicalLocations"][0]["name"]
+
+    def test_a_model_below_is_told_by_its_relative_path(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Code scanning looks it up in the repository."""
+        monkeypatch.chdir(tmp_path)
+        finding = Finding("no-kernel", "warning", "Sin of y", "no kernel", None)
+        for source in ("models/a b.onnx", str(tmp_path / "models" / "a b.onnx")):
+            log: Any = document(source, [finding], {})
+            place = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+            assert place["artifactLocation"]["uri"] == "models/a%20b.onnx"
+
+    def test_the_same_finding_has_the_same_fingerprint_and_another_has_not(self) -> None:
+        def prints(*findings: Finding) -> list[str]:
+            log: Any = document("model.onnx", findings, {})
+            results = log["runs"][0]["results"]
+            return [x["partialFingerprints"]["primaryLocationLineHash"] for x in results]
+
+        one = Finding("no-kernel", "warning", "Sin of y", "no kernel", None)
+        other = Finding("no-kernel", "warning", "Cos of z", "no kernel", None)
+        assert prints(one) == prints(other, one)[1:] != prints(other)
 
     def test_a_module_is_part_of_the_name_and_a_repair_of_the_message(self) -> None:
         finding = Finding("no-kernel", "warning", "/a/b/Sin", "no kernel", "opset-ceiling", "a.b")

@@ -154,7 +154,7 @@ class TestVerb:
     def test_a_rule_has_a_manual_too(self, capsys: pytest.CaptureFixture[str]) -> None:
         code, out, _ = said(capsys, "explain", "no-kernel")
         assert code == 0
-        for title in ("no-kernel (rule of check)", "Why", "Flagged", "Clean"):
+        for title in ("no-kernel (rule of check, holds on dml)", "Why", "Flagged", "Clean"):
             assert f"{title}\n" in out
 
     @pytest.mark.parametrize(

@@ -385,3 +385,20 @@ def test_any_bytes_are_understood_or_refused(data: bytes) -> None:
         wire.slim(memoryview(data), "file")
     except wire.NotUnderstoodError:
         return
+
+
+@pytest.mark.parametrize(
+    ("node", "output", "says"),
+    [
+        ("y = Add (x, nowhere)", "y", "Add reads 'nowhere'"),
+        ("y = Relu (x)", "z", "the graph returns 'z'"),
+    ],
+)
+def test_a_name_that_nothing_defines_is_told(
+    tmp_path: Path, node: str, output: str, says: str
+) -> None:
+    text = f'<ir_version: 8, opset_import: ["" : 18]> m (float[N] x) => (float[N] {output})'
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(f"{text} {{ {node} }}"), path)
+    with pytest.raises(ModelError, match=f"not a well-formed ONNX graph: {says}, which no node"):
+        io.load(path)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
-
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
@@ -13,7 +10,7 @@ import pytest
 import graphfix
 from graphfix import hazards, registry
 from graphfix.core import Finding
-from graphfix.directml.rules import PROVIDERS, rules
+from graphfix.directml.rules import PROVIDERS, Provider, rules
 from graphfix.errors import UsageError
 from graphfix.manual import rule_manual_of
 
@@ -49,13 +46,15 @@ def graph(body: str, opset: int = 18) -> str:
 class TestEveryRule:
     def test_its_flagged_model_is_flagged(self, name: str) -> None:
         manual = rule_manual_of(rules()[name])
-        got = [x for x in found(manual.flagged) if x.rule == name]
+        ep = rules()[name].providers[0]
+        got = [x for x in found(manual.flagged, ep=ep) if x.rule == name]
         assert got
         assert all(x.message and x.at for x in got)
 
     def test_its_clean_model_is_not(self, name: str) -> None:
         manual = rule_manual_of(rules()[name])
-        assert not [x for x in found(manual.clean) if x.rule == name]
+        for ep in rules()[name].providers:
+            assert not [x for x in found(manual.clean, ep=ep) if x.rule == name]
 
     def test_both_load_in_onnx_runtime(self, name: str) -> None:
         manual = rule_manual_of(rules()[name])
@@ -164,6 +163,18 @@ class TestKernels:
         assert "in any version" in hit.message
         assert hit.fix is None
 
+    @pytest.mark.parametrize("check", ["no-kernel", "cuda-no-kernel"])
+    def test_what_nobody_knows_is_not_said_to_run_on_the_cpu(self, check: str) -> None:
+        ep = rules()[check].providers[0]
+        custom = """<ir_version: 8, opset_import: ["" : 18, "my.ops" : 1]>
+            m (float[N] x) => (float[N] y) { y = my.ops.Magic (x) }"""
+        (hit,) = found(custom, check, ep)
+        assert "its library of custom operators runs it" in hit.message
+        (hit,) = found(custom.replace("my.ops.Magic", "Magic"), check, ep)
+        assert "ONNX has no such operator" in hit.message
+        (hit,) = found(custom.replace("my.ops.Magic", "NonMaxSuppression"), check, ep)
+        assert "it runs on the CPU" in hit.message
+
     def test_a_local_function_and_what_is_folded_need_none(self) -> None:
         text = """<ir_version: 8, opset_import: ["" : 18, "f" : 1]>
             m (float[N] x) => (float[N] y) <float[2] w = {1, 2}>
@@ -235,27 +246,46 @@ class TestEdges:
         body = "(float[1, 8] x) => (float[1, 6] y) { y = Pad <pads = [0, -1, 0, -1]> (x) }"
         assert severities(graph(body, 10), "negative-pads") == ["warning"]
 
-    def test_every_rule_has_its_row(self) -> None:
-        """What a rule says that the table says, it says."""
-        table = Path(graphfix.__file__).parent / "directml" / "edges.csv"
-        rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
-        wrong = {(x["op"], x["dtype"], x["edge"]) for x in rows if x["verdict"] == "differs"}
-        for op in ("Less", "LessOrEqual", "Greater", "GreaterOrEqual"):
-            assert (op, "int64", "over32") in wrong
-        assert ("Pad", "float32 constant -1,-2", "small") in wrong
-        assert ("ReduceSum", "int64", "empty") in wrong
-        assert ("LayerNormalization", "float16", "negative") in wrong
-        assert ("Relu", "float32", "nan") in wrong
-        assert ("Sign", "float32", "nan") in wrong
-        assert ("ConvInteger", "int8,uint8", "negative") in wrong
-        assert ("Cast", "int64>bool", "over32") in wrong
-        assert ("Cast", "float32>bool", "fractional") in wrong  # bool-cast
+    def test_a_base_that_is_never_0_may_have_an_exponent_of_0(self) -> None:
+        body = """(float[N] x) => (float[M] y) <float[2] base = {10000, 1}, float zero = {0},
+            float[2] e = {0, 1}> { b = %s  y = Pow (b, e) }"""
+        assert severities(graph(body % "Identity (x)"), "pow-zero") == ["error"]
+        rotary = "(float[N] e) => (float[N] y) <float base = {10000}> { y = Pow (base, e) }"
+        assert not severities(graph(rotary), "pow-zero")
+
+    def test_an_infinity_in_float32_is_not_lost(self) -> None:
+        text = graph(
+            """(float[N, 4] x, float[4, 4] w) => (bool[N, 4] y)
+            { s = MatMul (x, w)  h = Cast <to = 10> (s)  y = IsInf (s) }"""
+        )
+        assert not severities(text, "lost-infinity")
+
+    def test_weights_of_7_bits_saturate_nowhere(self) -> None:
+        body = """(uint8[N, 2] x) => (int32[N, 1] y) <int8[2, 1] w = {%s}>
+            { y = MatMulInteger (x, w) }"""
+        assert severities(graph(body % "64, -64"), "saturated-product", "cpu") == []
+        assert severities(graph(body % "3, -65"), "saturated-product", "cpu") == ["warning"]
 
 
 class TestLibrary:
-    def test_everything_is_asked_by_default(self) -> None:
-        asked = {x.name for x in hazards.everything()}
-        assert asked == {*registry.PROFILES["directml"], "thaw", *NAMES}
+    @pytest.mark.parametrize("ep", PROVIDERS)
+    def test_what_holds_on_the_provider_is_asked_by_default(self, ep: Provider) -> None:
+        asked = {x.name for x in hazards.everything(ep)}
+        assert asked & set(NAMES) == {x for x in NAMES if ep in rules()[x].providers}
+        passes = {*registry.PROFILES["directml"], "thaw"}
+        only = {
+            "reshape-allowzero",
+            "convtranspose-2d",
+            "bool-cast",
+            "cumsum-index",
+            "gather-int64",
+            "slice-start",
+            "pad-slice",
+            "clip-minmax",
+            "keep-output",
+        }
+        left = {"dml": set(), "cuda": only, "cpu": {*only, "opset-ceiling"}}
+        assert asked - set(NAMES) == passes - left[ep]
 
     def test_a_rule_stands_among_passes(self) -> None:
         text = graph("(float[N] x) => (float[N] y) { y = Sin (x) }", 22)

@@ -93,7 +93,8 @@ def reasons(
         shown = places if every else places[:2]
         rest = len(places) - len(shown)
         more = f" and {rest} more (-v)" if rest else ""
-        paragraph(f"at {', '.join(shown)}{more}", indent + "    ", indent + "       ")
+        if any(shown):  # a model that does not load has no place
+            paragraph(f"at {', '.join(shown)}{more}", indent + "    ", indent + "       ")
     if shortened:
         rest = sum(len(places) for _, places in order[most:])
         paragraph(f"{rest} x for other reasons (-v)", indent)

@@ -30,8 +30,8 @@ _REASONS = 3
     "--rules",
     "spec",
     metavar="SPEC",
-    help="Passes, profiles and rules, separated by commas. Default: all rules, the profile "
-    "directml, and thaw.",
+    help="Passes, profiles and rules, separated by commas. Default: the rules that hold on --ep, "
+    "and what matters there of the profile directml and thaw.",
 )
 @click.option(
     "--padding",
@@ -54,8 +54,7 @@ _REASONS = 3
     "--ep",
     type=click.Choice(["dml", "cpu", "cuda"]),
     default="dml",
-    help="Where the model is to run: on DirectML (default), on the CPU, or with CUDA, for which "
-    "only what matters on every provider is more than a note.",
+    help="Where the model is to run: on DirectML (default), on the CPU, or with CUDA.",
 )
 @click.option(
     "--run",
@@ -107,7 +106,7 @@ def check(
     from graphfix import hazards, pipeline
     from graphfix.model import io
 
-    asked = pipeline.resolve(spec) if spec is not None else hazards.everything()
+    asked = pipeline.resolve(spec) if spec is not None else hazards.everything(ep)
     report: Report | None = None
     with _terminal.progress(quiet=as_json or sarif) as tell:
         say = tell or (lambda _: None)

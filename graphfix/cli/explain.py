@@ -152,7 +152,8 @@ def _print_found(found: list[Finding], path: str, *, by_rules: bool) -> None:
 
 
 def _print_rule(manual: RuleManual) -> None:
-    click.echo(f"{click.style(manual.name, bold=True)} (rule of check)")
+    where = ", ".join(manual.providers)
+    click.echo(f"{click.style(manual.name, bold=True)} (rule of check, holds on {where})")
     _prose(manual.summary, "")
     if manual.body:
         click.echo()

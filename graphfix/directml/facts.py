@@ -124,7 +124,7 @@ def _kernel(row: dict[str, str]) -> Kernel:
         op=row["op"],
         domain=row["domain"],
         since=int(row["since_version"]),
-        types=dict(_constraint(text) for text in row["supported_types"].split(";") if text),
+        types=dict(constraint_of(text) for text in row["supported_types"].split(";") if text),
         cpu_inputs=_numbers(row["cpu_inputs"]),
         cpu_outputs=_numbers(row["cpu_outputs"]),
         fuses=row["fuses"] == "yes",
@@ -134,7 +134,7 @@ def _kernel(row: dict[str, str]) -> Kernel:
     )
 
 
-def _constraint(text: str) -> tuple[str, frozenset[ir.DataType]]:
+def constraint_of(text: str) -> tuple[str, frozenset[ir.DataType]]:
     """``T=[float|int64]`` as ("T", {FLOAT, INT64})."""
     name, _, types = text.partition("=")
     # Sequences have no element type of their own here.

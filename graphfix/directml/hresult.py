@@ -88,6 +88,11 @@ CODES: tuple[Code, ...] = (
                 "run, in all combinations of its attributes",
                 ("convtranspose-2d",),
             ),
+            Cause(
+                "a static Slice that starts at -2147483648 or less and ends below 0",
+                "run",
+                ("slice-start",),
+            ),
             Cause(_STALE, "ORT MLOperatorAuthorImpl.cpp 2920-2936; run", ("fresh-shapes",)),
             Cause(
                 "a Reshape to more than 8 dims, DirectML's limit",

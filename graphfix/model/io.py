@@ -48,12 +48,25 @@ def load(path: str | os.PathLike[str]) -> ir.Model:
 
 def _from_proto(proto: onnx.ModelProto) -> ir.Model:
     try:
-        return ir.from_proto(proto)
+        model = ir.from_proto(proto)
     except Exception:
         readable = original.without_sparse(proto)
         if readable is None:
             raise
         return ir.from_proto(readable)
+    _refuse_unmade(model)
+    return model
+
+
+def _refuse_unmade(model: ir.Model) -> None:
+    """onnx-ir makes a value of a name that nothing defines, and stumbles over it later."""
+    for graph in (model.graph, *(f.graph for f in model.functions.values())):
+        read = ((x, f"{node.op_type} reads") for node in graph.all_nodes() for x in node.inputs)
+        for value, who in (*read, *((x, "the graph returns") for x in graph.outputs)):
+            if value is None or value.producer() is not None:
+                continue
+            if not (value.is_graph_input() or value.is_initializer()):
+                raise ValueError(f"{who} {value.name!r}, which no node, input or initializer makes")
 
 
 def source_of(model: ir.Model) -> Path | None:

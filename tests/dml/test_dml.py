@@ -12,7 +12,7 @@ import pytest
 import graphfix
 from graphfix import hazards, job
 from graphfix.directml.rules import rules
-from graphfix.errors import GraphfixError
+from graphfix.errors import GraphfixError, ModelError
 from graphfix.manual import rule_manual_of
 from graphfix.measure import runner
 from graphfix.measure.bench import bench
@@ -176,3 +176,36 @@ def test_the_silent_differences_are_still_there(tmp_path: Path) -> None:
         with Session(path) as cpu, Session(path, ep="dml") as dml:
             (want,), (got,) = cpu.run(feeds).values(), dml.run(feeds).values()
         assert not np.array_equal(want, got), name
+
+
+# How dynamo writes x[:-2], with the axis.
+CUT = (
+    HEAD
+    + """g (float[%s] x) => (float[N] y)
+    <int64[1] s = {-9223372036854775808}, int64[1] e = {-2}, int64[1] a = {0}>
+    { y = Slice (x, s, e, a) }"""
+)
+
+
+def test_a_slice_from_the_lowest_integer_on_fails_or_is_empty(tmp_path: Path) -> None:
+    x = np.arange(5, dtype=np.float32)
+    with pytest.raises(ModelError, match="80070057"):
+        Session(saved(tmp_path, CUT % 5), ep="dml")
+    path = saved(tmp_path, CUT % "T")
+    with Session(path, ep="dml") as session:
+        assert session.run({"x": x})["y"].size == 0
+    model = graphfix.load(path)
+    graphfix.run(model, "slice-start")
+    graphfix.save(model, tmp_path / "fixed.onnx")
+    with Session(tmp_path / "fixed.onnx", ep="dml") as session:
+        np.testing.assert_array_equal(session.run({"x": x})["y"], x[:-2])
+
+
+def test_the_silent_differences_at_zero_and_infinity_are_still_there(tmp_path: Path) -> None:
+    """The rules of graphfix/directml/rules/infinity.py."""
+    large = {"x": np.full((1, 4), 6e4, np.float16), "w": np.ones((4, 4), np.float16)}
+    cases = {"pow-zero": {"x": np.zeros((1, 1), np.float32)}, "lost-infinity": large}
+    for name, feeds in cases.items():
+        path = saved(tmp_path, rule_manual_of(rules()[name]).flagged)
+        with Session(path) as cpu, Session(path, ep="dml") as dml:
+            assert not np.array_equal(cpu.run(feeds)["y"], dml.run(feeds)["y"]), name

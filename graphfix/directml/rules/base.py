@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from graphfix.core import Check, Finding, Match, Severity, Skip
+from graphfix.directml import facts
 from graphfix.model.text import module_path, path_of
 from graphfix.model.values import const_of
 from graphfix.model.view import View
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 Provider = Literal["dml", "cpu", "cuda"]
 PROVIDERS: tuple[Provider, ...] = ("dml", "cpu", "cuda")
+_KNOWN_DOMAINS = ("", "ai.onnx.ml", "com.microsoft")
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,15 @@ def nodes_of(view: View) -> Iterator[ir.Node]:
     """Every node of every domain: the graph, the graphs inside it, and its local functions."""
     for graph in (view.model.graph, *(f.graph for f in view.model.functions.values())):
         yield from graph.all_nodes()
+
+
+def without_kernel(node: ir.Node, opset: int) -> str:
+    """What becomes of a node that a provider has no kernel for."""
+    if facts.standard(node.domain) not in _KNOWN_DOMAINS:
+        return "it runs where its library of custom operators runs it"
+    if node.domain != "com.microsoft" and facts.schema_of(node.op_type, node.domain, opset) is None:
+        return "ONNX has no such operator"
+    return "it runs on the CPU"
 
 
 def is_fixed(value: ir.Value | None, _depth: int = 8) -> bool:

@@ -189,40 +189,6 @@ class HalfNorm(Rule):
                 yield Hazard(node, message, fix=self.repaired_by)
 
 
-class MixedConvInteger(Rule):
-    """A ConvInteger of int8 with weights of uint8.
-
-    Why:
-        Run on onnxruntime-directml 1.24.4 (edges.csv, ConvInteger, int8 and uint8): where an input
-        is negative other numbers come out, in silence, -34266 for -33957; with both of one type, or
-        uint8 with weights of int8, all are right.
-
-    Flagged:
-        <ir_version: 8, opset_import: ["" : 17]>
-        small (int8[1, 1, 8] x, uint8[1, 1, 3] w) => (int32[1, 1, 6] y)
-        {
-            y = ConvInteger (x, w)
-        }
-
-    Clean:
-        <ir_version: 8, opset_import: ["" : 17]>
-        small (uint8[1, 1, 8] x, int8[1, 1, 3] w) => (int32[1, 1, 6] y)
-        {
-            y = ConvInteger (x, w)
-        }
-    """
-
-    name: ClassVar[str] = "mixed-conv-integer"
-
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each ConvInteger of these types."""
-        for node in view.nodes("ConvInteger"):
-            types = [view.shapes.dtype(x) for x in node.inputs[:2]]
-            if types == [ir.DataType.INT8, ir.DataType.UINT8] and not is_folded(node):
-                message = "ConvInteger of int8 with weights of uint8: wrong in silence"
-                yield Hazard(node, message, "error")
-
-
 class LostNan(Rule):
     """A test for NaN behind an operator that makes a number of it.
 

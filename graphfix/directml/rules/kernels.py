@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from graphfix.directml import facts, queries
 from graphfix.model.values import attr_int
 
-from .base import Hazard, Provider, Rule, is_folded, nodes_of
+from .base import PROVIDERS, Hazard, Provider, Rule, is_folded, nodes_of, without_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,8 +62,8 @@ class NoKernel(Rule):
                 else:
                     known = "in any version"
                 name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-                message = f"DirectML has no kernel for {name} {known}: it runs on the CPU"
-                yield Hazard(node, message, fix=fix)
+                message = f"DirectML has no kernel for {name} {known}"
+                yield Hazard(node, f"{message}: {without_kernel(node, opset)}", fix=fix)
 
 
 class TypeWithoutKernel(Rule):
@@ -152,8 +152,9 @@ class RecurrentLayout(Rule):
     Why:
         DirectML's kernels take layout=0 only (ORT OperatorRegistration.cpp,
         QueryRecurrentNeuralNetwork), and so does ONNX Runtime's CPU: run on 1.24 and later, the
-        session is not made ("Batchwise recurrent operations (layout == 1) are not supported").
-        Transposes around it, with layout=0, say the same.
+        session is not made ("Batchwise recurrent operations (layout == 1) are not supported"),
+        nor is it with CUDA (providers/cuda/rnn/cudnn_rnn_base.h). Transposes around it, with
+        layout=0, say the same.
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>
@@ -174,13 +175,13 @@ class RecurrentLayout(Rule):
     """
 
     name: ClassVar[str] = "recurrent-layout"
-    providers: ClassVar[tuple[Provider, ...]] = ("dml", "cpu")
+    providers: ClassVar[tuple[Provider, ...]] = PROVIDERS
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each with that layout."""
         for node in view.nodes(*_RECURRENT):
             if attr_int(node, "layout", 0):
-                message = f"{node.op_type} has layout=1, which neither DirectML nor the CPU runs"
+                message = f"{node.op_type} has layout=1, which no provider runs"
                 yield Hazard(node, message, "error")
 
 

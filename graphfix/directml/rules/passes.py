@@ -17,7 +17,7 @@ from graphfix.model.truth import truth_of
 from graphfix.model.values import const_of, is_op
 from graphfix.model.wide import WIDE
 
-from .base import is_folded
+from .base import PROVIDERS, Provider, is_folded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,21 +25,34 @@ if TYPE_CHECKING:
     from graphfix.core import Match, Severity
     from graphfix.model.view import View
 
-    from .base import Provider
-
 CODES: Mapping[str, tuple[str, ...]] = {
     "reshape-allowzero": ("80070057", "8007023E", "re-use buffer"),
     "convtranspose-2d": ("80070057",),
+    "slice-start": ("80070057",),
     "fresh-shapes": ("80070057", "re-use buffer", "existing shape"),
     "thaw": ("8007023E", "re-use buffer"),
     "float-conv-input": ("existing type",),
 }
 """The errors that what a pass finds has been seen to end in."""
 
+_DML: tuple[Provider, ...] = ("dml",)
+_ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
+    **dict.fromkeys(("reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index"), _DML),
+    **dict.fromkeys(
+        ("gather-int64", "slice-start", "pad-slice", "clip-minmax", "keep-output"), _DML
+    ),
+    "opset-ceiling": ("dml", "cuda"),
+}
+
 # What passes on the elements of a shape tensor, one by one.
 _LAYOUT = frozenset(
     {"Concat", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Identity", "Slice", "Gather", "Where"}
 )
+
+
+def providers(name: str) -> tuple[Provider, ...]:
+    """Where it matters what the pass ``name`` finds, at least a little; asked for, it is told."""
+    return _ONLY_ON.get(name, PROVIDERS)
 
 
 def severity(name: str, site: Match, view: View, provider: Provider) -> Severity:
@@ -52,7 +65,7 @@ def severity(name: str, site: Match, view: View, provider: Provider) -> Severity
     return "warning" if judge is None else judge(site, view)
 
 
-def _convtranspose(site: Match, _: View) -> Severity:
+def _unless_folded(site: Match, _: View) -> Severity:
     return "note" if is_folded(site.node) else "error"
 
 
@@ -121,7 +134,8 @@ def _elements(node: ir.Node) -> list[ir.Value | None]:
 
 _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "reshape-allowzero": _allowzero,
-    "convtranspose-2d": _convtranspose,
+    "convtranspose-2d": _unless_folded,
+    "slice-start": _unless_folded,
     "bool-cast": _bool_cast,
     "fresh-shapes": _stale,
     "pad-slice": _negative_pads,

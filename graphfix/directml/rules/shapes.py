@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.model.values import attr_ints
 
-from .base import Hazard, Rule, is_fixed, is_folded
+from .base import Hazard, Provider, Rule, is_fixed, is_folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,10 +97,11 @@ class DataDependent(Rule):
 
     Why:
         NonZero, Compress, Unique and NonMaxSuppression, and a Slice whose ends are computed from
-        data, make shapes that nobody knows before the run: what follows cannot fuse, and its
-        kernels are made anew for each result. The count has to come back to the CPU first, which
-        waits for all that was queued on the GPU (ORT
-        MLOperatorAuthorImpl.cpp 2511-2691).
+        data, make shapes that nobody knows before the run. The count has to come back to the CPU
+        first, which waits for all that was queued on the GPU (with CUDA: ORT
+        providers/cuda/tensor/nonzero_op.cc, cudaMemcpyAsync to the host). On DirectML what follows
+        cannot fuse either, and its kernels are made anew for each result
+        (MLOperatorAuthorImpl.cpp 2511-2691).
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>
@@ -119,6 +120,7 @@ class DataDependent(Rule):
     """
 
     name: ClassVar[str] = "data-dependent"
+    providers: ClassVar[tuple[Provider, ...]] = ("dml", "cuda")
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such node."""

@@ -1,0 +1,105 @@
+"""What DirectML makes of zero and infinity, by the table edges.csv."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import onnx_ir as ir
+
+from graphfix.model.values import const_of, is_op
+
+from .base import Hazard, Rule, is_folded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphfix.model.view import View
+
+_LAYOUT = ("Cast", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity")
+_SUMS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceL2", "ReduceProd", "ReduceSum")
+
+
+class PowZero(Rule):
+    """A Pow with an exponent of 0.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4 (edges.csv, Pow, has more of the kind): 0 to the power of
+        0 is 0 there, and infinity and NaN to the power of 0 are NaN; ONNX says 1 for all three.
+        Constant exponents of 1 to 5, -1 and -2 are right for every number.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        powers (float[B, 1] x) => (float[B, 3] y)
+        <float[3] exponents = {0.0, 1.0, 2.0}>
+        {
+            y = Pow (x, exponents)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        powers (float[B, 1] x) => (float[B, 3] y)
+        <float[2] exponents = {1.0, 2.0}, float zero = {0.0}, float one = {1.0}>
+        {
+            nothing = Mul (x, zero)
+            first = Add (nothing, one)
+            rest = Pow (x, exponents)
+            y = Concat <axis = 1> (first, rest)
+        }
+    """
+
+    name: ClassVar[str] = "pow-zero"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each with a 0 among its exponents, and a base that may be 0."""
+        for node in view.nodes("Pow"):
+            base, exponent = (const_of(x) for x in node.inputs[:2])
+            if exponent is None or not (exponent == 0).any() or is_folded(node):
+                continue
+            if base is None or (base == 0).any():
+                message = "Pow has an exponent of 0: where its base is 0, DirectML returns 0, not 1"
+                yield Hazard(node, message, "error")
+
+
+class LostInfinity(Rule):
+    """A test for infinity behind a sum in float16.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4 (edges.csv, Conv, ConvTranspose, Gemm, MatMul, ReduceL2,
+        ReduceProd and ReduceSum, float16, large): where the sum passes 65504, it stays 65504; on
+        the CPU, where it is not widened to float32, it is infinite. What clamps a float16 only
+        where it is infinite, as T5 and BART do, never does so there.
+
+    Flagged:
+        <ir_version: 9, opset_import: ["" : 20]>
+        guard (float16[N, 4] x, float16[4, 4] w) => (bool[N, 4] y)
+        {
+            sums = MatMul (x, w)
+            y = IsInf (sums)
+        }
+
+    Clean:
+        <ir_version: 9, opset_import: ["" : 20]>
+        guard (float16[N, 4] x, float16[4, 4] w) => (bool[N, 4] y)
+        <float most = {65504.0}>
+        {
+            sums = MatMul (x, w)
+            size = Abs (sums)
+            wide = Cast <to = 1> (size)
+            y = GreaterOrEqual (wide, most)
+        }
+    """
+
+    name: ClassVar[str] = "lost-infinity"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each IsInf with such a sum right before it, Casts and layout aside."""
+        for node in view.nodes("IsInf"):
+            value = node.inputs[0]
+            while value is not None and is_op(made := value.producer(), *_LAYOUT):
+                value = made.inputs[0]
+            made = value.producer() if value is not None else None
+            if value is None or view.shapes.dtype(value) != ir.DataType.FLOAT16:
+                continue
+            if made is not None and is_op(made, *_SUMS) and not is_folded(node):
+                message = f"{made.op_type} in float16 stops at 65504: this never is True"
+                yield Hazard(node, message)

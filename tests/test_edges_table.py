@@ -1,0 +1,78 @@
+"""Each difference that edges.csv has is what a rule or a pass is for, or is not worth one."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+import graphfix
+from graphfix import registry
+from graphfix.directml.rules import rules
+
+TABLE = Path(graphfix.__file__).parent / "directml" / "edges.csv"
+
+# Operator, the start of the type, the edges: the rules and passes that flag it where it matters.
+FLAGGED: list[tuple[str, str, str, tuple[str, ...]]] = [
+    ("Cast", "float", "*", ("bool-cast",)),
+    ("Cast", "int64>bool", "over32", ("wide-truth",)),
+    ("Clip", "float16 min over max", "*", ("clip-order",)),
+    ("Clip", "float32 min over max", "*", ("clip-order",)),
+    ("Clip", "int64 min over max", "*", ("clip-order",)),
+    *((op, "float", "nan", ("lost-nan",)) for op in ("Clip", "Max", "Min", "Relu", "Sign")),
+    *((op, "float", "nan", ("lost-nan",)) for op in ("ReduceMax", "ReduceMin")),
+    *((op, "float16", "large", ("lost-infinity",)) for op in ("Conv", "ConvTranspose", "ReduceL2")),
+    *((op, "float16", "large", ("lost-infinity",)) for op in ("ReduceProd", "ReduceSum")),
+    *((op, "float16", "large", ("lost-infinity",)) for op in ("Gemm", "MatMul")),
+    *((op, "float16", "negative", ("lost-infinity",)) for op in ("Gemm", "MatMul", "ReduceProd")),
+    ("ConvInteger", "int8,uint8", "*", ("mixed-conv-integer",)),
+    ("MatMulInteger", "uint8,int8", "large", ("saturated-product",)),
+    *((op, "int64", "over32", ("wide-comparison",)) for op in ("Greater", "GreaterOrEqual")),
+    *((op, "int64", "over32", ("wide-comparison",)) for op in ("Less", "LessOrEqual")),
+    *((f"{op}Normalization", "float16", "*", ("half-norm",)) for op in ("Instance", "Layer")),
+    ("Pad", "", "*", ("negative-pads",)),
+    ("ReduceProd", "", "empty", ("empty-reduction",)),
+    ("ReduceSum", "int", "empty", ("empty-reduction",)),
+    ("Pow", "float", "nan", ("pow-zero",)),  # NaN to the power of 0, and 1 to that of NaN
+]
+# What no graph shows, or what is no fault of DirectML.
+LEFT: list[tuple[str, str, str, str]] = [
+    ("DynamicQuantizeLinear", "float32", "equal",
+     "the scale of zeros is 0 on DirectML and 1 on the CPU; what they stand for is 0 with both"),
+    ("LayerNormalization", "float32", "large",
+     "of numbers beyond 1e19, whose squares no float32 holds, both make something else"),
+    ("Mod", "float", "*", "of floats beyond 1e30 or infinite; nothing in a graph shows that"),
+    ("Pow", "float", "negative", "-0.0 to a negative power; right with a constant exponent"),
+    ("Pow", "float32", "large", "a negative number to a power beyond 2**24, even or odd by chance"),
+    ("Pow", "float", "inf", "-inf to a negative fraction; right with a whole constant exponent"),
+    ("Sign", "int64", "over32", "DirectML is right, and the CPU wrong: 2147483648 is above 0"),
+    ("Softplus", "float16", "large", "DirectML is right, and the CPU passes 65504 on its way"),
+]  # fmt: skip
+
+
+def differing() -> list[tuple[str, str, str]]:
+    rows = csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines())
+    return [(x["op"], x["dtype"], x["edge"]) for x in rows if x["verdict"] == "differs"]
+
+
+def covers(entry: tuple[str, str, str, object], row: tuple[str, str, str]) -> bool:
+    op, dtype, edge, _ = entry
+    return row[0] == op and row[1].startswith(dtype) and edge in ("*", row[2])
+
+
+@pytest.mark.parametrize("row", differing(), ids=" ".join)
+def test_a_difference_is_flagged_or_left_for_a_reason(row: tuple[str, str, str]) -> None:
+    entries: list[tuple[str, str, str, object]] = [*FLAGGED, *LEFT]
+    assert [x for x in entries if covers(x, row)], f"{row} has neither rule nor reason"
+
+
+def test_nothing_stands_here_that_the_table_does_not_say() -> None:
+    entries: list[tuple[str, str, str, object]] = [*FLAGGED, *LEFT]
+    stale = [x for x in entries if not any(covers(x, row) for row in differing())]
+    assert not stale
+
+
+def test_the_rules_are_there() -> None:
+    named = {name for *_, names in FLAGGED for name in names}
+    assert named <= {*rules(), *registry.names()}
