@@ -33,7 +33,8 @@ PROFILES: dict[str, tuple[str, ...]] = {
         *("fresh-shapes", "float-conv-input", "bool-cast", "clip-minmax", "pad-slice"),
         *("additive-mask", "finite-mask", "drop-nan-guard"),
         *("cumsum-index", "unflatten-heads", "gather-int64"),
-        *("convtranspose-2d", "opset-ceiling", "slice-start", "keep-output", "reshape-allowzero"),
+        *("convtranspose-2d", "opset-ceiling", "slice-start", "gemm-bias", "keep-output"),
+        "reshape-allowzero",
     ),
 }
 

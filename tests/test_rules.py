@@ -283,6 +283,7 @@ class TestLibrary:
             "pad-slice",
             "clip-minmax",
             "keep-output",
+            "gemm-bias",
         }
         left = {"dml": set(), "cuda": only, "cpu": {*only, "opset-ceiling"}}
         assert asked - set(NAMES) == passes - left[ep]

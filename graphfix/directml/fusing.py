@@ -97,14 +97,27 @@ def lost_outputs(view: View) -> Iterator[Lost]:
 
     In the branches of an If nothing is lost: run, a session is made there.
     """
-    graph = view.model.graph
-    rules = Rules(graph.opset_imports, view.shapes)
-    on_dml = [node for node in graph if rules.kernel(node) is not None]
-    into = activations(on_dml, frozenset(on_dml), lambda node: _optimized(node, view))
-    for after, home in into.items():
+    for after, home in _activated(view).items():
         for value in home.outputs:
             if value.is_graph_output():
                 yield Lost(value, home, after)
+
+
+def bare_gemms(view: View) -> Iterator[tuple[ir.Node, ir.Node]]:
+    """Each Gemm of the main graph without a C, with the activation that goes into it.
+
+    The operator that the two become, DmlFusedGemm, must have a C, and no session can be made.
+    """
+    for after, home in _activated(view).items():
+        if is_op(home, "Gemm") and (len(home.inputs) < 3 or home.inputs[2] is None):
+            yield home, after
+
+
+def _activated(view: View) -> dict[ir.Node, ir.Node]:
+    graph = view.model.graph
+    rules = Rules(graph.opset_imports, view.shapes)
+    on_dml = [node for node in graph if rules.kernel(node) is not None]
+    return activations(on_dml, frozenset(on_dml), lambda node: _optimized(node, view))
 
 
 def _optimized(node: ir.Node, view: View) -> str:

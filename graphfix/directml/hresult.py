@@ -234,6 +234,21 @@ CODES: tuple[Code, ...] = (
         ),
         pattern=r"failed to find node output|producing output",
     ),
+    Code(
+        "DmlFusedGemm",
+        "a fused operator that lacks an input",
+        "DirectML made one operator of a Gemm and of the activation after it, and no session can "
+        "be made of it: 'has input size 2 not in range [min=3, max=3]'. Python's InferenceSession "
+        "then prints 'EP Error' and takes the CPU instead.",
+        (
+            Cause(
+                "a Gemm without a C whose only user is an activation, such as Relu",
+                "run: at each opset; a C of zero repairs it",
+                ("gemm-bias",),
+            ),
+        ),
+        pattern=r"dmlfusedgemm|input size 2 not in range \[min=3",
+    ),
 )
 
 _HEX = re.compile(r"(?<![0-9a-f])(?:0x)?([0-9a-f]{8})(?![0-9a-f])", re.IGNORECASE)

@@ -156,3 +156,20 @@ def test_a_lost_output_leaves_no_session(case: str) -> None:
     with pytest.raises(ModelError, match=r"fell back|producing output"):
         agrees(before, feeds)
     assert agrees(repaired(before, "keep-output"), feeds)
+
+
+BARE = {
+    "Relu": "y = Relu (h)",
+    "Sigmoid": "y = Sigmoid (h)",
+    "a slope": "y = LeakyRelu (h)",
+}
+
+
+@pytest.mark.parametrize("case", BARE)
+def test_a_gemm_without_a_bias_leaves_no_session(case: str) -> None:
+    text = f"(float[N, 4] x) => (float[N, 4] y) {WEIGHTS} {{ h = Gemm (x, w) {BARE[case]} }}"
+    before = model(text, 17)
+    feeds = {"x": np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)}
+    with pytest.raises(ModelError, match=r"DmlFusedGemm|fell back"):
+        agrees(before, feeds)
+    assert agrees(repaired(before, "gemm-bias"), feeds)

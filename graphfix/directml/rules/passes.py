@@ -32,15 +32,15 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "fresh-shapes": ("80070057", "re-use buffer", "existing shape"),
     "thaw": ("8007023E", "re-use buffer"),
     "float-conv-input": ("existing type",),
+    "gemm-bias": ("DmlFusedGemm",),
 }
 """The errors that what a pass finds has been seen to end in."""
 
 _DML: tuple[Provider, ...] = ("dml",)
 _ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
     **dict.fromkeys(("reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index"), _DML),
-    **dict.fromkeys(
-        ("gather-int64", "slice-start", "pad-slice", "clip-minmax", "keep-output"), _DML
-    ),
+    **dict.fromkeys(("gather-int64", "slice-start", "pad-slice", "clip-minmax"), _DML),
+    **dict.fromkeys(("keep-output", "gemm-bias"), _DML),
     "opset-ceiling": ("dml", "cuda"),
 }
 
@@ -140,5 +140,6 @@ _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "fresh-shapes": _stale,
     "pad-slice": _negative_pads,
     "keep-output": lambda *_: "error",
+    "gemm-bias": lambda *_: "error",
     "clip-minmax": lambda *_: "error",
 }
