@@ -12,7 +12,7 @@ import pytest
 import graphfix
 from graphfix import hazards, job
 from graphfix.directml.rules import rules
-from graphfix.errors import GraphfixError, ModelError
+from graphfix.errors import ModelError
 from graphfix.manual import rule_manual_of
 from graphfix.measure import runner
 from graphfix.measure.bench import bench
@@ -29,27 +29,6 @@ RESHAPE = (
 )
 
 RELU = HEAD + "g (float[T, 4] x) => (float[T, 4] y) { y = Relu (x) }"
-
-
-def _reason() -> str:
-    try:
-        if not runner.native():
-            runner.find()
-    except GraphfixError as error:
-        return str(error)
-    return ""
-
-
-pytestmark = [
-    pytest.mark.skipif(bool(_reason()), reason=_reason() or "-"),
-    pytest.mark.xdist_group("dml"),
-]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _end() -> object:
-    yield
-    runner.stop_all()
 
 
 def saved(folder: Path, text: str) -> Path:

@@ -7,33 +7,11 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix.errors import GraphfixError, ModelError
-from graphfix.measure import runner
+from graphfix.errors import ModelError
 from graphfix.measure.runtime import Session
-
-
-def _reason() -> str:
-    try:
-        if not runner.native():
-            runner.find()
-    except GraphfixError as error:
-        return str(error)
-    return ""
-
-
-pytestmark = [
-    pytest.mark.skipif(bool(_reason()), reason=_reason() or "-"),
-    pytest.mark.xdist_group("dml"),
-]
 
 Feeds = dict[str, np.ndarray]
 _CLOSE = {"float32": 1e-5, "float16": 4e-3}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _end() -> object:
-    yield
-    runner.stop_all()
 
 
 def model(body: str, opset: int = 18) -> ir.Model:

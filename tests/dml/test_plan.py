@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphfix import planning
-from graphfix.errors import GraphfixError, ModelError
-from graphfix.measure import runner
+from graphfix.errors import ModelError
 from graphfix.measure.runtime import Session
 
 _spec = importlib.util.spec_from_file_location(
@@ -19,27 +18,6 @@ _spec = importlib.util.spec_from_file_location(
 plan_cases = importlib.util.module_from_spec(_spec)
 sys.modules["plan_cases"] = plan_cases  # its dataclasses look themselves up there
 _spec.loader.exec_module(plan_cases)
-
-
-def _reason() -> str:
-    try:
-        if not runner.native():
-            runner.find()
-    except GraphfixError as error:
-        return str(error)
-    return ""
-
-
-pytestmark = [
-    pytest.mark.skipif(bool(_reason()), reason=_reason() or "-"),
-    pytest.mark.xdist_group("dml"),
-]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _end() -> object:
-    yield
-    runner.stop_all()
 
 
 @pytest.mark.parametrize("name", plan_cases.CASES)

@@ -7,8 +7,6 @@ from pathlib import Path
 import onnx
 import pytest
 
-from graphfix.errors import GraphfixError
-from graphfix.measure import runner
 from graphfix.zoo import stages, work
 from graphfix.zoo.recipe import Recipe
 from graphfix.zoo.work import Request
@@ -16,27 +14,6 @@ from graphfix.zoo.work import Request
 RESHAPE = """<ir_version: 8, opset_import: ["": 18]>
 g (float[T, 8] x) => (float[N, 4] y) <int64[2] s = {-1, 4}> {
     a = Relu (x)  b = Reshape <allowzero = 1> (a, s)  y = Tanh (b) }"""
-
-
-def _reason() -> str:
-    try:
-        if not runner.native():
-            runner.find()
-    except GraphfixError as error:
-        return str(error)
-    return ""
-
-
-pytestmark = [
-    pytest.mark.skipif(bool(_reason()), reason=_reason() or "-"),
-    pytest.mark.xdist_group("dml"),
-]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _end() -> object:
-    yield
-    runner.stop_all()
 
 
 def test_what_crashed_runs_and_is_placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
