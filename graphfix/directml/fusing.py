@@ -41,6 +41,8 @@ _FUSABLE = {
     "Sum": _RELU,
     "FusedMatMul": frozenset({"Softmax"}),
 }
+# A scale becomes part of a Conv first.
+_PARTIES = frozenset({*_FUSABLE, "Mul"}).union(*_FUSABLE.values())
 
 
 def activations(
@@ -116,7 +118,8 @@ def bare_gemms(view: View) -> Iterator[tuple[ir.Node, ir.Node]]:
 def _activated(view: View) -> dict[ir.Node, ir.Node]:
     graph = view.model.graph
     rules = Rules(graph.opset_imports, view.shapes)
-    on_dml = [node for node in graph if rules.kernel(node) is not None]
+    parties = [node for node in graph if node.op_type in _PARTIES]
+    on_dml = [node for node in parties if rules.kernel(node) is not None]
     return activations(on_dml, frozenset(on_dml), lambda node: _optimized(node, view))
 
 
