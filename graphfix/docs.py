@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from graphfix import registry
 from graphfix.directml.hresult import CODES
-from graphfix.directml.rules import rules
 from graphfix.errors import UsageError
 from graphfix.manual import manual_of, rule_manual_of
 from graphfix.model import files
+from graphfix.rules import rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -6,14 +6,13 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
-from graphfix import pipeline
+from graphfix import pipeline, rules
 from graphfix.core import Check, Finding, Match, Pass
-from graphfix.directml import rules
-from graphfix.directml.rules import passes as judged
-from graphfix.directml.rules.base import Provider, Rule
 from graphfix.errors import ModelError
 from graphfix.measure.verify import verify
 from graphfix.model.view import View
+from graphfix.rules import passes as judged
+from graphfix.rules.base import Provider, Rule
 
 if TYPE_CHECKING:
     import os

@@ -139,7 +139,7 @@ def unknown(name: str) -> str:
 
 
 def _rules() -> Mapping[str, type[Check]]:
-    from graphfix.directml.rules import rules
+    from graphfix.rules import rules
 
     return rules()
 

@@ -15,9 +15,9 @@ import graphfix
 from graphfix import hazards, registry
 from graphfix.cli import main
 from graphfix.core import Finding
-from graphfix.directml.rules import rules
 from graphfix.manual import rule_manual_of
 from graphfix.measure.verify import Verdict
+from graphfix.rules import rules
 from graphfix.sarif import document
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]> m '

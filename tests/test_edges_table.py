@@ -9,7 +9,7 @@ import pytest
 
 import graphfix
 from graphfix import registry
-from graphfix.directml.rules import rules
+from graphfix.rules import rules
 
 TABLE = Path(graphfix.__file__).parent / "directml" / "edges.csv"
 

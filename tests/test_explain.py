@@ -12,7 +12,7 @@ import pytest
 from graphfix import registry
 from graphfix.cli import main
 from graphfix.directml import hresult
-from graphfix.directml.rules import rules
+from graphfix.rules import rules
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]> m '
 CRASH = HEAD + """(float[T, 8] x) => (float[N, 4] y) <int64[2] s = {-1, 4}>

@@ -10,9 +10,9 @@ import pytest
 import graphfix
 from graphfix import hazards, registry
 from graphfix.core import Finding
-from graphfix.directml.rules import PROVIDERS, Provider, rules
 from graphfix.errors import UsageError
 from graphfix.manual import rule_manual_of
+from graphfix.rules import PROVIDERS, Provider, rules
 
 NAMES = list(rules())
 # ONNX Runtime refuses the model: that is the rule.

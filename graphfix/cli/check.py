@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from graphfix.core import Check, Finding
-    from graphfix.directml.rules import Provider
     from graphfix.report import Report
+    from graphfix.rules import Provider
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": None}
 _WORST = ("error", "warning", "note")

@@ -47,8 +47,8 @@ def explain(name: str, model: str | None, as_json: bool, plugin: tuple[str, ...]
         click.echo("\nMore about one: graphfix explain NAME")
         return 0
     cls = registry.pass_class(name)
-    from graphfix.directml.rules import Rule
     from graphfix.manual import manual_of, rule_manual_of
+    from graphfix.rules import Rule
 
     try:
         if issubclass(cls, Rule):

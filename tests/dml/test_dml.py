@@ -11,7 +11,6 @@ import pytest
 
 import graphfix
 from graphfix import hazards, job
-from graphfix.directml.rules import rules
 from graphfix.errors import ModelError
 from graphfix.manual import rule_manual_of
 from graphfix.measure import runner
@@ -19,6 +18,7 @@ from graphfix.measure.bench import bench
 from graphfix.measure.benchmark import AS_IT_IS, FIXED
 from graphfix.measure.runtime import RunError, Session
 from graphfix.measure.verify import verify
+from graphfix.rules import rules
 
 MODELS = Path(__file__).parents[2] / "models"
 HEAD = '<ir_version: 8, opset_import: ["": 18]>\n'
@@ -145,7 +145,7 @@ def test_check_says_of_a_run_what_crashed_and_where(tmp_path: Path) -> None:
 
 
 def test_the_silent_differences_are_still_there(tmp_path: Path) -> None:
-    """The rules of graphfix/directml/rules/edges.py; if one fails, DirectML was repaired."""
+    """The rules of graphfix/rules/edges.py; if one fails, DirectML was repaired."""
     for name in ("negative-pads", "wide-comparison"):
         text = rule_manual_of(rules()[name]).flagged
         path = saved(tmp_path, text)
@@ -181,7 +181,7 @@ def test_a_slice_from_the_lowest_integer_on_fails_or_is_empty(tmp_path: Path) ->
 
 
 def test_the_silent_differences_at_zero_and_infinity_are_still_there(tmp_path: Path) -> None:
-    """The rules of graphfix/directml/rules/infinity.py."""
+    """The rules of graphfix/rules/infinity.py."""
     large = {"x": np.full((1, 4), 6e4, np.float16), "w": np.ones((4, 4), np.float16)}
     cases = {"pow-zero": {"x": np.zeros((1, 1), np.float32)}, "lost-infinity": large}
     for name, feeds in cases.items():
