@@ -12,7 +12,7 @@ from graphfix.core import Pass
 from graphfix.errors import UsageError
 from graphfix.lengths.given import LengthInput
 from graphfix.measure import memory
-from graphfix.model import files, io
+from graphfix.model import files, io, shapes
 
 if TYPE_CHECKING:
     import os
@@ -81,6 +81,7 @@ def repair_file(
     need = memory.expect(model, instead=_UNVERIFIED) if check else None
     given = dict(dims or {}) | (_only_sizes(chosen, model) if check else {})
     report = pipeline.run(model, chosen, progress=progress)
+    shapes.forget(model)  # saving needs none, and it is when most memory is held
     report = dataclasses.replace(report, source=str(source), memory=_told(need))
     if dry_run:
         return report
