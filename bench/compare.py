@@ -121,7 +121,9 @@ def measure(command: list[str], runs: Runs, log: Path, memory: int, seconds: int
         runs.failed = f"stopped after {seconds} s of processor time"
     elif process.returncode:
         lines = log.read_text(errors="replace").strip().splitlines()
-        why = lines[-1][:70] if lines else f"exit code {process.returncode}"
+        # Who dies for want of memory may have no time for a word.
+        said = [line for line in lines if "Error" in line]
+        why = said[-1][:70] if said else f"died at {used.ru_maxrss * 1024 / 1e9:.0f} GB of memory"
         known = ("MemoryError", "bad_alloc", "Unable to allocate", "Cannot allocate", "ENOMEM")
         if any(x in line for line in lines for x in known):
             why = f"asked for over {memory / 1e9:.0f} GB of memory"
