@@ -17,14 +17,11 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.directml.facts import constraint_of, since_version, standard
+from graphfix.directml.facts import constraint_of, newest_opset, standard
 from graphfix.model.values import attr_int, attr_ints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-NEWEST_DOWN = 21
-"""The opset that the pass ``opset-ceiling`` takes a model down to."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +60,7 @@ def kernel_for(op: str, domain: str, since: int) -> Kernel | None:
 
 def newest_opset_with_kernel(op: str, domain: str, below: int) -> int | None:
     """The newest opset under ``below`` in which CUDA runs the operator."""
-    for opset in range(below - 1, 6, -1):
-        since = since_version(op, domain, opset)
-        if since is not None and kernel_for(op, domain, since) is not None:
-            return opset
-    return None
+    return newest_opset(op, domain, below, kernel_for)
 
 
 def refusal(node: ir.Node) -> str | None:

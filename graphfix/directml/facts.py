@@ -20,9 +20,6 @@ import onnx_ir as ir
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-NEWEST = 21
-"""The newest opset in which every revision that DirectML knows is still the current one."""
-
 
 @dataclass(frozen=True)
 class Kernel:
@@ -79,9 +76,16 @@ def since_version(op: str, domain: str, opset: int) -> int | None:
 
 def newest_opset_with_kernel(op: str, domain: str, below: int) -> int | None:
     """The newest opset under ``below`` in which DirectML runs the operator."""
+    return newest_opset(op, domain, below, kernel_for)
+
+
+def newest_opset(
+    op: str, domain: str, below: int, kernel: Callable[[str, str, int], object | None]
+) -> int | None:
+    """The newest opset under ``below`` whose version of the operator has a kernel."""
     for opset in range(below - 1, 6, -1):
         since = since_version(op, domain, opset)
-        if since is not None and kernel_for(op, domain, since) is not None:
+        if since is not None and kernel(op, domain, since) is not None:
             return opset
     return None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.model.values import is_op
+from graphfix.model.values import is_op, nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ def fates(model: ir.Model, final: ir.Model) -> dict[ir.Node, Fate]:
             made = next((everywhere[x] for x in names if x in everywhere), None)
             here = made is not None and made.op_type == node.op_type
             found[node] = Fate(made) if here else Fate(None, "its branch is gone")
-    return {node: found[node] for node in _in_order(model.graph)}
+    return {node: found[node] for node in nodes_of(model.graph)}
 
 
 def _written_out(place: str, graph: ir.Graph, node: ir.Node) -> list[str]:
@@ -83,14 +83,6 @@ def _written_out(place: str, graph: ir.Graph, node: ir.Node) -> list[str]:
     own, attribute, _ = place.rsplit("/", 2)
     last = graph.outputs[0] if graph.outputs else None
     return [own if x is last else f"_if_{attribute}_{x.name}" for x in node.outputs]
-
-
-def _in_order(graph: ir.Graph) -> Iterator[ir.Node]:
-    for node in graph:
-        yield node
-        for attribute in node.attributes.values():
-            for body in _bodies(attribute):
-                yield from _in_order(body)
 
 
 def _traced(graph: ir.Graph, final: ir.Graph) -> dict[ir.Node, Fate]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Provider = Literal["dml", "cpu", "cuda"]
 PROVIDERS: tuple[Provider, ...] = ("dml", "cpu", "cuda")
+# The opset that the pass opset-ceiling takes a model down to.
+_CEILING = 21
 _KNOWN_DOMAINS = ("", "ai.onnx.ml", "com.microsoft")
 
 
@@ -78,8 +80,25 @@ def nodes_of(view: View) -> Iterator[ir.Node]:
         yield from graph.all_nodes()
 
 
-def without_kernel(node: ir.Node, opset: int) -> str:
-    """What becomes of a node that a provider has no kernel for."""
+def no_kernel(provider: str, node: ir.Node, opset: int, newest: int | None) -> Hazard:
+    """A node that a provider has no kernel for.
+
+    Args:
+        provider: What people call the provider.
+        node: The node.
+        opset: The opset that governs it.
+        newest: The newest opset, up to that, in which the provider runs the operator.
+    """
+    known, fix = "in any version", None
+    if facts.standard(node.domain) == "" and newest is not None:
+        known = f"of opset {opset}; the newest opset with one is {newest}"
+        fix = "opset-ceiling" if newest >= _CEILING else None
+    name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    message = f"{provider} has no kernel for {name} {known}: {_without_kernel(node, opset)}"
+    return Hazard(node, message, fix=fix)
+
+
+def _without_kernel(node: ir.Node, opset: int) -> str:
     if facts.standard(node.domain) not in _KNOWN_DOMAINS:
         return "it runs where its library of custom operators runs it"
     if node.domain != "com.microsoft" and facts.schema_of(node.op_type, node.domain, opset) is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.cuda import facts
-from graphfix.directml.facts import schema_of, since_version, standard, typed
+from graphfix.directml.facts import schema_of, since_version, typed
 
-from .base import Hazard, Provider, Rule, is_fixed, is_folded, nodes_of, without_kernel
+from .base import Hazard, Provider, Rule, is_fixed, is_folded, no_kernel, nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,17 +52,9 @@ class NoCudaKernel(Rule):
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node whose operator has no kernel of its version."""
         for node, opset, kernel in _kernels(view):
-            if kernel is not None:
-                continue
-            newest, fix = facts.newest_opset_with_kernel(node.op_type, node.domain, opset + 1), None
-            if standard(node.domain) == "" and newest is not None:
-                known = f"of opset {opset}; the newest opset with one is {newest}"
-                fix = "opset-ceiling" if newest >= facts.NEWEST_DOWN else None
-            else:
-                known = "in any version"
-            name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-            message = f"CUDA has no kernel for {name} {known}"
-            yield Hazard(node, f"{message}: {without_kernel(node, opset)}", fix=fix)
+            if kernel is None:
+                newest = facts.newest_opset_with_kernel(node.op_type, node.domain, opset + 1)
+                yield no_kernel("CUDA", node, opset, newest)
 
 
 class CudaType(Rule):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 import onnx_ir as ir
 
 from graphfix.directml import facts, fusing
+from graphfix.model.symbolic import symbols_of
 
 from .base import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded, nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from graphfix.model.shapes import Dim
     from graphfix.model.view import View
 
 _CONTROL = ("If", "Loop", "Scan")
@@ -236,7 +236,7 @@ def _followers(view: View) -> tuple[Counter[str], int, dict[str, ir.Node]]:
             continue  # gone, or a shape, which is worked out on the CPU
         total += 1
         dims = [dim for x in (*node.inputs, *node.outputs) for dim in view.shapes.dims(x) or ()]
-        for symbol in {s for dim in dims for s in _symbols(dim)}:
+        for symbol in {s for dim in dims for s in symbols_of(dim)}:
             followed[symbol] += 1
             first.setdefault(symbol, node)
     return followed, total, first
@@ -247,18 +247,9 @@ def _named_dims(view: View) -> dict[str, list[str]]:
     found: dict[str, dict[str, None]] = {}
     for value in view.model.graph.inputs:
         for dim in value.shape or ():
-            for symbol in sorted(_symbols(dim)):
+            for symbol in sorted(symbols_of(dim)):
                 found.setdefault(symbol, {})[value.name or ""] = None
     return {symbol: list(names) for symbol, names in found.items()}
-
-
-def _symbols(dim: Dim) -> frozenset[str]:
-    if isinstance(dim, int) or dim.value is None:
-        return frozenset()
-    try:
-        return dim.free_symbols()
-    except ValueError:  # a name that no expression can hold, such as "batch size"
-        return frozenset([dim.value])
 
 
 def _is_unnamed(dim: int | ir.SymbolicDim) -> bool:

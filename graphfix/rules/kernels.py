@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from graphfix.directml import facts, queries
 from graphfix.model.values import attr_int
 
-from .base import PROVIDERS, Hazard, Provider, Rule, is_folded, nodes_of, without_kernel
+from .base import PROVIDERS, Hazard, Provider, Rule, is_folded, no_kernel, nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _CONTROL = frozenset({"If", "Loop", "Scan"})
 _RECURRENT = ("LSTM", "GRU", "RNN")
-_NEWEST_DOWN = 21
 
 
 class NoKernel(Rule):
@@ -55,15 +54,7 @@ class NoKernel(Rule):
         for node, opset, kernel in _kernels(view):
             if kernel is None:
                 newest = facts.newest_opset_with_kernel(node.op_type, node.domain, opset + 1)
-                fix = None
-                if facts.standard(node.domain) == "" and newest is not None and opset > newest:
-                    known = f"of opset {opset}; the newest opset with one is {newest}"
-                    fix = "opset-ceiling" if newest >= _NEWEST_DOWN else None
-                else:
-                    known = "in any version"
-                name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-                message = f"DirectML has no kernel for {name} {known}"
-                yield Hazard(node, f"{message}: {without_kernel(node, opset)}", fix=fix)
+                yield no_kernel("DirectML", node, opset, newest)
 
 
 class TypeWithoutKernel(Rule):
