@@ -10,29 +10,24 @@ from graphfix.errors import GraphfixError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import onnx_ir as ir
+
     from graphfix.core import Pass
     from graphfix.measure.entrant import Feeds, MapFeeds
 
 
-def passes_between(before: str, after: str) -> list[Pass]:
-    """The passes that ``after``, and not ``before``, says it went through.
-
-    Raises:
-        ModelError: One of them cannot be read.
-    """
+def passes_between(before: ir.Model, after: ir.Model, name: str) -> list[Pass]:
+    """The passes that ``after``, of the file ``name``, says it went through; ``before`` did not."""
     from graphfix import pipeline
     from graphfix.core import Pass
-    from graphfix.model import io
 
-    done, spec = (
-        io.load(path).metadata_props.get(pipeline.PIPELINE_KEY) for path in (before, after)
-    )
+    done, spec = (x.metadata_props.get(pipeline.PIPELINE_KEY) for x in (before, after))
     if spec is None or spec == done:
         return []
     try:
         return [one for one in pipeline.parse(spec) if isinstance(one, Pass)]
     except GraphfixError as error:
-        _terminal.remark(f"{after} went through {spec}, which is unknown here: {error}")
+        _terminal.remark(f"{name} went through {spec}, which is unknown here: {error}")
         return []
 
 

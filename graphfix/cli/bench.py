@@ -113,9 +113,12 @@ def bench(
 
 def _feeds(first: str, model: str) -> MapFeeds | None:
     from graphfix.cli._between import feeds_through, passes_between
+    from graphfix.model import io
 
+    if model == first:
+        return None
     try:
-        return feeds_through(passes_between(first, model)) if model != first else None
+        return feeds_through(passes_between(io.load(first), io.load(model), model))
     except ModelError:
         return None  # that it cannot be read is said where it would be timed
 

@@ -50,8 +50,10 @@ def verify(
     from graphfix.measure.verify import verify as compare
     from graphfix.model import io
 
-    passes = passes_between(before, after)
-    memory.expect(io.load(before), io.load(after), instead="verify it on a machine that has more")
+    old, new = io.load(before), io.load(after)
+    passes = passes_between(old, new, after)
+    memory.expect(old, new, instead="verify it on a machine that has more")
+    del old, new  # what verifies them loads them one at a time
 
     with _terminal.progress(quiet=as_json) as tell:
         verdict = compare(
