@@ -45,8 +45,13 @@ def test_registering_twice_adds_nothing() -> None:
 
 # The model itself -------------------------------------------------------------------------------
 
-LOOPED = """(float[B, T, 8] x, float[T] kept, bool[] run) => (float[Z] z, float[L, S] q)
+LOOPED = """(float[B, T, 8] x, float[T] kept, bool[] run, int64[] times)
+    => (float[Z] z, float[L, S] q, float[M] grown)
     <float[4] w = {1, 2, 3, 4}, float[5] stale> {
+        grown = Loop (times, run, kept) <
+            body = b (int64 i, bool go, float[P] h) => (bool on, float[Q] more)
+                { on = Identity (go) more = Concat <axis = 0> (h, h) }
+        >
         c = Constant <value = int64[1] {3}> ()
         s = Shape (x)
         z = If (run) <
@@ -77,6 +82,9 @@ def test_inference_leaves_the_model_as_it_was(*, broken: bool) -> None:
     noted = value(model, "s")
     noted.metadata_props[SYM_DATA_KEY] = "[1, 2, 3]"
     model.graph.inputs[1].const_value = ir.tensor(np.zeros(7, np.float32))
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for x in (*graph.inputs, *(x for node in graph for x in node.outputs)):
+            x.metadata_props["author"] = "somebody"
     before, proto = _state(model), ir.to_proto(model)
     shapes = shapes_of(model)
     assert _state(model) == before

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 import sympy
-from onnx_shape_inference import registry
+from onnx_shape_inference import SYM_DATA_KEY, registry
 
 from graphfix.model.symbolic.contents import EVALUATORS
 from graphfix.model.symbolic.exprs import (
@@ -23,7 +23,7 @@ from graphfix.model.symbolic.exprs import (
     whole_numbers,
 )
 from graphfix.model.symbolic.facts import INTEGERS, current
-from graphfix.model.values import attr_int, tensor_in
+from graphfix.model.values import attr_int, graphs_of, tensor_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -334,11 +334,11 @@ def _loop(facts: Facts, ctx: Context, node: ir.Node) -> None:
                 if out.shape is not None:
                     _set(out, [dim_of(facts.fresh(ctx)), *list(out.shape)[1:]])
         return
-    for graph in (body, *body.subgraphs()):
+    for graph in graphs_of(body):
         for value in (*graph.inputs, *(x for inner in graph for x in inner.outputs)):
             _set(value, None)
             facts.contents.pop(value, None)
-            value.metadata_props.clear()
+            value.metadata_props.pop(SYM_DATA_KEY, None)
     for out in node.outputs:
         _set(out, None)
 
