@@ -14,9 +14,10 @@ import onnx_ir as ir
 from graphfix.errors import ModelError
 from graphfix.measure.runner import LoadDiedError, RunDiedError
 from graphfix.measure.runtime import RunError
+from graphfix.model.values import bodies_of, nodes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     Run = Callable[[ir.Model], object]
 
@@ -78,7 +79,8 @@ def cut(model: ir.Model, count: int) -> ir.Model:
     copy = model.clone()
     nodes = list(copy.graph)
     kept, rest = nodes[:count], nodes[count:]
-    inside = {inner for node in kept for inner in _with_bodies(node)}
+    bodies = (body for node in kept for body in bodies_of(node))
+    inside = {*kept, *(inner for body in bodies for inner in nodes_of(body))}
     ends = [
         value
         for node in kept
@@ -94,14 +96,6 @@ def cut(model: ir.Model, count: int) -> ir.Model:
 def _within(value: ir.Value, inside: set[ir.Node]) -> bool:
     """Whether there are uses of a value, and all are by these nodes."""
     return bool(value.uses()) and all(use.node in inside for use in value.uses())
-
-
-def _with_bodies(node: ir.Node) -> Iterator[ir.Node]:
-    """The node, and those in its branches or body."""
-    yield node
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield from attribute.as_graph().all_nodes()
 
 
 def _dies(model: ir.Model, run: Run) -> bool:
