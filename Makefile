@@ -54,7 +54,7 @@ build/zoo/.%.$(EP).stamp: models/%/model.toml models/%/model.onnx $(SOURCES) | $
 	@touch $@
 
 counts: $(STAMP)  ## Count what is left in a zoo of exports, with the reasons (GRAPHFIX_ZOO=folder)
-	$(BIN)/python tests/zoo/counts.py
+	$(BIN)/python tests/exports/counts.py
 
 headline: $(STAMP)  ## Measure the table in README on DirectML, and take its picture (GRAPHFIX_ZOO)
 	$(PIP) install --quiet --group peers

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from graphfix.errors import FeedError, GraphfixError, ModelError, PluginError, UsageError
     from graphfix.hazards import check
     from graphfix.job import repair_buckets, repair_file
-    from graphfix.measure.padded import PaddedVerdict, padded
-    from graphfix.measure.probe import Probe, probe, probe_padded
-    from graphfix.measure.verify import Tolerance, Verdict, verify
     from graphfix.model.io import load, save
     from graphfix.model.view import View
     from graphfix.pipeline import run
+    from graphfix.probing.padded import PaddedVerdict, padded
+    from graphfix.probing.probe import Probe, probe, probe_padded
+    from graphfix.proof.verify import Tolerance, Verdict, verify
     from graphfix.registry import get_pass, load_plugin
     from graphfix.report import PassReport, Report
 
@@ -37,9 +37,9 @@ _HOMES = {
     "graphfix.errors": "FeedError GraphfixError ModelError PluginError UsageError",
     "graphfix.hazards": "check",
     "graphfix.job": "repair_buckets repair_file",
-    "graphfix.measure.padded": "PaddedVerdict padded",
-    "graphfix.measure.probe": "Probe probe probe_padded",
-    "graphfix.measure.verify": "Tolerance Verdict verify",
+    "graphfix.probing.padded": "PaddedVerdict padded",
+    "graphfix.probing.probe": "Probe probe probe_padded",
+    "graphfix.proof.verify": "Tolerance Verdict verify",
     "graphfix.model.io": "load save",
     "graphfix.model.view": "View",
     "graphfix.pipeline": "run",

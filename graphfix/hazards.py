@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from graphfix import pipeline, rules
 from graphfix.core import Check, Finding, Match, Pass
 from graphfix.errors import ModelError
-from graphfix.measure.verify import verify
 from graphfix.model.view import View
+from graphfix.proof.verify import verify
 from graphfix.rules import passes as judged
 from graphfix.rules.base import Provider, Rule
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.measure.runtime import Ep
+    from graphfix.runtime.provider import Ep
 
     StrPath = str | os.PathLike[str]
 

@@ -11,8 +11,8 @@ from graphfix import buckets, pipeline
 from graphfix.core import Pass
 from graphfix.errors import UsageError
 from graphfix.lengths.given import LengthInput
-from graphfix.measure import memory
 from graphfix.model import files, io, shapes
+from graphfix.runtime import memory
 
 if TYPE_CHECKING:
     import os
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.core import Check, Feeds
-    from graphfix.measure.padded import PaddedVerdict
-    from graphfix.measure.runtime import Ep
-    from graphfix.measure.verify import Tolerance, Verdict
     from graphfix.model.weights import Placement
+    from graphfix.probing.padded import PaddedVerdict
+    from graphfix.proof.verify import Tolerance, Verdict
     from graphfix.report import Report
+    from graphfix.runtime.provider import Ep
 
     StrPath = str | os.PathLike[str]
 
@@ -56,7 +56,7 @@ def repair_file(
         dry_run: Say what would be done and write nothing.
         dims: Sizes to verify at, by the name of the symbolic dim.
         feeds: An ``.npz`` with an array for each input, to verify with.
-        tolerance: What may differ; :class:`graphfix.measure.Tolerance` has the default.
+        tolerance: What may differ; :class:`graphfix.proof.compare.Tolerance` has the default.
         external_data: Where the weights go, see :data:`graphfix.model.weights.Placement`.
         ep: Where the repaired model is verified; on DirectML it is held to the original on the CPU.
         progress: Called with a short text at each step.
@@ -191,7 +191,7 @@ def _verify(
     tell: pipeline.Progress,
 ) -> Verdict:
     # Not above: what only repairs need not load ONNX Runtime.
-    from graphfix.measure.verify import Tolerance, verify
+    from graphfix.proof.verify import Tolerance, verify
 
     return verify(
         source,
@@ -219,7 +219,7 @@ def _check_padding(
     ep: Ep,
     tell: pipeline.Progress,
 ) -> PaddedVerdict:
-    from graphfix.measure.padded import padded
+    from graphfix.probing.padded import padded
 
     return padded(
         draft,

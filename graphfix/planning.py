@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
-from graphfix import pipeline, strip
+from graphfix import pipeline
 from graphfix.directml import agreement
 from graphfix.directml import plan as planner
 from graphfix.errors import ModelError, UsageError
-from graphfix.measure.optimized import optimized
 from graphfix.model import io, standin
 from graphfix.model.shapes import shapes_of
+from graphfix.runtime.optimizer import optimized
+from graphfix.show import strip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,7 +108,7 @@ def against(plan: Plan, model: ir.Model) -> Agreement:
         ModelError: ONNX Runtime rejects the model.
         UsageError: DirectML is not to be had here.
     """
-    from graphfix.measure.placement import placement
+    from graphfix.runtime.assignment import placement
 
     return agreement.compare(plan, model, placement(model, sizes=plan.sizes))
 

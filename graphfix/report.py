@@ -43,12 +43,12 @@ class Report:
         ops_after: Nodes by operator after.
         source: The input file, if there was one.
         output: The file that was written, or None.
-        verdict: What verification found (:meth:`graphfix.measure.Verdict.to_json`), or None.
+        verdict: What verification found (:meth:`graphfix.proof.verdict.Verdict.to_json`), or None.
         plan: What DirectML does before and after (:func:`graphfix.planning.glance`), or None.
         padded: What the padded check of a model that was told of valid lengths found
-            (:meth:`graphfix.measure.padded.PaddedVerdict.to_json`), or None.
+            (:meth:`graphfix.probing.padded.PaddedVerdict.to_json`), or None.
         memory: What verification was expected to need, in bytes
-            (:meth:`graphfix.measure.memory.Need.to_json`), or None if nothing was run.
+            (:meth:`graphfix.runtime.memory.Need.to_json`), or None if nothing was run.
     """
 
     spec: str

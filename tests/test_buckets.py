@@ -14,8 +14,8 @@ import graphfix
 from graphfix import buckets
 from graphfix.cli import group
 from graphfix.errors import ModelError, UsageError
-from graphfix.measure.runtime import Session
 from graphfix.model import wire
+from graphfix.runtime.session import Session
 
 WIDTH = 160  # so that one weight is big
 TEXT = f"""<ir_version: 8, opset_import: ["" : 17]>
@@ -143,7 +143,7 @@ def test_a_size_at_which_it_cannot_run_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_failure_leaves_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from graphfix import job
-    from graphfix.measure.verify import Verdict
+    from graphfix.proof.verify import Verdict
 
     verdicts = [Verdict(True, {}), Verdict(False, {}, reason="no")]
     monkeypatch.setattr(job, "_verify", lambda *_, **__: verdicts.pop(0))

@@ -13,7 +13,11 @@ def faults(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
         held = set(archive.namelist())
     wanted = [f"graphfix/passes/{file.name}" for file in PASSES.glob("*.py")]
-    wanted += ["graphfix/py.typed", "graphfix/cli/__init__.py", "graphfix/templates/report.html"]
+    wanted += [
+        "graphfix/py.typed",
+        "graphfix/cli/__init__.py",
+        "graphfix/show/templates/report.html",
+    ]
     wanted += ["graphfix/cuda/ops.csv", "graphfix/directml/ops.csv"]
     found = [f"{name} is missing" for name in wanted if name not in held]
     tops = {name.partition("/")[0] for name in held}

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from graphfix.benchmark.outcome import PHASES
 from graphfix.cli import _terminal
-from graphfix.measure.benchmark import PHASES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphfix.measure.benchmark import Benchmark, Result, Setup
-    from graphfix.measure.timing import Ratio, Timing
+    from graphfix.benchmark.outcome import Benchmark, Result, Setup
+    from graphfix.benchmark.timing import Ratio, Timing
 
 _SHORT = {"cpu": "CPU", "dml": "DirectML", "cuda": "CUDA"}
 _CELL = 26

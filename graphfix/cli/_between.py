@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
+    from graphfix.benchmark.entrant import Feeds, MapFeeds
     from graphfix.core import Pass
-    from graphfix.measure.entrant import Feeds, MapFeeds
 
 
 def passes_between(before: ir.Model, after: ir.Model, name: str) -> list[Pass]:

@@ -9,7 +9,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from graphfix.measure.compare import Tolerance
+    from graphfix.proof.compare import Tolerance
 
 F = TypeVar("F", bound="Callable[..., object]")
 
@@ -37,7 +37,7 @@ ep = click.option(
     help="Where the repaired model runs to be compared with the original on the CPU: on the CPU "
     "too (default), on DirectML, or on CUDA. Exit code 2 where it is not to be had.",
 )
-# Its argument is an Ep; graphfix.measure.places says how a verb uses it.
+# Its argument is an Ep; graphfix.runtime.python says how a verb uses it.
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 
@@ -138,6 +138,6 @@ def tolerance(atol: float | None) -> Tolerance | None:
         return None
     if not atol >= 0:
         raise click.UsageError(f"--atol {atol:g}: a difference is at least 0.")
-    from graphfix.measure.compare import Tolerance
+    from graphfix.proof.compare import Tolerance
 
     return Tolerance(max_abs=atol)

@@ -11,7 +11,7 @@ from graphfix.cli import _terminal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    Verdict = Mapping[str, Any]  # of graphfix.measure.Verdict.to_json
+    Verdict = Mapping[str, Any]  # of graphfix.proof.verdict.Verdict.to_json
 
 
 def show(verdict: Verdict, *, verbose: bool) -> None:

@@ -10,8 +10,8 @@ from graphfix.cli import _options, _terminal
 from graphfix.errors import ModelError
 
 if TYPE_CHECKING:
-    from graphfix.measure.entrant import MapFeeds
-    from graphfix.measure.places import Wanted
+    from graphfix.benchmark.entrant import MapFeeds
+    from graphfix.runtime.python import Wanted
 
 
 @click.command()
@@ -82,7 +82,7 @@ def bench(
     buckets = _terminal.sizes(bucket)
     _options.load_plugins(plugin)
     with _terminal.progress(quiet=as_json) as tell:
-        from graphfix.measure.bench import bench as measure
+        from graphfix.benchmark.bench import bench as measure
 
         done = measure(
             models,

@@ -140,7 +140,7 @@ def check(
                 found = look(report.output)
     limit = fail_on or ("error" if spec is None else "warning")
     if sarif:
-        from graphfix.sarif import document
+        from graphfix.show.sarif import document
 
         source = (report.output if report is not None else None) or model
         _terminal.print_json(document(source, found, _about(asked)))

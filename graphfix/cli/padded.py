@@ -12,10 +12,10 @@ from graphfix.cli._verdict import number
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from graphfix.measure.compare import Tolerance
-    from graphfix.measure.runtime import Ep
+    from graphfix.proof.compare import Tolerance
+    from graphfix.runtime.provider import Ep
 
-    Verdict = Mapping[str, Any]  # of graphfix.measure.PaddedVerdict.to_json
+    Verdict = Mapping[str, Any]  # of graphfix.probing.padded.PaddedVerdict.to_json
 
 
 @click.command()
@@ -63,8 +63,8 @@ def padded(
     containers = _options.containers(container)
     gates = _gates(max_abs, cosine)
     with _terminal.progress(quiet=as_json) as tell:
-        from graphfix.measure.clips import FILLS
-        from graphfix.measure.padded import padded as measure
+        from graphfix.feeds.clips import FILLS
+        from graphfix.probing.padded import padded as measure
 
         verdict = measure(
             model,
@@ -96,7 +96,7 @@ def _gates(max_abs: float | None, cosine: float | None) -> Tolerance | None:
         raise click.UsageError(f"--max-abs {max_abs:g}: a difference is at least 0.")
     if cosine is not None and not -1 <= cosine <= 1:
         raise click.UsageError(f"--cosine {cosine:g}: a cosine is between -1 and 1.")
-    from graphfix.measure.compare import Tolerance
+    from graphfix.proof.compare import Tolerance
 
     usual = Tolerance()
     return Tolerance(

@@ -107,7 +107,7 @@ def _sizes(given: tuple[str, ...]) -> dict[str, int]:
 
 
 def _show(plan: Plan, *, verbose: bool) -> None:
-    from graphfix.strip import ORDER, WORDS
+    from graphfix.show.strip import ORDER, WORDS
 
     _strip("", plan)
     _key()
@@ -162,7 +162,7 @@ def _lengths(plan: Plan) -> str:
 
 
 def _strip(label: str, plan: Plan) -> None:
-    from graphfix.strip import BLOCKS, text
+    from graphfix.show.strip import BLOCKS, text
 
     room = _terminal.width() - 2 - (len(label) and 10)
     cells = text([x.where for x in plan.places], room)
@@ -171,7 +171,7 @@ def _strip(label: str, plan: Plan) -> None:
 
 
 def _key() -> None:
-    from graphfix.strip import BLOCKS, ORDER, WORDS
+    from graphfix.show.strip import BLOCKS, ORDER, WORDS
 
     words = (f"{click.style(BLOCKS[x], fg=_COLOURS[x])} {WORDS[x]}" for x in ORDER)
     click.echo("  " + "   ".join(words))
@@ -218,7 +218,7 @@ def _is_better(name: str, before: int, after: int) -> bool:
 
 
 def _show_agreement(told: Agreement, *, verbose: bool) -> None:
-    from graphfix.strip import WORDS
+    from graphfix.show.strip import WORDS
 
     share = 100 * told.right / max(told.total, 1)
     click.echo()

@@ -10,10 +10,10 @@ import click
 from graphfix.cli import _options, _terminal
 
 if TYPE_CHECKING:
-    from graphfix.measure.clips import Fill
-    from graphfix.measure.course import Row
-    from graphfix.measure.probe import Probe
-    from graphfix.measure.runtime import Ep
+    from graphfix.feeds.clips import Fill
+    from graphfix.probing.course import Row
+    from graphfix.probing.probe import Probe
+    from graphfix.runtime.provider import Ep
 
 _BAR = 12
 
@@ -79,9 +79,9 @@ def probe(
     if max_abs is not None and not max_abs >= 0:
         raise click.UsageError(f"--max-abs {max_abs:g}: a difference is at least 0.")
     with _terminal.progress(quiet=as_json) as tell:
-        from graphfix.measure.compare import Tolerance
-        from graphfix.measure.probe import probe as compare
-        from graphfix.measure.probe import probe_padded
+        from graphfix.probing.probe import probe as compare
+        from graphfix.probing.probe import probe_padded
+        from graphfix.proof.compare import Tolerance
 
         gate = None if max_abs is None else Tolerance(max_abs=max_abs)
         told = (lambda i, n, what: tell(f"{i}/{n}: {what}")) if tell is not None else None
@@ -100,7 +100,7 @@ def probe(
         else:
             found = compare(*models, dims=sizes, feeds=feeds, tolerance=gate, ep=ep, progress=told)
     if report:
-        from graphfix import plot
+        from graphfix.show import plot
 
         plot.write(found, " and ".join(models), report)
     if as_json:
@@ -140,7 +140,7 @@ def _one_each(dims: tuple[str, ...]) -> dict[str, list[int]]:
 
 
 def _show(found: Probe, models: tuple[str, ...], *, verbose: bool) -> None:
-    from graphfix.measure.course import course
+    from graphfix.probing.course import course
 
     _terminal.paragraph(" and ".join(models))
     _terminal.paragraph(found.case)
@@ -205,7 +205,7 @@ def _cut(name: str, room: int) -> str:
 
 
 def _bar(relative: float) -> str:
-    from graphfix.measure.course import magnitude
+    from graphfix.probing.course import magnitude
 
     full: float = magnitude(relative) * _BAR
     if (sys.stdout.encoding or "").lower().replace("-", "") != "utf8":

@@ -15,9 +15,9 @@ from graphfix.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from graphfix.measure.runtime import Ep
     from graphfix.model.weights import Placement
     from graphfix.report import PassReport, Report
+    from graphfix.runtime.provider import Ep
 
 
 @click.command()
@@ -104,7 +104,7 @@ def run(
         for done in reports:
             _print(done, diff=diff, verbose=verbose, dry_run=dry_run)
     if page is not None:
-        from graphfix.html import write
+        from graphfix.show.html import write
 
         for i, done in enumerate(reports, 1):
             one = page.with_name(f"{page.stem}.{i}{page.suffix}") if several else page

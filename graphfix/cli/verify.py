@@ -11,7 +11,7 @@ from graphfix.cli._between import feeds_through, passes_between
 
 if TYPE_CHECKING:
     from graphfix.core import Safety
-    from graphfix.measure.runtime import Ep
+    from graphfix.runtime.provider import Ep
 
 
 @click.command()
@@ -46,9 +46,9 @@ def verify(
     sizes = _terminal.sizes(dims)
     _options.load_plugins(plugin)
     from graphfix.core import together
-    from graphfix.measure import memory
-    from graphfix.measure.verify import verify as compare
     from graphfix.model import io
+    from graphfix.proof.verify import verify as compare
+    from graphfix.runtime import memory
 
     old, new = io.load(before), io.load(after)
     passes = passes_between(old, new, after)

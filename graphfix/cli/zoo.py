@@ -12,7 +12,7 @@ from graphfix.cli import _options, _terminal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphfix.measure.runtime import Ep
+    from graphfix.runtime.provider import Ep
 
     Json = dict[str, Any]
 

@@ -18,7 +18,7 @@ DML = "DmlExecutionProvider"
 
 
 class Placed(Protocol):
-    """What is known of a session; :class:`graphfix.measure.placement.Placement` is one."""
+    """What is known of a session; :class:`graphfix.runtime.assignment.Placement` is one."""
 
     @property
     def model(self) -> ir.Model:

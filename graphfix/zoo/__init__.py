@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from graphfix.measure.runtime import Ep
+    from graphfix.runtime.provider import Ep
 
 __all__ = ["Ran", "Recipe", "find", "run", "stored"]
 
@@ -113,10 +113,9 @@ def _can_be_done(requests: Sequence[Request], *, here: bool) -> None:
         except UsageError as error:
             raise UsageError(f"the recipe of {request.recipe.id}: {error}") from error
     if here and requests[0].ep == "dml":
-        from graphfix.measure import runner
+        from graphfix.runtime.python import require
 
-        if not runner.native():
-            runner.find()
+        require("dml")
 
 
 def _place(out: Path, recipe: Recipe) -> Path:

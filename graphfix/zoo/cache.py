@@ -15,7 +15,7 @@ from graphfix.model import files
 from graphfix.plain import plain
 
 if TYPE_CHECKING:
-    from graphfix.measure.runtime import Ep
+    from graphfix.runtime.provider import Ep
     from graphfix.zoo.recipe import Recipe
 
 SCHEMA = 1

@@ -9,7 +9,7 @@ from graphfix.zoo.figures import FIGURES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from graphfix.measure.runtime import Ep
+    from graphfix.runtime.provider import Ep
     from graphfix.zoo.figures import Figure
     from graphfix.zoo.recipe import Counts, Recipe
 

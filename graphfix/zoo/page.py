@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from graphfix import html
-from graphfix import plot as course
 from graphfix.model import files
+from graphfix.show import html
+from graphfix.show import plot as course
 from graphfix.version import __version__
 from graphfix.zoo import plot
 from graphfix.zoo.figures import FIGURES, is_known

@@ -42,7 +42,7 @@ class Recipe:
         dims: Sizes to verify at, by the name of the symbolic dim.
         notes: What a reader should know of the inputs.
         feeds: An ``.npz`` to verify with, or None for inputs made from the model.
-        tolerance: What may differ: fields of :class:`graphfix.measure.Tolerance`.
+        tolerance: What may differ: fields of :class:`graphfix.proof.compare.Tolerance`.
         repairs: How many repairs each pass must make; None if nothing is said of it.
         near_misses: How many near misses each pass must have; None if nothing is said of it.
         findings: How many errors and warnings of each rule must be left; None likewise.

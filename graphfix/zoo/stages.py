@@ -22,9 +22,9 @@ from graphfix.zoo.figures import figure
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from graphfix.measure.case import Case
-    from graphfix.measure.compare import Tolerance
-    from graphfix.measure.runtime import Ep
+    from graphfix.feeds.case import Case
+    from graphfix.proof.compare import Tolerance
+    from graphfix.runtime.provider import Ep
     from graphfix.zoo.recipe import Recipe
 
 Json = dict[str, Any]
@@ -56,7 +56,7 @@ class Job:
     @property
     def tolerance(self) -> Tolerance:
         """What the recipe lets differ."""
-        from graphfix.measure.compare import Tolerance
+        from graphfix.proof.compare import Tolerance
 
         return Tolerance(**self.recipe.tolerance)
 
@@ -198,9 +198,10 @@ def directml(job: Job) -> Json:
 
 def _as_given(job: Job) -> Json:
     """The original on DirectML, at the first sizes that it runs at on the CPU."""
-    from graphfix.measure import runner
-    from graphfix.measure.compare import compare
-    from graphfix.measure.runtime import RunError, Session
+    from graphfix.proof.compare import compare
+    from graphfix.runtime.errors import RunError
+    from graphfix.runtime.process import stop_all
+    from graphfix.runtime.session import Session
 
     worst = 0.0
     cases = _cases(job)
@@ -216,16 +217,16 @@ def _as_given(job: Job) -> Json:
                         gap = compare(name, case.name, array, outputs[name], job.tolerance)
                         worst = max(worst, gap.max_abs)
     except (ModelError, RunError) as error:
-        runner.stop_all()  # a device that failed once may fail the next model
+        stop_all()  # a device that failed once may fail the next model
         return {"crashes": True, "reason": str(error), "worst": None}
     return {"crashes": False, "reason": "", "worst": worst}
 
 
 def _cases(job: Job) -> list[Case]:
     """The inputs of the recipe, or made for its sizes."""
-    from graphfix.measure.feeds import make_cases
-    from graphfix.measure.own import given_case
-    from graphfix.measure.signature import Signature
+    from graphfix.feeds.search import make_cases
+    from graphfix.feeds.signature import Signature
+    from graphfix.feeds.user import given_case
     from graphfix.model import io
 
     if job.recipe.feeds is not None:
@@ -235,10 +236,10 @@ def _cases(job: Job) -> list[Case]:
 
 def placement(job: Job) -> Json:
     """Which provider ran each node, in the order they ran, from ONNX Runtime's own profile."""
-    from graphfix.measure.filled import full_lengths
-    from graphfix.measure.runtime import RunError
+    from graphfix.feeds.full_lengths import full_lengths
     from graphfix.model import io
-    from graphfix.zoo.placed import count, nodes_of
+    from graphfix.runtime.errors import RunError
+    from graphfix.zoo.ran import count, nodes_of
 
     case = _cases(job)[0]
     sides: dict[str, Json] = {}
@@ -261,7 +262,8 @@ def placement(job: Job) -> Json:
 
 def plan(job: Job) -> Json:
     """Where the nodes of both will run on DirectML, foreseen on any machine."""
-    from graphfix import planning, strip
+    from graphfix import planning
+    from graphfix.show import strip
 
     found = planning.glance(job.before, job.after if job.after.is_file() else None)
     runs: dict[str, Json] = {}
@@ -289,8 +291,8 @@ _FORESEEN = {"fused-graphs": "graphs", "copies": "copies", "cpu-nodes": "cpu"}
 def padding(job: Job) -> Json:
     """What padding does to the clip: as exported, and after the repair if that was told lengths."""
     from graphfix.lengths.given import LengthInput
-    from graphfix.measure.padded import padded
     from graphfix.model import io
+    from graphfix.probing.padded import padded
 
     if LengthInput.of(io.load(job.after)) is None:
         return {"skipped": "its passes make nothing of padding: see ilens-mask"}
@@ -307,9 +309,9 @@ def padding(job: Job) -> Json:
 
 def probe(job: Job) -> Json:
     """How far each inner tensor is from that of the original on the CPU, in their order."""
-    from graphfix import plot
-    from graphfix.measure.probe import probe as compare
-    from graphfix.measure.runner import stop_all
+    from graphfix.probing.probe import probe as compare
+    from graphfix.runtime.process import stop_all
+    from graphfix.show import plot
 
     if job.results.get("directml", {}).get("after", {}).get("reason"):
         return {"skipped": "the repaired model does not run on DirectML"}
@@ -348,7 +350,7 @@ _PROBE_SECONDS = 600.0
 
 def bench(job: Job) -> Json:
     """How long both take, side by side."""
-    from graphfix.measure import bench as measure
+    from graphfix.benchmark import bench as measure
 
     asked = job.recipe.bench
     done = measure.bench(

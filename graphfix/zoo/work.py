@@ -25,7 +25,7 @@ from graphfix.zoo.recipe import Recipe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from graphfix.measure.runtime import Ep
+    from graphfix.runtime.provider import Ep
 
 Json = dict[str, Any]
 

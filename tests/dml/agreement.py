@@ -24,9 +24,9 @@ import onnx_ir as ir
 import graphfix
 from graphfix.directml.agreement import Agreement, compare
 from graphfix.errors import GraphfixError
-from graphfix.measure import runner
-from graphfix.measure.placement import Placement, placement
 from graphfix.planning import plan
+from graphfix.runtime import process, python
+from graphfix.runtime.assignment import Placement, placement
 
 ROOT = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[3] / "shared" / "zoo"))
 STATES = ("exported", "repaired", "fixed")
@@ -121,8 +121,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"no zoo at {ROOT}; set GRAPHFIX_ZOO", file=sys.stderr)
         return 2
     try:
-        if not runner.native():
-            runner.find()
+        if not python.native():
+            python.find()
     except GraphfixError as error:
         print(error, file=sys.stderr)
         return 2
@@ -131,7 +131,7 @@ def main(argv: list[str] | None = None) -> int:
         for row in todo:
             done.append(study(row, state, options.keep))
             show(done[-1], verbose=options.verbose)
-    runner.stop_all()
+    process.stop_all()
     return summary(done)
 
 

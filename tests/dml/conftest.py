@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from graphfix.errors import GraphfixError
-from graphfix.measure import runner
+from graphfix.runtime import process, python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,8 +18,8 @@ HERE = Path(__file__).parent
 
 def _lacking() -> str:
     try:
-        if not runner.native():
-            runner.find()
+        if not python.native():
+            python.find()
     except GraphfixError as error:
         return str(error)
     return ""
@@ -39,4 +39,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True, scope="module")
 def _end() -> Iterator[None]:
     yield
-    runner.stop_all()
+    process.stop_all()

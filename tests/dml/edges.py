@@ -26,8 +26,9 @@ from onnx import helper
 
 from graphfix.directml import facts
 from graphfix.errors import GraphfixError
-from graphfix.measure import runner
-from graphfix.measure.runtime import RunError, Session
+from graphfix.runtime import process
+from graphfix.runtime.errors import RunError
+from graphfix.runtime.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -226,7 +227,7 @@ def main(argv: list[str] | None = None) -> int:
                         f"{row.op:20} {row.dtype:14} {row.edge:12} {row.verdict:8} {row.returned}"
                     )
             sys.stdout.flush()
-    runner.stop_all()
+    process.stop_all()
     if not options.ops:
         with TABLE.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")

@@ -28,8 +28,9 @@ import numpy as np
 import onnxruntime as ort
 
 from graphfix.errors import GraphfixError, ModelError, UsageError
-from graphfix.measure import runner
-from graphfix.measure.runtime import RunError, Session
+from graphfix.runtime import process, python
+from graphfix.runtime.errors import RunError
+from graphfix.runtime.session import Session
 
 HERE = Path(__file__).resolve()
 ROOT = HERE.parents[2]
@@ -137,7 +138,7 @@ def on_directml(model: Path, wanted: list[tuple[str, Arrays, Arrays]]) -> Json:
                         return {"result": "differs", "reason": reason}
                     worst = max(worst, gap)
     except (ModelError, RunError) as error:
-        runner.stop_all()  # a device that failed once may fail the next model
+        process.stop_all()  # a device that failed once may fail the next model
         return {"result": "crashes", "reason": str(error)}
     return {"result": "runs", "worst": worst}
 
@@ -264,8 +265,8 @@ def versions() -> dict[str, str]:
     """What it was measured with."""
     found = {name: importlib.metadata.version(name) for name in ("onnxsim", "onnxslim", "graphfix")}
     found["onnxruntime, for the CPU"] = ort.__version__
-    if not runner.native():
-        about = runner._worker_for(runner.find()).about
+    if not python.native():
+        about = process.worker_for(python.find()).about
         found["onnxruntime-directml"] = str(about["onnxruntime"])
     return found
 
@@ -289,8 +290,8 @@ def main(argv: list[str] | None = None) -> int:
     rows = [json.loads(line) for line in listed.read_text(encoding="utf-8").splitlines()]
     rows = [row for row in rows if not options.names or row["name"] in options.names]
     try:
-        if not runner.native():
-            runner.find()
+        if not python.native():
+            python.find()
         about = versions()
     except UsageError as error:
         print(error, file=sys.stderr)
@@ -333,5 +334,5 @@ if __name__ == "__main__":
     try:
         code = main()
     finally:
-        runner.stop_all()
+        process.stop_all()
     sys.exit(code)

@@ -11,14 +11,15 @@ import pytest
 
 import graphfix
 from graphfix import hazards, job
+from graphfix.benchmark.bench import bench
+from graphfix.benchmark.outcome import AS_IT_IS, FIXED
 from graphfix.errors import ModelError
 from graphfix.manual import rule_manual_of
-from graphfix.measure import runner
-from graphfix.measure.bench import bench
-from graphfix.measure.benchmark import AS_IT_IS, FIXED
-from graphfix.measure.runtime import RunError, Session
-from graphfix.measure.verify import verify
+from graphfix.proof.verify import verify
 from graphfix.rules import rules
+from graphfix.runtime import provider, python, remote
+from graphfix.runtime.errors import RunError
+from graphfix.runtime.session import Session
 
 MODELS = Path(__file__).parents[2] / "models"
 HEAD = '<ir_version: 8, opset_import: ["": 18]>\n'
@@ -70,7 +71,7 @@ def test_a_model_that_crashes_is_a_failed_verdict() -> None:
 def test_two_processes_at_once(tmp_path: Path) -> None:
     path, x = saved(tmp_path, RELU), np.ones((2, 4), np.float32)
     with Session(path, ep="dml") as one:
-        other = runner.RemoteSession(path, replace(runner.here("dml"), sessions=1))
+        other = remote.RemoteSession(path, replace(python.here("dml"), sessions=1))
         np.testing.assert_array_equal(one.run({"x": x})["y"], other.run({"x": x})["y"])
         other.close()
 
@@ -119,8 +120,8 @@ def test_bench_says_what_ran_where(bind: bool, tmp_path: Path) -> None:
     assert done.ok, done.models[0].error
     assert done.ep == "dml"
     loose, fixed = (done.models[0].results[x].placed for x in (AS_IT_IS, FIXED))
-    assert (loose.counts, loose.fused) == ({runner.DML: 3}, 0)
-    assert (fixed.counts, fixed.fused) == ({runner.DML: 1}, 1)
+    assert (loose.counts, loose.fused) == ({provider.DML: 3}, 0)
+    assert (fixed.counts, fixed.fused) == ({provider.DML: 1}, 1)
     assert {"adapter", "DirectML.dll", "clock", "onnxruntime"} <= done.about.keys()
     assert done.models[0].results[AS_IT_IS].peak_memory
 

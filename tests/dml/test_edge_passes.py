@@ -8,7 +8,7 @@ import pytest
 
 import graphfix
 from graphfix.errors import ModelError
-from graphfix.measure.runtime import Session
+from graphfix.runtime.session import Session
 
 Feeds = dict[str, np.ndarray]
 _CLOSE = {"float32": 1e-5, "float16": 4e-3}

@@ -10,10 +10,10 @@ import pytest
 
 from graphfix import planning
 from graphfix.errors import ModelError
-from graphfix.measure.runtime import Session
+from graphfix.runtime.session import Session
 
 _spec = importlib.util.spec_from_file_location(
-    "plan_cases", Path(__file__).parents[1] / "test_plan.py"
+    "plan_cases", Path(__file__).parents[1] / "directml" / "test_plan.py"
 )
 plan_cases = importlib.util.module_from_spec(_spec)
 sys.modules["plan_cases"] = plan_cases  # its dataclasses look themselves up there

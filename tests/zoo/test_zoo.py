@@ -1,75 +1,488 @@
-"""The 79 real exports: every pass alone and the profile, twice, with the numbers compared."""
+"""graphfix zoo: recipes read strictly, work done once, failures that stay alone."""
 
 from __future__ import annotations
 
-import importlib.util
+import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
 
-import graphfix
-from graphfix import registry
-from graphfix.errors import PaddingError, UsageError
+from graphfix import zoo
+from graphfix.cli import main
+from graphfix.errors import FeedError, UsageError
+from graphfix.runtime import process, python
+from graphfix.zoo import cache, stages, work
+from graphfix.zoo.figures import FIGURES, dynamic_reshapes, mask_wheres
+from graphfix.zoo.recipe import Recipe, find
+from graphfix.zoo.work import Request, received
 
-_spec = importlib.util.spec_from_file_location("counts", Path(__file__).with_name("counts.py"))
-counts = importlib.util.module_from_spec(_spec)
-sys.modules["counts"] = counts  # its dataclasses look themselves up there
-_spec.loader.exec_module(counts)
-
-ROWS = counts.models()
-pytestmark = pytest.mark.skipif(not ROWS, reason=f"no zoo at {counts.ROOT}; set GRAPHFIX_ZOO")
-
-
-@pytest.fixture(params=ROWS or [None], ids=lambda row: row["name"] if row else "none")
-def row(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return request.param
-
-
-def reasons(studied: Any, name: str) -> int:
-    return sum(studied.reasons.get(name, {}).values())
-
-
-def test_the_profile_repairs_every_site_or_says_why_not(row: dict[str, Any]) -> None:
-    studied = counts.study(row)
-    assert not studied.errors
-    assert (studied.difference or 0.0) <= 1e-5
-    assert studied.after["masks"] <= reasons(studied, "additive-mask")
-    assert studied.after["ranges"] <= reasons(studied, "cumsum-index")
-    assert studied.after["reshapes"] <= reasons(studied, "unflatten-heads")
-
-
-@pytest.mark.parametrize("name", registry.names())
-def test_each_pass_alone_keeps_the_numbers(row: dict[str, Any], name: str) -> None:
-    try:
-        studied = counts.study(row, name)
-    except (PaddingError, UsageError) as error:
-        assert name == "ilens-mask"  # the only one that is all or nothing
-        pytest.skip(str(error))
-    assert not studied.errors
-    assert (studied.difference or 0.0) <= 1e-5
+HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
+HEADS = (
+    HEAD
+    + """heads (float[B, T, 32] x) => (float[B, T, 2, 16] y)
+<int64 first = {0}, int64 second = {1}, int64[1] axis = {0}, int64[1] h = {2}, int64[1] d = {16}> {
+    shape = Shape (x)
+    b = Gather (shape, first)  b1 = Unsqueeze (b, axis)
+    t = Gather (shape, second)  t1 = Unsqueeze (t, axis)
+    target = Concat <axis = 0> (b1, t1, h, d)
+    y = Reshape (x, target) }"""
+)
+RELU = HEAD + "g (float[T, 4] x) => (float[T, 4] y) { y = Relu (x) }"
+MASKED = (
+    HEAD
+    + """m (float[T, 4] x, bool[T, 4] hidden) => (float[T, 4] y)
+<float low = {-10000.0}, float zero = {0.0}> {
+    a = Where (hidden, low, x)  b = Mul (a, a)  p = Softmax (b)
+    y = Where (hidden, zero, p) }"""
+)
 
 
-def test_a_model_without_sites_keeps_every_byte(row: dict[str, Any]) -> None:
-    model = graphfix.load(counts.ROOT / "models" / f"{row['name']}.onnx")
-    before = ir.to_proto(model).SerializeToString(deterministic=True)
-    for name in registry.names():
-        try:
-            looked = graphfix.check(model, name)
-        except UsageError:
-            assert name == "ilens-mask"  # which cannot tell what is to be padded
-            continue
-        assert isinstance(looked, list)
-    assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv(python.COMMAND, raising=False)
+    monkeypatch.setenv(python.HOME, str(tmp_path))
+    monkeypatch.setattr(python, "native", lambda: False)
 
 
-def test_the_signature_stays(row: dict[str, Any]) -> None:
-    path = counts.ROOT / "models" / f"{row['name']}.onnx"
-    model = graphfix.load(path)
-    graphfix.run(model)
-    before, after = onnx.load(path).graph, ir.to_proto(model).graph
-    assert list(after.input) == list(before.input)
-    assert list(after.output) == list(before.output)
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The models that were worked on; in this process, which has its imports behind it."""
+    names: list[str] = []
+
+    def here(request: Request) -> dict[str, Any]:
+        names.append(request.recipe.id)
+        return work.work(request)
+
+    monkeypatch.setattr(zoo, "apart", here)
+    return names
+
+
+def model(name: str, text: str = RELU, recipe: str | None = "") -> Path:
+    """``models/NAME`` with its recipe, or ``models/NAME.onnx`` without one."""
+    folder = Path("models") / name if recipe is not None else Path("models")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / ("model.onnx" if recipe is not None else f"{name}.onnx")
+    onnx.save(onnx.parser.parse_model(text), path)
+    if recipe is not None:
+        (folder / "model.toml").write_text(recipe, encoding="utf-8")
+    return path
+
+
+def row_of(name: str) -> dict[str, Any]:
+    row: dict[str, Any] = json.loads(Path(f"build/zoo/{name}.json").read_text(encoding="utf-8"))
+    return row
+
+
+class TestRecipes:
+    def test_what_is_not_said_has_a_default(self) -> None:
+        path = model("a")
+        assert find(Path("models")) == [Recipe("a", path)]
+
+    def test_all_of_it(self) -> None:
+        model(
+            "a",
+            recipe="""name = "A"
+            passes = "reshape-allowzero"
+            [dims]
+            T = [1, 7]
+            [feeds]
+            notes = "any"
+            [tolerance]
+            max_abs = 1e-5
+            [expect.repairs]
+            unflatten-heads = 8
+            [expect.near-misses]
+            [gates]
+            ratio = 1.5
+            [bench]
+            dims = { T = 8 }
+            runs = 3
+            """,
+        )
+        found = find(Path("models"))[0]
+        assert (found.name, found.passes, found.dims) == ("A", "reshape-allowzero", {"T": [1, 7]})
+        assert (found.repairs, found.near_misses, found.findings) == (
+            {"unflatten-heads": 8},
+            {},
+            None,
+        )
+        assert (found.tolerance, found.gates) == ({"max_abs": 1e-5}, {"ratio": 1.5})
+        assert found.bench == {"dims": {"T": 8}, "runs": 3}
+
+    def test_the_one_in_readme(self) -> None:
+        readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+        text = readme.partition("<!-- tested: recipe -->\n```toml\n")[2].partition("```")[0]
+        folder = model("a", recipe=text).parent
+        (folder / "inputs.npz").write_bytes(b"")
+        found = find(Path("models"))[0]
+        assert found.feeds == folder / "inputs.npz"
+        assert found.gates == {"dynamic-reshapes": 0, "ratio": 1.05}
+
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            ("nmae = 'x'", "nmae is no key of a recipe; did you mean 'name'?"),
+            ("[expect.repair]", "expect.repair is no key of a recipe; did you mean 'repairs'?"),
+            ("[gates]\nspeed = 1", "gates.speed is no key of a recipe; known are crashes"),
+            ("name = 3", "name must be text, not 3"),
+            ("dims = 3", "dims must be a table, [dims], not 3"),
+            ("[dims]\nT = 3", "dims.T must be a list of sizes such as [1, 7], not 3"),
+            ("[dims]\nT = [0]", "dims.T must be a whole number, 1 or more, not [0]"),
+            ("[dims]\nT = []", "dims.T must be a list of sizes"),
+            (
+                "[tolerance]\nmax_abs = '1'",
+                "tolerance.max_abs must be a number, 0 or more, not '1'",
+            ),
+            ("[tolerance]\ncosine = nan", "tolerance.cosine must be a number"),
+            ("[expect.repairs]\na = -1", "expect.repairs.a must be a whole number, 0 or more"),
+            ("[expect.repairs]\na = true", "expect.repairs.a must be a whole number, 0 or more"),
+            ("[bench]\nruns = 0", "bench.runs must be a whole number, 1 or more, not 0"),
+            ("[bench.dims]\nT = [8]", "bench.dims.T must be a whole number, 1 or more"),
+            ("model = 'b.onnx'", "model is 'b.onnx', and there is no such file beside it"),
+            ("[feeds]\nfile = 'in.npz'", "feeds.file is 'in.npz', and there is no such file"),
+            ("name = ", "is no TOML"),
+        ],
+    )
+    def test_what_does_not_fit_is_named(
+        self, text: str, says: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        model("a", recipe=text)
+        model("b")
+        assert main(["zoo"]) == 2
+        told = " ".join(capsys.readouterr().err.split())
+        assert "models/a/model.toml: " in told
+        assert says in told
+        assert not Path("build").exists()
+
+    def test_all_that_is_wrong_is_told_at_once(self) -> None:
+        model("a", recipe="x = 1")
+        model("b", recipe="y = 1")
+        with pytest.raises(
+            UsageError, match=r"a/model.toml: x is no key.*b/model.toml: y is no key"
+        ):
+            find(Path("models"))
+
+    def test_passes_that_there_are_not(self, capsys: pytest.CaptureFixture[str]) -> None:
+        model("a")
+        model("b", recipe='passes = "additive-musk"')
+        assert main(["zoo"]) == 2
+        assert "the recipe of b: there is no pass 'additive-musk'" in capsys.readouterr().err
+        assert not Path("build").exists()
+
+    def test_names(self, capsys: pytest.CaptureFixture[str]) -> None:
+        model("bert")
+        model("llama")
+        assert [x.id for x in find(Path("models"), ["llama"])] == ["llama"]
+        assert main(["zoo", "brt"]) == 2
+        assert "no model 'brt'; did you mean 'bert'?" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("name", ["nowhere", "."])
+    def test_a_folder_without_models(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["zoo", "--models", name]) == 2
+        assert name in capsys.readouterr().err
+
+    def test_two_of_one_name(self, capsys: pytest.CaptureFixture[str]) -> None:
+        model("a")
+        model("a", recipe=None)
+        assert main(["zoo"]) == 2
+        assert "are both called 'a'; rename one" in capsys.readouterr().err
+
+    def test_folders_without_a_recipe(self) -> None:
+        for name in ("one/x", "two/y", "two/z", "two/z.fixed"):
+            path = model(name.replace("/", "_"), recipe=None)
+            Path("models", name).parent.mkdir(exist_ok=True)
+            path.rename(Path("models", f"{name}.onnx"))
+        assert [x.id for x in find(Path("models"))] == ["one", "two.y", "two.z"]
+
+    def test_plain_files_and_the_folder_of_one(self) -> None:
+        model("c", recipe=None)
+        model("a")
+        model("c.fixed", recipe=None)
+        assert [x.id for x in find(Path("models"))] == ["a", "c"]
+        assert [x.id for x in find(Path("models/a"))] == ["a"]
+
+
+class TestFigures:
+    def test_masks_and_reshapes_are_counted(self) -> None:
+        import onnx_ir as ir
+
+        assert mask_wheres(ir.from_onnx_text(MASKED)) == 1
+        assert mask_wheres(ir.from_onnx_text(HEADS)) == 0
+        assert dynamic_reshapes(ir.from_onnx_text(HEADS)) == 1
+
+    def test_every_figure_is_measured_by_a_stage(self) -> None:
+        assert {name for stage in stages.STAGES for name in stage.measures} == set(FIGURES)
+
+
+class TestWork:
+    def test_a_row_has_what_every_stage_found(self, done: list[str]) -> None:
+        model("a", HEADS, "[expect.repairs]\nunflatten-heads = 1\n[gates]\ndynamic-reshapes = 0")
+        assert main(["zoo"]) == 0
+        row = row_of("a")
+        assert row["ok"]
+        assert row["figures"]["dynamic-reshapes"] == {"before": 1, "after": 0, "why": ""}
+        assert row["figures"]["worst"]["after"] == 0
+        assert row["figures"]["ratio"]["after"] > 0
+        assert row["figures"]["crashes"]["why"] == "measured on DirectML only: --ep dml"
+        assert row["figures"]["copies"] == {"before": 0, "after": 0, "why": ""}  # foreseen
+        assert row["stages"]["repair"]["verdict"]["ok"]
+        assert row["stages"]["check"]["after"]["left"] == {}
+        assert [m["model"] for m in row["stages"]["bench"]["models"]] == ["before", "after"]
+        found = row["stages"]["probe"]
+        assert (found["ep"], found["ok"]) == ("cpu", True)
+        assert [(x["tensor"], x["max_abs"]) for x in found["course"]["points"]] == [("y", 0)]
+        assert {gate["gate"]: gate["ok"] for gate in row["gates"]} == {
+            "verified": True,
+            "bench": True,
+            "expect.repairs": True,
+            "dynamic-reshapes": True,
+        }
+
+    @pytest.mark.parametrize(
+        ("recipe", "says"),
+        [
+            ("[expect.repairs]\nunflatten-heads = 2", "unflatten-heads: 1 instead of 2"),
+            ("[expect.repairs]\n", "unflatten-heads: 1 instead of 0"),
+            ("[expect.findings]\nunflatten-heads = 1", "unflatten-heads: 0 instead of 1"),
+            ("[gates]\nnodes = 0", "nodes: 1, at most 0 is allowed"),
+            ("[dims]\nQ = [3]", "'Q'"),
+        ],
+    )
+    def test_a_gate_that_is_missed(
+        self, recipe: str, says: str, done: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        model("a", HEADS, recipe)
+        assert main(["zoo"]) == 1
+        assert says in " ".join(capsys.readouterr().out.split())
+        assert not row_of("a")["ok"]
+
+    def test_a_gate_without_a_figure_is_not_judged(self, done: list[str]) -> None:
+        model("a", recipe="[gates]\ncrashes = 0")
+        assert main(["zoo"]) == 0
+        gate = row_of("a")["gates"][-1]
+        assert gate["ok"] is None
+        assert "--ep dml" in gate["text"]
+
+    def test_all_stages_in_another_python(
+        self, done: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # What would have DirectML has the CPU here; tests/dml has the real one.
+        other = process.Runner((sys.executable,), provider="CPUExecutionProvider")
+        monkeypatch.setattr(python, "find", lambda: other)
+        model("a", HEADS, "[gates]\ncpu-nodes = 0\n[bench]\nruns = 1")
+        assert main(["zoo", "--ep", "dml"]) == 1
+        process.stop_all()
+        row = row_of("a")
+        assert row["reason"] == "nodes on the CPU: 1, at most 0 is allowed"
+        told = {name for name, x in row["stages"].items() if "skipped" in x or "error" in x}
+        assert told == {"padding"}  # its recipe does not ask for ilens-mask
+        assert row["figures"]["crashes"] == {"before": 0, "after": 0, "why": ""}
+        assert row["figures"]["worst"]["before"] == 0
+        assert row["figures"]["copies"] == {"before": 0, "after": 0, "why": ""}
+        assert row["stages"]["probe"]["ep"] == "dml"
+        assert row["stages"]["probe"]["notes"] == [
+            "the second run was on DirectML, the first on the CPU"
+        ]
+        ran = row["stages"]["placement"]["after"]["nodes"]
+        assert [(node["op"], node["on"]) for node in ran] == [("Reshape", "cpu")]
+
+    def test_json(self, done: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        model("b")
+        model("a", HEADS)
+        assert main(["zoo", "b", "a", "--json"]) == 0
+        data = json.loads(capsys.readouterr().out)
+        assert data["ok"]
+        assert data["rows"] == [row_of("b"), row_of("a")]
+
+    def test_a_stage_is_one_function_and_one_line(
+        self, done: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def more(job: stages.Job) -> dict[str, Any]:
+            return {"seen": job.after.is_file(), "figures": {"copies": stages.figure(3, 1)}}
+
+        monkeypatch.setattr(stages, "STAGES", (*stages.STAGES, stages.Stage("more", more)))
+        model("a", HEADS)
+        assert main(["zoo"]) == 0
+        assert row_of("a")["stages"]["more"]["seen"]
+        assert row_of("a")["figures"]["copies"]["before"] == 3
+
+
+class TestCache:
+    def test_what_did_not_change_is_not_done_again(self, done: list[str]) -> None:
+        model("a")
+        model("b")
+        assert main(["zoo"]) == 0
+        first = row_of("a")
+        assert main(["zoo"]) == 0
+        assert sorted(done) == ["a", "b"]
+        assert row_of("a") == first
+
+    @pytest.mark.parametrize("what", ["model", "weights", "recipe", "graphfix"])
+    def test_what_changed_is(
+        self, what: str, done: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model("a")
+        path = model("b")
+        if what == "weights":
+            with_weights(path, 1.0)
+        assert main(["zoo"]) == 0
+        done.clear()
+        if what == "model":
+            model("b", HEADS)
+        elif what == "weights":
+            with_weights(path, 2.0)
+        elif what == "recipe":
+            model("b", recipe="[dims]\nT = [3, 4, 5]")
+        else:
+            monkeypatch.setattr(cache, "sources", lambda: "another")
+        assert main(["zoo"]) == 0
+        assert done == (["a", "b"] if what == "graphfix" else ["b"])
+
+    def test_force_and_names(self, done: list[str]) -> None:
+        model("a")
+        model("b")
+        assert main(["zoo"]) == 0
+        done.clear()
+        assert main(["zoo", "b", "--force"]) == 0
+        assert done == ["b"]
+
+    def test_where_it_lies_does_not_matter(self) -> None:
+        Path("x").mkdir()
+        path = model("a")
+        key = cache.key_of(Recipe("a", path), "cpu")
+        assert cache.key_of(Recipe("a", path.rename("x/model.onnx")), "cpu") == key
+        assert cache.key_of(Recipe("a", Path("x/model.onnx")), "dml") != key
+
+    def test_a_gate_that_was_missed_is_known_too(self, done: list[str]) -> None:
+        model("a", HEADS, "[gates]\nnodes = 0")
+        assert main(["zoo"]) == 1
+        assert main(["zoo"]) == 1
+        assert done == ["a"]
+
+    def test_a_spoiled_result_is_made_again(self, done: list[str]) -> None:
+        model("a")
+        assert main(["zoo"]) == 0
+        Path("build/zoo/a.json").write_text("{", encoding="utf-8")
+        assert main(["zoo"]) == 0
+        assert done == ["a", "a"]
+
+
+class TestFailures:
+    def test_one_stops_no_other(self, done: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        model("a", HEADS)
+        model("b").write_bytes(b"this is no model")
+        model("c", recipe=None)
+        assert main(["zoo"]) == 1
+        out = " ".join(capsys.readouterr().out.split())
+        assert "1 of 3 are not as they should be: b" in out
+        assert [row_of(x)["ok"] for x in "abc"] == [True, False, True]
+        assert "b/model.onnx" in row_of("b")["reason"]
+        assert row_of("b")["stages"]["bench"]["skipped"] == "there is no repaired model"
+
+    def test_a_probe_that_cannot_be_made_is_a_reason_and_no_fault(
+        self, done: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from graphfix.probing import probe
+
+        def fails(*_: object, **__: object) -> object:
+            raise FeedError("the second model does not run on the inputs of the first: oh")
+
+        monkeypatch.setattr(probe, "probe", fails)
+        model("a")
+        assert main(["zoo"]) == 0
+        row = row_of("a")
+        assert row["stages"]["probe"]["skipped"].endswith("inputs of the first: oh")
+        assert row["stages"]["bench"]["models"]
+
+    def test_a_fault_in_a_stage_is_a_reason(
+        self, done: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(_: stages.Job) -> dict[str, Any]:
+            raise ZeroDivisionError("oh")
+
+        monkeypatch.setattr(stages, "STAGES", (*stages.STAGES, stages.Stage("x", broken)))
+        model("a")
+        assert main(["zoo"]) == 1
+        assert row_of("a")["reason"] == "x: unexpected ZeroDivisionError: oh"
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="a shell script kills itself")
+    def test_a_killed_process_is_a_row_and_is_tried_again(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        script = Path("dies.sh").resolve()
+        script.write_text("#!/bin/sh\necho out of memory >&2\nkill -9 $$\n", encoding="utf-8")
+        script.chmod(0o755)
+        model("a")
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "executable", str(script))
+            assert main(["zoo"]) == 1
+        assert row_of("a")["reason"] == "its process died, exit code -9: out of memory"
+        assert main(["zoo"]) == 0  # a process of its own, for real
+        assert row_of("a")["ok"]
+
+    def test_directml_that_is_not_there(self, capsys: pytest.CaptureFixture[str]) -> None:
+        model("a")
+        assert main(["zoo", "--ep", "dml"]) == 2
+        assert "make dml" in capsys.readouterr().err
+        assert not Path("build").exists()
+
+    def test_wrong_usage(self) -> None:
+        model("a")
+        assert main(["zoo", "-j", "0"]) == 2
+
+
+class TestRequests:
+    def test_models_travel_with_their_weights(self, tmp_path: Path) -> None:
+        path = model("a")
+        with_weights(path, 1.0)
+        sent = Request(Recipe("a", path), "cpu", "k").to_send()
+        assert set(sent["contents"]) == {"model.onnx", "w.bin"}
+        got = received(sent, tmp_path / "there")
+        assert got.recipe.model == tmp_path / "there/model.onnx"
+        assert {x.name: x.read_bytes() for x in got.recipe.files} == sent["contents"]
+
+    def test_paths_of_another_system_do_not_matter(self, tmp_path: Path) -> None:
+        sent = Request(Recipe("a", model("a")), "cpu", "k").to_send()
+        sent["recipe"]["model"] = "C:\\models\\a\\model.onnx"
+        assert received(sent, tmp_path / "there").recipe.model.read_bytes()
+
+    def test_links_and_what_lies_elsewhere(self, tmp_path: Path) -> None:
+        path = model("a")
+        link = tmp_path / "models" / "link.onnx"
+        link.symlink_to(path.resolve())
+        sent = Request(Recipe("link", link), "cpu", "k").to_send()
+        assert received(sent, tmp_path / "there").recipe.model.name == "link.onnx"
+        feeds = tmp_path / "in.npz"
+        feeds.write_bytes(b"")
+        sent = Request(Recipe("a", path.absolute(), feeds=feeds), "cpu", "k").to_send()
+        assert "contents" not in sent
+
+    def test_a_large_one_must_be_there(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(work, "TRAVELS", 10)
+        path = model("a")
+        sent = Request(Recipe("a", path), "cpu", "k").to_send()
+        assert "contents" not in sent
+        assert received(sent, tmp_path / "there").recipe.model == path.resolve()
+        path.unlink()
+        with pytest.raises(zoo.work.ModelError, match="too large to be sent"):
+            received(sent, tmp_path / "there")
+
+
+def with_weights(path: Path, value: float) -> None:
+    """A model with an external weight of that value."""
+    text = "g (float[T, 4] x) => (float[T, 4] y) <float[4] w = {1, 2, 3, 4}> { y = Mul (x, w) }"
+    proto = onnx.parser.parse_model(HEAD + text)
+    array = np.full(4, value, np.float32)
+    proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(array, "w"))
+    (path.parent / "w.bin").unlink(missing_ok=True)
+    onnx.save(proto, path, save_as_external_data=True, location="w.bin", size_threshold=0)

@@ -1,0 +1,1 @@
+"""How long models take, side by side."""

@@ -1,0 +1,79 @@
+"""A case: one set of inputs for a model, and what is content in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from graphfix.feeds.roles import Role
+    from graphfix.feeds.signature import Signature
+
+Array = npt.NDArray[Any]
+T = TypeVar("T")
+Poison = Literal["", "NaN", "large values", "other ids"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of inputs.
+
+    Attributes:
+        name: What it is, for a user: ``batch=2 frames=23 lengths 23,11``.
+        dims: The size of every symbolic dim of the inputs, by the model's own names.
+        feeds: An array for each input.
+        valid: For each symbol that a mask or length input governs, how much of it is content in
+            each row of the batch. Empty if the model has no such input.
+        poison: What lies beyond the valid length of the data: nothing special, NaN, or 1e4.
+        base: For a poisoned case, the name of the case that it is otherwise equal to.
+    """
+
+    name: str
+    dims: dict[str, int]
+    feeds: dict[str, Array]
+    valid: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    poison: Poison = ""
+    base: str = ""
+
+    @property
+    def ragged(self) -> bool:
+        """Whether some row is shorter than its array."""
+        return any(length < self.dims[s] for s, rows in self.valid.items() for length in rows)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A case that was tried and that the model as given cannot run."""
+
+    name: str
+    reason: str
+
+
+class Cases(list[Case]):
+    """The cases that run, what was dropped, and what each input was taken for.
+
+    Attributes:
+        dropped: Cases that the model as given cannot run, with ONNX Runtime's reason.
+        signature: The inputs, their roles and their symbols.
+    """
+
+    def __init__(
+        self, cases: Iterable[Case], dropped: Iterable[Dropped], signature: Signature
+    ) -> None:
+        super().__init__(cases)
+        self.dropped = list(dropped)
+        self.signature = signature
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """What each input was taken for, and why."""
+        return {x.name: x.role for x in self.signature.inputs}
+
+
+def named(signature: Signature, by_symbol: Mapping[str, T]) -> dict[str, T]:
+    """What is known by symbol, by the model's own names of the dims."""
+    return {signature.user_name(s): v for s, v in by_symbol.items()}

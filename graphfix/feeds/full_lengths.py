@@ -1,0 +1,40 @@
+"""Inputs for a model that has been told to expect valid lengths, from those for the original."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphfix.lengths.given import LengthInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import onnx_ir as ir
+
+    from graphfix.proof.compare import Array
+
+
+def full_lengths(model: ir.Model, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """``feeds`` with the length input of ``model``, if it has one that they lack: all is valid.
+
+    Args:
+        model: A model; its metadata may name a length input, int64 [B] or [1].
+        feeds: Inputs for the model as it was without it.
+    """
+    known = LengthInput.of(model)
+    if known is None or known.kind != "lengths" or known.input in feeds:
+        return dict(feeds)
+    name, _, axis = known.axis.rpartition(".")
+    value = next((x for x in model.graph.inputs if x.name == known.input), None)
+    if value is None or name not in feeds:
+        return dict(feeds)
+    rows = 1
+    batch = value.shape[0] if value.shape is not None else 1
+    for other in model.graph.inputs:
+        dims = list(other.shape) if other.shape is not None and other is not value else []
+        given = feeds.get(other.name or "")
+        if batch in dims and not isinstance(batch, int) and given is not None:
+            rows = given.shape[dims.index(batch)]
+    return {**feeds, known.input: np.full(rows, feeds[name].shape[int(axis)], np.int64)}

@@ -1,0 +1,79 @@
+"""Garbage in the padding of a case: what must not reach the content."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphfix.feeds.arrays import beyond_in, token_ids
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from graphfix.feeds.case import Array, Case, Poison
+    from graphfix.feeds.roles import Role
+    from graphfix.feeds.signature import Input, Signature
+
+_LARGE = 1e4
+
+
+def poisoned(case: Case, signature: Signature, seed: int = 0) -> list[Case]:
+    """``case`` with garbage in its padding: once NaN, once values of size 1e4.
+
+    Only inputs whose time axis is governed by a mask or a length are changed, beyond the valid
+    length; token ids there become other valid ids. No case comes back if there is no padding.
+    """
+    governed = [x for x in signature.inputs if x.role.kind in ("data", "tokens")]
+    governed = [x for x in governed if _padding(x, case, signature) is not None]
+    if not governed:
+        return []
+    rng = np.random.default_rng([seed, zlib.crc32(case.name.encode())])
+    kinds: tuple[Poison, ...] = ("NaN", "large values")
+    if not any(_holds_nan(case.feeds[x.name]) for x in governed):
+        kinds = ("other ids",)
+    made = []
+    for kind in kinds:
+        feeds = dict(case.feeds)
+        for item in governed:
+            beyond = _padding(item, case, signature)
+            assert beyond is not None
+            feeds[item.name] = _spoil(feeds[item.name], beyond, item.role, kind, rng)
+        name = f"{case.name}, {kind} in the padding"
+        made.append(replace(case, name=name, feeds=feeds, poison=kind, base=case.name))
+    return made
+
+
+def _padding(item: Input, case: Case, signature: Signature) -> npt.NDArray[np.bool_] | None:
+    """Where the padding of one input of a case is; None if it has none."""
+    time = signature.time_of(item)
+    valid = case.valid.get(signature.user_name(time)) if time is not None else None
+    if valid is None:
+        return None
+    beyond = beyond_in(item, case.feeds[item.name].shape, valid)
+    return beyond if beyond is not None and beyond.any() else None
+
+
+def _holds_nan(array: Array) -> bool:
+    return array.dtype.kind == "f"
+
+
+def _spoil(
+    array: Array,
+    beyond: npt.NDArray[np.bool_],
+    role: Role,
+    kind: Poison,
+    rng: np.random.Generator,
+) -> Array:
+    array = array.copy()
+    if role.kind == "tokens":
+        array[beyond] = token_ids(rng, role, array.shape)[beyond]
+    elif not _holds_nan(array):
+        array[beyond] = rng.integers(0, 2, array.shape)[beyond]
+    elif kind == "NaN":
+        array[beyond] = np.nan
+    else:
+        array[beyond] = (_LARGE * rng.uniform(-1, 1, array.shape))[beyond]
+    return array

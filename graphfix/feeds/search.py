@@ -1,0 +1,240 @@
+"""Inputs for a model, made from the model itself.
+
+Sizes for the symbolic dims are tried, and those that the model cannot run at are dropped, with ONNX
+Runtime's reason; if few remain, as for a waveform model that needs 400 samples, larger ones are
+tried.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.errors import FeedError
+from graphfix.feeds.arrays import SCHEDULE, Maker
+from graphfix.feeds.case import Case, Cases, Dropped
+from graphfix.feeds.signature import Signature, Tie
+from graphfix.model import io
+from graphfix.runtime.errors import RunError
+from graphfix.runtime.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+# The usual cases where the user gives the lengths: batches of one, two and three rows come first.
+_WITH_GIVEN = ((1, 7), (2, 23), (3, 40), (1, 1), (2, 2))
+# Beyond them, until three lengths run: for models that need a minimum or a multiple.
+_GROWTH = (5, 12, 80, 161, 400, 720, 1600, 3200, 6400, 12800, 25600, 51200)
+_ENOUGH = 3
+# The longest that is tried of what is not a waveform: attention takes the square of it in memory.
+_LONGEST = 3200
+_PAST = (4, 0, 1, 9, 16)
+_FEWER_ROWS = 1
+
+
+def make_cases(
+    model: str | os.PathLike[str] | ir.Model,
+    *,
+    dims: Mapping[str, Sequence[int]] | None = None,
+    seed: int = 0,
+    session: Session | None = None,
+) -> Cases:
+    """Cases that ``model`` runs: several lengths, batches of one to three rows, ragged lengths.
+
+    Args:
+        model: The model; it is not changed.
+        dims: Sizes to use, by the name of the symbolic dim; they replace the usual ones.
+        seed: The same seed makes the same arrays.
+        session: The model, already loaded, to save loading it again.
+
+    Returns:
+        The cases, at least one.
+
+    Raises:
+        ModelError: ONNX Runtime rejects the model.
+        FeedError: No case runs, an input cannot be made up, or ``dims`` names no dim.
+    """
+    graph = model if isinstance(model, ir.Model) else io.load(model)
+    opened = session or Session(model, optimize=False)
+    try:
+        return search(graph, lambda case: opened.run(case.feeds), dims=dims, seed=seed)
+    finally:
+        if session is None:
+            opened.close()
+
+
+def search(
+    model: ir.Model,
+    run: Callable[[Case], object],
+    *,
+    dims: Mapping[str, Sequence[int]] | None = None,
+    seed: int = 0,
+) -> Cases:
+    """As :func:`make_cases`, with ``run``, which raises RunError for a case that does not run."""
+    ties: tuple[Tie, ...] = ("graph", "one-time", "past")
+    first: Cases | None = None
+    tried: set[tuple[object, ...]] = set()
+    for tie in ties:
+        signature = Signature(model, tie)
+        shape = _fingerprint(signature)
+        if shape in tried:
+            continue
+        tried.add(shape)
+        cases = _Search(signature, run, dims or {}, seed).cases()
+        if cases:
+            return cases
+        first = first or cases
+    assert first is not None
+    raise FeedError(_nothing_runs(first))
+
+
+class _Search:
+    """Tries sizes until enough lengths run."""
+
+    def __init__(
+        self,
+        signature: Signature,
+        run: Callable[[Case], object],
+        dims: Mapping[str, Sequence[int]],
+        seed: int,
+    ) -> None:
+        for item in signature.inputs:
+            if item.problem:
+                raise FeedError(
+                    f"the input {item.name!r} cannot be made up: {item.problem}; "
+                    "give inputs with --feeds file.npz"
+                )
+        self._signature = signature
+        self._run = run
+        self._wanted = wanted_sizes(signature, dims)
+        self._maker = Maker(signature, seed)
+        self._found: list[Case] = []
+        self._dropped: list[Dropped] = []
+        self._lengths: set[int] = set()
+        self._seen: set[tuple[tuple[str, int], ...]] = set()
+
+    def cases(self) -> Cases:
+        for step, (rows, length) in enumerate(self._steps()):
+            self._try(step, rows, length)
+        if self._varies() and len(self._lengths) < _ENOUGH:
+            self._grow()
+        return Cases(self._found, self._dropped, self._signature)
+
+    def _steps(self) -> Iterator[tuple[int, int]]:
+        if not self._wanted:
+            yield from SCHEDULE
+            return
+        count = max(len(v) for v in self._wanted.values())
+        for step in range(max(count, 2 if self._free_rows() else 1)):
+            yield _WITH_GIVEN[step % len(_WITH_GIVEN)]
+
+    def _free_rows(self) -> bool:
+        batch = self._signature.batch
+        return batch is not None and batch not in self._wanted
+
+    def _varies(self) -> bool:
+        """Whether other lengths than those tried are ours to choose."""
+        return any(t not in self._wanted for t in self._signature.times)
+
+    def _grow(self) -> None:
+        for step, length in enumerate(_GROWTH, start=len(SCHEDULE)):
+            # Three lengths just above the minimum would be one, two and three frames.
+            if len(self._lengths) >= _ENOUGH and max(self._lengths) >= 8 * min(self._lengths):
+                return
+            if length > _LONGEST and not _is_waveform(self._signature):
+                return
+            self._try(step, 1 + step % 2, length)
+
+    def _try(self, step: int, rows: int, length: int) -> None:
+        """Try one size; with one row if that many rows are what does not run."""
+        if self._attempt(step, rows, length) or rows == _FEWER_ROWS or not self._free_rows():
+            return
+        self._attempt(step, _FEWER_ROWS, length)
+
+    def _attempt(self, step: int, rows: int, length: int) -> bool:
+        groups = self._groups(step, rows, length)
+        static = not self._signature.symbols()
+        key = (("", step) if static else ("", 0), *sorted(groups.items()))
+        if key in self._seen:
+            return True
+        self._seen.add(key)
+        try:
+            case = self._maker.case(step, groups)
+        except FeedError as error:  # a dim such as T - 5 would be negative
+            self._dropped.append(Dropped(self._maker.name(groups), str(error)))
+            return False
+        try:
+            self._run(case)
+        except RunError as error:
+            self._dropped.append(Dropped(case.name, str(error)))
+            return False
+        self._found.append(case)
+        self._lengths.add(groups[self._signature.times[0]] if self._signature.times else rows)
+        return True
+
+    def _groups(self, step: int, rows: int, length: int) -> dict[str, int]:
+        """The size of each group at a step."""
+        signature = self._signature
+        sizes = {signature.batch: rows} if signature.batch else {}
+        grows = step < len(SCHEDULE)
+        usual = [t for t in signature.times if t not in signature.past]
+        for place, time in enumerate(usual):
+            # Times that are not tied get different sizes, so that a mix-up is seen.
+            small = SCHEDULE[step % len(SCHEDULE)][1]
+            own = length if grows or place == 0 else small
+            sizes[time] = own // (place + 1) + 2 * place
+        for time in signature.past:
+            sizes[time] = _PAST[step % len(_PAST)]
+        for time, values in self._wanted.items():
+            sizes[time] = values[step % len(values)]
+        return sizes
+
+
+def _is_waveform(signature: Signature) -> bool:
+    """Whether some input is one number a time step, which a model must shorten first."""
+    return any(
+        x.role.kind == "data"
+        and x.time is not None
+        and all(d == 1 for a, d in enumerate(x.dims) if a not in (x.rows, x.time))
+        for x in signature.inputs
+    )
+
+
+def wanted_sizes(
+    signature: Signature, dims: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[int, ...]]:
+    """The sizes that a user asks for, by group instead of by the name of a dim.
+
+    Raises:
+        FeedError: No input has a dim of that name, or a size is negative.
+    """
+    wanted: dict[str, tuple[int, ...]] = {}
+    for name, values in dims.items():
+        symbol = signature.symbol_of(name)
+        if symbol is None:
+            known = ", ".join(signature.user_name(s) for s in signature.symbols()) or "none"
+            raise FeedError(f"no input has a dim named {name!r}; the symbolic dims are: {known}")
+        if not values or any(v < 0 for v in values):
+            raise FeedError(f"the sizes of {name!r} must be numbers from 0 up, not {values}")
+        wanted[signature.group(symbol)] = tuple(values)
+    return wanted
+
+
+def _fingerprint(signature: Signature) -> tuple[object, ...]:
+    probe = {g: 3 + 4 * i for i, g in enumerate((*signature.times, signature.batch or ""))}
+    return tuple(sorted(signature.sizes(probe).items()))
+
+
+def _nothing_runs(cases: Cases) -> str:
+    tried = "; ".join(f"{x.name}" for x in cases.dropped[:4])
+    more = f" and {len(cases.dropped) - 4} more" if len(cases.dropped) > 4 else ""
+    roles = ", ".join(f"{name} as {role.kind}" for name, role in cases.roles.items())
+    last = cases.dropped[-1].reason if cases.dropped else "no size to try"
+    example = next((cases.signature.user_name(t) for t in cases.signature.times), "T")
+    return (
+        f"the model as given runs at none of the sizes tried ({tried}{more}), with {roles}. "
+        f"ONNX Runtime: {last} Give inputs with --feeds file.npz, or sizes with "
+        f"--dims {example}=.."
+    )

@@ -1,0 +1,94 @@
+"""The user's own inputs as a case: an ``.npz`` file, or arrays by name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.errors import FeedError
+from graphfix.feeds.case import Array, Case, named
+from graphfix.feeds.signature import Input, Signature, symbols
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def given_case(feeds: str | os.PathLike[str] | Mapping[str, Array], signature: Signature) -> Case:
+    """The user's own inputs as a case.
+
+    Args:
+        feeds: An ``.npz`` file with an array for each input, or those arrays.
+        signature: The inputs of the model.
+
+    Raises:
+        FeedError: The file cannot be read, or an input is missing or has another rank.
+    """
+    arrays = _read_npz(feeds) if isinstance(feeds, (str, os.PathLike)) else dict(feeds)
+    missing = [x.name for x in signature.inputs if x.name not in arrays]
+    if missing:
+        raise FeedError(
+            f"the given feeds lack {', '.join(map(repr, missing))}; "
+            f"they have {', '.join(map(repr, arrays)) or 'nothing'}"
+        )
+    sizes: dict[str, int] = {}
+    for item in signature.inputs:
+        array = arrays[item.name]
+        if item.problem:
+            continue
+        if array.ndim != len(item.dims):
+            raise FeedError(
+                f"the given {item.name!r} has shape {list(array.shape)}, but the model wants "
+                f"{[d if isinstance(d, int) else signature.user_name(str(d)) for d in item.dims]}"
+            )
+        for dim, size in zip(item.dims, array.shape, strict=True):
+            if isinstance(dim, ir.SymbolicDim) and dim.value in symbols(dim):
+                sizes.setdefault(str(dim.value), size)
+    valid = _lengths_in(signature, arrays, sizes)
+    return Case("given", named(signature, sizes), arrays, named(signature, valid))
+
+
+def _read_npz(path: str | os.PathLike[str]) -> dict[str, Array]:
+    path = Path(path)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise FeedError(f"{path}: holds one array; save them with np.savez(path, name=..)")
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError as error:
+        raise FeedError(f"{path}: no such file") from error
+    except (OSError, ValueError, EOFError) as error:
+        raise FeedError(f"{path}: not an .npz file of arrays: {error}") from error
+
+
+def _lengths_in(
+    signature: Signature, arrays: Mapping[str, Array], sizes: Mapping[str, int]
+) -> dict[str, tuple[int, ...]]:
+    """What the given masks and lengths say is content."""
+    valid: dict[str, tuple[int, ...]] = {}
+    for item in signature.inputs:
+        time = signature.time_of(item)
+        if time is None or time not in sizes:
+            continue
+        array = arrays[item.name]
+        if item.role.kind == "lengths":
+            rows = tuple(int(n) for n in array.reshape(-1))
+        elif item.role.kind == "mask" and item.time is not None and item.role.padded != 1.0:
+            rows = _prefixes(array, item)
+        else:
+            continue
+        if all(0 <= n <= sizes[time] for n in rows):
+            valid.update({s: rows for s in signature.members(time) if s in sizes})
+    return valid
+
+
+def _prefixes(array: Array, item: Input) -> tuple[int, ...]:
+    """How long the content of each row is, by a mask."""
+    assert item.time is not None
+    axes = tuple(a for a in range(array.ndim) if a not in (item.rows, item.time))
+    inside = np.any(array >= item.role.valid, axis=axes, keepdims=True)
+    rows = np.moveaxis(inside, item.time, -1).reshape(-1, array.shape[item.time])
+    return tuple(int(n) for n in rows.sum(axis=-1))

@@ -1,0 +1,173 @@
+"""Is a model safe to pad? Clips are run alone and in containers, and what is valid is compared.
+
+DirectML is fast at one shape, so clips are padded to one container. If padding leaks, a clip in a
+container gives other numbers than the clip alone; this measures by how much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from graphfix.feeds.case import Dropped
+from graphfix.feeds.clips import FILLS, Fill
+from graphfix.plain import plain
+from graphfix.probing.containers import Job, PaddedDiff
+from graphfix.proof.compare import Tolerance
+from graphfix.runtime.python import require
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.lengths.given import LengthInput
+    from graphfix.runtime.provider import Ep
+
+    StrPath = str | os.PathLike[str]
+    Progress = Callable[[int, int, str], None]
+
+__all__ = ["PaddedDiff", "PaddedVerdict", "padded"]
+
+
+@dataclass(frozen=True)
+class PaddedVerdict:
+    """What the padded check found.
+
+    Attributes:
+        ok: Whether every output of every clip is within the gates.
+        checks: The difference of each output of each clip in each container, by each padding.
+        axis: The name of the dim that is padded.
+        fed: How the model is told the lengths, if its metadata says so.
+        told: The inputs that say where content ends.
+        tolerance: The gates.
+        dropped: Lengths and containers that the model cannot run without padding.
+        reason: Why a container gave nothing to compare; empty if all did.
+        notes: What a reader should know.
+    """
+
+    ok: bool
+    checks: tuple[PaddedDiff, ...]
+    axis: str
+    fed: LengthInput | None
+    told: tuple[str, ...]
+    tolerance: Tolerance
+    dropped: tuple[Dropped, ...] = ()
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def worst(self) -> PaddedDiff | None:
+        """What is furthest from the clip alone, failed ones first; None without any."""
+        found = self.checks
+        return max(found, key=lambda c: (not c.ok, c.diff.badness, c.diff.max_abs), default=None)
+
+    def to_json(self) -> dict[str, object]:
+        """The verdict as plain data that ``json`` can write; NaN and infinity become text."""
+        worst = self.worst
+        data = {
+            "ok": self.ok,
+            "summary": str(self),
+            "reason": self.reason,
+            "axis": self.axis,
+            "lengths": None if self.fed is None else asdict(self.fed),
+            "told": self.told,
+            "max_abs": self.tolerance.max_abs,
+            "cosine": self.tolerance.cosine,
+            "worst": None if worst is None else _plain(worst),
+            "checks": [_plain(check) for check in self.checks],
+            "dropped": [{"name": x.name, "reason": x.reason} for x in self.dropped],
+            "notes": self.notes,
+        }
+        known = plain(data)
+        assert isinstance(known, dict)
+        return known
+
+    def __str__(self) -> str:
+        if self.reason:
+            return self.reason
+        worst = self.worst
+        if worst is None:
+            return "nothing was compared"
+        diff = worst.diff
+        if not self.ok:
+            bad = sum(not check.ok for check in self.checks)
+            text = f"output {diff.output!r} {diff.reason}, for a clip of {worst}"
+            return f"{text}; {bad:,} of {len(self.checks):,} comparisons failed."
+        text = f"the same in all {len(self.checks):,} comparisons: "
+        if diff.max_abs == 0:
+            return text + "not one number differs."
+        return text + (
+            f"the largest difference is {diff.max_abs:.3g} in output {diff.output!r} "
+            f"(allowed {diff.allowed:.3g}), for a clip of {worst}."
+        )
+
+
+def padded(
+    model: StrPath | ir.Model,
+    *,
+    dims: Mapping[str, Sequence[int]] | None = None,
+    container: int | Sequence[int] | None = None,
+    axis: str = "",
+    original: StrPath | ir.Model | None = None,
+    fills: Sequence[Fill] = FILLS,
+    tolerance: Tolerance | None = None,
+    seeds: int = 1,
+    ep: Ep = "cpu",
+    progress: Progress | None = None,
+) -> PaddedVerdict:
+    """Run clips alone and in containers, and compare every output on the valid prefix.
+
+    The valid prefix of an output has the shape that it has for the clip alone. Clips alone run on
+    the CPU without ONNX Runtime's own graph optimizations. Masks and lengths say where content
+    ends: those that the model has by itself, and the one named by its ``graphfix.lengths``
+    metadata. A model that has neither is run as it is.
+
+    Args:
+        model: The model; its containers are run.
+        dims: Sizes of the symbolic dims by name: those of the time axis are the clips. A batch of
+            more than one puts clips of different lengths into one container.
+        container: One or more lengths to pad to; by default 1.5 and 12 times each clip.
+        axis: The dim that is padded, by name or place (``audio.2``), if several could be.
+        original: The model that runs the clips alone; by default ``model`` itself.
+        fills: What to put into the padding.
+        tolerance: The gates, :class:`Tolerance` by default; then a model that computes in float16
+            may differ a hundred times more.
+        seeds: How many different contents to try.
+        ep: Where the containers run: on the CPU, or on DirectML with all optimizations.
+        progress: Called with the number of runs done, of runs in all, and what is run.
+
+    Raises:
+        ModelError: The model cannot be read, or ONNX Runtime rejects it.
+        FeedError: There is no such dim, a container is too short, or no clip or container runs.
+        UsageError: DirectML is asked for and not to be had.
+    """
+    require(ep)
+    wanted = [container] if isinstance(container, int) else list(container or ())
+    job = Job(model, original, dims or {}, wanted, axis, tuple(fills), tolerance, seeds, ep)
+    job.run(progress or (lambda done, total, what: None))
+    ok = bool(job.checks) and not job.reason and all(check.ok for check in job.checks)
+    return PaddedVerdict(
+        ok,
+        tuple(job.checks),
+        job.name,
+        job.fed,
+        job.told,
+        job.tolerance,
+        tuple(job.dropped),
+        job.reason,
+        tuple(job.notes(ok)),
+    )
+
+
+def _plain(check: PaddedDiff) -> dict[str, object]:
+    head = {
+        "clip": check.clip,
+        "container": check.container,
+        "fill": check.fill,
+        "rows": check.rows,
+        "row": check.row,
+    }
+    diff = asdict(check.diff)
+    return head | {name: value for name, value in diff.items() if name != "case"}

@@ -1,0 +1,257 @@
+"""Where two runs part: the first tensor, the course of the error, and what is to be suspected.
+
+The runs are of two models on the same input, or of one model on a clip alone and in a container.
+Tensors are matched by name and compared while they stream by; only their statistics are kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.errors import FeedError
+from graphfix.feeds.clips import Fill
+from graphfix.model import io
+from graphfix.model.text import module_path, path_of
+from graphfix.model.values import is_op
+from graphfix.probing import causes
+from graphfix.probing.containers import Clip, Job
+from graphfix.probing.outcome import Probe
+from graphfix.probing.parting import Inner, Parting, carrying, sized
+from graphfix.probing.place import Place, Site
+from graphfix.probing.witness import Sizes, fed_whole, gate_of, parting_case
+from graphfix.proof.compare import Tolerance
+from graphfix.proof.stream import BUDGET, Run, Stream, seeded_run
+from graphfix.runtime.errors import RunError
+from graphfix.runtime.opening import open_given
+from graphfix.runtime.provider import LABELS, Ep
+from graphfix.runtime.python import require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from graphfix.proof.compare import Array
+
+    Progress = Callable[[int, int, str], None]
+
+__all__ = ["Inner", "Probe", "Site", "probe", "probe_padded"]
+
+StrPath = str | os.PathLike[str]
+
+
+def probe(
+    before: StrPath | ir.Model,
+    after: StrPath | ir.Model,
+    *,
+    dims: Mapping[str, int] | None = None,
+    feeds: StrPath | Mapping[str, Array] | None = None,
+    tolerance: Tolerance | None = None,
+    ep: Ep = "cpu",
+    budget: int = BUDGET,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Probe:
+    """Find where two models part on the same input.
+
+    Args:
+        before: One model; it runs on the CPU.
+        after: The other.
+        dims: Sizes of symbolic dims of ``before``, by name.
+        feeds: The user's own inputs, an ``.npz`` or arrays by name, instead of made-up ones.
+        tolerance: What outputs may differ, as in :func:`graphfix.verify`; the inside is held to a
+            tenth of it.
+        ep: Where ``after`` runs.
+        budget: How many bytes of inner tensors to hold at once.
+        seconds: For how long to look at inner tensors; those that are left then are skipped, the
+            outputs are not. No end by default.
+        progress: Called with the number of tensors done, of how many, and what is done.
+
+    Raises:
+        ModelError: A model cannot be read, or ONNX Runtime rejects it.
+        FeedError: There are no inputs that both run.
+        UsageError: DirectML is asked for and not to be had.
+    """
+    require(ep)
+    ours = before if isinstance(before, ir.Model) else io.load(before)
+    theirs = after if isinstance(after, ir.Model) else io.load(after)
+    gate = gate_of(tolerance, ours, theirs)
+    first, second = seeded_run(before, ours, {}), seeded_run(after, theirs, {}, ep)
+    case, signature = parting_case(first, second, dims, feeds, gate)
+    runs = (
+        Run(first.source, first.graph, case.feeds),
+        Run(second.source, second.graph, fed_whole(second.graph, case), ep),
+    )
+    known = frozenset(v for v in _all_values(second.graph))
+    parting = Parting(second.graph, gate, crop=False, carries=known)
+    bytes_of = Sizes(signature, case.dims, case.dims)
+    outputs = frozenset(v.name or "" for v in second.graph.graph.outputs)
+    stream = Stream(*runs, bytes_of, budget=budget, seconds=seconds, always=outputs)
+    _compare_all(parting, stream, progress)
+    return _result(parting, stream, f"with {case.name}", known, _nodes(first.graph))
+
+
+def probe_padded(
+    model: StrPath | ir.Model,
+    *,
+    dims: Mapping[str, int] | None = None,
+    container: int | None = None,
+    axis: str = "",
+    original: StrPath | ir.Model | None = None,
+    fill: Fill = "noise",
+    tolerance: Tolerance | None = None,
+    ep: Ep = "cpu",
+    budget: int = BUDGET,
+    progress: Progress | None = None,
+) -> Probe:
+    """Find where a clip in a container parts from the clip alone.
+
+    Only the valid prefix of each tensor is compared: as much as it has for the clip alone.
+
+    Args:
+        model: The model; the container runs on it.
+        dims: Sizes of symbolic dims by name; that of the time axis is the clip.
+        container: How long the container is; by default four times the clip.
+        axis: The dim that is padded, by name or place (``audio.2``), if several could be.
+        original: The model that runs the clip alone; by default ``model`` itself.
+        fill: What to put into the padding.
+        tolerance: What outputs may differ; the inside is held to a tenth of it.
+        ep: Where the container runs.
+        budget: How many bytes of inner tensors to hold at once.
+        progress: Called with the number of tensors done, of how many, and what is done.
+
+    Raises:
+        ModelError: The model cannot be read, or ONNX Runtime rejects it.
+        FeedError: There is no such dim, or the clip or the container does not run.
+        UsageError: DirectML is asked for and not to be had.
+    """
+    require(ep)
+    given = {name: [size] for name, size in (dims or {}).items()}
+    wanted = [container] if container is not None else []
+    job = Job(model, original, given, wanted, axis, (fill,), tolerance, 1, ep)
+    with open_given(job.native_source) as native:
+        alone = job.alone(native)
+    length = max(n for n, _ in alone)  # of those tried: one frame alone has no neighbours
+    clip: Clip = alone[length, 0][0]
+    size = container or 4 * length
+    name = job.signature.user_name(job.time)
+    case = f"with {name}={length} alone and in {size}, padding {fill}"
+    feeds = job.clips.together([clip.feeds], size, fill, 0)
+    runs = (
+        Run(job.native_source, job.native, clip.feeds),
+        Run(job.source, job.graph, feeds, ep),
+    )
+    try:
+        runs[1].peek([])
+    except RunError as error:
+        raise FeedError(f"the model does not run, {case}: {error}") from error
+    shares = {x.name for x in job.signature.inputs if x.role.kind == "relative-lengths"}
+    known = carrying(job.graph, frozenset(shares))
+    parting = Parting(job.graph, job.tolerance, crop=True, carries=known)
+    short, long = (job.clips.sizes(n) for n in (length, size))
+    stream = Stream(*runs, Sizes(job.signature, short, long), budget=budget)
+    _compare_all(parting, stream, progress)
+    nodes = None if original is None else _nodes(job.native)
+    return _result(parting, stream, case, known, nodes, padded=True)
+
+
+def _compare_all(parting: Parting, stream: Stream, progress: Progress | None) -> None:
+    """Stream every tensor that both have through ``parting``."""
+    before, after = stream.before, stream.after
+    for name, array in before.feeds.items():
+        if name in after.feeds:
+            parting.feed(name, array, after.feeds[name])
+    known = {v.name for node in before.graph.graph for v in node.outputs}
+    names = [
+        value.name
+        for node in after.graph.graph
+        if not is_op(node, "Constant")
+        for value in node.outputs
+        if value.name and value.name in known and parting.carries(value)
+    ]
+    done = 0
+    for name, ours, theirs in stream.pairs(names):
+        parting.take(name, ours, theirs)
+        done += 1
+        if progress is not None:
+            progress(done, len(names), name)
+    if names and not done:
+        raise FeedError(f"nothing could be compared: {next(iter(stream.failed.values()), '')}")
+    for name in names:
+        if name in stream.late:
+            parting.skip(name, f"there was no time for it within {stream.seconds:g} s")
+        elif name not in parting.inner:
+            parting.skip(name, "it is no array, or cannot be looked at")
+
+
+def _result(
+    parting: Parting,
+    stream: Stream,
+    case: str,
+    known: frozenset[ir.Value],
+    nodes: Mapping[str, ir.Node] | None,
+    *,
+    padded: bool = False,
+) -> Probe:
+    sites, reached = parting.sites()
+    by_size = sized(stream.after.graph, known) if padded else frozenset()
+    places = []
+    for name, inner in parting.inner.items():
+        node = parting.node_of(name)
+        if node is not None:
+            place = Place(inner, path_of(node), node.op_type, module_path(node), name in reached)
+            places.append(place)
+    found = []
+    for name in sites:
+        node, inner = parting.node_of(name), parting.inner[name]
+        assert node is not None
+        if padded:
+            sizes = [v for v in node.inputs if v in by_size and v is not None]
+            cause = causes.of_padding(node, sizes, parting.masked_before(name))
+        else:
+            cause = causes.of_models((nodes or {}).get(name), node, stream.after.ep)
+        module = "/".join(module_path(node))
+        found.append(
+            Site(
+                name,
+                path_of(node),
+                node.op_type,
+                module,
+                cause.kind,
+                cause.text,
+                inner.max_abs,
+                inner.cosine,
+                inner.scale,
+            )
+        )
+    parted = [x.inner.tensor for x in places if x.inner.state == "parted"]
+    skipped = Counter(x.inner.reason for x in places if x.inner.state == "skipped")
+    return Probe(
+        not parting.failed,
+        case,
+        parting.failed,
+        tuple(found),
+        tuple(places),
+        dict(skipped),
+        tuple(name for name in parted if name not in reached),
+        stream.runs,
+        stream.peak,
+        tuple(_notes(stream)),
+    )
+
+
+def _notes(stream: Stream) -> list[str]:
+    if stream.after.ep == "cpu":
+        return []
+    return [f"the second run was on {LABELS[stream.after.ep]}, the first on the CPU"]
+
+
+def _nodes(model: ir.Model) -> dict[str, ir.Node]:
+    return {v.name: node for node in model.graph for v in node.outputs if v.name}
+
+
+def _all_values(model: ir.Model) -> list[ir.Value]:
+    own = [v for v in model.graph.inputs if not v.is_initializer()]
+    return own + [v for node in model.graph if not is_op(node, "Constant") for v in node.outputs]

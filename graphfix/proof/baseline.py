@@ -1,0 +1,188 @@
+"""What the original makes of its inputs: that is what a repaired model is held to."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.errors import FeedError, ModelError
+from graphfix.feeds.case import Case, Dropped
+from graphfix.feeds.poison import poisoned
+from graphfix.feeds.search import search
+from graphfix.feeds.signature import Signature, dim_name
+from graphfix.feeds.user import given_case
+from graphfix.lengths.given import LengthInput
+from graphfix.proof.content import Content
+from graphfix.runtime.errors import RunError
+from graphfix.runtime.opening import open_given
+from graphfix.runtime.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from graphfix.proof.compare import Array, Mask, Tolerance
+    from graphfix.runtime.randomness import Repeatable
+
+    Feeds = Mapping[str, Array]
+    Outputs = dict[str, Array]
+
+StrPath = str | os.PathLike[str]
+
+# Garbage is put into the padding of so many cases, the longest ones.
+_POISONED = 2
+
+
+@dataclass
+class Ran:
+    """A case and what the original made of it."""
+
+    case: Case
+    outputs: Outputs
+    kept: dict[str, Mask] = field(default_factory=dict)
+    """Of a poisoned case: where the original keeps each output clean."""
+
+
+class Baseline:
+    """The cases that the original runs, and its outputs.
+
+    Args:
+        source: The original, to load.
+        graph: Its graph.
+        after: Gives the repaired model, whose signature may leave fewer sizes to choose.
+        tolerance: What may differ where the original keeps garbage out.
+        tell: Called with what is run next.
+
+    Attributes:
+        runs: What was run, with the outputs; known after :meth:`find`, as the others.
+        dropped: Cases that the original cannot run.
+        signature: Its inputs.
+        content: What is content in its outputs.
+        notes: What a reader should know of how it was run.
+    """
+
+    signature: Signature
+    content: Content
+
+    def __init__(
+        self,
+        source: StrPath | ir.Model,
+        graph: ir.Model,
+        after: Callable[[], ir.Model],
+        tolerance: Tolerance,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._source, self._graph, self._after = source, graph, after
+        self._tolerance, self._tell = tolerance, tell
+        self.runs: list[Ran] = []
+        self.dropped: list[Dropped] = []
+        self.notes: list[str] = []
+        self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
+
+    @property
+    def leaks(self) -> tuple[str, ...]:
+        """Where the original lets garbage through, which is not held against the repair."""
+        return tuple(self._leaks.values())
+
+    def find(
+        self,
+        cases: Sequence[Case] | None,
+        dims: Mapping[str, Sequence[int]] | None,
+        feeds: StrPath | Feeds | None,
+        seed: int,
+    ) -> None:
+        """Find the cases and run the original on them."""
+        with open_given(self._source) as session:
+            if feeds is None and cases is None:
+                self._search(session, dims, seed)
+            else:
+                self.signature = Signature(self._graph)
+                given = [] if feeds is None else [given_case(feeds, self.signature)]
+                self._run_cases(session, given or cases or ())
+            self.content = Content(self.signature)
+            if self._pads_otherwise():
+                self.runs = [run for run in self.runs if not run.case.ragged]
+                self.notes = ["padding is left to graphfix padded: there the repair differs"]
+            if any(run.case.ragged for run in self.runs):
+                self.content.learn([(run.case, run.outputs) for run in self.runs])
+                self._poison(session, seed)
+
+    def _pads_otherwise(self) -> bool:
+        """Whether a repair takes valid lengths from an input that the original has as well.
+
+        The original lets padding through, or it would not have been repaired.
+        """
+        told = LengthInput.of(self._after())
+        names = {value.name for value in self._graph.graph.inputs}
+        return told is not None and told.input in names and LengthInput.of(self._graph) != told
+
+    def _run_cases(self, session: Session | Repeatable, cases: Sequence[Case]) -> None:
+        for case in cases:
+            self._tell(f"before, {case.name}")
+            try:
+                self.runs.append(Ran(case, session.run(case.feeds)))
+            except RunError as error:
+                raise FeedError(
+                    f"the model as given does not run on the case {case.name!r}: {error}"
+                ) from error
+
+    def _search(
+        self, session: Session | Repeatable, dims: Mapping[str, Sequence[int]] | None, seed: int
+    ) -> None:
+        outputs: dict[str, Outputs] = {}
+
+        def run(case: Case) -> None:
+            self._tell(f"before, {case.name}")
+            outputs[case.name] = session.run(case.feeds)
+
+        wanted = {**self._fixed_sizes(), **(dims or {})}
+        found = search(self._graph, run, dims=wanted, seed=seed)
+        self.signature = found.signature
+        self.runs = [Ran(case, outputs[case.name]) for case in found]
+        self.dropped = found.dropped
+
+    def _fixed_sizes(self) -> dict[str, list[int]]:
+        """Sizes of dims that are symbols in the original and numbers in the repaired model."""
+        try:
+            after = self._after()
+        except ModelError:
+            return {}  # the verdict will say so
+        shapes = {v.name: v.shape for v in after.graph.inputs}
+        fixed: dict[str, list[int]] = {}
+        for value in self._graph.graph.inputs:
+            sizes = zip(value.shape or (), shapes.get(value.name) or (), strict=False)
+            for axis, (dim, size) in enumerate(sizes):
+                # An expression such as past + 1 follows from its symbols.
+                plain = isinstance(dim, ir.SymbolicDim) and (dim.value or "_").isidentifier()
+                if plain and isinstance(size, int):
+                    fixed[dim_name(value, axis)] = [size]
+        return fixed
+
+    def _poison(self, session: Session | Repeatable, seed: int) -> None:
+        clean = [run for run in self.runs if run.case.ragged]
+        for run in clean[-_POISONED:]:
+            for case in poisoned(run.case, self.signature, seed):
+                self._tell(f"before, {case.name}")
+                try:
+                    outputs = session.run(case.feeds)
+                except RunError as error:
+                    self.dropped.append(Dropped(case.name, str(error)))
+                    continue
+                self.runs.append(Ran(case, outputs, self._kept(run, outputs, case)))
+
+    def _kept(self, clean: Ran, outputs: Outputs, case: Case) -> dict[str, Mask]:
+        kept: dict[str, Mask] = {}
+        for name, array in outputs.items():
+            kept[name] = self.content.kept(name, case, clean.outputs[name], array, self._tolerance)
+            where = self.content.where(name, array.shape, case)
+            content = array.size if where is None else int(where.sum())
+            if leaked := content - int(kept[name].sum()):
+                self._leaks.setdefault(
+                    (name, case.poison),
+                    f"the original leaks {case.poison} from the padding into {name!r} too: "
+                    f"{leaked:,} of {content:,} elements are not held against the repair, "
+                    f"in case {case.name!r}",
+                )
+        return kept

@@ -1,0 +1,221 @@
+"""Two arrays, and how far they are apart."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from graphfix.model.values import attr_int
+
+if TYPE_CHECKING:
+    pass
+
+Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+LeaveOut = Literal["", "NaN", "not finite"]
+
+# Below this an absolute difference is float32 rounding, and the cosine of what remains is noise.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far an output may be from the original's.
+
+    Attributes:
+        max_abs: The largest absolute difference of an element; for an output whose largest
+            element is over 1, a share of that element.
+        cosine: The least cosine of the two outputs, taken as vectors.
+        half: How many times more a model that computes in float16 or bfloat16 may differ, both in
+            ``max_abs`` and in ``1 - cosine``: by default 0.01 and 0.9999.
+    """
+
+    max_abs: float = 1e-4
+    cosine: float = 0.999999
+    half: float = 100.0
+
+    def for_half(self) -> Tolerance:
+        """The tolerance of a model that computes in float16."""
+        cosine = 1.0 - (1.0 - self.cosine) * self.half
+        return Tolerance(self.max_abs * self.half, cosine, half=1.0)
+
+
+@dataclass(frozen=True)
+class OutputDiff:
+    """How far one output of one case is from the original's.
+
+    Attributes:
+        output: The name of the tensor.
+        case: The name of the case.
+        ok: Whether it is within the tolerance.
+        reason: Why not, in one sentence; empty if it is.
+        max_abs: The largest absolute difference of the compared elements.
+        max_rel: The largest difference as a share of the original's element, where that is not 0.
+        cosine: The cosine of the compared elements, as vectors.
+        scale: The largest absolute value of the original's compared elements.
+        allowed: The largest ``max_abs`` that is allowed at this scale; 0 for integers.
+        differing: How many compared elements are not bit for bit the same number.
+        compared: How many elements were compared.
+        total: How many elements the output has.
+        nan_before: NaN in the original, among the compared.
+        nan_after: NaN in the repaired, among the compared.
+        inf_before: Infinities in the original, among the compared.
+        inf_after: Infinities in the repaired, among the compared.
+        note: What a reader should know of how it was compared; empty if it was compared whole.
+    """
+
+    output: str
+    case: str
+    ok: bool
+    reason: str = ""
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    cosine: float = 1.0
+    scale: float = 0.0
+    allowed: float = 0.0
+    differing: int = 0
+    compared: int = 0
+    total: int = 0
+    nan_before: int = 0
+    nan_after: int = 0
+    inf_before: int = 0
+    inf_after: int = 0
+    note: str = ""
+
+    @property
+    def badness(self) -> float:
+        """How many times the difference is what is allowed; for sorting."""
+        if self.reason and (self.nan_after != self.nan_before or not self.compared):
+            return math.inf
+        if self.allowed:
+            return self.max_abs / self.allowed
+        return math.inf if self.differing else 0.0
+
+
+def computes_in_half(model: ir.Model) -> bool:
+    """Whether the model computes in float16 or bfloat16 anywhere."""
+    half = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    for graph in (model.graph, *model.graph.subgraphs()):
+        values = [*graph.inputs, *graph.initializers.values()]
+        if any(v.dtype in half for v in values):
+            return True
+        for node in graph:
+            if any(v.dtype in half for v in node.outputs):
+                return True
+            if node.op_type == "Cast" and attr_int(node, "to", 0) in half:
+                return True
+    return False
+
+
+def compare(
+    output: str,
+    case: str,
+    before: Array,
+    after: Array,
+    tolerance: Tolerance,
+    *,
+    where: Mask | None = None,
+    leave_out: LeaveOut = "",
+    note: str = "",
+) -> OutputDiff:
+    """Compare two arrays.
+
+    NaN where the original has NaN, and the same infinity, are equal. Integers, booleans and
+    strings must be the same.
+
+    Args:
+        output: The name of the tensor.
+        case: The name of the case.
+        before: What the original made.
+        after: What the repaired made.
+        tolerance: What may differ.
+        where: The elements to compare; all by default.
+        leave_out: Elements that are this in the original are not compared.
+        note: Handed on.
+    """
+    head = OutputDiff(output, case, ok=False, total=before.size, note=note)
+    if before.dtype != after.dtype:
+        return replace(head, reason=f"is {after.dtype} instead of {before.dtype}")
+    if before.shape != after.shape:
+        return replace(head, reason=f"has shape {[*after.shape]} instead of {[*before.shape]}")
+    if where is not None:
+        before, after = before[where], after[where]
+    if before.dtype.kind not in "fV":
+        return _exact(head, before, after)
+    wide, repaired = before.astype(np.float64).ravel(), after.astype(np.float64).ravel()
+    if leave_out:
+        kept = np.isfinite(wide) if leave_out == "not finite" else ~np.isnan(wide)
+        wide, repaired = wide[kept], repaired[kept]
+    return _floats(head, wide, repaired, tolerance)
+
+
+def _exact(head: OutputDiff, before: Array, after: Array) -> OutputDiff:
+    differing = int(np.count_nonzero(before != after))
+    gap = 0.0
+    if differing and before.dtype.kind in "iub":
+        gap = float(np.max(np.abs(before.astype(np.float64) - after.astype(np.float64))))
+    reason = f"differs in {differing:,} of {before.size:,} elements" if differing else ""
+    return replace(
+        head,
+        ok=not differing,
+        reason=reason,
+        differing=differing,
+        compared=before.size,
+        max_abs=gap,
+    )
+
+
+def _floats(
+    head: OutputDiff, a: npt.NDArray[np.float64], b: npt.NDArray[np.float64], tolerance: Tolerance
+) -> OutputDiff:
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    finite = np.isfinite(a) & np.isfinite(b)
+    odd = int(np.count_nonzero(~same & ~finite))
+    x, y = a[finite], b[finite]
+    gap = np.abs(x - y)
+    scale = float(np.max(np.abs(x), initial=0.0))
+    allowed = tolerance.max_abs * max(1.0, scale)
+    largest = float(np.max(gap, initial=0.0))
+    cosine = _cosine(x, y)
+    nan_before, nan_after = int(np.isnan(a).sum()), int(np.isnan(b).sum())
+    reason = ""
+    if nan_after > nan_before:
+        reason = f"has NaN at {nan_after - nan_before:,} places where the original has numbers"
+    elif odd:
+        reason = f"has NaN or infinity at {odd:,} places where the other has none"
+    elif largest > allowed:
+        reason = f"differs by {largest:.3g}, allowed {allowed:.3g}"
+    elif cosine < tolerance.cosine and largest > _ROUNDING * max(1.0, scale):
+        reason = f"has cosine {cosine:.9g}, allowed {tolerance.cosine:.9g}"
+    nonzero = x != 0
+    return replace(
+        head,
+        ok=not reason,
+        reason=reason,
+        max_abs=largest,
+        max_rel=float(np.max(gap[nonzero] / np.abs(x[nonzero]), initial=0.0)),
+        cosine=cosine,
+        scale=scale,
+        allowed=allowed,
+        differing=int(np.count_nonzero(~same)),
+        compared=a.size,
+        nan_before=nan_before,
+        nan_after=nan_after,
+        inf_before=int(np.isinf(a).sum()),
+        inf_after=int(np.isinf(b).sum()),
+    )
+
+
+def _cosine(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> float:
+    top = max(float(np.max(np.abs(x), initial=0.0)), float(np.max(np.abs(y), initial=0.0)))
+    if top == 0.0:
+        return 1.0
+    x, y = x / top, y / top  # so that squares of 1e200 do not overflow
+    # Not x @ y: waking the threads of a BLAS takes longer than the sum, and ONNX Runtime's spin.
+    norm = math.sqrt(float((x * x).sum()) * float((y * y).sum()))
+    return min(1.0, float((x * y).sum()) / norm) if norm else 0.0

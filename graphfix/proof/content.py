@@ -1,0 +1,231 @@
+"""Which elements of an output are content, and which were made from padding.
+
+The dims of an output say it, by the symbol of the axis that a mask or length input governs; where
+inference does not know the dims, the shapes that were seen tell them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import onnx_ir as ir
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from graphfix.feeds.case import Case
+    from graphfix.feeds.signature import Signature
+    from graphfix.model.symbolic import Dim
+    from graphfix.proof.compare import Array, Mask, Tolerance
+
+    Outputs = Mapping[str, Array]
+
+T = TypeVar("T")
+
+
+class Content:
+    """What is content in the outputs of a model.
+
+    Args:
+        signature: The inputs of the model.
+
+    Attributes:
+        dims: The dims of each output, as far as they are known; none before :meth:`learn`.
+    """
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+        self.dims: dict[str, tuple[Dim, ...] | None] = {}
+
+    def learn(self, runs: Sequence[tuple[Case, Outputs]]) -> None:
+        """Know the dims of outputs: by inference, and by what came of these cases."""
+        self.dims = self._signature.output_dims()
+        known = set(self._signature.symbols())
+        for name, dims in self.dims.items():
+            symbols = {s for d in dims or () if not isinstance(d, int) for s in d.free_symbols()}
+            if dims is not None and symbols <= known:
+                continue
+            having = [(case, outputs[name]) for case, outputs in runs if name in outputs]
+            seen = [(array.shape, self._by_symbol(case.dims)) for case, array in having]
+            governed = {s for case, _ in having for s in self._lengths(case)}
+            self.dims[name] = observed_dims(seen, governed) or dims
+
+    def where(self, name: str, shape: tuple[int, ...], case: Case) -> Mask | None:
+        """Where an output is content; None if its dims do not say it."""
+        return self.within(self.dims.get(name), shape, case)
+
+    def within(
+        self, dims: tuple[Dim, ...] | None, shape: tuple[int, ...], case: Case
+    ) -> Mask | None:
+        """As :meth:`where`, for any tensor with these dims."""
+        sizes = self._by_symbol(case.dims)
+        return content_of(dims, shape, sizes, self._lengths(case), self._batch())
+
+    def kept(
+        self, name: str, case: Case, clean: Array, poisoned: Array, tolerance: Tolerance
+    ) -> Mask:
+        """Where an output stays clean although there is garbage in the padding of ``case``.
+
+        Args:
+            name: The output.
+            case: The case with garbage.
+            clean: What the output is without it.
+            poisoned: What the output is with it.
+            tolerance: What may differ.
+        """
+        governed = self._batch() | self._lengths(case).keys()
+        where = self.where(name, poisoned.shape, case)
+        return keeps_clean(clean, poisoned, self.dims.get(name), governed, where, tolerance)
+
+    def _lengths(self, case: Case) -> dict[str, tuple[int, ...]]:
+        return self._by_symbol(case.valid)
+
+    def _by_symbol(self, by_name: Mapping[str, T]) -> dict[str, T]:
+        return {self._signature.symbol_of(n) or n: v for n, v in by_name.items()}
+
+    def _batch(self) -> frozenset[str]:
+        batch = self._signature.batch
+        return frozenset(self._signature.members(batch)) if batch else frozenset()
+
+
+def observed_dims(
+    seen: Sequence[tuple[tuple[int, ...], Mapping[str, int]]], governed: Collection[str]
+) -> tuple[Dim, ...] | None:
+    """The dims of a tensor, told from its shapes in several runs where inference could not.
+
+    Args:
+        seen: In each run, the shape and the size of every symbol.
+        governed: The symbols that have a valid length; preferred where two fit.
+
+    Returns:
+        A number for an axis that never changed, else a symbol that it always agreed with; None if
+        some axis agreed with none, or if there are too few runs to tell.
+    """
+    shapes = [shape for shape, _ in seen]
+    if len({len(shape) for shape in shapes}) != 1 or len(set(shapes)) < 3:
+        return None
+    dims: list[Dim] = []
+    for axis, first in enumerate(shapes[0]):
+        if all(shape[axis] == first for shape in shapes):
+            dims.append(first)
+            continue
+        names = sorted(seen[0][1], key=lambda name: (name not in governed, name))
+        fits = [n for n in names if all(shape[axis] == sizes.get(n) for shape, sizes in seen)]
+        if not fits:
+            return None
+        dims.append(ir.SymbolicDim(fits[0]))
+    return tuple(dims)
+
+
+def content_of(
+    dims: tuple[Dim, ...] | None,
+    shape: tuple[int, ...],
+    sizes: Mapping[str, int],
+    lengths: Mapping[str, tuple[int, ...]],
+    batch: frozenset[str],
+) -> Mask | None:
+    """Where a tensor holds content, not what padding was made into.
+
+    The valid length of an axis is its dim, an expression such as ``floor((T - 400)/160) + 1``,
+    with the length of the row in place of ``T``.
+
+    Args:
+        dims: The tensor's dims, in the symbols of ``sizes``.
+        shape: Its shape in this case.
+        sizes: The size of every symbol in this case.
+        lengths: For each governed symbol, the valid length of each row.
+        batch: The symbols of the batch.
+
+    Returns:
+        A mask of ``shape``, or None if the dims are not known well enough to tell.
+    """
+    if dims is None or len(dims) != len(shape):
+        return None
+    mask = np.ones(shape, np.bool_)
+    rows = max((len(v) for v in lengths.values()), default=1)
+    by_batch = [
+        a for a, d in enumerate(dims) if not isinstance(d, int) and d.free_symbols() & batch
+    ]
+    if any(shape[a] != rows for a in by_batch) and rows > 1:
+        return None  # batch and heads are flattened into one axis
+    row_axis = next(iter(by_batch), None)
+    if row_axis is None and rows > 1:
+        row_axis = next((a for a, d in enumerate(dims) if d == rows), None)
+    for axis, dim in enumerate(dims):
+        if isinstance(dim, int):
+            if dim != shape[axis]:
+                return None
+            continue
+        names = dim.free_symbols()
+        if dim.evaluate(sizes) != shape[axis]:  # unknown, or a shape that was inferred wrongly
+            return None
+        if not names & lengths.keys():
+            continue
+        if axis == row_axis or (row_axis is None and rows > 1):
+            return None  # batch and time are flattened into one axis
+        ends = _ends(dim, rows, sizes, lengths)
+        if ends is None:
+            return None
+        mask &= _before(ends, axis, row_axis, shape)
+    return mask
+
+
+def _ends(
+    dim: Dim, rows: int, sizes: Mapping[str, int], lengths: Mapping[str, tuple[int, ...]]
+) -> list[int] | None:
+    assert not isinstance(dim, int)
+    ends = []
+    for row in range(rows):
+        own = {s: v[row] if len(v) > row else v[0] for s, v in lengths.items()}
+        end = dim.evaluate({**sizes, **own})
+        if not isinstance(end, int):
+            return None
+        ends.append(end)
+    return ends
+
+
+def _before(ends: list[int], axis: int, row_axis: int | None, shape: tuple[int, ...]) -> Mask:
+    around = [1] * len(shape)
+    around[axis] = shape[axis]
+    index = np.arange(shape[axis]).reshape(around)
+    if row_axis is None:
+        return np.asarray(index < ends[0])
+    rows = [1] * len(shape)
+    rows[row_axis] = len(ends)
+    return np.asarray(index < np.asarray(ends).reshape(rows))
+
+
+def keeps_clean(
+    clean: Array,
+    spoiled: Array,
+    dims: tuple[Dim, ...] | None,
+    governed: frozenset[str],
+    where: Mask | None,
+    tolerance: Tolerance,
+) -> Mask:
+    """Where the original gives the same with garbage in the padding as without.
+
+    Decided for whole rows: an element that is the same by chance, in a row that leaks, does not
+    count. Without ``dims``, the whole array is one row.
+    """
+    if clean.shape != spoiled.shape or clean.dtype != spoiled.dtype:
+        return np.zeros(clean.shape, np.bool_)
+    if clean.dtype.kind in "fV":
+        a, b = clean.astype(np.float64), spoiled.astype(np.float64)
+        scale = float(np.max(np.abs(a), initial=0.0, where=np.isfinite(a)))
+        with np.errstate(invalid="ignore"):
+            same = np.abs(a - b) <= tolerance.max_abs * max(1.0, scale)
+    else:
+        same = np.asarray(clean == spoiled)
+    if where is not None:
+        same = same | ~where
+    keep = {
+        a
+        for a, d in enumerate(dims or ())
+        if not isinstance(d, int) and d.free_symbols() & governed
+    }
+    over = tuple(a for a in range(clean.ndim) if a not in keep)
+    rows = same.all(axis=over, keepdims=True)
+    known = np.broadcast_to(rows, clean.shape)
+    return known if where is None else known & where

@@ -1,0 +1,99 @@
+"""What verification found, in words and as plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphfix.feeds.case import Dropped
+    from graphfix.proof.compare import OutputDiff
+    from graphfix.proof.locate import Divergence
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What verification found.
+
+    Attributes:
+        ok: Whether every output of every case is within the tolerance.
+        cases: The difference of each output, by case.
+        dropped: Cases that the original cannot run, with ONNX Runtime's reason.
+        dims: The size of each symbolic dim of the inputs, by case.
+        reason: Why nothing could be compared, if the repaired model does not load or run.
+        notes: What a reader should know: rows not held against the repair, and the like.
+        first_divergence: Where the two part, if they do and it was searched.
+    """
+
+    ok: bool
+    cases: dict[str, tuple[OutputDiff, ...]]
+    dropped: tuple[Dropped, ...] = ()
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+    first_divergence: Divergence | None = None
+    dims: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @property
+    def worst(self) -> OutputDiff | None:
+        """The output that is furthest from the original, failed ones first; None without any."""
+        diffs = [d for found in self.cases.values() for d in found]
+        return max(diffs, key=lambda d: (not d.ok, d.badness, d.max_abs), default=None)
+
+    def to_json(self) -> dict[str, object]:
+        """The verdict as plain data that ``json`` can write; NaN and infinity become text."""
+        worst, first = self.worst, self.first_divergence
+        return {
+            "ok": self.ok,
+            "summary": str(self),
+            "reason": self.reason,
+            "worst": None if worst is None else _plain(worst),
+            "first_divergence": None
+            if first is None
+            else {
+                "tensor": first.tensor,
+                "node": first.node,
+                "op": first.op,
+                "diff": _plain(first.diff),
+            },
+            "cases": [
+                {
+                    "name": name,
+                    "dims": self.dims.get(name, {}),
+                    "outputs": [_plain(d) for d in diffs],
+                }
+                for name, diffs in self.cases.items()
+            ],
+            "dropped": [{"name": x.name, "reason": x.reason} for x in self.dropped],
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        if self.reason:
+            return self.reason
+        worst = self.worst
+        if worst is None:
+            return "nothing was compared"
+        if not self.ok:
+            where = ""
+            if self.first_divergence is not None:
+                first = self.first_divergence
+                node = f"{first.op} {first.node!r}" if first.node else first.op
+                where = f" The first tensor to part is {first.tensor!r} ({node})."
+            return f"output {worst.output!r} {worst.reason}, in case {worst.case!r}.{where}"
+        count = len(self.cases)
+        text = f"the same in {count} case{'s' if count != 1 else ''}: "
+        if worst.max_abs == 0:
+            return text + "not one number differs."
+        return text + (
+            f"the largest difference is {worst.max_abs:.3g} in output {worst.output!r} "
+            f"(allowed {worst.allowed:.3g}), in case {worst.case!r}."
+        )
+
+
+def _plain(diff: OutputDiff) -> dict[str, object]:
+    return {
+        name: repr(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in dataclasses.asdict(diff).items()
+    }

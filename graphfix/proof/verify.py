@@ -1,0 +1,285 @@
+"""Do two models compute the same? They are run on many inputs, and every output is compared."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import onnx_ir as ir
+
+from graphfix.errors import ModelError
+from graphfix.feeds.case import Case
+from graphfix.feeds.full_lengths import full_lengths
+from graphfix.model import io
+from graphfix.proof.baseline import Baseline, Ran
+from graphfix.proof.compare import (
+    Array,
+    LeaveOut,
+    Mask,
+    OutputDiff,
+    Tolerance,
+    compare,
+    computes_in_half,
+)
+from graphfix.proof.locate import Divergence, Side, first_divergence
+from graphfix.proof.verdict import Verdict
+from graphfix.runtime.errors import RunError
+from graphfix.runtime.opening import open_session
+from graphfix.runtime.provider import LABELS, Ep
+from graphfix.runtime.python import require
+from graphfix.runtime.randomness import draws, seeded
+from graphfix.runtime.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from graphfix.model.symbolic import Dim
+
+    Feeds = Mapping[str, Array]
+    MapFeeds = Callable[[Feeds], Feeds]
+    Progress = Callable[[int, int, str], None]
+    Outputs = dict[str, Array]
+
+__all__ = ["Divergence", "OutputDiff", "Safety", "Tolerance", "Verdict", "verify"]
+
+StrPath = str | os.PathLike[str]
+Safety = Literal["exact", "valid-rows", "conditional"]
+
+# So many cases are usual, for the progress.
+_USUAL = 9
+
+
+def verify(
+    before: StrPath | ir.Model,
+    after: StrPath | ir.Model,
+    *,
+    cases: Sequence[Case] | None = None,
+    dims: Mapping[str, Sequence[int]] | None = None,
+    feeds: StrPath | Feeds | None = None,
+    tolerance: Tolerance | None = None,
+    safety: Safety = "exact",
+    map_feeds: MapFeeds | None = None,
+    ep: Ep = "cpu",
+    locate: bool = True,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Run both models on the same inputs and compare every output.
+
+    Both run on the CPU without ONNX Runtime's own graph optimizations, one after the other, so
+    that only one set of weights is in memory. If a mask or length input says what is padding,
+    cases are repeated with garbage there: rows that the original keeps clean must stay clean.
+
+    Args:
+        before: The original.
+        after: The repaired model.
+        cases: The inputs; by default :func:`graphfix.feeds.search.make_cases` makes them.
+        dims: Sizes to use, by the name of the symbolic dim.
+        feeds: The user's own inputs, an ``.npz`` or arrays by name; no others are used.
+        tolerance: What may differ, :class:`Tolerance` by default. A model that computes in float16
+            may differ a hundred times more (``Tolerance.half``).
+        safety: With ``"valid-rows"`` only content is compared, not what padding was made into,
+            and elements that are NaN in the original are left out. Otherwise everything is.
+        map_feeds: Makes inputs for ``after`` from those for ``before``, where a repair changed
+            the signature. A length input that a repair has added is filled in by itself: all valid.
+        ep: Where ``after`` runs. With ``"dml"`` or ``"cuda"`` it runs there with all
+            optimizations, as it will be used, and is held to what ``before`` computes on the CPU;
+            ``before`` need not run there.
+        locate: Whether to search for the first tensor that differs, if the verdict is bad; and for
+            the node that kills the process, if one does.
+        seed: The same seed makes the same inputs.
+        progress: Called with the number of runs done, of runs in all, and what is run.
+
+    Raises:
+        ModelError: The original cannot be read, or ONNX Runtime rejects it.
+        FeedError: There are no inputs that the original runs.
+        UsageError: The provider that is asked for is not to be had.
+    """
+    require(ep)
+    job = _Job(before, after, tolerance or Tolerance(), safety, map_feeds, progress, ep)
+    job.run_before(cases, dims, feeds, seed)
+    verdict = job.run_after(locate)
+    if not verdict.ok and not verdict.reason and locate:
+        verdict = replace(verdict, first_divergence=job.locate(verdict))
+    return verdict
+
+
+class _Job:
+    """One verification."""
+
+    def __init__(
+        self,
+        before: StrPath | ir.Model,
+        after: StrPath | ir.Model,
+        tolerance: Tolerance,
+        safety: Safety,
+        map_feeds: MapFeeds | None,
+        progress: Progress | None,
+        ep: Ep,
+    ) -> None:
+        self._ep = ep
+        self._before, self._after = before, after
+        self._graph = before if isinstance(before, ir.Model) else io.load(before)
+        if draws(self._graph) is not None:
+            self._before = self._graph = seeded(self._graph)
+            self._after = seeded(after if isinstance(after, ir.Model) else io.load(after))
+        self._tolerance = tolerance.for_half() if computes_in_half(self._graph) else tolerance
+        self._safety = safety
+        self._map_feeds = map_feeds
+        self._progress = progress or (lambda done, total, what: None)
+        self._notes: dict[str, None] = {}  # in order, each once
+        self._done = 0
+        self._original = Baseline(
+            self._before, self._graph, lambda: self._repaired, self._tolerance, self._tell
+        )
+
+    def run_before(
+        self,
+        cases: Sequence[Case] | None,
+        dims: Mapping[str, Sequence[int]] | None,
+        feeds: StrPath | Feeds | None,
+        seed: int,
+    ) -> None:
+        """Find the cases and run the original on them."""
+        self._original.find(cases, dims, feeds, seed)
+
+    def run_after(self, locate: bool) -> Verdict:
+        """Run the repaired model on the same inputs and compare."""
+        found: dict[str, tuple[OutputDiff, ...]] = {}
+        try:
+            session = open_session(self._after, self._ep)
+        except ModelError as error:
+            where = "in ONNX Runtime" if self._ep == "cpu" else f"on {LABELS[self._ep]}"
+            reason = f"the repaired model does not load {where}: {error}"
+            if locate:
+                reason += self._killed(error, self._original.runs[0].case)
+            return self._failed(found, reason)
+        with session:
+            self._done = len(self._original.runs)
+            for run in self._original.runs:
+                self._tell(f"after, {run.case.name}")
+                try:
+                    outputs = session.run(self._new_feeds(run.case))
+                except RunError as error:
+                    where = "" if self._ep == "cpu" else f" on {LABELS[self._ep]}"
+                    reason = f"the repaired model does not run{where}"
+                    reason += f", in case {run.case.name!r}: {error}"
+                    if locate:
+                        reason += self._killed(error, run.case)
+                    return self._failed(found, reason)
+                found[run.case.name] = tuple(self._diffs(run, outputs))
+        ok = all(diff.ok for diffs in found.values() for diff in diffs)
+        if self._ep != "cpu":
+            where = LABELS[self._ep]
+            self._notes[f"the repaired model ran on {where}, the original on the CPU"] = None
+        if not ok and (node := draws(self._graph)) is not None:
+            name = node.name or node.outputs[0].name
+            self._notes[
+                f"the original draws random numbers ({node.op_type} {name!r}), "
+                "so its outputs differ from run to run"
+            ] = None
+        return self._verdict(ok, found)
+
+    def _killed(self, error: Exception, case: Case) -> str:
+        """At which node, if another process died of it."""
+        if self._ep == "cpu":
+            return ""
+        from graphfix.runtime import killer
+
+        def run(model: ir.Model) -> None:
+            with Session(model, ep=self._ep) as session:
+                session.run(self._new_feeds(case))
+
+        after = self._repaired
+        return killer.words(error, after, run)
+
+    def _failed(self, found: dict[str, tuple[OutputDiff, ...]], reason: str) -> Verdict:
+        return self._verdict(False, found, reason)
+
+    def _verdict(
+        self, ok: bool, found: dict[str, tuple[OutputDiff, ...]], reason: str = ""
+    ) -> Verdict:
+        original = self._original
+        dims = {run.case.name: run.case.dims for run in original.runs if run.case.name in found}
+        notes = (*original.notes, *self._notes, *original.leaks)
+        return Verdict(ok, found, tuple(original.dropped), reason, notes, dims=dims)
+
+    def _new_feeds(self, case: Case) -> Feeds:
+        feeds = self._map_feeds(case.feeds) if self._map_feeds is not None else case.feeds
+        return full_lengths(self._repaired, feeds)
+
+    @cached_property
+    def _repaired(self) -> ir.Model:
+        return self._after if isinstance(self._after, ir.Model) else io.load(self._after)
+
+    def _diffs(self, run: Ran, outputs: Outputs) -> Iterator[OutputDiff]:
+        for name, array in run.outputs.items():
+            if name not in outputs:
+                yield OutputDiff(name, run.case.name, ok=False, reason="is missing")
+                continue
+            yield self._diff(name, run, array, outputs[name], self._original.content.dims.get(name))
+
+    def _diff(
+        self, name: str, run: Ran, before: Array, after: Array, dims: tuple[Dim, ...] | None
+    ) -> OutputDiff:
+        case = run.case
+        leave_out: LeaveOut = "NaN" if self._safety == "valid-rows" else ""
+        where, note = run.kept.get(name), ""
+        if where is None and self._safety == "valid-rows" and case.ragged:
+            where = self._original.content.where(name, before.shape, case)
+            if where is None:
+                leave_out = "not finite"
+                note = f"the dims of {name!r} do not say which rows are content"
+                note += ", so all its elements were compared"
+                self._notes[note] = None
+        if where is not None and where.size:
+            note = note or f"{int(where.sum()):,} of {where.size:,} elements were compared"
+        return compare(
+            name,
+            case.name,
+            before,
+            after,
+            self._tolerance,
+            where=where,
+            leave_out=leave_out,
+            note=note,
+        )
+
+    def _tell(self, what: str) -> None:
+        # How many cases there are is known only when the original has run them.
+        total = 2 * max(len(self._original.runs), _USUAL)
+        self._progress(min(self._done, total), total, what)
+        self._done += 1
+
+    # Where they part
+
+    def locate(self, verdict: Verdict) -> Divergence | None:
+        """The first tensor that both graphs have and whose values part."""
+        failed = {name for name, diffs in verdict.cases.items() if not all(d.ok for d in diffs)}
+        runs = [run for run in self._original.runs if run.case.name in failed]
+        # Garbage on its way through the padding is no divergence: better a case without.
+        run = min(runs, key=lambda r: (bool(r.case.poison), _volume(r.case)), default=None)
+        if run is None:
+            return None
+        after = self._repaired
+        case, content = run.case, None
+        if case.ragged and (case.poison or self._safety == "valid-rows"):
+            known = self._original.signature.value_dims()
+
+            def content(name: str, shape: tuple[int, ...]) -> Mask | None:
+                return self._original.content.within(known.get(name), shape, case)
+
+        self._tell(f"where they part, {case.name}")
+        return first_divergence(
+            Side(self._before, self._graph, case.feeds),
+            Side(self._after, after, self._new_feeds(case), self._ep),
+            case.name,
+            self._tolerance,
+            content,
+        )
+
+
+def _volume(case: Case) -> int:
+    return sum(array.size for array in case.feeds.values())

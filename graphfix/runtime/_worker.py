@@ -1,0 +1,291 @@
+"""Runs models for graphfix in another Python, such as one that has onnxruntime-directml.
+
+It is started as a script, ``python _worker.py``, perhaps by a Windows Python under Wine: so it
+imports nothing but the standard library, numpy, onnxruntime and the scripts beside it. Each line on
+standard input is a request in JSON, each answered by one line on standard output; arrays travel as
+``.npy`` files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+# What ONNX Runtime calls the memory of a provider.
+_DEVICES = {"DmlExecutionProvider": "dml", "CUDAExecutionProvider": "cuda"}
+
+_sessions: dict[int, Any] = {}
+
+
+def _hello(_: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "onnxruntime": onnxruntime.__version__,
+        "providers": onnxruntime.get_available_providers(),
+        "Python": platform.python_version(),
+        "system": platform.platform(),
+    }
+
+
+def _machine(request: dict[str, Any]) -> dict[str, Any]:
+    """What a reader of timings wants to know: the adapter, the driver, the clock."""
+    clock = time.get_clock_info("perf_counter")
+    found = {
+        "processor": (f"{os.cpu_count()} x " if os.cpu_count() else "") + _processor(),
+        "clock": f"{clock.implementation}, {clock.resolution * 1e9:.0f} ns",
+    }
+    with contextlib.suppress(OSError, AttributeError):
+        found["Wine"] = _wine()
+    if request["provider"] in _DEVICES:
+        try:
+            found["adapter"] = _adapter(request["provider"])
+        except Exception as error:  # a missing DLL or program, or one that says no
+            found["adapter"] = f"unknown ({error})"
+    if request["provider"] == "DmlExecutionProvider":
+        with contextlib.suppress(OSError):
+            found["DirectML.dll"] = _directml_version()
+    return found
+
+
+def _memory(request: dict[str, Any]) -> dict[str, Any]:
+    """Bytes, or None and the reason why not."""
+    answer: dict[str, Any] = {"peak": None, "gpu": None, "gpu_reason": ""}
+    try:
+        answer["peak"] = _peak_memory()
+    except Exception as error:  # whatever is not there
+        answer["peak_reason"] = str(error)
+    if request["provider"] in _DEVICES:
+        try:
+            answer["gpu"] = _gpu_memory(request["provider"])
+        except Exception as error:  # whatever is not there
+            answer["gpu_reason"] = str(error)
+    return answer
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
+            return next(x.split(":", 1)[1].strip() for x in file if x.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _wine() -> str:
+    version = ctypes.CDLL("ntdll.dll").wine_get_version  # an AttributeError on Windows
+    version.restype = ctypes.c_char_p
+    return str(version().decode())
+
+
+def _directml_version() -> str:
+    path = os.path.join(os.path.dirname(onnxruntime.__file__), "capi", "DirectML.dll")  # noqa: PTH118, PTH120
+    return str(_script("_windows").file_version(path))
+
+
+def _adapter(provider: str) -> str:
+    if provider == "CUDAExecutionProvider":
+        return _nvidia("--query-gpu=name,driver_version")[0]
+    try:
+        _wine()
+    except (OSError, AttributeError):
+        one = _script("_windows").adapter()
+        return f"{one['name']}, driver {one.get('driver', 'unknown')}, {one['memory'] >> 20} MiB"
+    # Wine's DXGI shows the Vulkan device under the name of a card that games know.
+    devices = _script("_vulkan").devices()
+    return "Vulkan: " + "; ".join(f"{x['name']}, {x['driver']}" for x in devices)
+
+
+def _peak_memory() -> int:
+    if sys.platform == "win32":
+        return int(_script("_windows").peak_memory())
+    try:
+        # Not getrusage: its maximum counts what the process was forked from.
+        with open("/proc/self/status", encoding="utf-8") as file:  # noqa: PTH123
+            return next(int(x.split()[1]) * 1024 for x in file if x.startswith("VmHWM:"))
+    except FileNotFoundError:
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _gpu_memory(provider: str) -> int:
+    if provider == "CUDAExecutionProvider":
+        for line in _nvidia("--query-compute-apps=pid,used_memory"):
+            pid, used = line.split(",")
+            if int(pid) == os.getpid():
+                return int(used) << 20
+        raise OSError("nvidia-smi does not list this process")
+    try:
+        version = _wine()
+    except (OSError, AttributeError):
+        return int(_script("_windows").video_memory())
+    raise OSError(f"Wine {version} does not count it")
+
+
+def _nvidia(query: str) -> list[str]:
+    command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    return done.stdout.splitlines()
+
+
+def _script(name: str) -> Any:  # noqa: ANN401
+    """A script beside this one; an embedded Python does not look for them here."""
+    if name not in sys.modules:
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")  # noqa: PTH100, PTH118, PTH120
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[name] = module
+    return sys.modules[name]
+
+
+def _open(request: dict[str, Any]) -> dict[str, Any]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 0 if request.get("log") else 4  # errors come back as exceptions
+    # DirectML does without, and every run may have another shape.
+    options.enable_mem_pattern = False
+    if not request["optimize"]:
+        level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.graph_optimization_level = level
+    for name, size in request["free_dims"].items():
+        options.add_free_dimension_override_by_name(name, size)
+    for key, value in request.get("config", {}).items():
+        options.add_session_config_entry(key, value)
+    if request.get("optimized"):
+        options.optimized_model_filepath = request["optimized"]
+    provider = request["provider"]
+    # Without a device, onnxruntime makes no DirectML provider and falls back in silence.
+    wanted: list[Any] = [(provider, {"device_id": 0}) if provider in _DEVICES else provider]
+    if provider != "CPUExecutionProvider":
+        wanted.append("CPUExecutionProvider")
+    if request["profile"]:
+        options.enable_profiling = True
+        options.profile_file_prefix = request["profile"]
+    model = request["model"]
+    if request["weights"]:  # ONNX Runtime takes the folder of a model in memory only
+        options.add_session_config_entry(_WEIGHTS_FOLDER, request["weights"])
+        with open(model, "rb") as file:  # noqa: PTH123
+            model = file.read()
+    start = time.perf_counter()
+    with _logging_to(request.get("log", "")):
+        session = onnxruntime.InferenceSession(model, options, providers=wanted)
+    seconds = time.perf_counter() - start
+    used = session.get_providers()[0]
+    if used != provider:
+        raise RuntimeError(f"ONNX Runtime fell back to {used} instead of {provider}")
+    _sessions[request["id"]] = session
+    return {
+        "seconds": seconds,
+        "provider": used,
+        "inputs": [[x.name, x.type, x.shape] for x in session.get_inputs()],
+        "outputs": [[x.name, x.type, x.shape] for x in session.get_outputs()],
+    }
+
+
+@contextlib.contextmanager
+def _logging_to(path: str) -> Iterator[None]:
+    """Let what onnxruntime logs go to a file; it has no other way out than standard error."""
+    if not path:
+        yield
+        return
+    before = os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0))
+    os.dup2(file, 2)
+    os.close(file)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+
+
+def _run(request: dict[str, Any]) -> dict[str, Any]:
+    session = _sessions[request["id"]]
+    feeds = {name: np.load(path) for name, path in request["feeds"].items()}
+    timed = _run_bound if request["bind"] else _run_plain
+    seconds, results = timed(session, feeds, request["outputs"])
+    outputs = {}
+    for i, (name, result) in enumerate(zip(request["outputs"], results, strict=True)):
+        if isinstance(result, np.ndarray):
+            path = os.path.join(request["folder"], f"out{i}.npy")  # noqa: PTH118
+            np.save(path, result.astype(np.str_) if result.dtype.kind == "O" else result)
+            outputs[name] = path
+    return {"seconds": seconds, "outputs": outputs}
+
+
+def _run_plain(
+    session: onnxruntime.InferenceSession, feeds: dict[str, Any], names: list[str]
+) -> tuple[float, list[Any]]:
+    start = time.perf_counter()
+    results = session.run(names, feeds)
+    return time.perf_counter() - start, results
+
+
+def _run_bound(
+    session: onnxruntime.InferenceSession, feeds: dict[str, Any], names: list[str]
+) -> tuple[float, list[Any]]:
+    """Inputs are on the device before the clock starts, outputs are left there."""
+    device = _DEVICES.get(session.get_providers()[0], "cpu")
+    binding = session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_cpu_input(name, array)  # copied now, to where the graph wants it
+    for name in names:
+        binding.bind_output(name, device, 0)
+    binding.synchronize_inputs()
+    start = time.perf_counter()
+    session.run_with_iobinding(binding)
+    binding.synchronize_outputs()
+    seconds = time.perf_counter() - start
+    return seconds, binding.copy_outputs_to_cpu()
+
+
+def _close(request: dict[str, Any]) -> dict[str, Any]:
+    session = _sessions.pop(request["id"], None)
+    profile = ""
+    if session is not None and request.get("profile"):
+        profile = session.end_profiling()
+    return {"profile": profile}
+
+
+_VERBS = {
+    "hello": _hello,
+    "machine": _machine,
+    "memory": _memory,
+    "open": _open,
+    "run": _run,
+    "close": _close,
+}
+
+
+def main() -> None:
+    """Answer requests until standard input ends.
+
+    The argument comes before each answer: what else is printed has none.
+    """
+    mark = sys.argv[1]
+    for line in sys.stdin:
+        try:
+            request = json.loads(line)
+            answer = _VERBS[request["verb"]](request)
+        except Exception as error:  # onnxruntime raises a dozen unrelated types
+            answer = {"error": str(error) or type(error).__name__}
+        sys.stdout.write(mark + json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

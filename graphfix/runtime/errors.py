@@ -1,0 +1,36 @@
+"""What goes wrong when a model is run, with ONNX Runtime's words for it in one short line."""
+
+from __future__ import annotations
+
+import re
+
+from graphfix.errors import GraphfixError, ModelError
+
+_REASON_LIMIT = 300
+
+
+class RunError(GraphfixError):
+    """A model that loads, but that ONNX Runtime cannot run on the given inputs."""
+
+
+class RunDiedError(RunError):
+    """The process died of running a model."""
+
+
+class LoadDiedError(ModelError):
+    """The process died of making a session of a model."""
+
+
+def reason_of(error: BaseException) -> str:
+    """What ONNX Runtime says went wrong, in one short line without its codes and source paths."""
+    text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", text)
+    text = re.sub(r"^Load model from .*? failed: ?", "", text)
+    text = re.sub(r"Non-zero status code returned while running (\S+) node\.", r"\1", text)
+    text = re.sub(r" Name:'([^']*)' Status Message: ", r" node '\1': ", text)
+    # "/onnxruntime_src/core/x.cc:91 void ns::f(args) condition was false." and the like
+    text = re.sub(r"\S*/onnxruntime\S*:\d+ .*?\) (?:const )?(?=\w)", "", text)
+    # "E:\x\onnxruntime\y.cpp(28)\z.pyd!0: (caller: 0) Exception(1) tid(24) 80070057 Invalid"
+    text = re.sub(r"\S*\\onnxruntime\\\S*: \(caller: \w+\) .*?tid\(\w+\) ", "", text)
+    text = text or type(error).__name__
+    return text if len(text) <= _REASON_LIMIT else text[: _REASON_LIMIT - 1] + "…"

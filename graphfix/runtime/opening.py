@@ -1,0 +1,41 @@
+"""A session of a model as it is compared with another: its numbers must be its own.
+
+On the CPU without ONNX Runtime's graph optimizations, so that what differs is the models; elsewhere
+with all of them, as it will be used.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.errors import ModelError
+from graphfix.runtime.randomness import Repeatable, draws
+from graphfix.runtime.session import Session
+
+if TYPE_CHECKING:
+    from graphfix.runtime.provider import Ep
+
+StrPath = str | os.PathLike[str]
+
+
+def open_session(model: StrPath | ir.Model, ep: Ep = "cpu") -> Session | Repeatable:
+    """A session of a model, which draws the same random numbers in each run if it draws any."""
+    if isinstance(model, ir.Model) and draws(model) is not None:
+        return Repeatable(model, ep)
+    return Session(model, ep=ep, optimize=ep != "cpu")
+
+
+def open_given(model: StrPath | ir.Model) -> Session | Repeatable:
+    """A session of the model that a user gives; a ModelError says that it is as given."""
+    try:
+        return open_session(model)
+    except ModelError as error:
+        if isinstance(model, ir.Model) or Path(model).is_file():
+            raise ModelError(
+                f"the model as given does not load in ONNX Runtime: {error}"
+            ) from error
+        raise

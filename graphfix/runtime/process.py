@@ -1,0 +1,214 @@
+"""One process of another Python, which runs models and may die of them.
+
+It is started with :mod:`graphfix.runtime._worker`, and spoken to in lines of JSON.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import queue
+import re
+import shlex
+import signal
+import subprocess
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphfix.errors import UsageError
+from graphfix.runtime.errors import RunDiedError, RunError, reason_of
+from graphfix.runtime.provider import PROVIDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Memory grows by half a gigabyte with each session under Wine.
+SESSIONS = 5
+_START_SECONDS = 180.0
+# Comes before each answer: ONNX Runtime and drivers print what they like.
+_MARK = "@graphfix:"
+_CHATTER = re.compile(r"cpu_?info|:fixme:|cpuid_info")
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Another Python.
+
+    Attributes:
+        command: How to start it; the worker's script follows.
+        prefix: What comes before a path of this machine there; empty if paths are the same.
+        provider: The execution provider that its sessions must have.
+        sessions: How many sessions one process makes before a fresh one takes over.
+    """
+
+    command: tuple[str, ...]
+    prefix: str = ""
+    provider: str = PROVIDERS["dml"]
+    sessions: int = SESSIONS
+
+    def path(self, path: str | os.PathLike[str]) -> str:
+        r"""A path of this machine as the other Python writes it: ``Z:\host\a\b`` for ``/a/b``."""
+        here = str(Path(path).resolve())
+        return self.prefix + here.replace("/", "\\") if self.prefix else here
+
+
+class Worker:
+    """One process of the other Python."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
+        script = runner.path(Path(__file__).with_name("_worker.py"))
+        try:
+            self._process = subprocess.Popen(
+                [*runner.command, script, _MARK],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                start_new_session=True,  # Ctrl-C is ours to handle, and all of it ends together
+            )
+        except OSError as error:
+            raise UsageError(f"{shlex.join(runner.command)}: {error.strerror}") from error
+        self._said = b""
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._sessions = runner.sessions
+        self.opened = self.held = 0
+        try:
+            self.about = self.ask({"verb": "hello"}, _START_SECONDS, "starting")
+            if runner.provider not in self.about["providers"]:
+                raise UsageError(
+                    f"{shlex.join(runner.command)}: its onnxruntime {self.about['onnxruntime']} "
+                    f"has no {runner.provider}, only {', '.join(self.about['providers'])}; "
+                    "pip install onnxruntime-directml there"
+                )
+        except RunError as error:
+            raise UsageError(f"{shlex.join(runner.command)} does not answer: {error}") from error
+        except UsageError:
+            self.stop()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    @property
+    def spent(self) -> bool:
+        """Whether the next session is to get a fresh process."""
+        return self.opened >= self._sessions or not self.alive
+
+    def take(self) -> int:
+        """A number for one more session, which :meth:`give_back` ends."""
+        self.opened += 1
+        self.held += 1
+        return self.opened
+
+    def give_back(self) -> None:
+        """One session less; with the last, a spent process ends."""
+        self.held -= 1
+        if self.held == 0 and self.spent:
+            self.stop()
+
+    def ask(self, request: Mapping[str, object], seconds: float, doing: str) -> dict[str, Any]:
+        """Send a request and wait for its answer.
+
+        Raises:
+            RunError: The process says why it could not.
+            RunDiedError: It died instead of answering.
+        """
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+            line = self._lines.get(timeout=seconds)
+        except OSError:
+            line = None
+        except queue.Empty:
+            self.stop(kill=True)
+            raise RunError(f"no answer after {seconds:.0f} s of {doing}; it was ended") from None
+        except BaseException:  # Ctrl-C: an answer that comes now would be taken for the next one's
+            self.stop(kill=True)
+            raise
+        if line is None:
+            self.stop(kill=True)
+            raise RunDiedError(f"the process died while {doing}{self._last_words()}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise RunError(reason_of(RuntimeError(answer["error"])))
+        return answer
+
+    def stop(self, *, kill: bool = False) -> None:
+        """End the process: by itself when its input ends, or by force."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        for step in ((10.0, signal.SIGTERM), (5.0, getattr(signal, "SIGKILL", signal.SIGTERM))):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.0 if kill and step[1] == signal.SIGTERM else step[0])
+                self._hear()
+                return
+            with contextlib.suppress(OSError):
+                if os.name == "nt":
+                    self._process.kill()
+                else:
+                    os.killpg(self._process.pid, step[1])
+        self._process.wait()
+        self._hear()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for raw in lines:
+                text = raw.decode("utf-8", "replace").rstrip("\r\n")
+                if text.startswith(_MARK):
+                    self._lines.put(text.removeprefix(_MARK))
+        self._lines.put(None)
+
+    def _hear(self) -> None:
+        self._reader.join(5.0)
+        if not self._errors.closed:
+            self._errors.seek(0)
+            self._said = self._errors.read().replace(b"\0", b"")  # Windows writes UTF-16
+            self._errors.close()
+
+    def _last_words(self) -> str:
+        lines = self._said.decode("utf-8", "replace").splitlines()
+        # Wine's Windows has no processor topology to read; cpuinfo complains and all goes well.
+        said = [x.strip() for x in lines if x.strip() and not _CHATTER.search(x)]
+        return f" ({_cause(self._process.returncode)})" + (f": {said[-1]}" if said else "")
+
+
+def _cause(code: int) -> str:
+    """Why a process ended: a signal, an exception of Windows, or a number of its own."""
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-code).name
+    return f"exit code 0x{code:08X}" if code > 0xFFFF else f"exit code {code}"
+
+
+_current: dict[Runner, Worker] = {}
+
+
+def worker_for(runner: Runner) -> Worker:
+    """The process of a runner that still takes sessions, or a fresh one."""
+    worker = _current.get(runner)
+    if worker is None or worker.spent:
+        if worker is not None and worker.held == 0:
+            worker.stop()
+        worker = _current[runner] = Worker(runner)
+    return worker
+
+
+def stop_all() -> None:
+    """End the processes that wait for the next model."""
+    while _current:
+        _current.popitem()[1].stop()
+
+
+atexit.register(stop_all)

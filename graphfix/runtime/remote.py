@@ -1,0 +1,235 @@
+"""A model loaded by another Python, on DirectML or CUDA.
+
+That Python runs :mod:`graphfix.runtime._worker`, is spoken to in lines of JSON, and may die of the
+model: a graph that kills the process is a result like any other; the next run gets a fresh process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphfix.errors import ModelError
+from graphfix.runtime.errors import LoadDiedError, RunDiedError, RunError
+from graphfix.runtime.port import Array, Port
+from graphfix.runtime.process import Runner, Worker, worker_for
+from graphfix.runtime.profile import placed
+from graphfix.runtime.source import sourced
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from graphfix.runtime.source import Source
+
+_OPEN_SECONDS = 600.0
+_RUN_SECONDS = 600.0
+
+
+class RemoteSession:
+    """A model loaded by another Python; like :class:`graphfix.runtime.session.Session`.
+
+    Args:
+        model: A path, the bytes of a self-contained ``.onnx`` file, or a model in memory.
+        runner: The other Python.
+        optimize: Whether ONNX Runtime may rewrite the graph before it runs it.
+        free_dims: Sizes for symbolic dims, as ONNX Runtime's free-dimension overrides.
+        profile: Whether to record what each node does, for :meth:`profile`.
+        extra_outputs: Names of inner tensors of the main graph to return besides the outputs.
+        config: Entries for ONNX Runtime's session configuration.
+        log: A file for all that ONNX Runtime says while it makes the session.
+        optimized: A file for the graph as ONNX Runtime has rewritten it.
+
+    Attributes:
+        inputs: The model's inputs.
+        outputs: Its outputs.
+        open_seconds: How long the session took to make, in the other process.
+        run_seconds: How long the last run took there.
+
+    Raises:
+        ModelError: ONNX Runtime rejects the model, or the process died of it.
+        UsageError: The other Python does not start, or lacks the provider.
+    """
+
+    def __init__(
+        self,
+        model: Source,
+        runner: Runner,
+        *,
+        optimize: bool = True,
+        free_dims: Mapping[str, int] | None = None,
+        profile: bool = False,
+        extra_outputs: Sequence[str] = (),
+        config: Mapping[str, str] | None = None,
+        log: Path | None = None,
+        optimized: Path | None = None,
+    ) -> None:
+        self._runner = runner
+        self._scratch = tempfile.TemporaryDirectory(prefix="graphfix-dml-")
+        self._folder = Path(self._scratch.name)
+        self._profile = profile
+        path, weights = self._on_disk(model, extra_outputs)
+        self._request = {
+            "verb": "open",
+            "model": runner.path(path),
+            "provider": runner.provider,
+            "optimize": optimize,
+            "free_dims": dict(free_dims or {}),
+            "profile": runner.path(self._folder / "profile") if profile else "",
+            "weights": "" if weights is None else runner.path(weights),
+            "config": dict(config or {}),
+            "log": runner.path(log) if log is not None else "",
+            "optimized": runner.path(optimized) if optimized is not None else "",
+        }
+        self._worker: Worker | None = None
+        self.run_seconds = 0.0
+        try:
+            self._open()
+        except BaseException:
+            self._scratch.cleanup()
+            raise
+
+    def _on_disk(self, model: Source, extra: Sequence[str]) -> tuple[Path, Path | None]:
+        """The model's file: another process cannot see what is in the memory of this one."""
+        try:
+            source, weights = sourced(model, extra, lambda: self._folder)
+        except ModelError:
+            self._scratch.cleanup()
+            raise
+        if isinstance(source, str):
+            return Path(source), weights
+        path = self._folder / "given.onnx"
+        path.write_bytes(source)
+        return path, weights
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the other Python says of itself: versions and system."""
+        return self._worker.about if self._worker is not None else {}
+
+    def _open(self) -> None:
+        self._worker = worker = worker_for(self._runner)
+        self._id = worker.take()
+        try:
+            answer = worker.ask(
+                {**self._request, "id": self._id}, _OPEN_SECONDS, "making the session"
+            )
+        except RunError as error:
+            worker.give_back()
+            self._worker = None
+            kind = LoadDiedError if isinstance(error, RunDiedError) else ModelError
+            raise kind(str(error)) from error
+        self.inputs = tuple(Port(n, t, tuple(s)) for n, t, s in answer["inputs"])
+        self.outputs = tuple(Port(n, t, tuple(s)) for n, t, s in answer["outputs"])
+        self.open_seconds = float(answer["seconds"])
+        self.provider = str(answer["provider"])
+
+    def machine(self) -> dict[str, str]:
+        """What the other Python says of the machine: adapter, driver, processors, clock."""
+        return {k: str(v) for k, v in self._ask({"verb": "machine"}, "looking around").items()}
+
+    def memory(self) -> dict[str, Any]:
+        """The process's ``peak`` memory and what it holds of the ``gpu``'s, in bytes.
+
+        Each is None where it is not to be had; ``gpu_reason`` says why.
+        """
+        return self._ask({"verb": "memory"}, "counting memory")
+
+    def _ask(self, request: Mapping[str, object], doing: str) -> dict[str, Any]:
+        if self._worker is None:
+            raise RunError("the session is closed")
+        return self._worker.ask({**request, "provider": self._runner.provider}, _RUN_SECONDS, doing)
+
+    def run(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: Sequence[str] | None = None,
+        *,
+        bind: bool = False,
+    ) -> dict[str, Array]:
+        """Run the model once, as :meth:`graphfix.runtime.session.Session.run` does.
+
+        Args:
+            feeds: An array for each input, by name.
+            outputs: Names of the outputs wanted; by default all.
+            bind: Whether inputs are put on the device before the clock starts, and outputs
+                fetched after it has stopped, through ONNX Runtime's I/O binding.
+
+        Raises:
+            RunError: An input does not fit, or an operator failed.
+            RunDiedError: The process died of it.
+        """
+        if self._worker is None or not self._worker.alive:
+            self.close_worker()
+            try:
+                self._open()  # a graph that killed the last one is tried afresh
+            except ModelError as error:
+                kind = RunDiedError if isinstance(error, LoadDiedError) else RunError
+                raise kind(str(error)) from error
+        assert self._worker is not None
+        files = {}
+        for i, port in enumerate(self.inputs):
+            if port.name in feeds:
+                path = self._folder / f"in{i}.npy"
+                np.save(path, _as_file(feeds[port.name]), allow_pickle=False)
+                files[port.name] = self._runner.path(path)
+        request = {
+            "verb": "run",
+            "id": self._id,
+            "feeds": files,
+            "outputs": [x.name for x in self.outputs] if outputs is None else list(outputs),
+            "folder": self._runner.path(self._folder),
+            "bind": bind,
+        }
+        answer = self._worker.ask(request, _RUN_SECONDS, "running the model")
+        self.run_seconds = float(answer["seconds"])
+        names = {self._runner.path(x): x for x in self._folder.glob("out*.npy")}
+        found = {}
+        for name, path in answer["outputs"].items():
+            file = names.get(path) or self._folder / Path(path.replace("\\", "/")).name
+            array = np.load(file, allow_pickle=False)
+            found[name] = array.astype(object) if array.dtype.kind == "U" else array
+        return found
+
+    def profile(self) -> list[dict[str, Any]]:
+        """What ONNX Runtime's profiler recorded, as a session in this process tells it."""
+        if self._worker is None or not self._worker.alive:
+            return []
+        with contextlib.suppress(RunError):
+            self._worker.ask(
+                {"verb": "close", "id": self._id, "profile": True}, _RUN_SECONDS, "closing"
+            )
+        self.close_worker()
+        files = sorted(self._folder.glob("profile*.json"))
+        return [x for file in files for x in json.loads(file.read_text(encoding="utf-8"))]
+
+    def placement(self) -> dict[str, int]:
+        """How many nodes each provider ran, from the profile; it ends the session.
+
+        A group of nodes that DirectML has fused into one counts as one; copies are left out.
+        """
+        return placed(self.profile()).counts
+
+    def close_worker(self) -> None:
+        """Let the model go; the process stays for the next one."""
+        if self._worker is not None:
+            worker, self._worker = self._worker, None
+            if worker.alive:
+                with contextlib.suppress(RunError):
+                    worker.ask({"verb": "close", "id": self._id}, _RUN_SECONDS, "closing")
+            worker.give_back()
+
+    def close(self) -> None:
+        """Let go of the model and of the files that carried its arrays."""
+        self.close_worker()
+        self._scratch.cleanup()
+
+
+def _as_file(array: Array) -> Array:
+    """Text is an array of objects to ONNX Runtime, and no file holds those."""
+    array = np.asarray(array)
+    return array.astype(np.str_) if array.dtype.kind == "O" else array

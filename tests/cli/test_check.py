@@ -1,0 +1,348 @@
+"""``graphfix check``: what is said, to whom, with which exit code; SARIF; --fix; --run."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema
+
+import graphfix
+from graphfix import hazards, registry
+from graphfix.cli import main
+from graphfix.core import Finding
+from graphfix.manual import rule_manual_of
+from graphfix.proof.verify import Verdict
+from graphfix.rules import rules
+from graphfix.show.sarif import document
+
+HEAD = '<ir_version: 8, opset_import: ["" : 18]> m '
+CRASH = HEAD + """(float[T, 8] x) => (float[N, 4] y) <int64[2] s = {-1, 4}>
+    { a = Relu (x)  b = Reshape <allowzero = 1> (a, s)  y = Neg (b) }"""  # fmt: skip
+SLOW = HEAD + "(float[N, 4] x) => (float[N, 4] z) { y = Relu (x) z = Add (y, x) }"
+SOUND = HEAD + "(float[2, 4] x) => (float[2, 4] z) { y = Relu (x) z = Add (y, x) }"
+LAYOUT = HEAD + """(float[2, 3, 4] x, float[1, 8, 4] w, float[1, 8, 2] r) => (float[2, 3, 1, 2] y)
+    { y = LSTM <hidden_size = 2, layout = 1> (x, w, r) }"""  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(registry, "_plugins", {})
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+
+def saved(folder: Path, text: str) -> Path:
+    path = folder / "model.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = main([str(x) for x in arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+class TestSeverities:
+    @pytest.mark.parametrize(
+        ("text", "more", "code"),
+        [
+            (CRASH, [], 1),
+            (CRASH, ["--ep", "cpu"], 0),
+            (CRASH, ["--ep", "cuda"], 0),
+            (SLOW, [], 0),
+            (SLOW, ["--fail-on", "warning"], 1),
+            (SOUND, ["--fail-on", "note"], 0),
+            (CRASH, ["-p", "reshape-allowzero"], 1),
+            (SLOW, ["--rules", "dynamic-dims"], 1),  # asked for, so it counts
+            (SLOW, ["--rules", "dynamic-dims", "--fail-on", "error"], 0),
+            (LAYOUT, [], 1),
+        ],
+    )
+    def test_the_exit_code(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+        text: str, more: list[str], code: int,
+    ) -> None:  # fmt: skip
+        path = saved(tmp_path, text)
+        before = path.read_bytes()
+        got, out, err = said(capsys, "check", path, *more)
+        assert (got, err) == (code, "")
+        assert [x.name for x in tmp_path.iterdir()] == ["model.onnx"]
+        assert path.read_bytes() == before
+        assert all(len(line) <= 80 or str(tmp_path) in line for line in out.splitlines())
+
+    def test_errors_come_first(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        _, out, _ = said(capsys, "check", saved(tmp_path, CRASH))
+        lines = [x.split()[:2] for x in out.splitlines() if x.startswith("  ") and x[2] != " "]
+        assert lines[0] == ["error", "reshape-allowzero:"]
+        assert "repair with -p reshape-allowzero" in out
+        assert "found     1 error, 1 warning" in out
+
+    def test_nothing_is_said_to_be_wrong_with_a_sound_model(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code, out, _ = said(capsys, "check", saved(tmp_path, SOUND), "--fail-on", "note")
+        assert code == 0
+        assert out.splitlines()[-1] == "  found     nothing to repair"
+
+    def test_repeated_findings_are_one_line_and_all_on_request(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        ops = ("Sin", "Cos", "Softplus", "Elu", "Round")
+        steps = " ".join(f"v{i + 1} = {op} (v{i})" for i, op in enumerate(ops))
+        head = HEAD.replace("18", "22")
+        text = f"{head} (float[4] v0) => (float[4] v5) {{ {steps} }}"
+        path = saved(tmp_path, text)
+        _, out, _ = said(capsys, "check", path)
+        assert "warning no-kernel: 5; repair with -p opset-ceiling" in out
+        assert "2 x for other reasons (-v)" in out
+        for flag in ("-v", "--all"):
+            _, out, _ = said(capsys, "check", path, flag)
+            assert all(f"no kernel for {op} of" in out for op in ops)
+
+    def test_json_has_all(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        code, out, err = said(capsys, "check", saved(tmp_path, CRASH), "--json")
+        data = json.loads(out)
+        assert (code, err, data["ep"]) == (1, "", "dml")
+        assert data["count"] == {"error": 1, "warning": 1, "note": 0}
+        assert data["findings"][0] == {
+            "rule": "reshape-allowzero",
+            "severity": "error",
+            "at": "Reshape of b",
+            "message": "Reshape has allowzero=1: DirectML cannot read a -1 in it",
+            "fix": "reshape-allowzero",
+            "module": "",
+        }
+
+    @pytest.mark.parametrize(
+        ("more", "says"),
+        [
+            (["--json", "--sarif"], "only one of them"),
+            (["-o", "x.onnx"], "without --fix"),
+            (["--run", "--ep", "cuda"], "not with CUDA"),
+            (["--ep", "npu"], "'npu'"),
+            (["--rules", "no-kernle"], "did you mean 'no-kernel'"),
+        ],
+    )
+    def test_bad_usage(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], says: str
+    ) -> None:
+        code, out, err = said(capsys, "check", saved(tmp_path, CRASH), *more)
+        assert (code, out) == (2, "")
+        assert says in err
+
+
+class TestOddModels:
+    def test_one_that_does_not_load_has_no_place(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        head = HEAD.replace("18]", '18, "my.ops" : 1]')
+        path = saved(tmp_path, head + "(float[4] x) => (float[4] y) { y = my.ops.Magic (x) }")
+        code, out, _ = said(capsys, "check", path, "--run", "--ep", "cpu")
+        assert code == 1
+        assert "the model does not load" in out
+        assert "at" not in [x.strip() for x in out.splitlines()]
+        code, out, err = said(capsys, "plan", path)
+        assert (code, out) == (2, "")
+        assert "ONNX Runtime does not load the model: " in err
+
+    @pytest.mark.parametrize("ep", ["dml", "cpu", "cuda"])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            """<ir_version: 3, opset_import: ["" : 7]> m (float[N] x) => (float[N] y)
+            { y = Relu (x) }""",
+            """<ir_version: 11, opset_import: ["" : 25]> m (float[N] x) => (float[N] y)
+            { y = Swish (x) }""",
+            HEAD + "(double[N] x) => (double[N] y) { y = Relu (x) }",
+            HEAD + "(string[N] x) => (string[N] y) { y = Identity (x) }",
+            HEAD
+            + """(float[N] x) => (float[N] y) <int64 i = {0}>
+            { q = SequenceConstruct (x, x) y = SequenceAt (q, i) }""",
+            """<ir_version: 8, opset_import: ["" : 18, "f" : 1]> m (float[N] x) => (float[N] y)
+            { y = f.twice (x) }
+            <domain: "f", opset_import: ["" : 18]> twice (a) => (b) { b = Add (a, a) }""",
+        ],
+    )
+    def test_nothing_odd_is_an_error_by_itself(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, ep: str
+    ) -> None:
+        code, out, err = said(capsys, "check", saved(tmp_path, text), "--ep", ep)
+        assert (code, err) == (0, "")
+        assert "found" in out
+
+
+class TestFix:
+    def test_it_repairs_verifies_and_looks_again(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path, target = saved(tmp_path, CRASH), tmp_path / "out.onnx"
+        code, out, err = said(capsys, "check", path, "--fix", "-o", target)
+        assert (code, err) == (0, "")
+        assert "repaired  1 by reshape-allowzero" in out
+        assert "verified  the same in" in out
+        assert not [x for x in graphfix.check(graphfix.load(target)) if x.severity == "error"]
+
+    @pytest.mark.parametrize("name", [k for k, x in rules().items() if x.repaired_by])
+    @pytest.mark.parametrize("alone", [True, False])
+    def test_what_a_rule_names_a_pass_for(
+        self, name: str, alone: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path, target = tmp_path / "model.onnx", tmp_path / "out.onnx"
+        onnx.save(onnx.parser.parse_model(rule_manual_of(rules()[name]).flagged), path)
+        asked = ["-p", name] if alone else []
+        code, out, _ = said(capsys, "check", path, *asked, "--fix", "-o", target)
+        assert code == 0
+        assert f"1 by {rules()[name].repaired_by}" in out
+        assert target.exists()
+
+    def test_in_json_before_and_after(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        _, out, _ = said(capsys, "check", saved(tmp_path, CRASH), "--fix", "--json")
+        data = json.loads(out)
+        assert [x["severity"] for x in data["before"]] == ["error", "warning"]
+        assert data["count"]["error"] == 0
+        assert data["repair"]["output"].endswith("model.fixed.onnx")
+
+    def test_what_no_pass_repairs_is_left(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code, out, _ = said(capsys, "check", saved(tmp_path, LAYOUT), "--fix")
+        assert code == 1
+        assert "repaired  nothing: no pass repairs what was found" in out
+        assert [x.name for x in tmp_path.iterdir()] == ["model.onnx"]
+
+    def test_a_repair_that_fails_its_verdict_is_not_written(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        plugin = tmp_path / "wrong.py"
+        plugin.write_text(WRONG)
+        path = saved(tmp_path, SLOW)
+        given = ("check", path, "--plugin", plugin, "-p", "wrong", "--fix")
+        code, out, err = said(capsys, *given)
+        assert code == 1
+        assert "written   nothing" in out
+        assert "does not compute the same" in err
+        assert not (tmp_path / "model.fixed.onnx").exists()
+
+
+WRONG = '''
+from dataclasses import dataclass
+from typing import ClassVar
+import graphfix
+
+@dataclass(frozen=True)
+class Wrong(graphfix.NodePass[graphfix.Match]):
+    """Relu(x) becomes x + x, which is not the same."""
+
+    name: ClassVar[str] = "wrong"
+    anchors: ClassVar[tuple[str, ...]] = ("Relu",)
+
+    def match(self, node, view):
+        return graphfix.Match(node)
+
+    def rewrite(self, match, op):
+        return op.Add(match.node.inputs[0], match.node.inputs[0])
+'''
+
+
+class TestRun:
+    def test_a_model_that_runs_says_nothing(self, tmp_path: Path) -> None:
+        assert hazards.ran(saved(tmp_path, CRASH), ep="cpu") == []
+
+    def test_a_model_that_does_not_load(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = saved(tmp_path, LAYOUT)
+        code, out, _ = said(capsys, "check", path, "--run", "--ep", "cpu", "--json")
+        (hit,) = [x for x in json.loads(out)["findings"] if x["rule"] == "runs"]
+        assert code == 1
+        assert "layout == 1" in hit["message"]
+
+    def test_a_crash_names_the_node(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        # tests/dml has the same on the real provider.
+        reason = "the repaired model does not run: Reshape node 'node_view': 8007023E"
+        verdict = Verdict(ok=False, cases={}, reason=reason)
+        monkeypatch.setattr(hazards, "verify", lambda *_, **__: verdict)
+        (hit,) = hazards.ran(saved(tmp_path, CRASH), ep="dml")
+        assert (hit.severity, hit.at) == ("error", "node_view")
+        assert hit.message == "the model does not run: Reshape node 'node_view': 8007023E"
+
+
+class TestSarif:
+    """What the schema of SARIF 2.1.0 requires, and what viewers need."""
+
+    def test_it_is_what_the_standard_says(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code, out, err = said(capsys, "check", saved(tmp_path, CRASH), "--sarif")
+        assert (code, err) == (1, "")
+        log = json.loads(out)
+        assert log["version"] == "2.1.0"
+        assert log["$schema"].endswith("sarif-schema-2.1.0.json")
+        (run,) = log["runs"]
+        driver = run["tool"]["driver"]
+        assert driver["name"] == "graphfix"
+        ids = [x["id"] for x in driver["rules"]]
+        assert len(ids) == len(set(ids))
+        assert set(ids) == {x.name for x in hazards.everything()} | {"runs"}
+        StaticAnalysisResultsFormatSarifVersion210JsonSchema.model_validate(log)
+        for rule in driver["rules"]:
+            assert rule["shortDescription"]["text"]
+            assert rule["fullDescription"]["text"]
+            assert rule["helpUri"].startswith("https://")
+        assert len(run["results"]) == 2
+        for result in run["results"]:
+            assert ids[result["ruleIndex"]] == result["ruleId"]
+            assert result["level"] in ("error", "warning", "note")
+            assert len(result["message"]["text"]) > 20
+            (location,) = result["locations"]
+            uri = location["physicalLocation"]["artifactLocation"]["uri"]
+            assert location["physicalLocation"]["region"]["startLine"] == 1
+            assert uri.startswith("file:///")
+            assert uri.endswith("/model.onnx")
+            assert location["logicalLocations"][0]["name"]
+
+    def test_a_model_below_is_told_by_its_relative_path(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Code scanning looks it up in the repository."""
+        monkeypatch.chdir(tmp_path)
+        finding = Finding("no-kernel", "warning", "Sin of y", "no kernel", None)
+        for source in ("models/a b.onnx", str(tmp_path / "models" / "a b.onnx")):
+            log: Any = document(source, [finding], {})
+            place = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+            assert place["artifactLocation"]["uri"] == "models/a%20b.onnx"
+
+    def test_the_same_finding_has_the_same_fingerprint_and_another_has_not(self) -> None:
+        def prints(*findings: Finding) -> list[str]:
+            log: Any = document("model.onnx", findings, {})
+            results = log["runs"][0]["results"]
+            return [x["partialFingerprints"]["primaryLocationLineHash"] for x in results]
+
+        one = Finding("no-kernel", "warning", "Sin of y", "no kernel", None)
+        other = Finding("no-kernel", "warning", "Cos of z", "no kernel", None)
+        assert prints(one) == prints(other, one)[1:] != prints(other)
+
+    def test_a_module_is_part_of_the_name_and_a_repair_of_the_message(self) -> None:
+        finding = Finding("no-kernel", "warning", "/a/b/Sin", "no kernel", "opset-ceiling", "a.b")
+        log: Any = document("some model.onnx", [finding], {})
+        (result,) = log["runs"][0]["results"]
+        place = result["locations"][0]
+        assert place["logicalLocations"][0]["fullyQualifiedName"] == "a.b::/a/b/Sin"
+        assert place["physicalLocation"]["artifactLocation"]["uri"] == "some%20model.onnx"
+        assert result["message"]["text"] == "no kernel. Repair with: graphfix run -p opset-ceiling"
+
+    def test_a_finding_keeps_its_fingerprint(self) -> None:
+        one = Finding("a", "note", "x", "m", None)
+        two = Finding("a", "note", "y", "m", None)
+        logs: list[Any] = [document("m.onnx", [x], {}) for x in (one, one, two)]
+        prints = [x["runs"][0]["results"][0]["partialFingerprints"] for x in logs]
+        assert prints[0] == prints[1] != prints[2]

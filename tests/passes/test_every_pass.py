@@ -1,0 +1,149 @@
+"""What every pass owes, whoever wrote it. Found by folder: a new pass is tested by being there."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import onnx_ir as ir
+import pytest
+
+import graphfix
+from graphfix import pipeline, registry
+from graphfix.core import Pass
+from graphfix.errors import ModelError
+from graphfix.manual import manual_of
+from graphfix.model import shapes
+from graphfix.model.text import canonical
+
+NAMES = registry.names()
+FOLDER = Path(__file__).parents[2] / "passes"
+
+
+def repaired(name: str) -> tuple[ir.Model, ir.Model, graphfix.Report]:
+    manual = manual_of(registry.pass_class(name))
+    before, after = ir.from_onnx_text(manual.before), ir.from_onnx_text(manual.before)
+    # A check shows in Before what its fix repairs, so the example runs with that fix.
+    return before, after, graphfix.run(after, manual.spec or name)
+
+
+def names_in(model: ir.Model) -> set[str]:
+    made = (x.name for node in model.graph.all_nodes() for x in node.outputs)
+    return {*made, *(x.name for x in model.graph.inputs)}
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def test_the_folder_is_the_catalogue() -> None:
+    files = {f.stem.replace("_", "-") for f in FOLDER.glob("[a-z]*.py")}
+    assert files == set(NAMES)
+
+
+def test_the_file_is_named_after_the_pass(name: str) -> None:
+    cls = registry.pass_class(name)
+    assert cls.__module__ == f"graphfix.passes.{name.replace('-', '_')}"
+    assert cls.name == name
+
+
+def test_a_pass_is_a_frozen_dataclass_with_a_default_for_each_option(name: str) -> None:
+    cls = registry.pass_class(name)
+    assert dataclasses.is_dataclass(cls)
+    made = cls()
+    assert cls() == made
+    assert hash(cls()) == hash(made)
+    for option in dataclasses.fields(cls):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(made, option.name, None)
+
+
+def test_its_spec_goes_both_ways(name: str) -> None:
+    made = registry.make(name)
+    assert pipeline.parse(pipeline.spec_of([made])) == [made]
+
+
+def test_before_becomes_after(name: str) -> None:
+    before, after, report = repaired(name)
+    wanted = ir.from_onnx_text(manual_of(registry.pass_class(name)).after)
+    assert report.changed
+    assert canonical(after, names_in(before)) == canonical(wanted, names_in(before))
+
+
+def test_before_and_after_compute_the_same(name: str) -> None:
+    before, after, report = repaired(name)
+    if not registry.pass_class(name).loads_before:
+        with pytest.raises(ModelError, match="does not load in ONNX Runtime"):
+            graphfix.verify(before, before)
+        before = after
+    verdict = graphfix.verify(before, after, safety=report.safety)
+    assert verdict.ok, str(verdict)
+
+
+def test_a_second_run_changes_nothing(name: str) -> None:
+    _, after, _ = repaired(name)
+    text = ir.to_proto(after).SerializeToString(deterministic=True)
+    manual = manual_of(registry.pass_class(name))
+    assert not graphfix.run(after, manual.spec or name).changed
+    assert ir.to_proto(after).SerializeToString(deterministic=True) == text
+
+
+def test_new_nodes_say_who_made_them(name: str) -> None:
+    before, after, _ = repaired(name)
+    old = {node.outputs[0].name: node.op_type for node in before.graph}
+    for node in after.graph:
+        if old.get(node.outputs[0].name) != node.op_type:
+            assert node.metadata_props["graphfix.pass"] == name
+    assert name in after.metadata_props["graphfix.pipeline"]
+
+
+def test_looking_does_not_edit(name: str) -> None:
+    before, looked, _ = repaired(name)
+    looked = ir.from_onnx_text(manual_of(registry.pass_class(name)).before)
+    found = list(registry.make(name).sites(looked))
+    assert found
+    assert ir.to_proto(looked) == ir.to_proto(before)
+
+
+def test_it_composes_with_onnx_ir(name: str) -> None:
+    made = registry.make(name)
+    if not isinstance(made, Pass):
+        pytest.skip(f"{name} only looks")
+    model = ir.from_onnx_text(manual_of(type(made)).before)
+    result = ir.passes.Sequential(made)(model)
+    assert result.model is model
+
+
+def test_a_graph_without_sites_keeps_every_byte(name: str) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        m (float[N, 4] x) => (float[N, 4] z) { y = Relu (x) z = Add (y, x) }"""
+    model = ir.from_onnx_text(text)
+    before = ir.to_proto(model).SerializeToString(deterministic=True)
+    report = graphfix.run(model, name)
+    assert not report.changed
+    assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+
+
+def test_shapes_that_are_kept_are_those_of_the_repaired_graph(name: str) -> None:
+    manual = manual_of(registry.pass_class(name))
+    model = ir.from_onnx_text(manual.before)
+    shapes.shapes_of(model)
+    graphfix.run(model, manual.spec or name)
+    kept, anew = shapes.shapes_of(model), shapes.infer(model)
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for value in (x for node in graph for x in node.outputs):
+            inferred = anew.dims(value)
+            known = kept.dims(value)
+            if inferred is None or not all(map(shapes.is_named, inferred)):
+                continue
+            assert known is not None, value.name
+            assert [_at_sizes(x) for x in known] == [_at_sizes(x) for x in inferred], value.name
+            assert kept.dtype(value) == anew.dtype(value), value.name
+
+
+def _at_sizes(dim: shapes.Dim) -> int | None:
+    """A dim where T is 20 and every other symbol is another number: some sizes may not be 0."""
+    if isinstance(dim, int):
+        return dim
+    return dim.evaluate({name: 11 + ord(name[0]) - ord("K") for name in dim.free_symbols()})

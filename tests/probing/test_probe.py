@@ -1,0 +1,554 @@
+"""Where two runs part: the right node, the right suspicion, and nothing held that need not be."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import signal
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import graphfix
+from graphfix.cli import main
+from graphfix.errors import FeedError
+from graphfix.lengths.given import KEY as LENGTHS_KEY
+from graphfix.model.text import module_path
+from graphfix.probing.causes import of_padding
+from graphfix.probing.course import course, magnitude
+from graphfix.probing.parting import _commutes, carrying, sized
+from graphfix.probing.probe import Probe, probe, probe_padded
+from graphfix.proof.stream import Run, Stream
+from graphfix.show import plot
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
+LAYERS = """m (float[B, T, 4] x) => (float[B, T, 4] y)
+    <float[4] w = {1, 2, 3, 4}, float half = {0.5}>
+    { a = Mul (x, w)  b = Tanh (a)  c = Mul (b, half)  d = Add (c, a)  e = Exp (c)
+      y = Mul (d, e) }"""
+ROOT = Path(__file__).parents[2]
+EVIL = "</script><img src=x onerror=alert(1)>&<!--"
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+
+def model(text: str) -> ir.Model:
+    return ir.from_onnx_text(HEAD + text)
+
+
+def leak(text: str, **more: object) -> Probe:
+    found = probe_padded(model(text), dims={"T": 6}, container=15, **more)  # type: ignore[arg-type]
+    assert not found.ok
+    assert found.first is not None
+    return found
+
+
+def at(found: Probe) -> list[tuple[str, str]]:
+    return [(site.tensor, site.kind) for site in found.sites]
+
+
+# Two models
+
+
+def test_equal_models_agree():
+    found = probe(model(LAYERS), model(LAYERS))
+    assert found.ok
+    assert found.first is None
+    assert found.sites == ()
+    assert str(found).endswith("6 tensors were compared")
+    assert {place.inner.state for place in found.places} == {"same"}
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "tensor", "kind", "says"),
+    [
+        ("Tanh (a)", "Sigmoid (a)", "b", "another operator", "by Tanh in one .* by Sigmoid"),
+        ("half = {0.5}", "half = {0.51}", "c", "another constant", "the constant 'half'"),
+        ("Add (c, a)", "Add (c, b)", "d", "another input", "only one model has"),
+        ("Mul (d, e)", "Mul (d, c)", "y", "another input", ""),
+    ],
+)
+def test_the_first_tensor_to_part_is_named(was: str, now: str, tensor: str, kind: str, says: str):
+    found = probe(model(LAYERS), model(LAYERS.replace(was, now)), dims={"T": 9})
+    assert not found.ok
+    assert found.first is not None
+    assert (found.first.tensor, found.first.kind) == (tensor, kind)
+    assert re.search(says, found.first.cause)
+    assert "T=9" in found.case
+    reached = [place.inner.tensor for place in found.places if place.reached]
+    assert reached[0] == tensor
+    assert reached[-1] == "y"
+
+
+def test_another_attribute():
+    text = "m (float[B, T] x) => (float[B, T] y) { a = Relu (x)  y = Softmax <axis = %d> (a) }"
+    found = probe(model(text % 1), model(text % 0), dims={"B": 2, "T": 3})
+    assert found.first is not None
+    assert found.first.kind == "another attribute"
+    assert "axis of this Softmax is 1 in one model and 0 in the other" in found.first.cause
+
+
+def test_what_only_one_model_has_is_looked_through():
+    after = LAYERS.replace("b = Tanh (a)", "new = Neg (a)  more = Tanh (new)  b = Neg (more)")
+    assert probe(model(LAYERS), model(after)).ok
+    wrong = after.replace("new = Neg (a)", "new = Abs (a)")
+    found = probe(model(LAYERS), model(wrong))
+    assert at(found)[0][0] == "b"
+
+
+def test_what_parts_and_is_equal_again_does_no_harm():
+    """Two ways to the same numbers, with other numbers of the same name on the way."""
+    text = """m (float[B, T] x) => (float[B, T] y)
+        <float two = {2.0}, float four = {4.0}> { a = Mul (x, %s)  b = Div (a, %s)  y = %s (b) }"""
+    two, four = ("two", "two", "Relu"), ("four", "four", "Relu")
+    found = probe(model(text % two), model(text % four))
+    assert found.ok
+    assert found.healed == ("a",)
+    found = probe(model(text % two), model(text % (*four[:2], "Abs")))
+    assert at(found) == [("y", "another operator")]
+    assert [place.inner.tensor for place in found.places if place.reached] == ["y"]
+
+
+def test_a_small_error_is_seen_where_it_begins():
+    """At a tenth of what an output may differ, and grown to more on the way."""
+    text = """m (float[B, T] x) => (float[B, T] y) <float k = {%s}, float ten = {10.0}>
+        { s = Tanh (x)  a = Mul (s, k)  b = Add (a, a)  c = Sub (b, s)  d = Sub (c, s)
+          y = Mul (d, ten) }"""
+    found = probe(model(text % "1.0001"), model(text % "1.00013"), dims={"B": 2, "T": 40})
+    assert at(found) == [("a", "another constant")]
+
+
+def states(found: Probe) -> dict[str, str]:
+    return {place.inner.tensor: place.inner.state for place in found.places}
+
+
+def test_fills_of_another_size_are_no_difference():
+    text = """m (float[B, T] x, bool[B, T] mask) => (float[B, T] y)
+        <float fill = {%s}> { m = Where (mask, x, fill)  y = Softmax (m) }"""
+    found = probe(model(text % "-10000.0"), model(text % "-20000.0"), dims={"T": 9, "B": 2})
+    assert found.ok
+    assert states(found) == {"m": "same", "y": "same"}
+
+
+def test_what_cancellation_leaves_is_rounding():
+    text = """m (float[B, T] x) => (float[B, T] y) <float k = {1000.0}, float half = {500.0}>
+        { %s  d = Sub (big, k)  y = Add (big, d) }"""
+    once, twice = "big = Add (x, k)", "some = Add (x, half)  big = Add (some, half)"
+    found = probe(model(text % once), model(text % twice), dims={"T": 40})
+    worst = max(place.inner.max_abs for place in found.places if place.inner.tensor == "d")
+    assert worst > 1e-5
+    assert states(found) == {"big": "same", "d": "same", "y": "same"}
+
+
+def test_another_shape_of_an_output_is_an_error():
+    text = "m (float[B, T, 4] x) => (float[P, Q, R] y) { y = Transpose <perm = [%s]> (x) }"
+    found = probe(model(text % "0, 1, 2"), model(text % "0, 2, 1"), dims={"T": 9})
+    assert not found.ok
+    assert found.outputs == {"y": "its shape is [1, 9, 4] in one model and [1, 4, 9] in the other"}
+    assert at(found) == [("y", "another attribute")]
+
+
+def test_the_users_own_inputs(tmp_path: Path):
+    text = "m (float[T] x) => (float[T] y) { a = Relu (x)  y = Neg (a) }"
+    other = model(text.replace("Relu", "Identity"))
+    for value, ok in ((1.0, True), (-1.0, False)):
+        np.savez(tmp_path / "x.npz", x=np.full(3, value, np.float32))
+        assert probe(model(text), other, feeds=tmp_path / "x.npz").ok is ok
+
+
+def test_a_repaired_model_is_told_that_all_is_content():
+    text = "m (float[B, T, 4] x) => (float[B, T, 4] y) { y = Relu (x) }"
+    after = model(
+        """m (float[B, T, 4] x, int64[B] ilens) => (float[B, T, 4] y)
+        <int64 zero = {0}, int64 one = {1}, int64[1] ax1 = {1}, int64[1] ax2 = {2}, float nil = {0}>
+        { r = Relu (x)  s = Shape <start = 1, end = 2> (x)  k = Squeeze (s)
+          i = Range (zero, k, one)  u = Unsqueeze (ilens, ax1)  l = Less (i, u)
+          m = Unsqueeze (l, ax2)  y = Where (m, r, nil) }"""
+    )
+    after.metadata_props[LENGTHS_KEY] = '{"input": "ilens", "axis": "x.1", "kind": "lengths"}'
+    assert probe(model(text), after).ok
+    assert probe_padded(after, original=model(text), dims={"T": 6}, container=15).ok
+
+
+# One model, a clip alone and in a container
+
+ATTEND = (
+    "t = Transpose <perm = [0, 2, 1]> (x)  s = MatMul (x, t)  p = Softmax (s)  y = MatMul (p, x)"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "tensor", "kind"),
+    [
+        ("m = ReduceMean <axes = [1]> (x)  y = Sub (x, m)", "m", "mean pollution"),
+        ("m = ReduceMax <axes = [1]> (x)  y = Sub (x, m)", "m", "mean pollution"),
+        ("n = CumSum <reverse = 1> (x, one)  y = Tanh (n)", "n", "mean pollution"),
+        (ATTEND, "p", "attention dilution"),
+        ("p = Pad (x, ends)  y = AveragePool <kernel_shape = [3]> (p)", "p", "boundary leak"),
+        ('p = Pad <mode = "edge"> (x, ends)  y = Tanh (p)', "p", "edge copy missing"),
+        ('p = Pad <mode = "reflect"> (x, ends)  y = Tanh (p)', "p", "reflection missing"),
+        ("c = Slice (x, last, all, one1)  y = Sub (x, c)", "c", "last frame"),
+        (
+            "n = Shape <start = 1, end = 2> (x)  l = Sub (n, one1)  c = Gather <axis = 1> (x, l) "
+            "y = Sub (x, c)",
+            "c",
+            "edge copy missing",
+        ),
+        (
+            "s = Shape <start = 1, end = 2> (x)  f = Cast <to = 1> (s)  d = Div (x, f) "
+            "y = Tanh (d)",
+            "d",
+            "length as data",
+        ),
+    ],
+)
+def test_the_leak_and_its_kind(body: str, tensor: str, kind: str):
+    text = """m (float[1, T, 4] x) => (float[P, Q, R] y)
+        <int64 one = {1}, int64[6] ends = {0, 0, 0, 0, 2, 0}, int64[1] last = {-1},
+         int64[1] all = {9223372036854775807}, int64[1] one1 = {1}> { %s }"""
+    found = leak(text % body)
+    assert at(found)[0] == (tensor, kind)
+    assert found.first is not None
+    assert found.first.op in found.first.cause or found.first.kind == "hard zero missing"
+
+
+def test_a_convolution_that_reaches_beyond_the_end():
+    text = """m (float[1, {c}, T] x) => (float[1, N, F] y) <float[1, {c}, {k}] w = {{{ones}}}>
+        {{ c = Conv <kernel_shape = [{k}], pads = [{p}, {p}]> (x, w)  y = Tanh (c) }}"""
+    layer = model(text.format(c=2, k=3, p=1, ones=", ".join("1" * 6)))
+    found = probe_padded(layer, dims={"T": 6}, container=15)
+    assert at(found) == [("c", "boundary leak")]
+    assert probe_padded(layer, dims={"T": 6}, container=15, fill="zero").ok
+    frame = model(text.format(c=1, k=64, p=32, ones=", ".join("1" * 64)))
+    found = probe_padded(frame, dims={"T": 80}, container=200)
+    assert at(found) == [("c", "hard zero missing")]
+    assert "STFT" in str(found)
+
+
+def test_a_mask_that_is_not_carried_to_a_later_layer():
+    text = """m (float[B, T, 4] x, int64[B, T] mask) => (float[B, T, 4] y)
+        <int64[1] ax = {1}, int64 zero = {0}, float fill = {-10000.0}>
+        { t = Transpose <perm = [0, 2, 1]> (x)  s = MatMul (x, t)
+          e = Equal (mask, zero)  u = Unsqueeze (e, ax)  m = Where (u, fill, s)
+          p = Softmax (m)  h = MatMul (p, x)
+          t2 = Transpose <perm = [0, 2, 1]> (h)  s2 = MatMul (h, t2)
+          p2 = Softmax (s2)  y = MatMul (p2, h) }"""
+    found = leak(text)
+    assert at(found) == [("p2", "mask not carried")]
+    assert found.first is not None
+    assert "1 Softmax nodes before" in found.first.cause
+
+
+def test_every_independent_leak_is_a_site():
+    text = """m (float[1, T, 4] x) => (float[1, T, 4] y)
+        { m = ReduceMean <axes = [1]> (x)  a = Sub (x, m)
+          n = ReduceMax <axes = [1]> (x)  b = Sub (x, n)  k = ReduceMin <axes = [1]> (b)
+          c = Add (a, b)  y = Sub (c, k) }"""
+    found = leak(text)
+    assert at(found) == [("m", "mean pollution"), ("n", "mean pollution")]
+
+
+def test_what_is_computed_from_sizes_alone_is_no_leak():
+    """Positions counted from the end differ, and only their differences are used."""
+    text = """m (float[1, T, 4] x) => (float[1, T, 4] y)
+        <int64 zero = {0}, int64 one = {1}, int64[2] cut = {-1, 1}>
+        { s = Shape <start = 1, end = 2> (x)  k = Squeeze (s)  r = Range (zero, k, one)
+          back = Sub (k, r)  f = Cast <to = 1> (back)  g = Reshape (f, cut)
+          a = Add (x, g)  y = Tanh (%s) }"""
+    assert at(leak(text % "a")) == [("a", "length as data")]
+    assert probe_padded(model(text % "x"), dims={"T": 6}, container=15).ok
+
+
+def test_time_that_is_merged_with_another_axis_is_skipped_and_counted():
+    """[4, T] as one axis: its prefix is no prefix; taken apart again, it is."""
+    text = """m (float[1, T, 4] x) => (float[1, T, 4] y)
+        <int64[1] flat = {-1}, int64[3] cut = {1, 4, -1}>
+        { t = Transpose <perm = [0, 2, 1]> (x)  f = Reshape (t, flat)  g = Tanh (f)
+          a = Reshape (g, cut)  y = Transpose <perm = [0, 2, 1]> (a) }"""
+    found = probe_padded(model(text), dims={"T": 6}, container=15)
+    assert found.ok
+    assert sum(found.skipped.values()) == 2
+    assert "its axes mix time with others" in found.skipped
+    text = text.replace("g = Tanh (f)", "q = ReduceMax <keepdims = 0> (f)  g = Sub (f, q)")
+    assert at(leak(text, fill="large")) == [("q", "mean pollution")]
+
+
+@pytest.mark.parametrize(
+    ("source", "longer", "made", "other", "same"),
+    [
+        ((1, 6, 4), (1, 15, 4), (1, 6, 2, 2), (1, 15, 2, 2), True),
+        ((1, 6, 4), (1, 15, 4), (6, 4), (15, 4), True),
+        ((6, 4), (15, 4), (24,), (60,), True),
+        ((4, 6), (4, 15), (24,), (60,), False),
+        ((2, 6), (2, 15), (6, 2), (15, 2), False),
+        ((1, 8), (1, 16), (2, 4), (4, 4), True),
+        ((3, 2, 6), (3, 2, 15), (6, 6), (6, 15), True),
+        ((0, 4), (3, 4), (0, 2, 2), (3, 2, 2), True),
+    ],
+)
+def test_whether_a_reshape_commutes_with_cropping(
+    source: tuple[int, ...],
+    longer: tuple[int, ...],
+    made: tuple[int, ...],
+    other: tuple[int, ...],
+    same: bool,
+):
+    assert _commutes(source, longer, made, other) is same
+    index = np.arange(np.prod(longer)).reshape(longer)
+    inner = index[tuple(slice(n) for n in source)].reshape(made)
+    outer = index.reshape(other)[tuple(slice(n) for n in made)]
+    assert np.array_equal(inner, outer) is same
+
+
+def test_what_is_content_and_what_is_size():
+    made = model(
+        """m (float[T] x, float[B] share) => (float[T] y)
+        { s = Shape (x)  c = ConstantOfShape (s)  a = Add (x, c)  b = Neg (share)  y = Neg (a) }"""
+    )
+    content = carrying(made, frozenset({"share"}))
+    assert {v.name for v in content} == {"x", "a", "y"}
+    assert {v.name for v in sized(made, content)} == {"s", "c"}
+
+
+def test_a_loop_that_takes_from_outside():
+    text = """m (float[1, T] x, bool c) => (float[1, T] y)
+        { m = ReduceMean <axes = [1]> (x)
+          y = If (c) <then_branch = a () => (float[1, T] p) { p = Sub (x, m) },
+                      else_branch = b () => (float[1, T] q) { q = Add (x, m) }> }"""
+    assert at(leak(text)) == [("m", "mean pollution")]
+
+
+def test_float16_may_round_more():
+    text = """m (float[1, T, 4] x) => (float[1, T, 4] y) <float k = {%s}>
+        { h = Cast <to = 10> (x)  m = ReduceMean <axes = [1]> (h)  f = Cast <to = 1> (m)
+          s = Mul (f, k)  y = Sub (x, s) }"""
+    assert probe_padded(model(text % "0.0001"), dims={"T": 9}, container=10).ok
+    assert at(leak(text % "1.0"))[0][0] == "m"
+
+
+def test_what_cannot_be_run_is_said():
+    with pytest.raises(FeedError, match="no input has a dim named 'S'"):
+        probe_padded(model(LAYERS), dims={"S": 3})
+    with pytest.raises(FeedError, match="does not hold a clip"):
+        probe_padded(model(LAYERS), dims={"T": 9}, container=5)
+    fixed = "m (float[1, 7] x) => (float[1, 7] y) { y = Neg (x) }"
+    with pytest.raises(FeedError, match="second model does not run on the inputs of the first"):
+        probe(model(fixed.replace("7", "T")), model(fixed), dims={"T": 9})
+
+
+# Streaming
+
+
+def long_chain(count: int) -> ir.Model:
+    names = ["x", *(f"t{i}" for i in range(count)), "y"]
+    body = " ".join(f"{b} = Neg ({a})" for a, b in itertools.pairwise(names))
+    return model(f"m (float[T] x) => (float[T] y) {{ {body} }}")
+
+
+@pytest.mark.parametrize(("bytes_of", "runs"), [(8000, 5), (100, 2), (None, 6)])
+def test_no_more_is_held_than_the_budget_allows(bytes_of: int | None, runs: int):
+    made = long_chain(39)
+    x = np.ones(1000, np.float32)
+    run = Run(made, made, {"x": x})
+    stream = Stream(run, run, lambda name: bytes_of, budget=64_000, most=20)
+    names = [v.name or "" for node in made.graph for v in node.outputs]
+    seen = [name for name, _, _ in stream.pairs(names)]
+    assert seen == names
+    assert stream.runs == runs
+    # The graph's own output is there in each run.
+    assert stream.peak <= (64_000 + 8000 if bytes_of != 100 else 21 * 8000)
+
+
+def test_a_tensor_that_cannot_be_an_output_costs_only_itself():
+    text = """m (float[T] x) => (float[T] y)
+        { a = Neg (x)  q = SequenceConstruct (a, a)  b = ConcatFromSequence <axis = 0> (q)
+          y = Neg (a) }"""
+    found = probe(model(text), model(text), dims={"T": 4})
+    assert found.ok
+    assert [p.inner.tensor for p in found.places if p.inner.state == "skipped"] == ["q"]
+
+
+def test_without_time_only_the_outputs_are_looked_at():
+    text = LAYERS.replace("Tanh (a)", "Sigmoid (a)")
+    found = probe(model(LAYERS), model(text), seconds=0)
+    assert not found.ok
+    assert states(found) == {"y": "parted", **dict.fromkeys("abcde", "skipped")}
+    assert found.skipped == {"there was no time for it within 0 s": 5}
+    assert probe(model(LAYERS), model(text), seconds=600).skipped == {}
+
+
+def test_a_small_budget_finds_the_same():
+    text = LAYERS.replace("Tanh (a)", "Sigmoid (a)")
+    wide, narrow = (
+        probe(model(LAYERS), model(text), dims={"T": 64}, budget=n) for n in (1 << 28, 3000)
+    )
+    assert (wide.runs, narrow.runs > 3) == (1, True)
+    assert narrow.sites == wide.sites
+    assert [p.inner for p in narrow.places] == [p.inner for p in wide.places]
+
+
+# The course
+
+
+def scoped(name: str, **metadata: str) -> tuple[str, ...]:
+    node = ir.Node("", "Relu", [None], name=name, metadata_props=metadata)
+    return module_path(node)
+
+
+def test_modules_are_told_by_metadata_or_by_the_name():
+    assert scoped("/enc/layers.0/attn/MatMul_1") == ("enc", "layers.0", "attn")
+    assert scoped("MatMul_1") == ()
+    scopes = {
+        "pkg.torch.onnx.name_scopes": "['', 'm', 'm.enc.layers.0', 'm.enc.layers.0.f', 'add']"
+    }
+    assert scoped("node_add", **scopes) == ("m", "enc", "layers.0", "f")
+    spaces = {"namespace": ": a.W/m: a.M/m.layers.1: b.Layer/add: aten.add"}
+    assert scoped("node_add", **spaces) == ("m", "layers.1")
+
+
+def test_rows_are_as_deep_as_fits():
+    text = "m (float[T] x) => (float[T] y) { %s y = Neg (t11) }"
+    names = [f"t{i}" for i in range(12)]
+    body = " ".join(f"{b} = Neg ({a})" for a, b in zip(["x", *names], names, strict=False))
+    made = model(text % body)
+    for i, node in enumerate(made.graph):
+        node.name = f"/m/layers.{i // 4}/part{i % 2}/Neg_{i}"
+    places = probe(made, made, dims={"T": 4}).places
+    assert [r.name for r in course(places, [])][:3] == [
+        "m/layers.0/part0",
+        "m/layers.0/part1",
+        "m/layers.1/part0",
+    ]
+    rows = course(places, [places[5].inner.tensor], most=4)
+    # One level less would be one row, which says nothing.
+    assert [r.name for r in rows] == [r.name for r in course(places, [])]
+    assert [r.site for r in rows].count(True) == 1
+    assert sum(r.tensors for r in rows) == 13
+    for node in made.graph:
+        node.name = ""
+    plain = course(probe(made, made, dims={"T": 4}).places, [], most=5)
+    assert [r.name for r in plain][:2] == ["t0 .. t2", "t3 .. t5"]
+
+
+def test_magnitudes():
+    assert [magnitude(x) for x in (0.0, 1e-9, 1.0, 7.0, float("nan"))] == [0, 0, 1, 1, 1]
+    assert magnitude(10**-3.5) == pytest.approx(0.5)
+
+
+def test_an_operator_nobody_has_heard_of():
+    node = ir.Node("my.domain", "Frobnicate", [None], name="f")
+    cause = of_padding(node, [], 0)
+    assert cause.kind == "unknown"
+    assert "Frobnicate" in cause.text
+
+
+# The command line and the page
+
+
+def saved(made: ir.Model, path: Path) -> str:
+    ir.save(made, path)
+    return str(path)
+
+
+MEANS = """m (float[1, T, 4] x) => (float[1, T, 4] y)
+    { m = ReduceMean <axes = [1]> (x)  a = Sub (x, m)  y = Tanh (a) }"""
+
+
+def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    bad = saved(model(MEANS), tmp_path / "m.onnx")
+    assert main(["probe", "--padded", bad, "--dim", "T=6", "--container", "15"]) == 1
+    said = capsys.readouterr()
+    assert "with T=6 alone and in 15, padding noise" in said.out
+    assert "first     m (ReduceMean" in said.out
+    assert "suspect   mean pollution: this ReduceMean takes its mean over padding too" in said.out
+    assert all(len(line) <= 80 for line in said.out.replace(bad, "").splitlines())
+    good = saved(model(LAYERS), tmp_path / "a.onnx")
+    other = saved(model(LAYERS.replace("Tanh", "Atan")), tmp_path / "b.onnx")
+    assert main(["probe", good, good, "--dim", "T=6"]) == 0
+    assert "the outputs agree" in capsys.readouterr().out
+    assert main(["probe", good, other, "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["first"]["tensor"] == "b"
+    assert data["first"]["op"] == "Atan"
+    assert {row["tensor"]: row["state"] for row in data["tensors"]}["a"] == "same"
+    assert sum(row["tensors"] for row in data["layers"]) == data["compared"] == 6
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["a.onnx"], "give two models, not 1. To compare one model with itself, say --padded."),
+        (["a.onnx", "b.onnx", "c.onnx"], "give two models, not 3."),
+        (["--padded", "a.onnx", "b.onnx"], "--padded takes one model"),
+        (["--padded", "a.onnx", "--feeds", "x.npz"], "--feeds goes with two models"),
+        (["a.onnx", "b.onnx", "--container", "5"], "--container, --axis and --original go with"),
+        (["a.onnx", "b.onnx", "--dim", "T=5,6"], "--dim T: one size, not 2."),
+        (["--padded", "a.onnx", "--container", "5,6"], "--container: one size, not 2."),
+        (["a.onnx", "b.onnx"], "a.onnx: no such file"),
+    ],
+)
+def test_bad_usage(capsys: pytest.CaptureFixture[str], given: list[str], says: str):
+    assert main(["probe", *given]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert says in said.err
+
+
+def test_the_page_has_the_numbers_of_the_json(tmp_path: Path):
+    found = leak(MEANS)
+    plot.write(found, "m.onnx", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    carried = re.search(r'<script type="application/json" id="probe">(.*?)</script>', text, re.S)
+    assert carried is not None
+    assert json.loads(carried[1]) == json.loads(json.dumps(found.to_json()))
+    assert "mean pollution" in text
+    assert text.count("<circle") == 3
+    assert 'class="site"' in text
+    assert not re.search(r"url\(|@import|https?:|<(link|img|iframe)", text)
+    assert "prefers-color-scheme: dark" in text
+    assert [f.name for f in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_the_page_escapes_what_a_model_may_hold():
+    found = leak(MEANS)
+    text = plot.page(found, EVIL)
+    assert "<img" not in text
+    assert text.count("<script") == 1
+    assert text.count("<!--") == 0
+
+
+def test_many_tensors_are_thinned_to_the_worst_of_each_bin():
+    chain = long_chain(1500)
+    text = ir.to_proto(chain)
+    wrong = ir.from_proto(text)
+    wrong.graph.node(700).op_type = "Abs"
+    found = probe(chain, wrong, dims={"T": 2})
+    page = plot.page(found, "chain")
+    assert 300 < page.count("<circle") <= 600
+    assert at(found)[0][0] == "t700"
+
+
+def test_the_readme_shows_what_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = re.search(r"<!-- tested: probe -->\n```console\n(.*?)```", text, re.DOTALL)
+    assert block is not None
+    command, *shown = block[1].splitlines()
+    monkeypatch.chdir(ROOT)
+    assert main(command.split()[2:]) == 1
+    printed = capsys.readouterr().out
+    for part in "\n".join(shown).split("...\n"):
+        assert part.rstrip(".") in printed
+
+
+def test_it_is_in_the_library():
+    assert graphfix.probe is probe
+    assert graphfix.probe_padded is probe_padded

@@ -1,0 +1,405 @@
+"""The verdict: what must be caught, what must not be held against a repair, what is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from graphfix.errors import FeedError, ModelError
+from graphfix.proof.compare import Tolerance, compare
+from graphfix.proof.locate import Side, first_divergence
+from graphfix.proof.verify import verify
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
+ATTENTION = """m (float[B, T, 4] x, int64[B, T] mask) => (float[B, T, 4] y)
+    <int64[1] ax = {1}, int64 zero = {0}, float fill = {-10000.0}, float[4] w = {1, 2, 3, 4}>
+    { h = Tanh (x)  v = Mul (h, w)  t = Transpose <perm = [0, 2, 1]> (v)  s = MatMul (v, t)
+      e = Equal (mask, zero)  u = Unsqueeze (e, ax)  m = Where (u, fill, s)
+      p = Softmax (m)  y = MatMul (p, v) }"""
+PLAIN = "m (float[B, T] x) => (float[B, T] y) { a = Relu (x)  y = Neg (a) }"
+
+
+def model(text: str) -> ir.Model:
+    return ir.from_onnx_text(HEAD + text)
+
+
+def test_a_model_is_the_same_as_itself():
+    verdict = verify(model(ATTENTION), model(ATTENTION))
+    assert verdict.ok
+    assert verdict.worst is not None
+    assert verdict.worst.max_abs == 0
+    assert str(verdict).startswith("the same in 9 cases: not one number differs")
+    assert verdict.first_divergence is None
+
+
+def test_a_repair_that_keeps_the_numbers():
+    after = ATTENTION.replace(
+        "m = Where (u, fill, s)",
+        "f = Cast <to = 1> (u)  d = Mul (f, fill)  m = Add (s, d)",
+    )
+    verdict = verify(model(ATTENTION), model(after), safety="valid-rows")
+    assert verdict.ok, str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "tensor"),
+    [
+        ("Where (u, fill, s)", "Where (u, s, fill)", "m"),
+        ("w = {1, 2, 3, 4}", "w = {1, 2, 3, 4.01}", "v"),
+        ("Softmax (m)", "Softmax <axis = 1> (m)", "p"),
+        ("m = Where (u, fill, s)", "m = Identity (s)", "m"),
+    ],
+)
+def test_a_broken_repair_is_caught_and_its_first_tensor_named(was: str, now: str, tensor: str):
+    after = model(ATTENTION.replace(was, now))
+    for safety in ("exact", "valid-rows"):
+        verdict = verify(model(ATTENTION), after, safety=safety)
+        assert not verdict.ok
+        assert verdict.first_divergence is not None
+        named = verdict.first_divergence.tensor
+        # Scores of padded keys are no content: without their mask, it is the Softmax that parts.
+        assert named == tensor or (safety == "valid-rows" and named == "p")
+        assert f"first tensor to part is '{named}'" in str(verdict)
+
+
+def test_the_verdict_says_output_number_allowed_and_case():
+    after = model(PLAIN.replace("Neg (a)", "Identity (a)"))
+    verdict = verify(model(PLAIN), after)
+    assert verdict.worst is not None
+    worst = verdict.worst
+    assert not worst.ok
+    assert worst.output == "y"
+    assert worst.max_abs > 1
+    assert worst.cosine == pytest.approx(-1)
+    for part in ("output 'y'", f"{worst.max_abs:.3g}", f"allowed {worst.allowed:.3g}", worst.case):
+        assert part in str(verdict)
+
+
+def test_the_json_is_plain_and_holds_no_nan():
+    after = model(PLAIN.replace("Neg (a)", "Log (x)"))
+    verdict = verify(model(PLAIN), after)
+    assert not verdict.ok
+    data = json.loads(json.dumps(verdict.to_json(), allow_nan=False))
+    assert data["ok"] is False
+    assert data["worst"]["nan_after"] > 0
+    assert "NaN" in data["summary"]
+    assert data["first_divergence"]["tensor"] == "y"
+    assert len(data["cases"]) == len(verdict.cases)
+
+
+def test_locating_can_be_left_out():
+    verdict = verify(model(PLAIN), model(PLAIN.replace("Neg (a)", "Abs (a)")), locate=False)
+    assert not verdict.ok
+    assert verdict.first_divergence is None
+
+
+# Padding
+
+
+def test_what_padding_was_made_into_counts_for_exact_and_not_for_valid_rows():
+    text = """m (float[B, T] x, bool[B, T] k) => (float[B, T] y)
+        <float fill = {%s}> { y = Where (k, x, fill) }"""
+    before, after = model(text % "-10000.0"), model(text % "-20000.0")
+    assert not verify(before, after).ok
+    verdict = verify(before, after, safety="valid-rows")
+    assert verdict.ok, str(verdict)
+    notes = [d.note for diffs in verdict.cases.values() for d in diffs if d.note]
+    assert any("elements were compared" in note for note in notes)
+
+
+SUBSAMPLED = """m (float[B, 1, T] x, int64[B] n) => (float[B, 1, F] y)
+    <float[1, 1, 3] w = {1, 2, 3}, int64 zero = {0}, int64 one = {1}, int64[1] ax1 = {1},
+     int64[2] ax2 = {1}, float far = {%s}>
+    { c = Conv <kernel_shape = [3], strides = [2]> (x, w)
+      s = Shape <start = 2, end = 3> (x)  k = Squeeze (s)  r = Range (zero, k, one)
+      u = Unsqueeze (n, ax1)  l = Less (r, u)  f = Cast <to = 1> (l)
+      z = Unsqueeze (f, ax1)  pad = MaxPool <kernel_shape = [3], strides = [2]> (z)
+      i = Sub (pad, pad)  minus = Neg (z)  low = MaxPool <kernel_shape = [3], strides = [2]> (minus)
+      o = Neg (low)  g = Add (c, i)  h = Mul (g, o)
+      q = Cast <to = 9> (o)  y = Where (q, h, far) }""".replace("ax2 = {1}", "ax2 = {1, 1}")
+
+
+def test_valid_rows_of_an_axis_that_a_convolution_has_shortened():
+    """A row of length n has floor((n - 3) / 2) + 1 frames."""
+    before, after = model(SUBSAMPLED % "0.0"), model(SUBSAMPLED % "5.0")
+    assert not verify(before, after).ok
+    verdict = verify(before, after, safety="valid-rows")
+    assert verdict.ok, str(verdict)
+
+
+def test_poison_that_the_original_keeps_out_must_stay_out():
+    """Multiplying by 0 is no mask for NaN."""
+    text = """m (float[B, T] x, bool[B, T] k) => (float[B] y)
+        <float zero = {0.0}, int64[1] ax = {1}>
+        { %s  y = ReduceSum <keepdims = 0> (z, ax) }"""
+    before = model(text % "z = Where (k, x, zero)")
+    after = model(text % "f = Cast <to = 1> (k)  z = Mul (x, f)")
+    verdict = verify(before, after)
+    assert not verdict.ok
+    assert verdict.worst is not None
+    assert "NaN in the padding" in verdict.worst.case
+    assert "has NaN" in verdict.worst.reason
+    assert verify(before, before).ok
+
+
+def test_poison_that_the_original_leaks_too_is_not_held_against_the_repair():
+    text = """m (float[B, T] x, bool[B, T] k) => (float[B] y)
+        <float zero = {0.0}, int64[1] ax = {1}>
+        { f = Cast <to = 1> (k)  z = Mul (x, f)  y = ReduceSum <keepdims = 0> (z, ax) }"""
+    after = text.replace("z = Mul (x, f)", "h = Mul (f, f)  z = Mul (h, x)")
+    verdict = verify(model(text), model(after))
+    assert verdict.ok, str(verdict)
+    assert any("the original leaks NaN" in note for note in verdict.notes)
+
+
+def test_nan_of_the_original_is_equal_to_nan():
+    text = "m (float[B, T] x) => (float[B, T] y) { y = Log (x) }"
+    verdict = verify(model(text), model(text))
+    assert verdict.ok
+    assert verdict.worst is not None
+    assert any(d.nan_before for diffs in verdict.cases.values() for d in diffs)
+
+
+# What else can differ
+
+
+def test_a_missing_output_another_dtype_another_shape():
+    before = model(PLAIN)
+    missing = model("m (float[B, T] x) => (float[B, T] z) { z = Neg (x) }")
+    assert "is missing" in str(verify(before, missing))
+    other = (
+        "m (float[B, T] x) => (double[B, T] y) { a = Relu (x) n = Neg (a) y = Cast <to=11> (n) }"
+    )
+    assert "is float64 instead of float32" in str(verify(before, model(other)))
+    turned = "m (float[B, T] x) => (float[T, B] y) { a = Relu (x) n = Neg (a) y = Transpose (n) }"
+    assert "has shape [7, 1] instead of [1, 7]" in str(verify(before, model(turned), locate=False))
+
+
+def test_integers_must_be_the_same():
+    text = "m (float[B, T] x) => (int64[B] y) { y = Arg%s <axis = 1, keepdims = 0> (x) }"
+    verdict = verify(model(text % "Max"), model(text % "Min"))
+    assert not verdict.ok
+    assert verdict.worst is not None
+    assert verdict.worst.differing > 0
+    assert "elements" in str(verdict)
+
+
+def test_the_original_does_not_load():
+    broken = model("m (float[T] x) => (float[T] y) { y = Frobnicate (x) }")
+    with pytest.raises(ModelError, match=r"as given does not load in ONNX Runtime: .*Frobnicate"):
+        verify(broken, broken)
+
+
+def test_the_repaired_does_not_load_or_run():
+    broken = model(PLAIN.replace("Neg", "Frobnicate"))
+    verdict = verify(model(PLAIN), broken)
+    assert not verdict.ok
+    assert "repaired model does not load in ONNX Runtime" in str(verdict)
+    frozen = PLAIN.replace(
+        "y = Neg (a)", "n = Neg (a) s = Constant <value_ints=[1, 7]> () y = Reshape (n, s)"
+    )
+    verdict = verify(model(PLAIN), model(frozen))
+    assert not verdict.ok
+    assert "repaired model does not run, in case" in str(verdict)
+    json.dumps(verdict.to_json(), allow_nan=False)
+
+
+def test_rows_are_told_from_the_runs_where_inference_does_not_know_them():
+    # The shape of y is computed from data, so its dims are no expression in T.
+    text = """m (float[B, T, 4] x, int64[B] n) => (float[P, Q, R] y)
+        <int64[1] axis = {1}, int64 zero = {0}, int64 one = {1}, int64[1] first = {0},
+         float low = {-1e9}, int64[3] like = {0, 0, -1}>
+        { shape = Shape (x)  t = Gather (shape, one)  i = Range (zero, t, one)
+          row = Unsqueeze (i, first)  until = Unsqueeze (n, axis)
+          off = GreaterOrEqual (row, until)  at = NonZero (off)  some = Shape (at)
+          k = Transpose <perm = [0, 2, 1]> (x)  s = MatMul (x, k)  wide = Unsqueeze (off, axis)
+          m = Where (wide, low, s)  w = Softmax <axis = -1> (m)  c = MatMul (w, x)
+          none = Sub (some, some)  z = ReduceSum <keepdims = 0> (none)
+          same = Add (shape, z)  y = Reshape (c, same) }"""
+    changed = text.replace(
+        "y = Reshape", "f = Cast <to = 1> (off) g = Unsqueeze (f, last) d = Add (c, g) y = Reshape"
+    ).replace("(c, same)", "(d, same)")
+    changed = changed.replace("int64[1] axis = {1}", "int64[1] axis = {1}, int64[1] last = {2}")
+    verdict = verify(model(text), model(changed), safety="valid-rows")
+    assert verdict.ok, str(verdict)
+    assert not verify(model(text), model(changed)).ok
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        "RandomNormalLike (x)",
+        "RandomUniformLike <low = -1.0, high = 1.0> (x)",
+        "Dropout (x, half, training)",
+    ],
+)
+def test_random_numbers_are_drawn_alike(draw):
+    text = f"""m (float[B, T] x) => (float[B, T] y)
+        <float half = {{0.5}}, bool training = {{1}}, float two = {{2.0}}>
+        {{ r = {draw}  s = Add (x, r)  y = Mul (s, two) }}"""
+    assert verify(model(text), model(text)).worst.max_abs == 0
+    wrong = text.replace("Mul (s, two)", "Mul (s, half)")
+    assert not verify(model(text), model(wrong)).ok
+
+
+def test_a_dropout_in_training_mode_is_run_as_in_inference():
+    # As ONNX Runtime's optimizer leaves it; on another platform it would draw other numbers.
+    text = """m (float[B, T] x) => (float[B, T] y) <float half = {0.5}, bool training = {1}>
+        { y = Dropout <seed = 1> (x, half, training) }"""
+    assert verify(model(text), model(text.replace("seed = 1", "seed = 2"))).worst.max_abs == 0
+    plain = "m (float[B, T] x) => (float[B, T] y) { y = Identity (x) }"
+    assert verify(model(text), model(plain)).worst.max_abs == 0
+
+
+def test_random_numbers_are_pointed_out():
+    text = "m (float[B, T] x) => (float[B, T] y) { r = RandomNormalLike (x)  y = Add (x, r) }"
+    after = text.replace("RandomNormalLike", "RandomNormalLike <seed = 7.0>")
+    verdict = verify(model(text), model(after))
+    assert not verdict.ok
+    assert any("draws random numbers (RandomNormalLike 'r')" in note for note in verdict.notes)
+
+
+def test_float16_has_a_tolerance_of_its_own():
+    text = """m (float[B, T] x) => (float[B, T] y) <float k32 = {%s}>
+        { h = Cast <to = 10> (x)  k = Cast <to = 10> (k32)
+          z = Mul (h, k)  y = Cast <to = 1> (z) }"""
+    verdict = verify(model(text % "1.0"), model(text % "1.001"))
+    assert verdict.ok
+    assert verdict.worst is not None
+    assert verdict.worst.max_abs > 1e-4
+    assert not verify(model(text % "1.0"), model(text % "1.05")).ok
+
+
+def test_the_tolerance_is_relative_to_large_outputs():
+    text = "m (float[B, T] x) => (float[B, T] y) <float k = {%s}> { y = Mul (x, k) }"
+    assert verify(model(text % "10000.0"), model(text % "10000.05")).ok
+    assert not verify(model(text % "1.0"), model(text % "1.05")).ok
+    strict = Tolerance(max_abs=0.0)
+    assert not verify(model(text % "1.0"), model(text % "1.0000002"), tolerance=strict).ok
+
+
+# Inputs
+
+
+def test_given_feeds_and_a_changed_signature(tmp_path: Path):
+    np.savez(tmp_path / "f.npz", x=np.array([[1.0, -2.0]], np.float32))
+    after = model("m (float[B, T] z) => (float[B, T] y) { a = Relu (z)  y = Neg (a) }")
+    verdict = verify(
+        model(PLAIN),
+        after,
+        feeds=tmp_path / "f.npz",
+        map_feeds=lambda old: {"z": old["x"]},
+    )
+    assert verdict.ok
+    assert list(verdict.cases) == ["given"]
+    with pytest.raises(FeedError, match="does not run on the case 'given'"):
+        verify(model(PLAIN), after, feeds={"x": np.zeros((1, 2))})
+
+
+def test_given_dims_and_progress():
+    seen: list[tuple[int, int, str]] = []
+    verdict = verify(
+        model(PLAIN),
+        model(PLAIN),
+        dims={"T": [3, 30]},
+        progress=lambda done, total, what: seen.append((done, total, what)),
+    )
+    assert {name.split("T=")[1] for name in verdict.cases} == {"3", "30"}
+    assert [what.split(",")[0] for _, _, what in seen] == ["before"] * 2 + ["after"] * 2
+    assert all(0 <= done <= total for done, total, _ in seen)
+
+
+def test_a_repair_that_fixes_a_dim_is_verified_at_that_size():
+    after = model(PLAIN.replace("float[B, T] x", "float[B, 6] x"))
+    verdict = verify(model(PLAIN), after)
+    assert verdict.ok, str(verdict)
+    assert {sizes["T"] for sizes in verdict.dims.values()} == {6}
+    assert {sizes["B"] for sizes in verdict.dims.values()} == {1, 2}
+
+
+def test_models_are_not_changed():
+    before, after = (
+        model(ATTENTION),
+        model(ATTENTION.replace("Softmax (m)", "Softmax <axis=1> (m)")),
+    )
+    texts = [ir.to_proto(m).SerializeToString() for m in (before, after)]
+    assert not verify(before, after).ok
+    assert [ir.to_proto(m).SerializeToString() for m in (before, after)] == texts
+
+
+def test_from_files(tmp_path: Path):
+    for name in ("a.onnx", "b.onnx.part"):
+        (tmp_path / name).write_bytes(ir.to_proto(model(PLAIN)).SerializeToString())
+    assert verify(tmp_path / "a.onnx", tmp_path / "b.onnx.part").ok
+    with pytest.raises(ModelError, match="no such file"):
+        verify(tmp_path / "none.onnx", tmp_path / "a.onnx")
+
+
+# The parts
+
+
+def test_the_first_divergence_of_a_long_graph_is_found_in_a_few_looks():
+    """Also where an equal side branch lies between it and the tensor that was looked at."""
+    steps = "".join(f"a{i + 1} = Relu (a{i})  side{i} = Neg (x)  " for i in range(40))
+    text = f"m (float[T] x) => (float[T] y) {{ a0 = Abs (x) {steps} y = Neg (a40) }}"
+    before, after = model(text), model(text.replace("a18 = Relu", "a18 = Cos"))
+    feeds = {"x": np.linspace(-1, 1, 5, dtype=np.float32)}
+    found = first_divergence(
+        Side(before, before, feeds), Side(after, after, feeds), "c", Tolerance(), chunk=6
+    )
+    assert found is not None
+    assert (found.tensor, found.op) == ("a18", "Relu")
+
+
+def test_masked_scores_are_no_divergence_however_they_are_masked():
+    """-inf before and -1e4 after take a position out of a Softmax alike."""
+    before = model(ATTENTION.replace("-10000.0", "-90000.0"))
+    after = model(ATTENTION.replace("Softmax (m)", "Softmax <axis = 1> (m)"))
+    verdict = verify(before, after, safety="valid-rows")
+    assert verdict.first_divergence is not None
+    assert verdict.first_divergence.tensor == "p"
+
+
+def diff(before: list[float], after: list[float], **options: object) -> object:
+    a, b = (np.array(x, np.float32) for x in (before, after))
+    return compare("y", "c", a, b, Tolerance(), **options)
+
+
+def test_numbers_of_a_comparison():
+    found = diff([1, -4, 0], [1, -4.5, 0.25])
+    assert (found.max_abs, found.max_rel, found.scale) == (0.5, 0.125, 4)
+    assert (found.differing, found.compared, found.total) == (2, 3, 3)
+    assert found.allowed == pytest.approx(4e-4)
+    assert not found.ok
+
+
+def test_a_small_output_that_points_elsewhere_fails_by_its_cosine():
+    found = diff([1e-5, 0], [0, 1e-5])
+    assert not found.ok
+    assert "cosine" in found.reason
+
+
+def test_rounding_noise_around_zero_has_no_cosine():
+    assert diff([1e-8, 0], [0, 1e-8]).ok
+    assert diff([0, 0], [0, 0]).ok
+
+
+def test_nan_and_infinity():
+    nan, inf = float("nan"), float("inf")
+    assert diff([nan, inf, -inf], [nan, inf, -inf]).ok
+    assert "has NaN at 1 places" in diff([1, 2], [nan, 2]).reason
+    assert not diff([nan, 2], [1, 2]).ok
+    assert not diff([inf, 2], [-inf, 2]).ok
+    assert not diff([1, 2], [inf, 2]).ok
+    assert diff([nan, 2], [1, 2], leave_out="NaN").ok
+    assert not diff([-inf, 2], [1, 2], leave_out="NaN").ok
+    assert diff([-inf, 2], [1, 2], leave_out="not finite").ok
+    assert not diff([1, 2], [nan, 2], leave_out="not finite").ok
+
+
+def test_empty_arrays_are_equal():
+    assert diff([], []).ok

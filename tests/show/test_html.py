@@ -1,0 +1,160 @@
+"""The page: its numbers, its escapes, and that it needs nothing else."""
+
+from __future__ import annotations
+
+import html as escapes
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+import pytest
+
+import graphfix
+from graphfix import registry
+from graphfix.core import Change, Finding
+from graphfix.manual import manual_of
+from graphfix.report import PassReport, Report
+from graphfix.show import html
+
+EVIL = '</script><script>alert("1")</script><img src=x onerror=alert(1)>&<!--'
+VOID = {"meta", "br"}
+
+
+class Reader(HTMLParser):
+    """The page's elements and text; an element that is not closed is an error."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.embedded = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.embedded += data
+        elif self.open and self.open[-1] != "style":
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def read(data: dict[str, Any]) -> Reader:
+    reader = Reader(html.page(data))
+    assert not reader.open
+    return reader
+
+
+@pytest.fixture(scope="module")
+def data() -> dict[str, Any]:
+    before = ir.from_onnx_text(manual_of(registry.pass_class("additive-mask")).before)
+    after = before.clone()
+    report = graphfix.run(after, "additive-mask,cumsum-index")
+    verdict = graphfix.verify(before, after, safety=report.safety).to_json()
+    return {**report.to_json(), "source": "folder/model.onnx", "verdict": verdict}
+
+
+def evil() -> dict[str, Any]:
+    change = Change(EVIL, EVIL, EVIL, (EVIL,), (EVIL,))
+    finding = Finding(EVIL, "warning", EVIL, EVIL, EVIL)
+    one = PassReport(EVIL, EVIL, "exact", (change,), ((EVIL, EVIL),), (finding,))
+    diff = {
+        "output": EVIL, "case": EVIL, "ok": False, "reason": EVIL, "max_abs": "nan",
+        "max_rel": "inf", "cosine": "nan", "scale": 0.0, "allowed": 0.0, "differing": 1,
+        "compared": 1, "total": 1, "nan_before": 0, "nan_after": 1, "inf_before": 0,
+        "inf_after": 0, "note": EVIL,
+    }  # fmt: skip
+    verdict: dict[str, object] = {
+        "ok": False,
+        "summary": EVIL,
+        "reason": EVIL,
+        "worst": diff,
+        "first_divergence": {"tensor": EVIL, "node": EVIL, "op": EVIL, "diff": diff},
+        "cases": [{"name": EVIL, "outputs": [diff]}],
+        "dropped": [{"name": EVIL, "reason": EVIL}],
+        "notes": [EVIL],
+    }
+    ops = {EVIL: 1}
+    return Report(EVIL, (one,), ops, {EVIL: 2}, EVIL, EVIL, verdict).to_json()
+
+
+def test_the_numbers_are_those_of_the_json(data: dict[str, Any]) -> None:
+    page = read(data)
+    assert json.loads(page.embedded) == json.loads(json.dumps(data))
+    assert "Repaired, and it computes the same" in page.text
+    assert f"nodes {sum(data['ops_before'].values())} → {sum(data['ops_after'].values())}" in (
+        page.text
+    )
+    assert "Where 2 → 0" in page.text
+    for case in data["verdict"]["cases"]:
+        assert case["name"] in page.text
+    for change in data["passes"][0]["changes"]:
+        assert change["at"] in page.text
+        for line in (*change["removed"], *change["added"]):
+            assert line in page.text
+
+
+def test_nothing_in_it_is_markup_but_ours() -> None:
+    page = read(evil())
+    assert [tag for tag, _ in page.seen].count("script") == 1
+    assert "img" not in {tag for tag, _ in page.seen}
+    assert json.loads(page.embedded)["source"] == EVIL
+    text = html.page(evil())
+    assert text.count("<!--") == 0
+    assert escapes.escape(EVIL, quote=False) in text.replace("&#34;", '"')
+
+
+def test_a_failed_verdict_is_told() -> None:
+    page = read(evil())
+    assert "Failed: the repaired model does not compute the same" in page.text
+    assert "The first tensor to part is" in page.text
+    assert any(tag == "tr" and a.get("class") == "bad" for tag, a in page.seen)
+
+
+def test_it_asks_for_no_other_file(data: dict[str, Any]) -> None:
+    page = read(data)
+    tags = {tag for tag, _ in page.seen}
+    assert not tags & {"link", "img", "iframe", "object", "embed", "base"}
+    assert not [a for _, a in page.seen if {"src", "href", "action", "data"} & a.keys()]
+    assert not re.search(r"url\(|@import|https?:", html.page(data))
+
+
+def test_light_dark_and_print(data: dict[str, Any]) -> None:
+    text = html.page(data)
+    assert "prefers-color-scheme: dark" in text
+    assert "@media print" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "says"),
+    [(0, None, "Nothing to repair"), (1, None, "Not verified")],
+)
+def test_a_run_that_was_not_verified(changes: int, verdict: None, says: str) -> None:
+    change = Change("p", "n", "t", ("a",), ("b",))
+    one = PassReport("p", "p", "exact", (change,) * changes)
+    page = read(Report("p", (one,), {"Add": 1}, {"Add": 1}, verdict=verdict).to_json())
+    assert says in page.text
+    assert "a model in memory" in page.text
+    assert "Verification" not in page.text
+
+
+def test_it_is_written_whole(data: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    html.write(data, path)
+    assert path.read_text(encoding="utf-8") == html.page(data)
+    assert [f.name for f in tmp_path.iterdir()] == ["page.html"]

@@ -1,0 +1,370 @@
+"""The page of the zoo: its numbers, that it needs nothing else, and how a browser takes it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from graphfix.show import html
+from graphfix.show import plot as course
+from graphfix.zoo import page, plot, work
+from graphfix.zoo.figures import FIGURES, figure, gather
+from graphfix.zoo.recipe import Recipe
+from graphfix.zoo.work import Request
+
+ROOT = Path(__file__).parents[2]
+EVIL = '</script><script>document.title = "hacked"</script><img src=x onerror=alert(1)>&"<!--'
+HEADS = """<ir_version: 8, opset_import: ["": 17]>
+heads (float[B, T, 32] x) => (float[B, T, 2, 16] y)
+<int64 first = {0}, int64 second = {1}, int64[1] axis = {0}, int64[1] h = {2}, int64[1] d = {16}> {
+    shape = Shape (x)
+    b = Gather (shape, first)  b1 = Unsqueeze (b, axis)
+    t = Gather (shape, second)  t1 = Unsqueeze (t, axis)
+    target = Concat <axis = 0> (b1, t1, h, d)
+    y = Reshape (x, target) }"""
+BROWSER = next(
+    (x for x in ("chromium", "chromium-browser", "google-chrome") if shutil.which(x)), ""
+)
+VOID = {"meta", "br"}
+
+
+class Reader(HTMLParser):
+    """The cells of the table, what is embedded, and all text; unclosed elements are errors."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.source = text
+        self.open: list[tuple[str, dict[str, str | None]]] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.cells: dict[tuple[str, str], str] = {}
+        self.words: list[str] = []
+        self.embedded = ""
+        self._row = ""
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._row = dict(attrs).get("data-model") or self._row
+        if tag not in VOID:
+            self.open.append((tag, dict(attrs)))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        tag, attrs = self.open[-1] if self.open else ("", {})
+        if tag == "script":
+            self.embedded += data
+        elif tag != "style":
+            self.words.append(data)
+        if "data-figure" in attrs:  # not what is in an element inside it, such as an interval
+            self.cells[self._row, str(attrs["data-figure"])] = data
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def row(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The row of a small model, and what DirectML would have said of it."""
+    path = tmp_path_factory.mktemp("heads") / "model.onnx"
+    onnx.save(onnx.parser.parse_model(HEADS), path)
+    recipe = Recipe("heads", path, name="Heads", shows="A head split.", gates={"nodes": 3})
+    made = json.loads(json.dumps(work.work(Request(recipe, "cpu", "k"))))
+    nodes = [
+        {"name": "a", "op": "Shape", "on": "cpu"},
+        {"name": "b", "op": "MemcpyFromHost", "on": "dml"},
+        {"name": "c", "op": "Relu", "on": "dml"},
+        {"name": "d", "op": "DmlFusedNode_0_0", "on": "dml"},
+    ]
+    counts = {"fused-graphs": 1, "copies": 1, "cpu-nodes": 1}
+    made["stages"]["placement"] = {
+        "before": {"nodes": [], "error": "Reshape node 'y': 8007023E", "counts": {}},
+        "after": {"nodes": nodes, "error": "", "counts": counts},
+        "figures": {name: figure(None, count, "8007023E") for name, count in counts.items()},
+    }
+    made["stages"]["directml"] = {
+        "figures": {"crashes": figure(1, 0), "worst": figure(None, 2.5e-7, "8007023E")}
+    }
+    made["figures"] = gather(made["stages"])
+    return made
+
+
+def evil(row: dict[str, Any]) -> dict[str, Any]:
+    """The same with bad text wherever a model may put text."""
+
+    def spoil(data: object) -> object:
+        if isinstance(data, dict):
+            # An SVG is drawn by graphfix, of words and numbers of its own.
+            kept = ("on", "op", "ep", "side", "model", "spec", "safety", "severity", "svg")
+            return {k: v if k in kept else spoil(v) for k, v in data.items()}
+        if isinstance(data, list):
+            return [spoil(x) for x in data]
+        return EVIL if isinstance(data, str) else data
+
+    spoiled = spoil(row)
+    assert isinstance(spoiled, dict)
+    return spoiled
+
+
+def read(*rows: dict[str, Any]) -> Reader:
+    return Reader(page.page(rows))
+
+
+def test_the_numbers_are_those_of_the_json(row: dict[str, Any]) -> None:
+    seen = read(row)
+    carried = json.loads(seen.embedded)["rows"]
+    assert carried == [row]
+    cells = {name: seen.cells["heads", name] for name in FIGURES}
+    assert cells["dynamic-reshapes"] == "1 → 0"
+    assert cells["crashes"] == "crashes → runs"
+    assert cells["worst"] == "2.5e-07"
+    assert cells["copies"] == "- → 1"
+    assert cells["ratio"] == f"{carried[0]['figures']['ratio']['after']:.2f}"
+    for name, one in carried[0]["figures"].items():
+        assert cells[name] == page.cell(name, one)
+
+
+def test_a_model_shows_what_was_found(row: dict[str, Any]) -> None:
+    text = read(row).text
+    change = next(p for p in row["stages"]["repair"]["passes"] if p["changes"])["changes"][0]
+    for line in (*change["removed"], *change["added"], change["at"]):
+        assert line in text
+    for gate in row["gates"]:
+        assert gate["text"] in text
+    for one in row["stages"]["bench"]["models"]:
+        for phase in one["phases"].values():
+            if phase["runs"]:
+                assert plot.milliseconds(phase["median_ms"]) in text
+    assert "A head split." in text
+    assert "4 nodes, 1 fused, 1 on the CPU, 1 copies" in text
+    assert "Reshape node 'y': 8007023E" in text
+
+
+def probed(row: dict[str, Any], shares: list[float | str], most: int = 240) -> dict[str, Any]:
+    """The row of a model whose tensors differ by these shares of their scale of 2."""
+    tensors = [
+        {
+            "tensor": f"t{i}",
+            "op": "Add",
+            "module": f"encoder/layers.{i * 4 // len(shares)}/norm",
+            "state": "skipped" if share == "skipped" else "same",
+            "max_abs": share if isinstance(share, str) else 2 * share,
+            "scale": 2.0,
+            "relative": share,
+            "leads_out": isinstance(share, float) and share > 1e-3,
+        }
+        for i, share in enumerate(shares)
+    ]
+    copied: dict[str, Any] = json.loads(json.dumps(row))
+    copied["stages"]["probe"].update(
+        ep="dml",
+        ok=False,
+        case="with T=7",
+        left_out={"it is no array, or cannot be looked at": shares.count("skipped")},
+        course=course.points({"tensors": tensors, "sites": []}, most),
+    )
+    return copied
+
+
+def circles(seen: Reader) -> list[tuple[str, float, str]]:
+    """Of each point of the figure of the error: its class, its place on the y axis, its title."""
+    found = re.findall(
+        r'<circle class="(\w+)" cx="[\d.]+" cy="([\d.]+)" r="2.2"><title>([^<]*)', seen.source
+    )
+    return [(kind, float(y), title) for kind, y, title in found]
+
+
+class TestProbe:
+    """The error through the layers."""
+
+    def test_zero_is_on_the_line_of_zero(self, row: dict[str, Any]) -> None:
+        found = row["stages"]["probe"]
+        assert found["ok"]
+        assert [x["max_abs"] for x in found["course"]["points"]] == [0.0] * found["compared"]
+        seen = read(row)
+        text = f"Not one number differs in {found['compared']} tensors."
+        assert "the repaired model against the original, both on the CPU" in seen.text
+        assert text in seen.text
+        floor = re.search(r'<line class="floor" [^>]*y1="(\d+)"', seen.source)
+        assert floor is not None
+        assert {(kind, y) for kind, y, _ in circles(seen)} == {("same", float(floor[1]))}
+
+    def test_the_numbers_are_those_of_the_json(self, row: dict[str, Any]) -> None:
+        shares: list[float | str] = [0.0, 1e-12, 1e-9, 1e-7, "skipped", 2.5e-6, 0.25, 4.0, "nan"]
+        seen = read(probed(row, shares))
+        carried = json.loads(seen.embedded)["rows"][0]["stages"]["probe"]["course"]["points"]
+        assert [x["relative"] for x in carried] == [x for x in shares if x != "skipped"]
+        drawn = circles(seen)
+        assert [title for _, _, title in drawn] == [
+            f"{x['tensor']}: {html.number(x['max_abs'])} of 2 (Add)" for x in carried
+        ]
+        zero, *heights = [y for _, y, _ in drawn]
+        # What is too small for the axis lies at its end, not on the line of zero.
+        assert zero > heights[0] == heights[1] > heights[2] > heights[3] > heights[4] > heights[5]
+        assert heights[5] == heights[6]
+        assert (heights[0] - heights[2]) / (heights[0] - heights[5]) == pytest.approx(
+            2 / 9, abs=0.01
+        )
+        assert [kind for kind, _, _ in drawn] == ["same"] * 5 + ["bad", "bad", "same"]
+        assert "on DirectML against the original on the CPU, with T=7." in seen.text
+        assert "At most 4 of a tensor's scale: 8 of 2 in t7 (Add), of 8 tensors." in seen.text
+        assert "1 not compared: it is no array, or cannot be looked at." in seen.text
+        assert ">layers.1/norm<" in seen.source or ">encoder/layers.1/norm<" in seen.source
+
+    def test_a_difference_without_a_scale_is_no_zero(self, row: dict[str, Any]) -> None:
+        tensor = {"tensor": "t", "op": "Sub", "module": "", "state": "same", "leads_out": False}
+        same = {**tensor, "max_abs": 0.0, "scale": 0.0, "relative": 0.0}
+        copied = json.loads(json.dumps(row))
+        for other in ({**same, "max_abs": 1e-9}, {**same, "relative": 1.0}):
+            data = {"tensors": [same, other], "sites": []}
+            copied["stages"]["probe"]["course"] = course.points(data, 240)
+            seen = read(copied)
+            (_, first, _), (_, second, _) = circles(seen)
+            assert second < first
+            assert "Not one number" not in seen.text
+
+    def test_of_many_tensors_the_worst_of_each_bin_is_kept(self, row: dict[str, Any]) -> None:
+        shares: list[float | str] = [1e-8] * 10_000
+        shares[4321] = 0.5
+        spoiled = probed(row, shares)
+        seen = read(spoiled)
+        assert len(circles(seen)) == 240
+        assert (
+            "of 10000 tensors; the worst of each of 240 groups of neighbours is drawn." in seen.text
+        )
+        assert "0.5 of a tensor's scale: 1 of 2 in t4321" in seen.text
+        extra = len(page.page([spoiled])) - len(page.page([{**row, "stages": {}}]))
+        assert extra < 200_000
+
+    def test_one_that_was_not_done_says_why(self, row: dict[str, Any]) -> None:
+        copied = json.loads(json.dumps(row))
+        copied["stages"]["probe"] = {"skipped": "its inner tensors cannot be compared: too bad"}
+        text = read(copied).text
+        assert "not done: probe; its inner tensors cannot be compared: too bad" in text
+
+
+def test_every_refusal_has_its_reason(row: dict[str, Any]) -> None:
+    copied = json.loads(json.dumps(row))
+    copied["stages"]["repair"]["passes"][0]["skips"] = [["/a/Reshape", "two dims could be meant"]]
+    text = read(copied).text
+    assert "1 × two dims could be meant" in text
+    assert "/a/Reshape" in text
+
+
+def test_what_is_not_known_says_why(row: dict[str, Any]) -> None:
+    copied = json.loads(json.dumps(row))
+    for name in ("directml", "placement"):
+        copied["stages"][name] = {"skipped": "measured on DirectML only: --ep dml"}
+    copied["figures"]["copies"] = figure(None, None, "measured on DirectML only: --ep dml")
+    seen = read(copied)
+    assert seen.cells["heads", "copies"] == "-"
+    assert "Not known: copies; measured on DirectML only: --ep dml." in seen.text
+
+
+def test_a_failed_model_comes_first_in_the_verdict(row: dict[str, Any]) -> None:
+    request = Request(Recipe("gone", Path("gone.onnx")), "cpu", "k")
+    text = read(row, work.failed(request, "its process died, exit code -9")).text
+    assert "1 of 2 models are not as they should be" in text
+    assert "its process died, exit code -9" in text
+
+
+def test_a_picture_of_a_stage_is_shown(row: dict[str, Any]) -> None:
+    copied = json.loads(json.dumps(row))
+    picture = {"title": "Error through the layers", "svg": "<svg><path d='M0 0'></path></svg>"}
+    copied["stages"]["probe"] = {"pictures": [picture]}
+    text = page.page([copied])
+    assert "Error through the layers" in text
+    assert picture["svg"] in text
+
+
+def test_nothing_in_it_is_markup_but_ours(row: dict[str, Any]) -> None:
+    spoiled = evil(row)
+    seen = read(spoiled)
+    assert [tag for tag, _ in seen.tags].count("script") == 1
+    assert "img" not in {tag for tag, _ in seen.tags}
+    assert json.loads(seen.embedded)["rows"] == [spoiled]
+
+
+def test_it_asks_for_no_other_file(row: dict[str, Any]) -> None:
+    text = page.page([row])
+    seen = Reader(text)
+    assert not {tag for tag, _ in seen.tags} & {"link", "img", "iframe", "object", "embed", "base"}
+    links = [a["href"] for _, a in seen.tags if a.get("href")]
+    assert links == ["#heads"]
+    assert not [a for _, a in seen.tags if {"src", "action", "data"} & a.keys()]
+    assert not re.search(r"url\(|@import|https?:", text)
+
+
+def test_no_models_and_light_dark_and_print() -> None:
+    text = page.page([])
+    assert "No models yet" in Reader(text).text
+    assert "prefers-color-scheme: dark" in text
+    assert "@media print" in text
+
+
+def test_a_strip_takes_neighbours_together() -> None:
+    nodes = [{"op": op, "on": on} for op, on in (("Add", "dml"), ("Mul", "dml"), ("Shape", "cpu"))]
+    first, second = plot.strip(nodes)
+    assert (first["kind"], first["count"], second["kind"]) == ("dml", 2, "cpu")
+    assert first["start"] == 0
+    assert abs(first["width"] + second["width"] - plot.WIDTH) < 0.1
+    assert first["text"] == "DirectML, 2: Add, Mul"
+
+
+@pytest.mark.skipif(not BROWSER, reason="there is no Chromium here")
+class TestBrowser:
+    def dom(self, text: str, folder: Path, *more: str) -> tuple[str, str]:
+        """What a browser makes of a page, and what it has to say of it."""
+        (folder / "index.html").write_text(text, encoding="utf-8")
+        command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", *more]
+        command += ["--disable-background-networking", "--enable-logging=stderr", "--v=0"]
+        command += [f"--user-data-dir={folder / 'profile'}", "--dump-dom"]
+        url = (folder / "index.html").as_uri()
+        done = subprocess.run([*command, url], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout, done.stderr
+
+    def test_the_numbers_that_it_shows(self, row: dict[str, Any], tmp_path: Path) -> None:
+        # Told by the browser: a script error, or markup that got through, would be seen here.
+        shown, said = self.dom(page.page([row, {**evil(row), "id": "b"}]), tmp_path)
+        assert "CONSOLE" not in said
+        assert "<title>graphfix zoo</title>" in shown
+        rows = dict(re.findall(r'<tr data-model="(\w+)">(.*?)</tr>', shown, re.DOTALL))
+        carried = json.loads(re.search(r'id="zoo">(.*?)</script>', shown, re.DOTALL)[1])  # type: ignore[index]
+        for wanted in carried["rows"]:
+            cells = re.findall(r'data-figure="([\w-]+)"[^>]*>([^<]*)<', rows[wanted["id"]])
+            assert len(cells) == len(FIGURES)
+            for name, text in cells:
+                assert text == page.cell(name, wanted["figures"][name])
+
+
+class TestHeadline:
+    """The table of README is that of ``docs/headline.json``."""
+
+    def test_it_is_not_stale(self) -> None:
+        path = ROOT / "tests/dml/headline.py"
+        spec = importlib.util.spec_from_file_location("headline", path)
+        assert spec is not None
+        assert spec.loader is not None
+        headline = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(headline)
+        data = json.loads((ROOT / "docs/headline.json").read_text(encoding="utf-8"))
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        assert headline.into_readme(readme, data) == readme
+        assert headline.summary(data["rows"]) == {k: data[k] for k in ("counts", "worst_float32")}
