@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.proof.compare import Array
+    from graphfix.runtime.port import Array
 
 
 def full_lengths(model: ir.Model, feeds: Mapping[str, Array]) -> dict[str, Array]:

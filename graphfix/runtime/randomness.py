@@ -20,7 +20,7 @@ from graphfix.model.values import is_op, scalar_of
 from graphfix.runtime.session import Session
 
 if TYPE_CHECKING:
-    from graphfix.proof.compare import Array
+    from graphfix.runtime.port import Array
     from graphfix.runtime.port import Feeds, Port
     from graphfix.runtime.provider import Ep
 

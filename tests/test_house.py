@@ -1,0 +1,128 @@
+"""The house stands: imports go down only and in no circle, and each dependency has one door."""
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = {"graphfix": ROOT / "graphfix", "graphfix.passes": ROOT / "passes"}
+
+# From the top floor down; each room, or file beside the rooms, imports only what stands below it.
+FLOORS = (
+    "cli",
+    "zoo",
+    "graphfix",
+    "planning",
+    "job",
+    "hazards",
+    "show",
+    "benchmark",
+    "probing",
+    "proof",
+    "feeds",
+    "docs",
+    "buckets",
+    "pipeline",
+    "registry",
+    "passes",
+    "surgeon",
+    "patterns",
+    "rules",
+    "report",
+    "core",
+    "lengths",
+    "runtime",
+    "cuda",
+    "directml",
+    "build",
+    "manual",
+    "model",
+    "options",
+    "plain",
+    "errors",
+    "version",
+)
+# Who may import what is not ours; onnx, onnx-ir and numpy are what the house is built of.
+DOORS = {
+    "click": {"cli"},
+    "dask": {"zoo"},
+    "distributed": {"zoo"},
+    "google": {"model"},
+    "jinja2": {"show"},
+    "onnx_graphsurgeon": {"surgeon"},
+    "onnx_shape_inference": {"model"},
+    "onnxruntime": {"runtime"},
+    "onnxscript": {"patterns"},
+    "rich": {"cli"},
+    "sympy": {"lengths", "model"},
+}
+
+
+def _modules() -> dict[str, Path]:
+    found = {}
+    for package, folder in FOLDERS.items():
+        for path in folder.rglob("*.py"):
+            parts = path.relative_to(folder).with_suffix("").parts
+            found[".".join((package, *parts)).removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = _modules()
+
+
+def _room(module: str) -> str:
+    _, _, inside = module.partition(".")
+    return inside.split(".")[0] or "graphfix"
+
+
+def _names(module: str, path: Path) -> set[str]:
+    """All that a file imports, at any place, for types only too; as written in full."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = module if path.name == "__init__.py" else module.rpartition(".")[0]
+            source = ".".join(x for x in (above if node.level else "", node.module) if x)
+            found |= {f"{source}.{alias.name}" for alias in node.names}
+    return found
+
+
+def _files(module: str, path: Path) -> set[str]:
+    """The files of ours that a file imports."""
+    found = set()
+    for name in _names(module, path):
+        if name in MODULES:
+            found.add(name)
+        elif name.rpartition(".")[0] in MODULES:
+            found.add(name.rpartition(".")[0])
+    return found - {module}
+
+
+def test_every_room_has_a_floor() -> None:
+    assert {_room(module) for module in MODULES} <= {*FLOORS, "__main__"}
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_an_import_goes_down_only(module: str) -> None:
+    here = _room(module)
+    below = FLOORS[FLOORS.index(here) + 1 :] if here in FLOORS else FLOORS
+    up = {x for x in _files(module, MODULES[module]) if _room(x) not in (here, *below)}
+    assert not up, f"{module} imports what stands above it"
+
+
+def test_no_two_files_import_each_other() -> None:
+    graph = {module: _files(module, path) for module, path in MODULES.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle: {' -> '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_each_dependency_has_its_door(module: str) -> None:
+    taken = {name.split(".")[0] for name in _names(module, MODULES[module])}
+    wrong = {name for name in taken & DOORS.keys() if _room(module) not in DOORS[name]}
+    assert not wrong, f"{module} imports {wrong}; that is for {[DOORS[x] for x in wrong]}"
