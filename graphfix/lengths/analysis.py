@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING
 import sympy
 
 from graphfix.lengths.cells import STARTS, follow
-from graphfix.lengths.domain import (
-    ANY,
-    ZERO,
-    State,
-    carries_time,
-    plain,
-    size_expr,
-)
+from graphfix.lengths.domain import ANY, ZERO, State, carries_time, plain, size_expr
 from graphfix.lengths.repairs import PoisonedInput
 from graphfix.lengths.rules import RULES
 from graphfix.lengths.rules.index import written

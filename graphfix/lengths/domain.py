@@ -22,7 +22,8 @@ from graphfix.model.symbolic import expr_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphfix.lengths.cells import Cells
+Ids = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+"""A cell for each element: see :class:`Cells`."""
 
 LOW = -1e3
 """A score at or below this weighs nothing in a Softmax beside the scores of a model."""
@@ -95,6 +96,19 @@ LAST = Tail("last")
 HIDDEN = Tail("low")
 FINITE = Tail("finite")
 ANY = Tail("any")
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What each element is made of, in trial runs.
+
+    Attributes:
+        trials: For each, the size of the padded dim in the clip alone and in its container.
+        ids: For each, the cells of the tensor in both; an axis of size 1 stands for all of it.
+    """
+
+    trials: tuple[tuple[int, int], ...]
+    ids: tuple[tuple[Ids, Ids], ...]
 
 
 @dataclass(frozen=True)

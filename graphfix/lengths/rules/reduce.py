@@ -1,4 +1,4 @@
-"""Reductions and statistics: the tail must be neutral, or the valid frames counted."""
+"""Reductions: the tail must be neutral, or the valid frames counted."""
 
 from __future__ import annotations
 
@@ -7,20 +7,10 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from graphfix.lengths.domain import (
-    ANY,
-    FINITE,
-    LAST,
-    ZERO,
-    Rows,
-    State,
-    Time,
-    carries_time,
-    plain,
-)
-from graphfix.lengths.repairs import MaskedMean, MaskedNorm
+from graphfix.lengths.domain import ANY, FINITE, LAST, ZERO, Rows, State, Time, carries_time
+from graphfix.lengths.repairs import MaskedMean
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import RefusedError, Site, check_maskable
+from graphfix.lengths.site import RefusedError, Site
 from graphfix.model.values import attr_int, axes_of, ints_of
 
 if TYPE_CHECKING:
@@ -49,7 +39,7 @@ def reduce_(site: Site) -> State:
             site.need_zero(0, axis, "sum pollution")
         elif op_type == "ReduceMean":
             site.need_zero(0, axis, "mean pollution")
-            _check(site, state.at(axis))
+            check_sizes(site, state.at(axis))
         elif op_type in ("ReduceMax", "ReduceLogSumExp"):
             site.need_low(0, axis, "maximum pollution")
         elif op_type == "ReduceMin":
@@ -81,7 +71,8 @@ def _counted(state: State, times: list[int]) -> sympy.Expr | None:
     return state.length
 
 
-def _check(site: Site, axis: Axis) -> None:
+def check_sizes(site: Site, axis: Axis) -> None:
+    """Refuse if how much of an axis is valid cannot be computed."""
     for factor in axis:
         if isinstance(factor, Time):
             site.check_size(factor.size)
@@ -197,128 +188,11 @@ def _sums(state: State, axis: int | None, tail: Tail, first: int | None) -> Stat
     return dataclasses.replace(state, tails=tails, fill=None, steps=steps, sign=min(state.sign, 1))
 
 
-def instance_norm(site: Site) -> State:
-    """Mean and variance over all spatial axes."""
-    state = site.state()
-    if state.axes is None:
-        return site.without_time()
-    return _norm(site, state, tuple(range(2, state.rank)), per_channel=True)
-
-
-def layer_norm(site: Site) -> State:
-    """Mean and variance over the last axes."""
-    state = site.state()
-    if state.axes is None:
-        return site.without_time()
-    first = attr_int(site.node, "axis", -1) % state.rank
-    return _norm(site, state, tuple(range(first, state.rank)), per_channel=False)
-
-
-def _norm(site: Site, state: State, axes: tuple[int, ...], *, per_channel: bool) -> State:
-    times = [i for i in axes if carries_time(state.at(i))]
-    if times:
-        for axis in times:
-            check_maskable(state.axes or (), axis, site.source)
-            _check(site, state.at(axis))
-        if len(site.node.outputs) > 1 and any(x.uses() for x in site.node.outputs[1:]):
-            raise RefusedError("its mean or deviation over time is used elsewhere")
-        site.repair(MaskedNorm(site.node, "statistics pollution", axes, state, per_channel))
-    tails = tuple(None if x is None else FINITE if x.is_finite else ANY for x in state.tails)
-    return State(state.axes, tails)
-
-
-def group_norm(site: Site) -> State:
-    """Mean and variance over all but the batch, in groups of channels."""
-    state = site.state()
-    if any(carries_time(state.at(i)) for i in range(2, state.rank)):
-        raise RefusedError("there is no repair for it over time; write it as InstanceNormalization")
-    return dataclasses.replace(state, sign=0, fill=None)
-
-
-def local(site: Site) -> State:
-    """Each frame by itself: features are normalized or scaled, never frames."""
-    state = site.state()
-    if state.axes is not None and state.rank and carries_time(state.at(state.rank - 1)):
-        raise RefusedError("it normalizes over time")
-    return _touched(site, state)
-
-
-def batch_norm(site: Site) -> State:
-    """A scale and a shift for each channel."""
-    state = site.state()
-    if attr_int(site.node, "training_mode", 0):
-        raise RefusedError("it takes statistics of what it is fed")
-    if state.axes is None or carries_time(state.at(1)):
-        raise RefusedError("time is its channel axis")
-    return _touched(site, state)
-
-
-def _touched(site: Site, state: State) -> State:
-    for other in site.states[1:]:
-        if other is not None and other.timed and other.axes != state.axes:
-            raise RefusedError("a parameter of it carries time")
-    finite = all(x is None or x.is_finite for x in site.states)
-    tails = tuple(
-        None if x is None else FINITE if x.is_finite and finite else ANY for x in state.tails
-    )
-    return State(state.axes, tails)
-
-
-def skip_norm(site: Site) -> list[State | None]:
-    """com.microsoft's sum and LayerNormalization in one; the sum may be its last output."""
-    state = local(site)
-    return [state if x.name else None for x in site.node.outputs]
-
-
-def quantize_dynamically(site: Site) -> list[State | None]:
-    """The range that it takes from the tensor holds 0 in any case."""
-    state = site.state()
-    for axis in state.timed:
-        state = site.need_zero(0, axis, "maximum pollution")
-    return [state, plain(()), plain(())]
-
-
-def quantize(site: Site) -> State:
-    """Each number by itself; a zero stays one, as its zero point."""
-    state = site.state()
-    for other in site.states[1:]:
-        if other is not None and other.timed:
-            raise RefusedError("its scale carries time")
-    tails = tuple(
-        None if x is None else x if x.is_zero else FINITE if x.is_finite else ANY
-        for x in state.tails
-    )
-    return State(state.axes, tails)
-
-
-def l2_norm(site: Site) -> State:
-    """Divides by the length of a vector."""
-    state = site.state()
-    axis = attr_int(site.node, "axis", -1) % max(state.rank, 1)
-    if carries_time(state.at(axis)):
-        state = site.need_zero(0, axis, "sum pollution")
-    tails = tuple(None if x is None else ANY for x in state.tails)
-    return State(state.axes, tails)
-
-
 _REDUCTIONS = ("ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin")
 RULES: dict[str, Callable[[Site], object]] = {
     **dict.fromkeys((*_REDUCTIONS, *_ZERO, "ReduceProd"), reduce_),
     "ArgMax": arg,
     "ArgMin": arg,
-    "BatchNormalization": batch_norm,
     "CumSum": cumsum,
-    "DequantizeLinear": quantize,
-    "DynamicQuantizeLinear": quantize_dynamically,
-    "GroupNormalization": group_norm,
-    "InstanceNormalization": instance_norm,
-    "LRN": batch_norm,
-    "LayerNormalization": layer_norm,
-    "LpNormalization": l2_norm,
-    "QuantizeLinear": quantize,
-    "RMSNormalization": local,
-    "SimplifiedLayerNormalization": local,
-    "SkipLayerNormalization": skip_norm,
-    "SkipSimplifiedLayerNormalization": skip_norm,
     "TopK": top_k,
 }

@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from graphfix.lengths.domain import (
-    ANY,
-    FINITE,
-    Other,
-    State,
-    Tail,
-    Time,
-    plain,
-    same_size,
-    size_of,
-)
+from graphfix.lengths.domain import ANY, FINITE, Other, State, Tail, Time, plain, same_size, size_of
 from graphfix.lengths.site import RefusedError, Site
 
 if TYPE_CHECKING:

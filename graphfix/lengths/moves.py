@@ -1,0 +1,203 @@
+"""What operators do to cells, as numpy does it: see :mod:`graphfix.lengths.cells`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphfix.lengths.domain import Ids, carries_time
+from graphfix.lengths.site import RefusedError
+from graphfix.lengths.trial import FILL, LARGEST, Trial, mix
+from graphfix.model.values import attr_int, attr_ints, axes_of, const_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _slice(trial: Trial, place: int) -> Ids:
+    state, real = trial.site.state(), trial.real(0)
+    starts, ends = trial.contents(1), trial.contents(2)
+    axes = trial.contents(3) if trial.site.has(3) else list(range(len(starts)))
+    steps = trial.contents(4) if trial.site.has(4) else [1] * len(starts)
+    ids = trial.of(state, place, real)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        axis %= state.rank
+        at = np.arange(real[axis], dtype=np.int64)[_python_slice(start, end, step, real[axis])]
+        if ids.shape[axis] > 1:
+            ids = np.take(ids, at, axis=axis)
+        elif state.cells is None and not carries_time(state.at(axis)):
+            shape = [1] * state.rank
+            shape[axis] = -1
+            ids = mix(ids, at.reshape(shape) + 1)
+        else:
+            ids = ids[tuple(slice(None) for _ in ids.shape)]
+    return ids
+
+
+def _python_slice(start: int, end: int, step: int, size: int) -> slice:
+    return slice(start, None if step < 0 and end < -size else end, step)
+
+
+def _range(trial: Trial, place: int) -> Ids:
+    start, limit, step = (trial.contents(i)[0] for i in range(3))
+    return np.arange(start, limit, step, dtype=np.int64) + 100_000
+
+
+def _reshape(trial: Trial, place: int) -> Ids:
+    old, new = trial.real(0), trial.dims()
+    ids = trial.of(trial.site.state(), place, old)
+    # What is the same at both ends need not be laid out.
+    lead = 0
+    while lead < min(len(old), len(new)) and old[lead] == new[lead]:
+        lead += 1
+    trail = 0
+    while trail < min(len(old), len(new)) - lead and old[-1 - trail] == new[-1 - trail]:
+        trail += 1
+    inner = old[lead : len(old) - trail]
+    kept = ids.shape[len(old) - trail :]
+    if all(ids.shape[i] == 1 for i in range(lead, len(old) - trail)):
+        middle: list[int] = [1] * (len(new) - lead - trail)
+        return ids.reshape([*ids.shape[:lead], *middle, *kept])
+    if int(np.prod(inner)) * ids[..., :1].size > LARGEST * 16:
+        raise RefusedError("there is too much of it to follow")
+    full = np.broadcast_to(ids, [*ids.shape[:lead], *inner, *kept])
+    for axis in range(lead, len(old) - trail):
+        if ids.shape[axis] == 1 and old[axis] > 1:
+            shape = [1] * full.ndim
+            shape[axis] = -1
+            full = mix(full, np.arange(old[axis], dtype=np.int64).reshape(shape))
+    return full.reshape([*ids.shape[:lead], *new[lead : len(new) - trail], *kept])
+
+
+def _transpose(trial: Trial, place: int) -> Ids:
+    ids = trial.of(trial.site.state(), place, trial.real(0))
+    return np.transpose(ids, attr_ints(trial.site.node, "perm"))
+
+
+def _unsqueeze(trial: Trial, place: int) -> Ids:
+    ids = trial.of(trial.site.state(), place, trial.real(0))
+    axes = axes_of(trial.site.node)
+    if axes is None:
+        raise RefusedError("its axes are not constant")
+    return np.expand_dims(ids, tuple(x % (ids.ndim + len(axes)) for x in axes))
+
+
+def _squeeze(trial: Trial, place: int) -> Ids:
+    ids = trial.of(trial.site.state(), place, trial.real(0))
+    axes = axes_of(trial.site.node)
+    return np.squeeze(ids, None if axes is None else tuple(axes))
+
+
+def _same(trial: Trial, place: int) -> Ids:
+    return trial.of(trial.site.state(), place, trial.real(0))
+
+
+def _expand(trial: Trial, place: int) -> Ids:
+    """An axis of size 1 stands for all of it already."""
+    ids = trial.of(trial.site.state(), place, trial.real(0))
+    return ids.reshape([*[1] * (len(trial.site.out_dims()) - ids.ndim), *ids.shape])
+
+
+def _mixed(trial: Trial, place: int) -> Ids:
+    """Element by element of several tensors."""
+    found: Ids | None = None
+    for i, state in enumerate(trial.site.states):
+        if state is None or state.physical:
+            raise RefusedError("it computes with a size")
+        ids = trial.of(state, place, trial.real(i))
+        found = ids if found is None else mix(found, ids)
+    if found is None:
+        raise RefusedError("it has no inputs")
+    return found
+
+
+def _matmul(trial: Trial, place: int) -> Ids:
+    a, b = (trial.of(trial.site.state(i), place, trial.real(i)) for i in (0, 1))
+    if a.ndim < 2 or b.ndim < 2:
+        raise RefusedError("it sums over positions that move when the clip is padded")
+    return mix(_folded(a, -1), _folded(b, -2))
+
+
+def _folded(ids: Ids, axis: int) -> Ids:
+    """What a sum over an axis is made of: all that lies along it, in order."""
+    parts = np.moveaxis(ids, axis, 0)
+    found: Ids = parts[0]
+    for part in parts[1:]:
+        found = mix(found, part)
+    return np.expand_dims(found, axis)
+
+
+def _concat(trial: Trial, place: int) -> Ids:
+    site = trial.site
+    axis = attr_int(site.node, "axis", 0) % site.state().rank
+    parts: list[Ids] = []
+    for i in range(len(site.states)):
+        real = trial.real(i)
+        ids = trial.of(site.state(i), place, real)
+        if ids.shape[axis] == 1 and real[axis] > 1:
+            if site.state(i).fill is None:
+                at = np.arange(real[axis], dtype=np.int64).reshape(
+                    [-1 if j == axis else 1 for j in range(ids.ndim)]
+                )
+                ids = mix(ids, at)
+            else:
+                ids = np.repeat(ids, real[axis], axis=axis)
+        if real[axis]:
+            parts.append(ids)
+    shape = np.broadcast_shapes(
+        *(tuple(1 if j == axis else n for j, n in enumerate(x.shape)) for x in parts)
+    )
+    parts = [
+        np.broadcast_to(x, [x.shape[axis] if j == axis else n for j, n in enumerate(shape)])
+        for x in parts
+    ]
+    return np.concatenate(parts, axis=axis)
+
+
+def _pad(trial: Trial, place: int) -> Ids:
+    site = trial.site
+    mode = site.node.attributes.get("mode")
+    if mode is not None and mode.as_string() != "constant":
+        raise RefusedError("it copies positions that move when the clip is padded")
+    value = const_of(site.node.inputs[2]) if site.has(2) else np.zeros(1)
+    if value is None:
+        raise RefusedError("what it pads with is not constant")
+    real = trial.real(0)
+    ids = trial.of(site.state(), place, real)
+    pads = trial.contents(1)
+    half = len(pads) // 2
+    full = [n if pads[i] or pads[i + half] else ids.shape[i] for i, n in enumerate(real)]
+    laid = np.broadcast_to(ids, full)
+    return np.pad(laid, list(zip(pads[:half], pads[half:], strict=True)), constant_values=FILL)
+
+
+def _gather(trial: Trial, place: int) -> Ids:
+    """A table read at positions: the position says which entry."""
+    data, index = trial.site.state(0), trial.site.state(1)
+    axis = attr_int(trial.site.node, "axis", 0) % data.rank
+    if data.cells is not None or data.timed:
+        raise RefusedError("it reads positions that move when the clip is padded")
+    ids = trial.of(index, place, trial.real(1))
+    return ids.reshape([*[1] * axis, *ids.shape, *[1] * (data.rank - axis - 1)])
+
+
+MOVES: dict[str, Callable[[Trial, int], Ids]] = {
+    "Identity": _same,
+    "Add": _mixed,
+    "Concat": _concat,
+    "Div": _mixed,
+    "Expand": _expand,
+    "Gather": _gather,
+    "MatMul": _matmul,
+    "Mul": _mixed,
+    "Pad": _pad,
+    "Range": _range,
+    "Reshape": _reshape,
+    "Slice": _slice,
+    "Squeeze": _squeeze,
+    "Sub": _mixed,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+    "Where": _mixed,
+}

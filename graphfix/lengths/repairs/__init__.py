@@ -1,0 +1,31 @@
+"""The repairs: each closes one leak, at one node, with nodes of its own."""
+
+from graphfix.lengths.repairs.base import Leak, Repair, zeroed
+from graphfix.lengths.repairs.counts import (
+    LengthData,
+    MaskedMean,
+    MaskedNorm,
+    MaskedPool,
+    SequenceLens,
+)
+from graphfix.lengths.repairs.frames import Append, ClampedFrames, CopiedTail, LastFrames, PadFrames
+from graphfix.lengths.repairs.tails import Hide, PoisonedInput, Zero
+
+__all__ = [
+    "Append",
+    "ClampedFrames",
+    "CopiedTail",
+    "Hide",
+    "LastFrames",
+    "Leak",
+    "LengthData",
+    "MaskedMean",
+    "MaskedNorm",
+    "MaskedPool",
+    "PadFrames",
+    "PoisonedInput",
+    "Repair",
+    "SequenceLens",
+    "Zero",
+    "zeroed",
+]

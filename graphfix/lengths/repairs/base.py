@@ -1,0 +1,78 @@
+"""What a repair is, and what several of them build with."""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+import onnx_ir as ir
+
+if TYPE_CHECKING:
+    from graphfix.build import Builder
+    from graphfix.lengths.lower import Lengths
+
+Leak = Literal[
+    "mean pollution",
+    "statistics pollution",
+    "boundary leak",
+    "attention dilution",
+    "sum pollution",
+    "maximum pollution",
+    "last-frame read",
+    "frame copy",
+    "recurrence",
+    "length as data",
+    "poisoned input",
+]
+"""What padding does to the numbers, in the words of the field."""
+
+
+@dataclass(frozen=True)
+class Repair(abc.ABC):
+    """A leak and what closes it.
+
+    Attributes:
+        node: The node that lets padding into the valid part.
+        leak: How.
+    """
+
+    node: ir.Node
+    leak: Leak
+    what: ClassVar[str]
+    """What is done about it, for a user."""
+
+    @abc.abstractmethod
+    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value | None:
+        """Build it. Returns what replaces the node's first output, None if the node stays."""
+
+
+def zeroed(
+    op: Builder,
+    lengths: Lengths,
+    value: ir.Value,
+    axes: tuple[tuple[object, ...], ...],
+    axis: int,
+    finite: bool,
+) -> ir.Value:
+    """``value`` with a tail of zeros on one axis; made once for all who ask."""
+    dtype = lengths.dtype(value)
+
+    def make() -> ir.Value:
+        mask = lengths.mask(value, axes, axis)  # type: ignore[arg-type]
+        if dtype == ir.DataType.BOOL:
+            return op.And(value, mask)
+        if finite and dtype.is_floating_point():
+            return op.Mul(value, lengths.cast(mask, dtype))
+        return op.Where(mask, value, np.zeros((), dtype.numpy()))
+
+    return op.once(("zero", value, axis), make, value)
+
+
+def input_of(node: ir.Node, index: int) -> ir.Value:
+    """An input that must be there."""
+    value = node.inputs[index]
+    if value is None:
+        raise RuntimeError(f"input {index} of {node.name} is missing")
+    return value

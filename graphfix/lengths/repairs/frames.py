@@ -1,0 +1,205 @@
+"""Frames picked out anew: the last ones, copies of them, what follows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import onnx_ir as ir
+import sympy
+
+from graphfix.lengths.domain import Rows, State
+from graphfix.lengths.repairs.base import Repair, input_of
+
+if TYPE_CHECKING:
+    from graphfix.build import Builder
+    from graphfix.lengths.lower import Lengths
+
+
+@dataclass(frozen=True)
+class CopiedTail(Repair):
+    """An input gets a tail of copies of its last valid frame.
+
+    Attributes:
+        axis: The axis.
+        size: Its size, the padding counted in.
+        state: What was known of it.
+    """
+
+    axis: int
+    size: sympy.Expr
+    state: State
+    what: ClassVar[str] = "copies of the last valid frame follow it first"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> None:
+        """``x[min(i, length - 1)]``."""
+        x = input_of(self.node, 0)
+        at = lengths.unsqueeze(lengths.positions(self.size), [0])
+        last = op.Sub(lengths.unsqueeze(lengths.rows(self.size), [1]), np.array([[1]], np.int64))
+        at = op.Max(op.Min(at, last), np.zeros((1, 1), np.int64))
+        op.rewire(0, take_rows(op, lengths, x, at, self.state, self.axis))
+
+
+@dataclass(frozen=True)
+class LastFrames(Repair):
+    """A read from the end of the axis becomes a read from the end of what is valid.
+
+    Attributes:
+        axis: The axis.
+        size: The size of that axis, the padding counted in.
+        offsets: Where is read, counted from the end: -1 is the last.
+        drop: Whether the axis goes, as with a Gather at a scalar.
+        state: What was known of the input.
+    """
+
+    axis: int
+    size: sympy.Expr
+    offsets: tuple[int, ...]
+    drop: bool
+    state: State
+    what: ClassVar[str] = "it reads at the end of what is valid"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
+        """``x[length + offset]``."""
+        x = input_of(self.node, 0)
+        rows = lengths.rows(self.size)
+        index = op.Add(lengths.unsqueeze(rows, [1]), np.array([self.offsets], np.int64))
+        index = op.Max(index, np.zeros((1, 1), np.int64))
+        taken = take_rows(op, lengths, x, index, self.state, self.axis)
+        return lengths.squeeze(taken, [self.axis]) if self.drop else taken
+
+
+@dataclass(frozen=True)
+class ClampedFrames(Repair):
+    """An index that is cut to the last frame is cut to the last valid one.
+
+    Attributes:
+        axis: The axis that is read.
+        last: The last index, the padding counted in.
+        rank: How many axes the index has.
+        state: What was known of the data.
+    """
+
+    axis: int
+    last: sympy.Expr
+    rank: int
+    state: State
+    what: ClassVar[str] = "it stops at the last valid frame"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
+        """``x[min(index, length - 1)]``."""
+        x, index = input_of(self.node, 0), input_of(self.node, 1)
+        flat = op.Reshape(index, np.array([1, -1], np.int64))
+        if lengths.dtype(index) != ir.DataType.INT64:
+            flat = op.Cast(flat, to=ir.DataType.INT64)
+        at = op.Min(flat, lengths.unsqueeze(lengths.rows(self.last), [1]))
+        taken = take_rows(op, lengths, x, at, self.state, self.axis)
+        if self.rank == 1:
+            return taken
+        size = op.Shape(x)
+        parts = [op.Shape(index)]
+        if self.axis > 0:
+            before = np.arange(self.axis)
+            parts.insert(0, op.Gather(size, before, axis=0))
+        if self.axis < self.state.rank - 1:
+            behind = np.arange(self.axis + 1, self.state.rank)
+            parts.append(op.Gather(size, behind, axis=0))
+        target = op.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
+        return op.Reshape(taken, target)
+
+
+@dataclass(frozen=True)
+class PadFrames(Repair):
+    """Padding with copies (edge, reflect) copies what is valid.
+
+    Attributes:
+        axis: The axis.
+        size: Its size before, the padding counted in.
+        result: Its size after.
+        begin: How many are put before the first.
+        reflect: Whether they are mirrored, not copies of the outermost.
+        state: What was known of the input.
+    """
+
+    axis: int
+    size: sympy.Expr
+    result: sympy.Expr
+    begin: int
+    reflect: bool
+    state: State
+    what: ClassVar[str] = "its copies are taken from what is valid"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
+        """``x[i]`` with ``i`` clamped to, or mirrored at, the last valid index."""
+        x = input_of(self.node, 0)
+        at = op.Sub(lengths.positions(self.result), np.array(self.begin, np.int64))
+        at = lengths.unsqueeze(at, [0])
+        last = op.Sub(lengths.unsqueeze(lengths.rows(self.size), [1]), np.array([[1]], np.int64))
+        if self.reflect:
+            at = op.Sub(last, op.Abs(op.Sub(last, op.Abs(at))))
+        # Beyond the valid length any index will do that exists.
+        at = op.Max(op.Min(at, last), np.zeros((1, 1), np.int64))
+        return take_rows(op, lengths, x, at, self.state, self.axis)
+
+
+@dataclass(frozen=True)
+class Append(Repair):
+    """What is appended to an axis is put right behind what is valid.
+
+    Attributes:
+        axis: The axis.
+        size: The size of what it is appended to, the padding counted in.
+        count: How many frames are appended.
+        state: What is known of the result.
+    """
+
+    axis: int
+    size: sympy.Expr
+    count: int
+    state: State
+    what: ClassVar[str] = "what it appends goes right behind what is valid"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
+        """``concat[i]`` where ``i`` jumps over the padding."""
+        whole = op.Concat(*self.node.inputs, axis=self.axis)
+        at = lengths.unsqueeze(lengths.positions(self.size + self.count), [0])
+        valid = lengths.unsqueeze(lengths.rows(self.size), [1])
+        end = lengths.size(self.size)
+        behind = op.Cast(op.Not(op.Less(at, valid)), to=ir.DataType.INT64)
+        within = op.Less(at, op.Add(valid, np.array([[self.count]], np.int64)))
+        jump = op.Mul(behind, op.Cast(within, to=ir.DataType.INT64))
+        at = op.Add(at, op.Mul(jump, op.Sub(end, valid)))
+        return take_rows(op, lengths, whole, at, self.state, self.axis)
+
+
+def take_rows(
+    op: Builder, lengths: Lengths, x: ir.Value, index: ir.Value, state: State, axis: int
+) -> ir.Value:
+    """``x`` with the frames that ``index`` names on one axis.
+
+    Args:
+        op: The builder.
+        lengths: The lengths of the model.
+        x: Any tensor.
+        index: int64 [B, N], or [1, N] where there is no batch; none of it negative.
+        state: What is known of ``x``; at most one axis carries the batch, and nothing else.
+        axis: The axis to pick from.
+
+    Returns:
+        A tensor like ``x``, of size N on that axis.
+    """
+    rows = next((i for i, a in enumerate(state.axes or ()) if a and isinstance(a[0], Rows)), None)
+    if rows is None:
+        return op.Gather(x, op.Reshape(index, np.array([-1], np.int64)), axis=axis)
+    if (rows, axis) == (0, 1):
+        return op.GatherND(x, lengths.unsqueeze(index, [2]), batch_dims=1)
+    # GatherElements wants an index in the shape of the result.
+    if rows > axis:
+        index = op.Transpose(index, perm=[1, 0])
+    others = [i for i in range(state.rank) if i not in (rows, axis)]
+    index = lengths.unsqueeze(index, others)
+    sizes = op.Shape(x)
+    here = np.array([i == axis for i in range(state.rank)])
+    target = op.Where(here, np.ones(state.rank, np.int64), sizes)
+    return op.GatherElements(x, op.Expand(index, target), axis=axis)

@@ -1,0 +1,200 @@
+"""Concat and Pad: what is put before what is valid, and behind it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import sympy
+
+from graphfix.lengths.domain import (
+    ANY,
+    FINITE,
+    LAST,
+    Other,
+    Rows,
+    State,
+    Tail,
+    Time,
+    carries_time,
+    size_of,
+    time_of,
+    timed,
+)
+from graphfix.lengths.repairs import Append, PadFrames
+from graphfix.lengths.rules.axes import with_axis
+from graphfix.lengths.rules.sizes import of_sizes
+from graphfix.lengths.site import RefusedError, Site, join
+from graphfix.model.values import attr_int, attr_ints, const_of, ints_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def concat(site: Site) -> State:
+    """In front of time anything may be put; behind it, only right behind what is valid."""
+    states = [x for x in site.states if x is not None]
+    if any(x.physical for x in states):
+        return of_sizes(site)
+    if any(x.axes is None for x in states):
+        return site.without_time()
+    rank = states[0].rank
+    axis = attr_int(site.node, "axis", 0) % rank
+    axes = [join([x.at(i) for x in states]) if i != axis else () for i in range(rank)]
+    tails = [_common(states, i) if carries_time(a) else None for i, a in enumerate(axes)]
+    first = next((i for i, x in enumerate(states) if carries_time(x.at(axis))), None)
+    out = site.out_dims()[axis]
+    if first is None:
+        rows = any(isinstance(f, Rows) for x in states for f in x.at(axis))
+        if rows:
+            raise RefusedError("it joins batches")
+        axes[axis] = (Other(out),)
+        return timed(axes, tails, min((x.sign for x in states), default=0))
+    time = time_of(states[first].at(axis))
+    if time is None:
+        raise RefusedError(
+            "it joins an axis that holds time beside something else, or runs backwards"
+        )
+    axes[axis] = (Time(out),)
+    sign = min(x.sign for x in states)
+    behind = states[first + 1 :]
+    tails[axis] = states[first].tail(axis)
+    if not behind:
+        return timed(axes, tails, sign)
+    if any(carries_time(x.at(axis)) for x in behind) and not all(x.fill == 0 for x in behind):
+        raise RefusedError("it puts one stretch of time behind another")
+    if all(x.fill == 0 for x in behind):
+        tails[axis] = site.need_zero(first, axis, "boundary leak").tail(axis)
+        return timed(axes, tails, sign)
+    count = (
+        out
+        - size_of(states[first].at(axis))
+        - sympy.Add(*(size_of(x.at(axis)) for x in states[:first]))
+    )
+    before = sympy.expand(out - count)
+    if not sympy.expand(count).is_Integer:
+        raise RefusedError("how much it appends depends on the padded length")
+    site.check_size(before)
+    result = timed(axes, [*tails[:axis], FINITE, *tails[axis + 1 :]], sign)
+    site.repair(Append(site.node, "boundary leak", axis, before, int(sympy.expand(count)), result))
+    return result
+
+
+def _common(states: Sequence[State], axis: int) -> Tail:
+    found = {
+        x.tail(axis)
+        if x.tails[axis] is not None
+        else Tail("number", x.fill)
+        if x.fill is not None
+        else LAST
+        if x.is_finite
+        else ANY
+        for x in states
+    }
+    if len(found) == 1:
+        return found.pop()
+    return FINITE if all(x.is_finite for x in found) else ANY
+
+
+def pad(site: Site) -> State:
+    """Behind the valid length there must be what the padding would be."""
+    state = site.state()
+    if len(site.node.inputs) > 1:
+        pads = site.contents(1)
+    else:
+        given = attr_ints(site.node, "pads")
+        pads = None if given is None else [sympy.Integer(x) for x in given]
+    if state.axes is None or pads is None:
+        raise RefusedError("how much it pads is not known")
+    attribute = site.node.attributes.get("mode")
+    mode = "constant" if attribute is None else attribute.as_string()
+    at = list(range(state.rank))
+    if site.has(3):
+        chosen = ints_of(site.node.inputs[3])
+        if chosen is None:
+            raise RefusedError("the axes that it pads are not constant")
+        at = [x % state.rank for x in chosen]
+    out = site.out_dims()
+    for i, axis in enumerate(at):
+        begin, end = pads[i], pads[i + len(at)]
+        if begin == 0 and end == 0:
+            continue
+        if not carries_time(state.at(axis)):
+            if any(isinstance(x, Rows) for x in state.at(axis)):
+                raise RefusedError("it pads the batch")
+            state = with_axis(state, axis, (Other(out[axis]),), None)
+            if mode == "constant":
+                state = dataclasses.replace(
+                    state, sign=min(state.sign, 1), fill=state.fill if state.fill == 0 else None
+                )
+            continue
+        state = _padded(
+            site,
+            state,
+            axis,
+            begin,
+            end,
+            out[axis],
+            mode,
+            alone=all(p == 0 for j, p in enumerate(pads) if j % len(at) != i),
+        )
+    return state
+
+
+def _padded(
+    site: Site,
+    state: State,
+    axis: int,
+    begin: sympy.Expr,
+    end: sympy.Expr,
+    out: sympy.Expr,
+    mode: str,
+    *,
+    alone: bool,
+) -> State:
+    time = time_of(state.at(axis))
+    if time is None:
+        raise RefusedError(
+            "it pads an axis that holds time beside something else, or runs backwards"
+        )
+    if not begin.is_Integer:
+        raise RefusedError("how much it puts in front depends on the padded length")
+    after = dataclasses.replace(state, sign=min(state.sign, 1))
+    if mode == "constant":
+        value = 0.0
+        if site.has(2):
+            array = const_of(site.node.inputs[2])
+            if array is None:
+                raise RefusedError("what it pads with is not constant")
+            value = float(array.reshape(-1)[0]) if array.size else 0.0
+        if end == 0 or (end.is_Integer and end < 0):
+            tail = state.tail(axis) if end == 0 else FINITE if state.tail(axis).is_finite else ANY
+        elif value == 0:
+            tail = site.need_zero(0, axis, "boundary leak").tail(axis)
+        elif state.tail(axis) == Tail("number", value):
+            tail = state.tail(axis)
+        else:
+            raise RefusedError(
+                f"it pads with {value:g}, and only zeros can be put behind what is valid"
+            )
+        if value < 0:
+            after = dataclasses.replace(after, sign=0)
+        keeps = state.fill is not None and state.fill == value
+        after = dataclasses.replace(after, fill=state.fill if keeps else None)
+        return with_axis(after, axis, (Time(out),), tail)
+    if end == 0:
+        return with_axis(state, axis, (Time(out),), state.tail(axis))
+    if mode not in ("edge", "reflect") or not end.is_Integer or not alone:
+        raise RefusedError(f"there is no repair for its mode {mode} here")
+    if not (mode == "edge" and state.tail(axis).kind == "last"):
+        site.check_size(time.size)
+        site.check_size(out)
+        reflect = mode == "reflect"
+        repair = PadFrames(
+            site.node, "frame copy", axis, time.size, out, int(begin), reflect, state
+        )
+        site.repair(repair)
+    return with_axis(state, axis, (Time(out),), LAST if mode == "edge" else FINITE)
+
+
+RULES = {"Concat": concat, "Pad": pad}

@@ -1,0 +1,215 @@
+"""Shapes that are joined, dealt out anew, cut and filled up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+import sympy
+
+from graphfix.model.symbolic.exprs import (
+    Dim,
+    dim_of,
+    equal,
+    expr_of,
+    items_of,
+    settled,
+    whole_numbers,
+)
+from graphfix.model.values import attr_int
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onnx_shape_inference import ShapeInferenceContext as Context
+
+    from graphfix.model.symbolic.facts import Facts
+
+
+def set_shape(value: ir.Value, dims: Sequence[Dim] | None) -> None:
+    """Say what shape a value has; None if that is not known."""
+    value.shape = None if dims is None else ir.Shape(dims)
+
+
+def broadcast(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """All inputs side by side."""
+    join_shapes(facts, ctx, node.outputs[0], [x.shape for x in node.inputs if x is not None])
+
+
+def join_shapes(
+    facts: Facts, ctx: Context, out: ir.Value, shapes: Sequence[ir.Shape | None]
+) -> None:
+    """Say that a value has the shape that others broadcast to."""
+    known = [list(x) for x in shapes if x is not None]
+    if len(known) < len(shapes):
+        return set_shape(out, None)
+    rank = max(len(x) for x in known)
+    dims: list[Dim] = [1] * rank
+    for shape in known:
+        padded = [1] * (rank - len(shape)) + shape
+        dims = [facts.join(ctx, a, b) for a, b in zip(dims, padded, strict=True)]
+    return set_shape(out, dims)
+
+
+def expand(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """The data and what it is expanded to, side by side."""
+    data, target = node.inputs[0], facts.read(ctx, node.inputs[1])
+    if target is None:
+        target = facts.unread(ctx, node.inputs[1])
+    if data is None or data.shape is None or target is None:
+        return set_shape(node.outputs[0], None)
+    shape = ir.Shape([dim_of(x) for x in target])
+    return join_shapes(facts, ctx, node.outputs[0], [data.shape, shape])
+
+
+def reshape(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """Entries of the target, and the one dim that they leave."""
+    out, data = node.outputs[0], node.inputs[0]
+    if data is None or len(node.inputs) < 2 or node.inputs[1] is None:
+        return None
+    target = facts.read(ctx, node.inputs[1])
+    if target is None:
+        target = facts.unread(ctx, node.inputs[1])
+    if target is None:
+        return set_shape(out, None)
+    dims = None if data.shape is None else [expr_of(x) for x in data.shape]
+    zero_copies = not attr_int(node, "allowzero", 0)
+    result: list[sympy.Expr | None] = []
+    for i, entry in enumerate(target):
+        copied = dims[i] if dims is not None and i < len(dims) else None
+        if entry == 0 and zero_copies:
+            result.append(facts.fresh(ctx) if copied is None else copied)
+        elif copied is not None and equal(dim_of(entry), dim_of(copied)):
+            result.append(copied)
+        else:  # an entry that may turn out to be 0 or -1 says nothing of the dim
+            known = entry == 0 or facts.at_least(ctx, entry, 1)
+            result.append(entry if known else None)
+    unknown = [i for i, x in enumerate(result) if x is None]
+    others = sympy.Mul(*(x for x in result if x is not None))
+    total = None if dims is None else sympy.Mul(*dims)
+    for i in unknown:
+        result[i] = (
+            None
+            if len(unknown) > 1 or total is None
+            else _quotient(facts, node, total, others, inferred=target[i] == -1)
+        )
+    final = [facts.fresh(ctx) if x is None else x for x in result]
+    set_shape(out, [dim_of(x) for x in final])
+    if total is None:
+        return None
+    if len(unknown) == 1 and target[unknown[0]] == -1:
+        # The rest is not 0, or -1 would be ambiguous: what is common can be divided out.
+        facts.must_be_positive(node, others)
+        last = final[unknown[0]]
+        above, below = sympy.fraction(sympy.cancel(total / others))
+        facts.must_equal(node, above, below * last)
+    else:
+        facts.must_equal(node, total, sympy.Mul(*final))
+    return None
+
+
+def _quotient(
+    facts: Facts, node: ir.Node, total: sympy.Expr, others: sympy.Expr, *, inferred: bool
+) -> sympy.Expr | None:
+    """The one dim that is left, if it is an expression."""
+    if others == 0 or not (inferred or others.is_Integer):
+        return None
+    above, below = sympy.fraction(sympy.cancel(settled(total) / settled(others)))
+    if not below.is_Integer:
+        return None
+    return sympy.floor(above / below)
+
+
+def slice_(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """What is left of each axis that is cut."""
+    data = node.inputs[0]
+    if data is None or data.shape is None or len(node.inputs) < 3:
+        return None
+    given = [facts.read(ctx, x) if x is not None else None for x in node.inputs[1:]]
+    starts, ends = given[0], given[1]
+    result = list(data.shape)
+    axes = whole_numbers(given[2]) if len(given) > 2 and node.inputs[3] is not None else None
+    if axes is None:
+        if (len(given) > 2 and node.inputs[3] is not None) or (starts is None and ends is None):
+            return set_shape(node.outputs[0], [dim_of(facts.fresh(ctx)) for _ in result])
+        count = (starts if starts is not None else ends).size  # type: ignore[union-attr]
+        axes = list(range(count))
+    no_steps = len(given) < 4 or node.inputs[4] is None
+    steps = [1] * len(axes) if no_steps else whole_numbers(given[3])
+    for i, axis in enumerate(axes):
+        length = None
+        if starts is not None and ends is not None and steps is not None:
+            size = expr_of(data.shape[axis])
+            if facts.usual:  # then it has a last element, and the last one is one
+                facts.must_be_positive(node, size)
+            length = _sliced(facts, ctx, size, starts.flat[i], ends.flat[i], steps[i])
+        result[axis] = dim_of(facts.fresh(ctx) if length is None else length)
+    return set_shape(node.outputs[0], result)
+
+
+def _sliced(
+    facts: Facts, ctx: Context, size: sympy.Expr, start: sympy.Expr, end: sympy.Expr, step: int
+) -> sympy.Expr | None:
+    """How many elements a slice has; None if it is not known where it begins or ends."""
+    far = 2**31 - 1
+    if step < 0:
+        whole = step == -1 and (start == -1 or start >= far) and end <= -far
+        if size.is_Integer and start.is_Integer and end.is_Integer:
+            return sympy.Integer(len(range(*slice(int(start), int(end), step).indices(int(size)))))
+        return size if whole else None
+    if size.is_Integer and start.is_Integer and end.is_Integer:
+        return sympy.Integer(len(range(*slice(int(start), int(end), step).indices(int(size)))))
+    first = _clamped(facts, ctx, start, size)
+    last = size if end.is_Integer and end >= far else _clamped(facts, ctx, end, size)
+    if first is None or last is None:
+        return None
+    length = sympy.floor((last - first + step - 1) / step)
+    return length if facts.at_least(ctx, length, 0) else sympy.Max(0, length)
+
+
+def _clamped(facts: Facts, ctx: Context, bound: sympy.Expr, size: sympy.Expr) -> sympy.Expr | None:
+    if facts.usual and size.is_Integer and not bound.is_Integer and facts.is_dim(ctx, bound):
+        return bound
+    if facts.at_least(ctx, -bound, 1):
+        bound = bound + size
+        return bound if facts.at_least(ctx, bound, 0) else sympy.Max(0, bound)
+    if not facts.at_least(ctx, bound, 0):
+        return None
+    return bound if facts.at_least(ctx, size - bound, 0) else sympy.Min(bound, size)
+
+
+def pad(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """Each axis with what is put before and behind it."""
+    data = node.inputs[0]
+    pads = facts.read(ctx, node.inputs[1]) if len(node.inputs) > 1 else None
+    if data is None or data.shape is None or pads is None:
+        return
+    axes = list(range(len(data.shape)))
+    if len(node.inputs) > 3 and node.inputs[3] is not None:
+        given = whole_numbers(facts.read(ctx, node.inputs[3]))
+        if given is None:
+            return
+        axes = given
+    result = list(data.shape)
+    for i, axis in enumerate(axes):
+        result[axis] = dim_of(expr_of(data.shape[axis]) + pads[i] + pads[i + len(axes)])
+    set_shape(node.outputs[0], result)
+
+
+def range_(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """As many steps as there are before the limit."""
+    args = [facts.read(ctx, x) for x in node.inputs]
+    known = [items_of(x)[0] for x in args if x is not None and x.size == 1]
+    length = None
+    if len(known) == 3 and known[2].is_Integer and known[2] != 0:
+        start, limit, delta = known
+        length = sympy.floor((limit - start + delta - (1 if delta > 0 else -1)) / delta)
+        if not facts.at_least(ctx, length, 0):
+            length = sympy.Max(0, length) if facts.is_dim(ctx, length) else None
+    set_shape(node.outputs[0], [dim_of(facts.fresh(ctx) if length is None else length)])
+
+
+def filled(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """The shape is what the input holds."""
+    dims = facts.read(ctx, node.inputs[0])
+    set_shape(node.outputs[0], None if dims is None else [dim_of(x) for x in dims])
