@@ -8,22 +8,22 @@ that parts; a tensor that parts on a way where all is equal again later does no 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.feeds.roles import FILL
 from graphfix.model.values import is_op
+from graphfix.probing.carried import captured
 from graphfix.probing.causes import MIXES
 from graphfix.probing.containers import cropped
+from graphfix.probing.place import Inner, State
 from graphfix.proof.compare import Array, Mask, Tolerance, compare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-State = Literal["same", "parted", "skipped"]
 
 # Any finite difference passes; what is left to find are NaN, infinities and unequal integers.
 _ANY = Tolerance(max_abs=math.inf, cosine=-2.0, half=1.0)
@@ -33,40 +33,6 @@ _INSIDE = 0.1
 _ROUNDING = 2e-6
 _ADDS = ("Add", "Sub", "Sum", "Mean", "ReduceSum", "ReduceMean", "CumSum")
 _MERGED = "its axes mix time with others"
-
-
-@dataclass(frozen=True, slots=True)
-class Inner:
-    """One tensor of both runs.
-
-    Attributes:
-        tensor: Its name.
-        state: Whether it is the same in both, has parted, or could not be compared.
-        reason: Why not, if so.
-        max_abs: The largest absolute difference of the compared elements.
-        cosine: Their cosine.
-        scale: The largest absolute value in the first run.
-        allowed: The largest difference that counts as the same; 0 for integers.
-        shape: Its shape in the first run.
-        other: Its shape in the second run.
-    """
-
-    tensor: str
-    state: State
-    reason: str = ""
-    max_abs: float = 0.0
-    cosine: float = 1.0
-    scale: float = 0.0
-    allowed: float = 0.0
-    shape: tuple[int, ...] = ()
-    other: tuple[int, ...] = ()
-
-    @property
-    def relative(self) -> float:
-        """The largest difference as a share of the scale; 1 if one of them is not a number."""
-        if self.state == "parted" and not (self.scale and self.max_abs):
-            return 1.0
-        return self.max_abs / self.scale if self.scale else 0.0
 
 
 class Parting:
@@ -88,7 +54,7 @@ class Parting:
         }
         self._order = {node: i for i, node in enumerate(graph.graph)}
         self._outputs = {v.name or "" for v in graph.graph.outputs}
-        self._captured = {node: tuple(_captured(node)) for node in graph.graph}
+        self._captured = {node: tuple(captured(node)) for node in graph.graph}
         self.inner: dict[str, Inner] = {}
         self.failed: dict[str, str] = {}
         """Outputs past the tolerance, with what is wrong."""
@@ -248,48 +214,6 @@ class Parting:
             and self._order[node] < here
             and inner.shape[-1:] != inner.other[-1:]
         )
-
-
-def carrying(model: ir.Model, but: frozenset[str] = frozenset()) -> frozenset[ir.Value]:
-    """The values that are computed from the contents of inputs, not only from their sizes.
-
-    Args:
-        model: The model.
-        but: Inputs whose contents are no content, such as lengths as a share of the size.
-    """
-    found = {v for v in model.graph.inputs if v.name not in but and not v.is_initializer()}
-    for node in model.graph:
-        if is_op(node, "Shape", "Size"):
-            continue
-        if any(v in found for v in (*node.inputs, *_captured(node)) if v is not None):
-            found.update(node.outputs)
-    return frozenset(found)
-
-
-def sized(model: ir.Model, carries: frozenset[ir.Value]) -> frozenset[ir.Value]:
-    """The values that are computed from sizes of what carries content, and from nothing else."""
-    found: set[ir.Value] = set()
-    for node in model.graph:
-        sources = [v for v in node.inputs if v is not None]
-        start = is_op(node, "Shape", "Size") and any(v in carries for v in sources)
-        if start or any(v in found for v in sources):
-            found.update(v for v in node.outputs if v not in carries)
-    return frozenset(found)
-
-
-def _captured(node: ir.Node) -> Iterator[ir.Value]:
-    """What the bodies of an If, Loop or Scan take from the graph around them."""
-    for attribute in node.attributes.values():
-        if attribute.is_ref() or attribute.type not in (
-            ir.AttributeType.GRAPH,
-            ir.AttributeType.GRAPHS,
-        ):
-            continue
-        bodies = [attribute.value] if attribute.type == ir.AttributeType.GRAPH else attribute.value
-        for body in bodies:
-            own = {v for inner in body.all_nodes() for v in inner.outputs} | set(body.inputs)
-            values = [v for inner in body.all_nodes() for v in inner.inputs]
-            yield from (v for v in (*values, *body.outputs) if v is not None and v not in own)
 
 
 def _scale(array: Array) -> float:

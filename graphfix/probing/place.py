@@ -3,10 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Literal
 
-if TYPE_CHECKING:
-    from graphfix.probing.parting import Inner
+State = Literal["same", "parted", "skipped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """One tensor of both runs.
+
+    Attributes:
+        tensor: Its name.
+        state: Whether it is the same in both, has parted, or could not be compared.
+        reason: Why not, if so.
+        max_abs: The largest absolute difference of the compared elements.
+        cosine: Their cosine.
+        scale: The largest absolute value in the first run.
+        allowed: The largest difference that counts as the same; 0 for integers.
+        shape: Its shape in the first run.
+        other: Its shape in the second run.
+    """
+
+    tensor: str
+    state: State
+    reason: str = ""
+    max_abs: float = 0.0
+    cosine: float = 1.0
+    scale: float = 0.0
+    allowed: float = 0.0
+    shape: tuple[int, ...] = ()
+    other: tuple[int, ...] = ()
+
+    @property
+    def relative(self) -> float:
+        """The largest difference as a share of the scale; 1 if one of them is not a number."""
+        if self.state == "parted" and not (self.scale and self.max_abs):
+            return 1.0
+        return self.max_abs / self.scale if self.scale else 0.0
 
 
 @dataclass(frozen=True)

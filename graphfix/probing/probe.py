@@ -18,10 +18,11 @@ from graphfix.model import io
 from graphfix.model.text import module_path, path_of
 from graphfix.model.values import is_op
 from graphfix.probing import causes
+from graphfix.probing.carried import carrying, sized
 from graphfix.probing.containers import Clip, Job
 from graphfix.probing.outcome import Probe
-from graphfix.probing.parting import Inner, Parting, carrying, sized
-from graphfix.probing.place import Place, Site
+from graphfix.probing.parting import Parting
+from graphfix.probing.place import Inner, Place, Site
 from graphfix.probing.witness import Sizes, fed_whole, gate_of, parting_case
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.stream import BUDGET, Run, Stream, seeded_run

@@ -20,8 +20,7 @@ from graphfix.model.values import is_op, scalar_of
 from graphfix.runtime.session import Session
 
 if TYPE_CHECKING:
-    from graphfix.runtime.port import Array
-    from graphfix.runtime.port import Feeds, Port
+    from graphfix.runtime.port import Array, Feeds, Port
     from graphfix.runtime.provider import Ep
 
 _DRAWS = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial")

@@ -31,6 +31,9 @@ FIGURES = {
 }
 """The name of each figure, and the head of its column."""
 
+PLACED = ("fused-graphs", "copies", "cpu-nodes")
+"""Those that say what runs where."""
+
 # What scores pass on their way to a Softmax.
 _THROUGH = frozenset(
     {"Add", "Sub", "Mul", "Div", "Cast", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Expand"}

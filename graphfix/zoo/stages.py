@@ -11,73 +11,16 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphfix.errors import GraphfixError, ModelError
+from graphfix.errors import GraphfixError
 from graphfix.zoo import figures
-from graphfix.zoo.figures import figure
+from graphfix.zoo.device import directml, placement
+from graphfix.zoo.figures import PLACED, figure
+from graphfix.zoo.stage import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from graphfix.feeds.case import Case
-    from graphfix.proof.compare import Tolerance
-    from graphfix.runtime.provider import Ep
-    from graphfix.zoo.recipe import Recipe
-
-Json = dict[str, Any]
-
-
-@dataclass
-class Job:
-    """The work on one model.
-
-    Attributes:
-        recipe: What to do.
-        ep: Where the repaired model is to run.
-        after: Where the repaired model goes; it is there if it was repaired and verified.
-        results: What the stages before have found, by name.
-        tell: Called with a short text at each step.
-    """
-
-    recipe: Recipe
-    ep: Ep
-    after: Path
-    results: dict[str, Json] = field(default_factory=dict)
-    tell: Callable[[str], None] = lambda _: None
-
-    @property
-    def before(self) -> Path:
-        """The model as given."""
-        return self.recipe.model
-
-    @property
-    def tolerance(self) -> Tolerance:
-        """What the recipe lets differ."""
-        from graphfix.proof.compare import Tolerance
-
-        return Tolerance(**self.recipe.tolerance)
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One step of the work.
-
-    Attributes:
-        name: What its result is called in the JSON.
-        work: Does it.
-        measures: The figures that it measures, so that their lack has a reason.
-        needs_after: Whether it needs the repaired model.
-        only_dml: Whether it is for DirectML only.
-    """
-
-    name: str
-    work: Callable[[Job], Json]
-    measures: tuple[str, ...] = ()
-    needs_after: bool = True
-    only_dml: bool = False
+    from graphfix.zoo.stage import Job, Json
 
 
 def run(job: Job) -> dict[str, Json]:
@@ -161,102 +104,6 @@ def check(job: Job) -> Json:
             name: figure(count, after.get(name), "there is no repaired model")
             for name, count in sides["before"]["counts"].items()
         },
-    }
-
-
-def directml(job: Job) -> Json:
-    """Does each run on DirectML, and does it compute there what the original does on the CPU?"""
-    from graphfix.job import repair_file
-
-    recipe = job.recipe
-    before = _as_given(job)
-    again = job.after.with_name("directml.onnx")
-    verdict = repair_file(
-        job.before,
-        again,
-        recipe.passes,
-        dims=recipe.dims or None,
-        feeds=recipe.feeds,
-        tolerance=job.tolerance,
-        ep="dml",
-        progress=job.tell,
-    ).verdict
-    again.unlink(missing_ok=True)
-    assert verdict is not None
-    crashed, worst = bool(verdict["reason"]), verdict["worst"]
-    gap = None if worst is None else worst["max_abs"]  # type: ignore[index]
-    why = before["reason"] if before["crashes"] else str(verdict["reason"])
-    return {
-        "before": before,
-        "after": verdict,
-        "figures": {
-            "crashes": figure(int(before["crashes"]), int(crashed)),
-            "worst": figure(before["worst"], gap, why),
-        },
-    }
-
-
-def _as_given(job: Job) -> Json:
-    """The original on DirectML, at the first sizes that it runs at on the CPU."""
-    from graphfix.proof.compare import compare
-    from graphfix.runtime.errors import RunError
-    from graphfix.runtime.process import stop_all
-    from graphfix.runtime.session import Session
-
-    worst = 0.0
-    cases = _cases(job)
-    with Session(job.before, optimize=False) as here:
-        wanted = {case.name: here.run(case.feeds) for case in cases}
-    try:
-        with Session(job.before, ep="dml") as there:
-            for case in cases:
-                job.tell(f"as given on DirectML, {case.name}")
-                outputs = there.run(case.feeds)
-                for name, array in wanted[case.name].items():
-                    if name in outputs:
-                        gap = compare(name, case.name, array, outputs[name], job.tolerance)
-                        worst = max(worst, gap.max_abs)
-    except (ModelError, RunError) as error:
-        stop_all()  # a device that failed once may fail the next model
-        return {"crashes": True, "reason": str(error), "worst": None}
-    return {"crashes": False, "reason": "", "worst": worst}
-
-
-def _cases(job: Job) -> list[Case]:
-    """The inputs of the recipe, or made for its sizes."""
-    from graphfix.feeds.search import make_cases
-    from graphfix.feeds.signature import Signature
-    from graphfix.feeds.user import given_case
-    from graphfix.model import io
-
-    if job.recipe.feeds is not None:
-        return [given_case(job.recipe.feeds, Signature(io.load(job.before)))]
-    return make_cases(job.before, dims=job.recipe.dims or None)
-
-
-def placement(job: Job) -> Json:
-    """Which provider ran each node, in the order they ran, from ONNX Runtime's own profile."""
-    from graphfix.feeds.full_lengths import full_lengths
-    from graphfix.model import io
-    from graphfix.runtime.errors import RunError
-    from graphfix.zoo.ran import count, nodes_of
-
-    case = _cases(job)[0]
-    sides: dict[str, Json] = {}
-    for side, path in (("before", job.before), ("after", job.after)):
-        feeds = full_lengths(io.load(path), case.feeds)
-        known = job.results.get("directml", {}).get(side, {}).get("reason", "")
-        try:
-            nodes = [] if known else nodes_of(path, feeds)
-        except (ModelError, RunError) as error:
-            known, nodes = str(error), []
-        sides[side] = {"error": known, "nodes": nodes, "counts": {} if known else count(nodes)}
-    why = sides["before"]["error"] or sides["after"]["error"]
-    first, second = sides["before"]["counts"], sides["after"]["counts"]
-    return {
-        **sides,
-        "dims": case.dims,
-        "figures": {name: figure(first.get(name), second.get(name), why) for name in PLACED},
     }
 
 
@@ -380,7 +227,6 @@ def bench(job: Job) -> Json:
 
 
 COUNTED = ("mask-wheres", "dynamic-reshapes", "findings", "nodes")
-PLACED = ("fused-graphs", "copies", "cpu-nodes")
 
 STAGES = (
     Stage("repair", repair, ("worst",), needs_after=False),

@@ -21,6 +21,7 @@ from graphfix.version import __version__
 from graphfix.zoo import cache, gates
 from graphfix.zoo.figures import gather
 from graphfix.zoo.recipe import Recipe
+from graphfix.zoo.stage import Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +108,7 @@ def work(request: Request, tell: Callable[[str], None] = lambda _: None) -> Json
     start = time.perf_counter()
     recipe, ep = request.recipe, request.ep
     with tempfile.TemporaryDirectory(prefix="graphfix-zoo-") as scratch:
-        job = stages.Job(recipe, ep, Path(scratch) / "model.fixed.onnx", tell=tell)
+        job = Job(recipe, ep, Path(scratch) / "model.fixed.onnx", tell=tell)
         results = stages.run(job)
     figures = gather(results)
     judged = gates.judge(recipe, ep, results, figures)

@@ -17,9 +17,10 @@ from graphfix.cli import main
 from graphfix.errors import FeedError
 from graphfix.lengths.given import KEY as LENGTHS_KEY
 from graphfix.model.text import module_path
+from graphfix.probing.carried import carrying, sized
 from graphfix.probing.causes import of_padding
 from graphfix.probing.course import course, magnitude
-from graphfix.probing.parting import _commutes, carrying, sized
+from graphfix.probing.parting import _commutes
 from graphfix.probing.probe import Probe, probe, probe_padded
 from graphfix.proof.stream import Run, Stream
 from graphfix.show import plot

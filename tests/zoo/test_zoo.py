@@ -19,6 +19,7 @@ from graphfix.runtime import process, python
 from graphfix.zoo import cache, stages, work
 from graphfix.zoo.figures import FIGURES, dynamic_reshapes, mask_wheres
 from graphfix.zoo.recipe import Recipe, find
+from graphfix.zoo.stage import Job
 from graphfix.zoo.work import Request, received
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
@@ -305,7 +306,7 @@ class TestWork:
     def test_a_stage_is_one_function_and_one_line(
         self, done: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def more(job: stages.Job) -> dict[str, Any]:
+        def more(job: Job) -> dict[str, Any]:
             return {"seen": job.after.is_file(), "figures": {"copies": stages.figure(3, 1)}}
 
         monkeypatch.setattr(stages, "STAGES", (*stages.STAGES, stages.Stage("more", more)))

@@ -1,0 +1,54 @@
+"""Which values of a graph carry content, and which only sizes of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.model.values import is_op
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def carrying(model: ir.Model, but: frozenset[str] = frozenset()) -> frozenset[ir.Value]:
+    """The values that are computed from the contents of inputs, not only from their sizes.
+
+    Args:
+        model: The model.
+        but: Inputs whose contents are no content, such as lengths as a share of the size.
+    """
+    found = {v for v in model.graph.inputs if v.name not in but and not v.is_initializer()}
+    for node in model.graph:
+        if is_op(node, "Shape", "Size"):
+            continue
+        if any(v in found for v in (*node.inputs, *captured(node)) if v is not None):
+            found.update(node.outputs)
+    return frozenset(found)
+
+
+def sized(model: ir.Model, carries: frozenset[ir.Value]) -> frozenset[ir.Value]:
+    """The values that are computed from sizes of what carries content, and from nothing else."""
+    found: set[ir.Value] = set()
+    for node in model.graph:
+        sources = [v for v in node.inputs if v is not None]
+        start = is_op(node, "Shape", "Size") and any(v in carries for v in sources)
+        if start or any(v in found for v in sources):
+            found.update(v for v in node.outputs if v not in carries)
+    return frozenset(found)
+
+
+def captured(node: ir.Node) -> Iterator[ir.Value]:
+    """What the bodies of an If, Loop or Scan take from the graph around them."""
+    for attribute in node.attributes.values():
+        if attribute.is_ref() or attribute.type not in (
+            ir.AttributeType.GRAPH,
+            ir.AttributeType.GRAPHS,
+        ):
+            continue
+        bodies = [attribute.value] if attribute.type == ir.AttributeType.GRAPH else attribute.value
+        for body in bodies:
+            own = {v for inner in body.all_nodes() for v in inner.outputs} | set(body.inputs)
+            values = [v for inner in body.all_nodes() for v in inner.inputs]
+            yield from (v for v in (*values, *body.outputs) if v is not None and v not in own)

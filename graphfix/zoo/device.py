@@ -1,0 +1,157 @@
+"""The stages that run a model on DirectML: does it run and agree, and which node ran where?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from graphfix.errors import ModelError
+from graphfix.runtime.provider import DML
+from graphfix.runtime.python import here
+from graphfix.runtime.remote import RemoteSession
+from graphfix.zoo.figures import PLACED, figure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from graphfix.feeds.case import Case
+    from graphfix.runtime.port import Array
+    from graphfix.zoo.stage import Job, Json
+
+_FUSED = "DmlFusedNode"
+_RAN = "_kernel_time"
+
+
+def directml(job: Job) -> Json:
+    """Does each run on DirectML, and does it compute there what the original does on the CPU?"""
+    from graphfix.job import repair_file
+
+    recipe = job.recipe
+    before = _as_given(job)
+    again = job.after.with_name("directml.onnx")
+    verdict = repair_file(
+        job.before,
+        again,
+        recipe.passes,
+        dims=recipe.dims or None,
+        feeds=recipe.feeds,
+        tolerance=job.tolerance,
+        ep="dml",
+        progress=job.tell,
+    ).verdict
+    again.unlink(missing_ok=True)
+    assert verdict is not None
+    crashed, worst = bool(verdict["reason"]), verdict["worst"]
+    gap = None if worst is None else worst["max_abs"]  # type: ignore[index]
+    why = before["reason"] if before["crashes"] else str(verdict["reason"])
+    return {
+        "before": before,
+        "after": verdict,
+        "figures": {
+            "crashes": figure(int(before["crashes"]), int(crashed)),
+            "worst": figure(before["worst"], gap, why),
+        },
+    }
+
+
+def _as_given(job: Job) -> Json:
+    """The original on DirectML, at the first sizes that it runs at on the CPU."""
+    from graphfix.proof.compare import compare
+    from graphfix.runtime.errors import RunError
+    from graphfix.runtime.process import stop_all
+    from graphfix.runtime.session import Session
+
+    worst = 0.0
+    cases = _cases(job)
+    with Session(job.before, optimize=False) as here:
+        wanted = {case.name: here.run(case.feeds) for case in cases}
+    try:
+        with Session(job.before, ep="dml") as there:
+            for case in cases:
+                job.tell(f"as given on DirectML, {case.name}")
+                outputs = there.run(case.feeds)
+                for name, array in wanted[case.name].items():
+                    if name in outputs:
+                        gap = compare(name, case.name, array, outputs[name], job.tolerance)
+                        worst = max(worst, gap.max_abs)
+    except (ModelError, RunError) as error:
+        stop_all()  # a device that failed once may fail the next model
+        return {"crashes": True, "reason": str(error), "worst": None}
+    return {"crashes": False, "reason": "", "worst": worst}
+
+
+def _cases(job: Job) -> list[Case]:
+    """The inputs of the recipe, or made for its sizes."""
+    from graphfix.feeds.search import make_cases
+    from graphfix.feeds.signature import Signature
+    from graphfix.feeds.user import given_case
+    from graphfix.model import io
+
+    if job.recipe.feeds is not None:
+        return [given_case(job.recipe.feeds, Signature(io.load(job.before)))]
+    return make_cases(job.before, dims=job.recipe.dims or None)
+
+
+def placement(job: Job) -> Json:
+    """Which provider ran each node, in the order they ran, from ONNX Runtime's own profile."""
+    from graphfix.feeds.full_lengths import full_lengths
+    from graphfix.model import io
+    from graphfix.runtime.errors import RunError
+
+    case = _cases(job)[0]
+    sides: dict[str, Json] = {}
+    for side, path in (("before", job.before), ("after", job.after)):
+        feeds = full_lengths(io.load(path), case.feeds)
+        known = job.results.get("directml", {}).get(side, {}).get("reason", "")
+        try:
+            nodes = [] if known else nodes_of(path, feeds)
+        except (ModelError, RunError) as error:
+            known, nodes = str(error), []
+        sides[side] = {"error": known, "nodes": nodes, "counts": {} if known else count(nodes)}
+    why = sides["before"]["error"] or sides["after"]["error"]
+    first, second = sides["before"]["counts"], sides["after"]["counts"]
+    return {
+        **sides,
+        "dims": case.dims,
+        "figures": {name: figure(first.get(name), second.get(name), why) for name in PLACED},
+    }
+
+
+class Placed(TypedDict):
+    """A node that ran: ``on`` is ``dml`` or ``cpu``; a fused graph counts as one node."""
+
+    name: str
+    op: str
+    on: str
+
+
+def nodes_of(model: Path, feeds: Mapping[str, Array]) -> list[Placed]:
+    """The nodes of a model in the order in which they ran on DirectML.
+
+    Raises:
+        ModelError: It does not load there.
+        RunError: It does not run there.
+    """
+    session = RemoteSession(model, here("dml"), profile=True)
+    try:
+        session.run(feeds)
+        return [
+            {
+                "name": event["name"].removesuffix(_RAN),
+                "op": event["args"].get("op_name", ""),
+                "on": "dml" if event["args"]["provider"] == DML else "cpu",
+            }
+            for event in session.profile()
+            if event["name"].endswith(_RAN) and event.get("args", {}).get("provider")
+        ]
+    finally:
+        session.close()
+
+
+def count(nodes: Sequence[Placed]) -> dict[str, int]:
+    """Fused graphs, copies between GPU and CPU, and nodes on the CPU."""
+    return {
+        "fused-graphs": sum(n["op"].startswith(_FUSED) for n in nodes),
+        "copies": sum(n["op"].startswith("Memcpy") for n in nodes),
+        "cpu-nodes": sum(n["on"] == "cpu" for n in nodes),
+    }

@@ -1,0 +1,66 @@
+"""The work on one model of the zoo, and one step of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from graphfix.proof.compare import Tolerance
+    from graphfix.runtime.provider import Ep
+    from graphfix.zoo.recipe import Recipe
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Job:
+    """The work on one model.
+
+    Attributes:
+        recipe: What to do.
+        ep: Where the repaired model is to run.
+        after: Where the repaired model goes; it is there if it was repaired and verified.
+        results: What the stages before have found, by name.
+        tell: Called with a short text at each step.
+    """
+
+    recipe: Recipe
+    ep: Ep
+    after: Path
+    results: dict[str, Json] = field(default_factory=dict)
+    tell: Callable[[str], None] = lambda _: None
+
+    @property
+    def before(self) -> Path:
+        """The model as given."""
+        return self.recipe.model
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """What the recipe lets differ."""
+        from graphfix.proof.compare import Tolerance
+
+        return Tolerance(**self.recipe.tolerance)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of the work.
+
+    Attributes:
+        name: What its result is called in the JSON.
+        work: Does it.
+        measures: The figures that it measures, so that their lack has a reason.
+        needs_after: Whether it needs the repaired model.
+        only_dml: Whether it is for DirectML only.
+    """
+
+    name: str
+    work: Callable[[Job], Json]
+    measures: tuple[str, ...] = ()
+    needs_after: bool = True
+    only_dml: bool = False
