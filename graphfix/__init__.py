@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from graphfix.proof.verify import Tolerance, Verdict, verify
     from graphfix.registry import get_pass, load_plugin
     from graphfix.report import PassReport, Report
+    from graphfix.ship.build import ship_file
+    from graphfix.ship.session import Session
 
 # onnx-ir takes about a second to import, so each name is imported when it is first asked for.
 _HOMES = {
@@ -45,6 +47,8 @@ _HOMES = {
     "graphfix.pipeline": "run",
     "graphfix.registry": "get_pass load_plugin",
     "graphfix.report": "PassReport Report",
+    "graphfix.ship.build": "ship_file",
+    "graphfix.ship.session": "Session",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
@@ -65,6 +69,7 @@ __all__ = [
     "Probe",
     "Report",
     "Result",
+    "Session",
     "Skip",
     "Tolerance",
     "UsageError",
@@ -82,6 +87,7 @@ __all__ = [
     "repair_file",
     "run",
     "save",
+    "ship_file",
     "verify",
 ]
 

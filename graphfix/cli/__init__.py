@@ -24,6 +24,7 @@ from graphfix.cli.passes import passes
 from graphfix.cli.plan import plan
 from graphfix.cli.probe import probe
 from graphfix.cli.run import run
+from graphfix.cli.ship import ship
 from graphfix.cli.verify import verify
 from graphfix.cli.zoo import zoo
 from graphfix.errors import GraphfixError
@@ -49,7 +50,7 @@ def group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _verb in (run, check, plan, verify, padded, probe, bench, zoo, passes, explain):
+for _verb in (run, ship, check, plan, verify, padded, probe, bench, zoo, passes, explain):
     group.add_command(_verb)
 
 

@@ -91,7 +91,7 @@ def replacing_together(paths: Sequence[Path]) -> Iterator[list[Draft]]:
 def _put(drafts: Sequence[Draft], paths: Sequence[Path]) -> None:
     """Give each draft its name; on an error, all names are as they were."""
     for draft, path in zip(drafts, paths, strict=True):
-        mode = path.stat().st_mode if path.exists() else 0o666 & ~_umask()
+        mode = path.stat().st_mode if path.exists() else 0o666 & ~umask()
         with draft.path.open("rb+") as file:
             os.fsync(file.fileno())
         draft.path.chmod(mode)
@@ -164,7 +164,8 @@ def _copy(source: BinaryIO, span: Span, out: BinaryIO) -> None:
         at, left = at + done, left - done
 
 
-def _umask() -> int:
+def umask() -> int:
+    """What the user's files are not allowed."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

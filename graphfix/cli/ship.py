@@ -1,0 +1,138 @@
+"""``graphfix ship``: from an export to a folder of containers, proved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from graphfix.cli import _options, _terminal
+
+if TYPE_CHECKING:
+    from graphfix.runtime.provider import Ep
+    from graphfix.ship.build import Shipped
+    from graphfix.ship.manifest import Container
+
+_MIB = 1 << 20
+
+
+@click.command()
+@_options.model
+@click.option(
+    "--container",
+    "given",
+    multiple=True,
+    required=True,
+    metavar="T=500,3000",
+    help="Sizes of the dim that is padded, by name, or in seconds with --rate: T=5s,30s. Other "
+    "dims with --container B=1; the batch is 1 unless it is said. T and B stand for the padded dim "
+    "and the batch, whatever the model calls them.",
+)
+@click.option("--rate", type=float, metavar="16000", help="How many of that dim a second has.")
+@click.option("-o", "--output", required=True, metavar="DIR", help="The folder that is made.")
+@click.option(
+    "-p",
+    "--passes",
+    "spec",
+    default="",
+    metavar="SPEC",
+    help="Passes and profiles instead of the usual ones; sizes and ilens-mask are put in.",
+)
+@click.option(
+    "--axis", default="", metavar="NAME", help="The dim that is padded, if several could be."
+)
+@click.option("--float16", is_flag=True, help="Weights and arithmetic in float16.")
+@click.option("--atol", type=float, metavar="X", help="Largest difference that passes.")
+@_options.ep
+@_options.json_flag
+@_options.plugin
+@_options.verbose
+def ship(
+    model: str,
+    given: tuple[str, ...],
+    rate: float | None,
+    output: str,
+    spec: str,
+    axis: str,
+    float16: bool,
+    atol: float | None,
+    ep: Ep,
+    as_json: bool,
+    plugin: tuple[str, ...],
+    verbose: bool,
+) -> int:
+    """Make of MODEL a folder with one graph of fixed sizes for each container.
+
+    graphfix.Session runs it like the original, with clips of any length. Nothing is written unless
+    clips in every container give what they give alone on MODEL (exit code 1 if they do not).
+    """
+    _options.load_plugins(plugin)
+    with _terminal.progress(quiet=as_json) as tell:
+        from graphfix.ship.build import ship_file
+        from graphfix.ship.wanted import wanted
+
+        done = ship_file(
+            model,
+            output,
+            wanted(given, rate),
+            passes=spec,
+            axis=axis,
+            float16=float16,
+            ep=ep,
+            tolerance=_options.tolerance(atol),
+            progress=tell,
+        )
+    if as_json:
+        _terminal.print_json(done.to_json())
+    else:
+        _print(model, done, verbose=verbose)
+    if done.ok:
+        return 0
+    failed = next((str(x) for x in done.padding if not x.ok), str(done.whole))
+    _terminal.remark(
+        f"error: what would be shipped is not the original: {failed}; nothing was written"
+    )
+    return 1
+
+
+def _print(model: str, done: Shipped, *, verbose: bool) -> None:
+    _terminal.paragraph(model)
+    click.echo()
+    axis = done.manifest.axis
+    own = done.manifest.provenance["names"][axis.dim][0]
+    for container, verdict in zip(done.manifest.containers, done.padding, strict=False):
+        size = container.sizes[axis.dim]
+        seconds = f" ({size / axis.rate:g} s)" if axis.rate else ""
+        _terminal.paragraph(f"{container.file}, {own}={size}{seconds}", "  ")
+        _terminal.row("kernels", _kernels(container))
+        _terminal.row("padded", str(verdict), colour="green" if verdict.ok else "red")
+        if verbose:
+            for note in (*verdict.notes, *(f"{x.name}: {x.reason}" for x in verdict.dropped)):
+                _terminal.row("note", note)
+        click.echo()
+    if done.whole is not None:
+        colour = "green" if done.whole.ok else "red"
+        _terminal.row("session", str(done.whole), colour=colour)
+    for name, size in done.sizes.items():
+        _terminal.row("file", f"{name}, {_bytes(size)}")
+    if done.folder is None:
+        _terminal.row("written", "nothing", colour="red")
+        return
+    _terminal.row("written", str(done.folder))
+    _terminal.row("use", f"graphfix.Session({str(done.folder)!r}).run(None, feeds)")
+
+
+def _kernels(container: Container) -> str:
+    before, after = container.kernels["before"], container.kernels["after"]
+    if before is None or after is None:
+        return "not foreseen: ONNX Runtime does not load it here"
+    graphs = f", {_terminal.plural(after['graphs'], 'fused graph')}" if after["graphs"] else ""
+    return (
+        f"of a run on DirectML {before['dispatches']} -> {after['dispatches']}{graphs}; on the CPU "
+        f"{before['cpu']} -> {after['cpu']}; made anew at another length {before['remade']} -> "
+        f"{after['remade']}"
+    )
+
+
+def _bytes(size: int) -> str:
+    return f"{size / _MIB:.1f} MiB" if size >= _MIB else f"{size / 1024:.0f} KiB"

@@ -1,0 +1,1 @@
+"""From an export to a folder that runs fast: containers, the manifest, the session that pads."""

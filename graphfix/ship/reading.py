@@ -1,0 +1,365 @@
+"""What is known of a model that is to be shipped: what is padded, by what it is told, its shapes.
+
+Dims are written in the names that the containers have sizes for: one for each group of dims that
+are always equal, however many names the exporter gave them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.errors import FeedError, ModelError, UsageError
+from graphfix.feeds.case import Case
+from graphfix.feeds.clips import Clips, time_of
+from graphfix.feeds.signature import Signature, dim_name, symbols
+from graphfix.proof.content import Content
+from graphfix.runtime.errors import RunError
+from graphfix.runtime.opening import open_given
+from graphfix.ship.expression import names_in, size_of
+from graphfix.ship.manifest import Axis, Input, Port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from graphfix.feeds.signature import Input as Role
+    from graphfix.feeds.signature import Tie
+    from graphfix.model.symbolic import Dim
+    from graphfix.runtime.port import Array
+    from graphfix.ship.wanted import Wanted
+
+_TIES: tuple[Tie, ...] = ("graph", "one-time", "past")
+_REFUSED = {"cu-lengths": "it says where joined clips begin and end, so clips cannot be padded"}
+_WORD = re.compile(r"[A-Za-z_]\w*")
+# What is tried where a container is not a size that the model runs at without padding.
+_SHARES = (1.0, 0.93, 0.6, 0.25, 1 / 12)
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A clip of the proof, alone.
+
+    Attributes:
+        length: Its length.
+        feeds: Its inputs.
+        outputs: What the original makes of them.
+    """
+
+    length: int
+    feeds: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is known of a model.
+
+    Attributes:
+        axis: What is padded; its dim is called as containers call it.
+        batch: What containers call the batch; None if the model has none.
+        inputs: Its inputs.
+        outputs: Its outputs.
+        tells: The input of the model itself that says what is valid, or "".
+        names: The model's own names of the dims, for each name of the containers.
+        containers: The sizes of each container, the smallest first.
+        clips: Clips alone, for the proof.
+        dropped: Lengths that the original does not run at, with ONNX Runtime's reason.
+    """
+
+    axis: Axis
+    batch: str | None
+    inputs: tuple[Input, ...]
+    outputs: tuple[Port, ...]
+    tells: str
+    names: Mapping[str, tuple[str, ...]]
+    containers: tuple[Mapping[str, int], ...]
+    clips: tuple[Clip, ...]
+    dropped: tuple[str, ...]
+
+
+def name_dims(model: ir.Model) -> None:
+    """Give each dim of an input that has no name one, after its place: passes fix dims by name."""
+    for value in model.graph.inputs:
+        if value.shape is None:
+            continue
+        value.shape = ir.Shape(
+            ir.SymbolicDim(dim_name(value, axis))
+            if isinstance(dim, ir.SymbolicDim) and not dim.value
+            else dim
+            for axis, dim in enumerate(value.shape)
+        )
+
+
+def read(model: ir.Model, source: str, wanted: Wanted, axis: str = "") -> Reading:
+    """Read a model, and run clips of several lengths on it.
+
+    Args:
+        model: The model, with names for all dims of its inputs.
+        source: Its file.
+        wanted: The containers.
+        axis: The dim that is padded, by name or as ``audio.2``, if several could be.
+
+    Raises:
+        UsageError: A size is missing, or the model is none that can be put into containers.
+        FeedError: It runs at none of the lengths.
+        ModelError: The shape of an output cannot be told.
+    """
+    reasons: dict[str, str] = {}
+    for tie in _TIES:
+        signature = Signature(model, tie)
+        plan = _plan(signature, wanted, axis)
+        clips = _clips(signature, plan, source, reasons)
+        if clips:
+            break
+    else:
+        told = "; ".join(f"{k}: {v}" for k, v in list(reasons.items())[:3])
+        raise FeedError(f"the model runs at none of the lengths ({told})")
+    _require_sizes(signature, plan, clips, reasons)
+    rename = {s: signature.group(s) for s in signature.symbols()}
+    return Reading(
+        axis=_axis(signature, plan.time, wanted.rate),
+        batch=signature.batch,
+        inputs=tuple(_input(signature, x, rename) for x in signature.inputs),
+        outputs=_outputs(model, signature, plan, clips, rename),
+        tells=_tells(signature, plan.time),
+        names={g: tuple(map(signature.user_name, signature.members(g))) for g in plan.groups},
+        containers=plan.containers,
+        clips=clips,
+        dropped=tuple(f"{name}: {reason}" for name, reason in reasons.items()),
+    )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    time: str
+    batch: str | None
+    groups: tuple[str, ...]
+    containers: tuple[Mapping[str, int], ...]
+
+
+def _plan(signature: Signature, wanted: Wanted, axis: str) -> _Plan:
+    groups = tuple(dict.fromkeys(signature.group(s) for s in signature.symbols()))
+    if not groups:
+        raise UsageError("the model has no symbolic dim, so nothing can be padded: it is one size")
+    if signature.past:
+        names = ", ".join(signature.user_name(x) for x in sorted(signature.past))
+        raise UsageError(
+            f"the model continues a cache ({names} grows from run to run), and a cache has no "
+            "container; fix its dims instead: graphfix run -p directml,fix-dims:..."
+        )
+    sizes: dict[str, tuple[int, ...]] = {}
+    for name, given in wanted.sizes.items():
+        symbol = signature.symbol_of(name)
+        if symbol is None and name.upper() in ("B", "BATCH") and signature.batch is None:
+            continue  # there is one row, whatever is asked for
+        if symbol is None and name.upper() in ("B", "BATCH"):
+            symbol = signature.batch
+        if symbol is None and name.upper() == "T":
+            symbol = time_of(signature, axis, {})
+        if symbol is None:
+            known = ", ".join(map(signature.user_name, signature.symbols()))
+            raise UsageError(f"no input has a dim {name!r}; there are: {known}")
+        sizes[signature.group(symbol)] = given
+    time = time_of(signature, axis, {signature.user_name(g): s for g, s in sizes.items()})
+    if signature.batch is not None:
+        sizes.setdefault(signature.batch, (1,))
+    for group in groups:
+        name = signature.user_name(group)
+        if group not in sizes:
+            raise UsageError(
+                f"a container has a size for each dim, and {name} has none; say --container "
+                f"{name}=500,3000" + (" or in seconds, with --rate" if group == time else "")
+            )
+        if len(sizes[group]) > 1 and group != time:
+            raise UsageError(f"--container {name}: only {signature.user_name(time)} has several")
+    others = {g: sizes[g][0] for g in groups}
+    return _Plan(
+        time, signature.batch, groups, tuple({**others, time: size} for size in sizes[time])
+    )
+
+
+def _clips(
+    signature: Signature, plan: _Plan, source: str, reasons: dict[str, str]
+) -> tuple[Clip, ...]:
+    """Clips of lengths from a container's own down to a twelfth, as far as the original runs."""
+    lengths = {
+        max(1, round(size[plan.time] * share)) - odd
+        for size in plan.containers
+        for share in _SHARES
+        for odd in ((0, 1) if share in (1.0, 0.6) else (0,))
+    }
+    dims = {
+        signature.user_name(g): (n,)
+        for g, n in plan.containers[0].items()
+        if g not in (plan.time, signature.batch)
+    }
+    made = []
+    maker = Clips(signature, plan.time, dims)
+    with open_given(source) as session:
+        for row, length in enumerate(sorted(x for x in lengths if x > 0)):
+            try:
+                feeds = maker.alone(length, 0, row)
+                made.append(Clip(length, feeds, session.run(feeds)))
+            except (FeedError, RunError) as error:
+                name = f"{signature.user_name(plan.time)}={length}"
+                reasons.setdefault(name, str(error))
+    return tuple(made)
+
+
+def _require_sizes(
+    signature: Signature, plan: _Plan, clips: Sequence[Clip], reasons: Mapping[str, str]
+) -> None:
+    """Raise UsageError for a container that is no size of the model's, such as past its table."""
+    ran = {clip.length for clip in clips}
+    name = signature.user_name(plan.time)
+    for container in plan.containers:
+        size = container[plan.time]
+        if size not in ran:
+            raise UsageError(
+                f"--container {name}={size}: the model as given does not run at that size, padded "
+                f"or not: {reasons.get(f'{name}={size}', 'ONNX Runtime does not say why')}"
+            )
+
+
+def _axis(signature: Signature, time: str, rate: float | None) -> Axis:
+    members = set(signature.members(time))
+    for item in signature.inputs:
+        for place, dim in enumerate(item.dims):
+            plain = dim.value if isinstance(dim, ir.SymbolicDim) else None
+            if plain in members and item.role.kind in ("data", "tokens"):
+                return Axis(time, item.name, place, rate)
+    name = signature.user_name(time)
+    raise UsageError(f"no input of data or tokens has the dim {name} by itself; name another one")
+
+
+def _input(signature: Signature, item: Role, rename: Mapping[str, str]) -> Input:
+    if item.problem:
+        raise UsageError(f"the input {item.name!r} cannot be put into a container: {item.problem}")
+    kind = item.role.kind
+    if kind in _REFUSED:
+        raise UsageError(f"the input {item.name!r}: {_REFUSED[kind]}")
+    pad = {"mask": item.role.padded, "tokens": item.role.low, "positions": item.role.low}
+    members = set(signature.members(signature.batch)) if signature.batch else set()
+    rows = next((i for i, d in enumerate(item.dims) if symbols(d) & members), None)
+    dtype = ir.DataType.from_numpy(np.dtype(item.dtype))
+    return Input(
+        name=item.name,
+        type=f"tensor({_ORT_TYPES.get(dtype, dtype.name.lower())})",
+        dims=tuple(_text(d, rename) for d in item.dims),
+        rows=rows,
+        kind=kind,  # type: ignore[arg-type]  # the refused one is gone
+        pad=float(pad.get(kind, 0.0)),
+    )
+
+
+_ORT_TYPES = {ir.DataType.FLOAT: "float", ir.DataType.DOUBLE: "double"}
+
+
+def _outputs(
+    model: ir.Model,
+    signature: Signature,
+    plan: _Plan,
+    clips: Sequence[Clip],
+    rename: Mapping[str, str],
+) -> tuple[Port, ...]:
+    content = Content(signature)
+    content.learn([(_case(signature, plan, clip), clip.outputs) for clip in clips])
+    members = set(signature.members(signature.batch)) if signature.batch else set()
+    found = []
+    for value in model.graph.outputs:
+        name = value.name or ""
+        dims = _settled(signature, content.dims.get(name), [x.outputs.get(name) for x in clips])
+        if dims is None:
+            raise ModelError(
+                f"the shape of the output {name!r} follows no size of the inputs that could be "
+                "told, so it is not known how much of it is valid"
+            )
+        rows = next((i for i, d in enumerate(dims) if symbols(d) & members), None)
+        dtype = value.dtype or ir.DataType.FLOAT
+        port = Port(
+            name,
+            f"tensor({_ORT_TYPES.get(dtype, dtype.name.lower())})",
+            tuple(_text(d, rename) for d in dims),
+            rows,
+        )
+        _check(port, plan, clips)
+        found.append(port)
+    return tuple(found)
+
+
+def _settled(
+    signature: Signature, dims: Sequence[Dim] | None, seen: Sequence[Array | None]
+) -> tuple[Dim, ...] | None:
+    """Dims that inference does not know, as numbers where no clip has changed them."""
+    shapes = [x.shape for x in seen if x is not None]
+    if not shapes or len({len(x) for x in shapes}) != 1:
+        return None
+    known = set(signature.symbols())
+    found: list[Dim] = []
+    for axis, dim in enumerate(dims or [None] * len(shapes[0])):
+        if dim is not None and symbols(dim) <= known:
+            found.append(dim)
+        elif len({shape[axis] for shape in shapes}) == 1:
+            found.append(shapes[0][axis])
+        else:
+            return None
+    return tuple(found)
+
+
+def _check(port: Port, plan: _Plan, clips: Sequence[Clip]) -> None:
+    """The dims must be those that the clips have shown."""
+    rows = max(size.get(plan.batch or "", 1) for size in plan.containers)
+    if rows > 1 and port.rows is None:
+        raise UsageError(
+            f"the output {port.name!r} has no axis of rows, so the clips of a container with "
+            f"{rows} of them cannot be told apart; say B=1"
+        )
+    for clip in clips:
+        array = clip.outputs.get(port.name)
+        if array is None:
+            raise ModelError(f"the output {port.name!r} is no tensor, and only those are shipped")
+        sizes = {g: 1 if g != plan.time else clip.length for g in plan.groups}
+        sizes |= {g: n for g, n in plan.containers[0].items() if g != plan.time}
+        sizes |= {x: 1 for d in _row_dims(port) for x in names_in(d)}
+        try:
+            wanted: object = [size_of(d, sizes) for d in port.dims]
+        except ValueError as error:
+            wanted = str(error)
+        if wanted != [*array.shape]:
+            raise ModelError(
+                f"the output {port.name!r} has shape {[*array.shape]} for a clip of {clip.length}, "
+                f"and {wanted} was inferred ({', '.join(map(str, port.dims))}); it is not known "
+                "how much of it is valid"
+            )
+
+
+def _row_dims(port: Port) -> tuple[int | str, ...]:
+    return () if port.rows is None else (port.dims[port.rows],)
+
+
+def _case(signature: Signature, plan: _Plan, clip: Clip) -> Case:
+    groups = {**plan.containers[0], plan.time: clip.length}
+    if signature.batch is not None:
+        groups[signature.batch] = 1
+    sizes = signature.sizes(groups)
+    named = {signature.user_name(s): n for s, n in sizes.items()}
+    return Case(f"{clip.length}", named, dict(clip.feeds))
+
+
+def _text(dim: ir.SymbolicDim | int, rename: Mapping[str, str]) -> int | str:
+    if isinstance(dim, int):
+        return dim
+    return _WORD.sub(lambda word: rename.get(word[0], word[0]), str(dim.value))
+
+
+def _tells(signature: Signature, time: str) -> str:
+    """The input of the model that says what is valid: a mask, or lengths."""
+    for kind in ("mask", "lengths"):
+        for item in signature.inputs:
+            if item.role.kind == kind and signature.time_of(item) == time:
+                return item.name
+    return ""

@@ -1,0 +1,318 @@
+"""``graphfix.Session``: a shipped model, run like the original, with clips of any length.
+
+Importing it needs onnxruntime and numpy only.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import onnxruntime
+
+from graphfix.errors import FeedError, ModelError
+from graphfix.ship.manifest import Manifest
+from graphfix.ship.padding import apart, length_of, require_ranks, rows_of, split, together
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from graphfix.ship.manifest import Container, Port
+
+    Array = npt.NDArray[Any]
+    Given = Mapping[str, Array | Sequence[Array]]
+
+_DML = "DmlExecutionProvider"
+_CPU = "CPUExecutionProvider"
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output of the original model, as :class:`onnxruntime.NodeArg` has it.
+
+    Attributes:
+        name: Its name.
+        type: Its type, such as ``tensor(float)``.
+        shape: Sizes, and expressions in the names of symbolic dims.
+    """
+
+    name: str
+    type: str
+    shape: list[int | str]
+
+
+class Session:
+    """A folder that ``graphfix ship`` made, to its users an :class:`onnxruntime.InferenceSession`.
+
+    Inputs and outputs are those of the original model, unpadded. The smallest container that holds
+    the clip is taken; the clip is padded, masks and lengths are filled, the container is run, and
+    every output is cut to its valid length. It is safe to use from several threads.
+
+    Args:
+        folder: The folder.
+        providers: As for onnxruntime; by default DirectML where there is one, then the CPU.
+        sess_options: Options for every session that is made; DirectML's own are set besides.
+        warm: Whether to make the session of every container now, and run it once. Otherwise each
+            is made when it is first needed.
+        fallback: A model for clips that are longer than every container: a path. Without it they
+            are an error.
+        progress: Called with the number of sessions made, how many there are, and the file, while
+            they are made with ``warm``.
+
+    Raises:
+        ModelError: The folder has no manifest, or ONNX Runtime rejects a model of it.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        providers: Sequence[Any] | None = None,
+        *,
+        sess_options: onnxruntime.SessionOptions | None = None,
+        warm: bool = False,
+        fallback: str | os.PathLike[str] | None = None,
+        progress: Callable[[int, int, str], None] | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self.manifest = Manifest.read(self.folder)
+        self._providers = list(_default_providers() if providers is None else providers)
+        self._options = sess_options
+        self._fallback = None if fallback is None else Path(fallback)
+        self._made: dict[Path, onnxruntime.InferenceSession] = {}
+        self._making = threading.Lock()
+        # DirectML runs one thing at a time, and says so by undefined behaviour.
+        self._running = threading.Lock() if self._on_directml else None
+        self._outputs = {x.name: x for x in self.manifest.outputs}
+        if warm:
+            self._warm(progress or (lambda done, total, file: None))
+
+    @property
+    def _on_directml(self) -> bool:
+        names = [x[0] if isinstance(x, tuple) else x for x in self._providers]
+        return _DML in names
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The inputs of the original model."""
+        return [NodeArg(x.name, x.type, list(x.dims)) for x in self.manifest.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The outputs of the original model."""
+        return [NodeArg(x.name, x.type, list(x.dims)) for x in self.manifest.outputs]
+
+    def get_providers(self) -> list[str]:
+        """The execution providers that the containers run on."""
+        made = next(iter(self._made.values()), None) or self._session(self.manifest.containers[0])
+        return cast("list[str]", made.get_providers())
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Given,
+        run_options: onnxruntime.RunOptions | None = None,
+    ) -> list[Any]:
+        """Run a clip, a batch of clips, or a list of clips of different lengths.
+
+        Args:
+            output_names: The outputs wanted; None for all.
+            input_feed: An array for each input of the original model. Where an input has a list of
+                arrays, each is a clip, as it would be fed alone, and the others have lists as long,
+                or one array for all.
+            run_options: As for onnxruntime.
+
+        Returns:
+            The outputs in the order asked for; a list of arrays for each, clip by clip, where
+            clips were given as lists.
+
+        Raises:
+            FeedError: An input is missing or does not fit, or a clip is longer than every
+                container.
+        """
+        wanted = list(self._outputs) if output_names is None else list(output_names)
+        for name in wanted:
+            if name not in self._outputs:
+                raise FeedError(
+                    f"there is no output {name!r}; there are {', '.join(self._outputs)}"
+                )
+        lists = {k: v for k, v in input_feed.items() if isinstance(v, (list, tuple))}
+        if lists:
+            return self._run_lists(wanted, input_feed, lists, run_options)
+        feeds = {name: np.asarray(array) for name, array in input_feed.items()}
+        require_ranks(self.manifest, feeds)
+        clips = split(self.manifest, feeds)
+        found = self._run_clips(wanted, clips, run_options)
+        if len(clips) == 1:
+            return [found[0][name] for name in wanted]
+        return [_whole(self._outputs[name], [one[name] for one in found]) for name in wanted]
+
+    def close(self) -> None:
+        """Let go of every session that was made; the next run makes its own again."""
+        with self._making:
+            self._made.clear()
+
+    def _run_lists(
+        self,
+        wanted: Sequence[str],
+        feed: Given,
+        lists: Mapping[str, Sequence[Array]],
+        run_options: onnxruntime.RunOptions | None,
+    ) -> list[list[Array]]:
+        counts = {name: len(clips) for name, clips in lists.items()}
+        if len(set(counts.values())) != 1:
+            raise FeedError(f"the lists of clips have different lengths: {counts}")
+        clips = [
+            {name: np.asarray(v[i] if name in lists else v) for name, v in feed.items()}
+            for i in range(next(iter(counts.values())))
+        ]
+        for clip in clips:
+            require_ranks(self.manifest, clip)
+            if rows_of(self.manifest, clip) != 1:
+                raise FeedError("each clip of a list has one row; give a batch as one array")
+        found = self._run_clips(wanted, clips, run_options)
+        return [[one[name] for one in found] for name in wanted]
+
+    def _run_clips(
+        self,
+        wanted: Sequence[str],
+        clips: Sequence[Mapping[str, Array]],
+        run_options: onnxruntime.RunOptions | None,
+    ) -> list[dict[str, Array]]:
+        lengths = [length_of(self.manifest, clip) for clip in clips]
+        groups: dict[int | None, list[int]] = {}
+        for i, length in enumerate(lengths):
+            groups.setdefault(self._smallest(length), []).append(i)
+        found: list[dict[str, Array]] = [{} for _ in clips]
+        for place, members in groups.items():
+            if place is None:
+                for i in members:
+                    found[i] = self._run_fallback(wanted, clips[i], run_options)
+                continue
+            container = self.manifest.containers[place]
+            batch = self.manifest.batch
+            rows = container.sizes.get(batch, 1) if batch else 1
+            for start in range(0, len(members), rows):
+                part = members[start : start + rows]
+                fed = together(self.manifest, container, [clips[i] for i in part])
+                arrays = self._run(self._session(container), wanted, fed, run_options)
+                for name, array in zip(wanted, arrays, strict=True):
+                    pieces = apart(
+                        self.manifest,
+                        container,
+                        self._outputs[name],
+                        array,
+                        [lengths[i] for i in part],
+                    )
+                    for i, piece in zip(part, pieces, strict=True):
+                        found[i][name] = piece
+        return found
+
+    def _smallest(self, length: int) -> int | None:
+        """Which container holds a clip; None where the fallback has to."""
+        dim = self.manifest.axis.dim
+        for i, container in enumerate(self.manifest.containers):
+            if container.sizes[dim] >= length:
+                return i
+        if self._fallback is not None:
+            return None
+        longest = self.manifest.containers[-1].sizes[dim]
+        raise FeedError(
+            f"a clip of {dim}={length} is longer than the longest container, {longest}; ship a "
+            "longer one, or name a model for such clips with fallback="
+        )
+
+    def _run_fallback(
+        self,
+        wanted: Sequence[str],
+        clip: Mapping[str, Array],
+        run_options: onnxruntime.RunOptions | None,
+    ) -> dict[str, Array]:
+        assert self._fallback is not None
+        session = self._open(self._fallback)
+        known = {x.name for x in session.get_inputs()}
+        fed = {name: array for name, array in clip.items() if name in known}
+        lengths = self.manifest.lengths
+        if lengths is not None and lengths in known and lengths not in fed:
+            fed[lengths] = np.asarray([length_of(self.manifest, clip)], np.int64)
+        return dict(zip(wanted, self._run(session, wanted, fed, run_options), strict=True))
+
+    def _run(
+        self,
+        session: onnxruntime.InferenceSession,
+        wanted: Sequence[str],
+        fed: Mapping[str, Array],
+        run_options: onnxruntime.RunOptions | None,
+    ) -> list[Array]:
+        if self._running is None:
+            return cast("list[Array]", session.run(list(wanted), dict(fed), run_options))
+        with self._running:
+            return cast("list[Array]", session.run(list(wanted), dict(fed), run_options))
+
+    def _session(self, container: Container) -> onnxruntime.InferenceSession:
+        return self._open(self.folder / container.file)
+
+    def _open(self, path: Path) -> onnxruntime.InferenceSession:
+        made = self._made.get(path)
+        if made is not None:
+            return made
+        with self._making:
+            if path not in self._made:
+                options = self._options or _quiet()
+                if self._on_directml:  # what DirectML demands
+                    options.enable_mem_pattern = False
+                    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+                try:
+                    self._made[path] = onnxruntime.InferenceSession(
+                        str(path), options, providers=self._providers
+                    )
+                except Exception as error:  # onnxruntime raises a dozen unrelated types
+                    raise ModelError(f"{path}: ONNX Runtime does not load it: {error}") from error
+            return self._made[path]
+
+    def _warm(self, progress: Callable[[int, int, str], None]) -> None:
+        total = len(self.manifest.containers)
+        for done, container in enumerate(self.manifest.containers):
+            progress(done, total, container.file)
+            session = self._session(container)
+            zeros = {
+                x.name: np.zeros(x.shape, _DTYPES[x.type])
+                for x in session.get_inputs()
+                if x.type in _DTYPES
+            }
+            if self.manifest.lengths in zeros:  # a clip that fills it
+                zeros[self.manifest.lengths or ""][:] = container.sizes[self.manifest.axis.dim]
+            self._run(session, [x.name for x in session.get_outputs()], zeros, None)
+        progress(total, total, "")
+
+
+_DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(double)": np.float64,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(bool)": np.bool_,
+    "tensor(uint8)": np.uint8,
+    "tensor(int8)": np.int8,
+}
+
+
+def _default_providers() -> list[str]:
+    known = onnxruntime.get_available_providers()
+    return [x for x in (_DML, _CPU) if x in known]
+
+
+def _quiet() -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return options
+
+
+def _whole(port: Port, parts: Sequence[Array]) -> Array:
+    if port.rows is None:
+        return parts[0]
+    return np.concatenate(parts, port.rows)
