@@ -118,9 +118,9 @@ class TestRecipes:
         assert (found.tolerance, found.gates) == ({"max_abs": 1e-5}, {"ratio": 1.5})
         assert found.bench == {"dims": {"T": 8}, "runs": 3}
 
-    def test_the_one_in_readme(self) -> None:
-        readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-        text = readme.partition("<!-- tested: recipe -->\n```toml\n")[2].partition("```")[0]
+    def test_the_one_in_the_docs(self) -> None:
+        page = (Path(__file__).parents[2] / "docs/zoo.md").read_text(encoding="utf-8")
+        text = page.partition("<!-- tested: recipe -->\n```toml\n")[2].partition("```")[0]
         folder = model("a", recipe=text).parent
         (folder / "inputs.npz").write_bytes(b"")
         found = find(Path("models"))[0]
