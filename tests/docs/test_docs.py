@@ -260,6 +260,35 @@ class TestMakefile:
         assert set(re.findall(r"^  make (\w+) ", helped.stdout.decode(), re.M)) == targets
 
 
+class TestWorkflow:
+    """What runs on other machines is what README says."""
+
+    def test_it_runs_the_two_commands_on_each_system_and_python(self) -> None:
+        yaml = pytest.importorskip("yaml")
+        text = (ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8")
+        job = yaml.safe_load(text)["jobs"]["test"]
+        matrix = job["strategy"]["matrix"]
+        assert {x.partition("-")[0] for x in matrix["os"]} == {"ubuntu", "windows", "macos"}
+        least = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+        least = least["project"]["requires-python"].removeprefix(">=")
+        assert matrix["python"][0] == least
+        assert all(isinstance(x, str) for x in matrix["python"])  # 3.10 is not 3.1
+        (two,) = (x.text.splitlines() for x in BLOCKS if "make install &&" in x.text)
+        on_unix = [x["run"] for x in job["steps"] if x.get("if") == "runner.os != 'Windows'"]
+        assert on_unix == two
+        by_hand = next(x.text for x in BLOCKS if "python -m venv" in x.text).splitlines()
+        on_windows = [x["run"] for x in job["steps"] if x.get("if") == "runner.os == 'Windows'"]
+        shown = [x.replace("/Scripts/", "/bin/") for x in "\n".join(on_windows).split("\n") if x]
+        assert [x for x in shown if "graphfix run" not in x] == by_hand[:4]
+        assert two[0].partition("&& ")[2] in shown
+
+    def test_what_runs_before_a_commit_is_what_make_runs(self) -> None:
+        yaml = pytest.importorskip("yaml")
+        config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+        hooks = [x["entry"].split()[2:4] for repo in config["repos"] for x in repo["hooks"]]
+        assert hooks == [["ruff", "check"], ["ruff", "format"], ["mypy"]]
+
+
 class TestWheel:
     @pytest.mark.parametrize(
         ("name", "says"),
