@@ -8,7 +8,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint types docs zoo counts headline bench dml agreement edges wheel clean
+.PHONY: help install test lint types docs site zoo counts headline bench dml agreement edges wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,11 @@ types: $(STAMP)  ## Check types
 
 docs: $(STAMP)  ## Write passes/README.md, docs/rules.md and the table in README.md
 	$(BIN)/python -m graphfix.docs
+
+# Links that lead nowhere and whatever else Sphinx warns of are errors (-W, -n).
+site: $(STAMP)  ## Make the pages of docs/ a site in build/site
+	$(PIP) install --quiet --group site
+	$(BIN)/python -m sphinx -W --keep-going -n -q -E -b html -c docs . build/site
 
 # One target a model, so that -j2 works on two at a time. A model that fails leaves its row all the
 # same and stops no other; the last line, which has nothing left to do, says so and fails.

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     Feeds = Mapping[str, npt.NDArray[np.generic]]
 
 Safety = Literal["exact", "valid-rows", "conditional"]
-"""What a repair keeps: every number; the numbers within the valid length; or the numbers under
-a condition that the pass's manual states."""
+"""What a repair keeps: every number, to how a kernel that is given the same sum may round it; the
+numbers within the valid length; or the numbers under a condition that the pass's manual states."""
 
 Severity = Literal["error", "warning", "note"]
 

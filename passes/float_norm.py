@@ -22,7 +22,7 @@ class FloatNorm(NodePass[Match]):
     Why:
         On DirectML the variance is a float16 as well, and no more than 65504. Run on
         onnxruntime-directml 1.24.4: 16 numbers of which one is 5000 are wrong by 11, in silence;
-        with one of 1000 they are right, and in float32 always. The CPU computes in float32. It is
+        with one of 1000 they are right, and in float32 always. It is
         in no profile: three nodes for one are dear where the numbers are small, as most are.
 
     Before:
@@ -50,14 +50,18 @@ class FloatNorm(NodePass[Match]):
         }
 
     Safety:
-        Exact: as the CPU computes it. Casts of constant scales are folded when the model is loaded.
-        ONNX Runtime no longer makes a SkipLayerNormalization of it and the sum before it. Refused:
-        a node of which the mean or the deviation is used as well, and attributes that are
-        parameters of a local function.
+        As exact as float32 is, and rounded to float16 once, on condition that the variance is not
+        lost in float32: over a millionth of the square of the largest element. It is not bit for
+        bit what a kernel for float16 makes, for these round in their own ways: one of ONNX
+        Runtime's for the CPU, on an Intel Xeon, was off by 0.8 % of an element near 0. What is
+        allowed to a float16 model in verification is more than that. Casts of constant scales are
+        folded when the model is loaded. ONNX Runtime no longer makes a SkipLayerNormalization of it
+        and the sum before it. Refused: a node of which the mean or the deviation is used as well,
+        and attributes that are parameters of a local function.
     """
 
     name: ClassVar[str] = "float-norm"
-    safety: ClassVar[Safety] = "exact"
+    safety: ClassVar[Safety] = "conditional"
     anchors: ClassVar[tuple[str, ...]] = ("LayerNormalization", "InstanceNormalization")
 
     def match(self, node: ir.Node, view: View) -> Match | Skip | None:

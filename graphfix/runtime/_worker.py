@@ -155,7 +155,9 @@ def _script(name: str) -> Any:  # noqa: ANN401
 
 def _open(request: dict[str, Any]) -> dict[str, Any]:
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 0 if request.get("log") else 4  # errors come back as exceptions
+    # Errors come back as exceptions; warnings are for who asked for a log.
+    options.log_severity_level = 0 if request.get("log") else 4
+    onnxruntime.set_default_logger_severity(2 if request.get("log") else 4)
     # DirectML does without, and every run may have another shape.
     options.enable_mem_pattern = False
     if not request["optimize"]:

@@ -12,6 +12,7 @@ from graphfix.runtime.provider import PROVIDERS
 if TYPE_CHECKING:
     import onnxruntime
 
+_FATAL = 4
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 """The session option that says where the external weights of a model given as bytes lie."""
 
@@ -20,8 +21,11 @@ def options_of(optimize: bool, threads: int) -> onnxruntime.SessionOptions:
     """Options for a session in this process; ``optimize``: whether the graph may be rewritten."""
     import onnxruntime  # about 0.2 s, and not wanted by those who only read a graph
 
+    # Errors come back as exceptions; stderr is the user's. What no session asked for, such as what
+    # is inside a function or wrong with a thread, goes to the logger of the process.
+    onnxruntime.set_default_logger_severity(_FATAL)
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # errors come back as exceptions; stderr is the user's
+    options.log_severity_level = _FATAL
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.enable_mem_pattern = False  # every run has another shape

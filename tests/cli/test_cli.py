@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -523,11 +524,14 @@ class TestBadInput:
         self.refuses(capsys, tmp_path, says, *arguments)
 
     def test_the_output_is_the_input(
-        self, masked: Path, capsys: pytest.CaptureFixture[str]
+        self,
+        masked: Path,
+        capsys: pytest.CaptureFixture[str],
+        symlink: Callable[[Path, Path], None],
     ) -> None:
         self.refuses(capsys, masked.parent, "is the input itself", "run", masked, "-o", masked)
         link = masked.with_name("link.onnx")
-        link.symlink_to(masked)
+        symlink(link, masked)
         self.refuses(capsys, masked.parent, "is the input itself", "run", masked, "-o", link)
 
     @pytest.mark.parametrize(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tomllib
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -21,6 +23,43 @@ from graphfix.proof.compare import Tolerance
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [
+    *(ROOT / x for x in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "passes/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+# Of these the blocks are the models of manuals; tests/passes and tests/rules run them.
+MANUALS = {ROOT / "passes/README.md", ROOT / "docs/rules.md"}
+# The blocks that a test of its own runs: here, and the recipe in tests/zoo/test_zoo.py.
+TESTED = {"diff", "library", "square.py", "entry-point", "recipe"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code in a page; its mark is in ``<!-- tested: mark -->`` above it."""
+
+    page: Path
+    kind: str
+    mark: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.name}: {self.text.partition(chr(10))[0]}"
+
+
+def blocks(page: Path, text: str) -> list[Block]:
+    found = re.findall(
+        r"(?:<!-- tested: (\S+) -->\n)?^```(\w*)\n(.*?)\n^```$", text, re.DOTALL | re.MULTILINE
+    )
+    return [Block(page, kind, mark, body) for mark, kind, body in found]
+
+
+BLOCKS = [
+    x
+    for page in PAGES
+    if page not in MANUALS
+    for x in blocks(page, page.read_text(encoding="utf-8"))
+]
+SHOWN = [x for x in BLOCKS if x.kind == "console"]
 _spec = importlib.util.spec_from_file_location("wheels", Path(__file__).parents[1] / "wheel.py")
 wheel = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(wheel)
@@ -29,28 +68,31 @@ MODELS = sorted(x.name for x in (ROOT / "models").iterdir() if x.is_dir())
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with the models that README names, to run its commands in."""
-    (tmp_path / "models/sensevoice").mkdir(parents=True)
-    model = (ROOT / "models/sensevoice/model.onnx").read_bytes()
-    (tmp_path / "models/sensevoice/model.onnx").write_bytes(model)
-    (tmp_path / "model.onnx").write_bytes(model)
+    """A folder with the models that the pages name, to run their commands in."""
+    for name in MODELS:
+        (tmp_path / "models" / name).mkdir(parents=True)
+        model = (ROOT / "models" / name / "model.onnx").read_bytes()
+        (tmp_path / "models" / name / "model.onnx").write_bytes(model)
+    (tmp_path / "model.onnx").write_bytes((ROOT / "models/sensevoice/model.onnx").read_bytes())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(registry, "_plugins", {})
     monkeypatch.setattr(signal, "signal", lambda *_: None)
 
 
-def block(name: str) -> str:
-    """The block of README that is marked with ``<!-- tested: name -->``."""
-    found = re.search(rf"<!-- tested: {name} -->\n```\w*\n(.*?)\n```", README, re.DOTALL)
-    assert found, f"README.md has no block that is marked as tested: {name}"
-    return found[1]
+def marked(name: str) -> str:
+    """The one block of all pages that is marked with ``<!-- tested: name -->``."""
+    (found,) = [x for x in BLOCKS if x.mark == name]
+    return found.text
 
 
 def printed(capsys: pytest.CaptureFixture[str], command: str) -> list[str]:
+    """What a command writes to stdout; paths of Windows as the pages have them."""
     capsys.readouterr()
-    assert main(command.split()[1:]) == 0
-    return capsys.readouterr().out.splitlines()
+    assert main(command.split()[1:]) in (0, 1)
+    out = capsys.readouterr().out
+    paths = re.compile(r"models[\\/][\w-]+[\\/][\w.]+")
+    return paths.sub(lambda x: x[0].replace("\\", "/"), out).splitlines()
 
 
 def without_numbers(lines: list[str]) -> list[str]:
@@ -63,39 +105,107 @@ def without_numbers(lines: list[str]) -> list[str]:
     return kept
 
 
-class TestReadme:
+def parts(shown: list[str]) -> list[list[str]]:
+    """What stands between the lines of three dots."""
+    found: list[list[str]] = [[]]
+    for line in shown:
+        if line == "...":
+            found.append([])
+        else:
+            found[-1].append(line)
+    return found
+
+
+def follows(whole: list[str], part: list[str]) -> int:
+    """Where the lines of ``part`` end in ``whole``; -1 if they are not there in a row."""
+    starts = range(len(whole) - len(part) + 1)
+    return next((i + len(part) for i in starts if whole[i : i + len(part)] == part), -1)
+
+
+class TestSnippets:
+    """Every block of code in README and docs/ is run, or it is an error."""
+
+    def test_there_are_some(self) -> None:
+        assert len(SHOWN) >= 5
+        assert {x.page.name for x in SHOWN} > {"README.md", "check.md", "padding.md"}
+
+    @pytest.mark.parametrize("shown", SHOWN, ids=str)
+    def test_it_prints_what_is_shown(
+        self, shown: Block, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for other in BLOCKS:  # what a page has saved as a file
+            if other.page == shown.page and other.mark.endswith(".py"):
+                Path(other.mark).write_text(other.text + "\n", encoding="utf-8")
+        command, *lines = shown.text.splitlines()
+        assert command.startswith("$ graphfix ")
+        whole, wanted = without_numbers(printed(capsys, command[2:])), parts(lines)
+        if len(wanted) == 1:
+            assert whole == without_numbers(lines)
+        assert whole[: len(wanted[0])] == wanted[0] or len(wanted) == 1
+        for part in wanted:
+            end = follows(whole, without_numbers(part))
+            assert end >= 0, "\n".join(["not printed:", *part, "but:", *whole])
+            whole = whole[end:]
+
+    def test_no_block_goes_untested(self) -> None:
+        for x in BLOCKS:
+            known = x.kind in ("console", "sh") or x.mark in TESTED
+            assert known, f"{x}: a block of {x.kind or 'no language'} that no test runs"
+            assert x.kind != "console" or not x.mark, f"{x}: is run anyway, and needs no mark"
+
+    def test_no_test_is_left_without_its_block(self) -> None:
+        marks = [x.mark for x in BLOCKS if x.mark]
+        assert sorted(marks) == sorted(TESTED)
+
+    def test_a_block_that_nobody_tests_is_seen(self) -> None:
+        text = "# A\n\n```python\n1 + 1\n```\n\n<!-- tested: a -->\n```toml\nx = 1\n```\n"
+        found = [(x.kind, x.mark, x.text) for x in blocks(ROOT / "a.md", text)]
+        assert found == [("python", "", "1 + 1"), ("toml", "a", "x = 1")]
+
+    def test_the_place_that_is_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
+        command = "graphfix run models/sensevoice/model.onnx --diff --dry-run"
+        out = "\n".join(line.strip() for line in printed(capsys, command))
+        assert marked("diff") in out
+
+    def test_the_library_does_what_is_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
+        exec(compile(marked("library"), "library.md", "exec"), {})
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == "additive-mask 10 repairs 0 near misses"
+        assert lines[-1].startswith("True ")
+
+    def test_the_entry_point_leads_to_the_pass_that_is_shown(self) -> None:
+        points = tomllib.loads(marked("entry-point"))["project"]["entry-points"]
+        assert list(points) == [registry.GROUP]
+        ((name, target),) = points[registry.GROUP].items()
+        held: dict[str, object] = {"__name__": "square"}
+        exec(compile(marked("square.py"), "square.py", "exec", dont_inherit=True), held)
+        assert getattr(held[target.partition(":")[2]], "name", None) == name
+
+    def test_every_command_that_is_shown_is_one(self) -> None:
+        text = "\n".join(x.text for x in BLOCKS if x.kind in ("sh", "console"))
+        commands = re.findall(
+            r"^(?:\$ )?(?:.* )?(?:\S*/)?graphfix ([a-z]+)\b(.*)$", text, re.MULTILINE
+        )
+        assert len(commands) > 30
+        for verb, rest in commands:
+            known = {o for p in group.commands[verb].params for o in p.opts}
+            assert set(re.findall(r"(?<=\s)--?[a-z][a-z-]*", f" {rest.partition('#')[0]}")) <= known
+
+    def test_every_other_command_is_of_a_tool_that_we_name(self) -> None:
+        tools = re.compile(r"(\$ )?(graphfix|make|dask worker|python -m venv|\.venv/bin/[a-z]+) ?")
+        for x in BLOCKS:
+            for line in x.text.splitlines() if x.kind == "sh" else ():
+                assert tools.match(line), f"{x}: {line}"
+
+
+class TestPages:
     def test_the_generated_pages_are_not_stale(self) -> None:
         for path, text in docs.pages(ROOT).items():
             now = path.read_text(encoding="utf-8") if path.exists() else ""
             assert now == text, f"{path.name} is stale: run 'make docs'"
 
-    def test_it_prints_what_is_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
-        command, *shown = block("run").splitlines()
-        assert without_numbers(printed(capsys, command[2:])) == without_numbers(shown)
-
-    def test_the_place_that_is_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
-        command = "graphfix run models/sensevoice/model.onnx --diff --dry-run"
-        out = "\n".join(line.strip() for line in printed(capsys, command))
-        assert block("diff") in out
-
-    def test_the_plugin_is_complete(self, capsys: pytest.CaptureFixture[str]) -> None:
-        Path("square.py").write_text(block("plugin"), encoding="utf-8")
-        command, *shown = block("plugin-run").splitlines()
-        assert printed(capsys, command[2:])[: len(shown)] == shown
-
-    def test_the_library_does_what_is_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
-        exec(compile(block("library"), "README.md", "exec"), {})
-        lines = capsys.readouterr().out.splitlines()
-        assert lines[0] == "additive-mask 10 repairs 0 near misses"
-        assert lines[-1].startswith("True ")
-
-    def test_every_command_that_is_shown_is_one(self) -> None:
-        blocks = re.findall(r"```(?:sh|console)\n(.*?)```", README, re.DOTALL)
-        commands = re.findall(r"^(?:\$ )?graphfix (\w+) (.*)$", "\n".join(blocks), re.MULTILINE)
-        assert len(commands) > 5
-        for verb, rest in commands:
-            known = {o for p in group.commands[verb].params for o in p.opts}
-            assert set(re.findall(r"(?<=\s)--?[a-z][a-z-]*", f" {rest.partition('#')[0]}")) <= known
+    def test_readme_is_read_to_the_end(self) -> None:
+        assert len(README.splitlines()) <= 200
 
     def test_every_verb_and_option_is_explained(self) -> None:
         for name, command in group.commands.items():
@@ -105,15 +215,36 @@ class TestReadme:
                 if isinstance(option, click.Option):
                     assert option.help, f"graphfix {name} {option.opts[0]} has no help"
 
-    def test_every_model_is_listed(self) -> None:
-        assert set(re.findall(r"\(models/([\w-]+)/model\.toml\)", README)) == set(MODELS)
+    def test_every_page_is_in_readme(self) -> None:
+        linked = set(re.findall(r"\]\(docs/([\w-]+\.md)\)", README))
+        assert linked == {x.name for x in (ROOT / "docs").glob("*.md")}
 
-    def test_links_to_files_lead_somewhere(self) -> None:
-        pages = (ROOT / "README.md", ROOT / "passes/README.md")
-        for page in pages:
-            text = page.read_text(encoding="utf-8")
-            for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]*)?\)", text):
-                assert (page.parent / target).exists(), f"{page}: {target}"
+    def test_every_page_is_in_the_contents_of_the_site(self) -> None:
+        named = re.findall(r'"([\w/-]+)",', (ROOT / "docs/conf.py").read_text(encoding="utf-8"))
+        for page in PAGES:
+            name = page.relative_to(ROOT).with_suffix("").as_posix()
+            assert name in ("README", "CONTRIBUTING") or name in named, name
+
+    def test_every_model_is_listed(self) -> None:
+        zoo = (ROOT / "docs/zoo.md").read_text(encoding="utf-8")
+        assert set(re.findall(r"\(\.\./models/([\w-]+)/model\.toml\)", zoo)) == set(MODELS)
+
+    @pytest.mark.parametrize("page", PAGES, ids=lambda x: x.name)
+    def test_links_lead_somewhere(self, page: Path) -> None:
+        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for target, heading in re.findall(r"\]\(([^)#:]*)(?:#([\w-]+))?\)", text):
+            there = page.parent / target if target else page
+            assert there.exists(), f"{page}: {target}"
+            if heading:
+                heads = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.MULTILINE)
+                slugs = {re.sub(r"[^\w -]", "", x.lower()).replace(" ", "-") for x in heads}
+                assert heading in slugs, f"{page}: {target}#{heading}"
+
+    def test_no_other_target_of_make_is_named(self) -> None:
+        text = (ROOT / "Makefile").read_text(encoding="utf-8")
+        for page in PAGES:
+            for target in re.findall(r"[`\n]make (\w+)", page.read_text(encoding="utf-8")):
+                assert f"\n{target}:" in text, f"{page.name}: make {target}"
 
     def test_every_public_name_has_a_home(self) -> None:
         for name in graphfix.__all__:
@@ -121,16 +252,41 @@ class TestReadme:
 
 
 class TestMakefile:
+    @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
     def test_help_lists_every_target(self) -> None:
         text = (ROOT / "Makefile").read_text(encoding="utf-8")
         targets = set(re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split())  # type: ignore[index]
         helped = subprocess.run(["make", "-C", str(ROOT), "help"], capture_output=True, check=True)
         assert set(re.findall(r"^  make (\w+) ", helped.stdout.decode(), re.M)) == targets
 
-    def test_readme_names_no_other_target(self) -> None:
-        text = (ROOT / "Makefile").read_text(encoding="utf-8")
-        for target in re.findall(r"`make (\w+)`", README):
-            assert f"\n{target}:" in text
+
+class TestWorkflow:
+    """What runs on other machines is what README says."""
+
+    def test_it_runs_the_two_commands_on_each_system_and_python(self) -> None:
+        yaml = pytest.importorskip("yaml")
+        text = (ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8")
+        job = yaml.safe_load(text)["jobs"]["test"]
+        matrix = job["strategy"]["matrix"]
+        assert {x.partition("-")[0] for x in matrix["os"]} == {"ubuntu", "windows", "macos"}
+        least = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+        least = least["project"]["requires-python"].removeprefix(">=")
+        assert matrix["python"][0] == least
+        assert all(isinstance(x, str) for x in matrix["python"])  # 3.10 is not 3.1
+        (two,) = (x.text.splitlines() for x in BLOCKS if "make install &&" in x.text)
+        on_unix = [x["run"] for x in job["steps"] if x.get("if") == "runner.os != 'Windows'"]
+        assert on_unix == two
+        by_hand = next(x.text for x in BLOCKS if "python -m venv" in x.text).splitlines()
+        on_windows = [x["run"] for x in job["steps"] if x.get("if") == "runner.os == 'Windows'"]
+        shown = [x.replace("/Scripts/", "/bin/") for x in "\n".join(on_windows).split("\n") if x]
+        assert [x for x in shown if "graphfix run" not in x] == by_hand[:4]
+        assert two[0].partition("&& ")[2] in shown
+
+    def test_what_runs_before_a_commit_is_what_make_runs(self) -> None:
+        yaml = pytest.importorskip("yaml")
+        config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+        hooks = [x["entry"].split()[2:4] for repo in config["repos"] for x in repo["hooks"]]
+        assert hooks == [["ruff", "check"], ["ruff", "format"], ["mypy"]]
 
 
 class TestWheel:
@@ -211,3 +367,21 @@ def test_the_version_is_in_the_help() -> None:
         check=True,
     )
     assert graphfix.__version__ in done.stdout
+
+
+def test_python_dash_m_is_the_same() -> None:
+    for arguments in (["--version"], ["passes"]):
+        by_module, by_name = (
+            subprocess.run([sys.executable, *start, *arguments], capture_output=True, check=True)
+            for start in (
+                ["-m", "graphfix"],
+                ["-c", "import sys; from graphfix.cli import main; sys.exit(main())"],
+            )
+        )
+        assert by_module.stdout == by_name.stdout
+        assert by_module.stdout
+    wrong = subprocess.run(
+        [sys.executable, "-m", "graphfix", "run"], capture_output=True, check=False
+    )
+    assert wrong.returncode == 2
+    assert b"graphfix: error: " in wrong.stderr

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +77,7 @@ class TestLoad:
     def test_a_truncated_file(self, file: Path, share: float) -> None:
         data = file.read_bytes()
         file.write_bytes(data[: int(len(data) * share)])
-        with pytest.raises(ModelError, match=str(file)):
+        with pytest.raises(ModelError, match=re.escape(str(file))):
             graphfix.load(file)
 
     def test_a_folder(self, tmp_path: Path) -> None:
@@ -121,10 +123,12 @@ class TestSave:
         assert after.graph == before.graph
         assert (after.producer_name, after.model_version) == ("me", 7)
 
-    def test_the_input_is_never_overwritten(self, file: Path) -> None:
+    def test_the_input_is_never_overwritten(
+        self, file: Path, symlink: Callable[[Path, Path], None]
+    ) -> None:
         data = file.read_bytes()
         link = file.with_name("link.onnx")
-        link.symlink_to(file)
+        symlink(link, file)
         for target in (file, link, file.parent / "." / "m.onnx"):
             with pytest.raises(UsageError, match="the input itself"):
                 graphfix.save(graphfix.load(file), target)

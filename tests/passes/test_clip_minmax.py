@@ -49,8 +49,16 @@ def run(m: ir.Model, x: np.ndarray) -> np.ndarray:
     return session.run(None, {"x": x, "given": np.zeros((), x.dtype)})[0]
 
 
+def same(before: ir.Model, after: ir.Model, x: np.ndarray, least: int, most: int) -> None:
+    """Both give what ONNX says; what a Clip makes of NaN is up to the processor, so only after."""
+    wanted = np.minimum(np.maximum(x, x.dtype.type(least)), x.dtype.type(most))
+    np.testing.assert_array_equal(run(after, x), wanted)
+    numbers = x == x
+    np.testing.assert_array_equal(run(before, x)[numbers], wanted[numbers])
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_every_number_is_kept(kind: str, data: st.DataObject) -> None:
     x = data.draw(hnp.arrays(KINDS[kind], st.integers(0, 9)))
@@ -59,7 +67,7 @@ def test_every_number_is_kept(kind: str, data: st.DataObject) -> None:
     before, after = (model(kind, least, most) for _ in range(2))
     assert graphfix.run(after, "clip-minmax").changed == (least > most)
     assert not graphfix.run(after, "clip-minmax").changed
-    np.testing.assert_array_equal(run(after, x), run(before, x))
+    same(before, after, x, least, most)
 
 
 @pytest.mark.parametrize("opset", [11, 12, 13, 17, 21])
@@ -72,7 +80,7 @@ def test_each_opset(kind: str, opset: int) -> None:
     assert len(report.passes[0].changes) == 1
     assert [x.op_type for x in after.graph] == ["Max", "Min"]
     x = np.array([-np.inf, -3, -2, 0, 3, 9, np.inf, np.nan], KINDS[kind])
-    np.testing.assert_array_equal(run(after, x), run(before, x))
+    same(before, after, x, 3, -2)
 
 
 LEFT = {

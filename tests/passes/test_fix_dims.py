@@ -62,12 +62,18 @@ def feeds_of(m: ir.Model) -> dict[str, np.ndarray]:
     }
 
 
+def same_numbers(old: np.ndarray, new: np.ndarray) -> None:
+    """Integers are the same; floats may be what another kernel rounds them to."""
+    rounding = 1e-5 if old.dtype.kind == "f" else 0
+    np.testing.assert_allclose(new, old, rtol=rounding, atol=rounding)
+
+
 def check_same(before: ir.Model, after: ir.Model) -> None:
     onnx.checker.check_model(ir.to_proto(after), full_check=True)
     feeds = feeds_of(after)
     for old, new in zip(execute(before, feeds), execute(after, feeds), strict=True):
         assert old.dtype == new.dtype
-        np.testing.assert_array_equal(old, new)
+        same_numbers(old, new)
 
 
 def fix(m: ir.Model, given: str) -> tuple[ir.Model, graphfix.PassReport]:
@@ -313,7 +319,7 @@ def test_what_stays_computed(text: str, sizes: str, left: list[str]) -> None:
         feeds = {k: v for k, v in feeds.items() if k in {x.name for x in after.graph.inputs}}
         feeds.pop("k", None)
         for old, new in zip(execute(before, feeds), execute(after, feeds), strict=True):
-            np.testing.assert_array_equal(old, new)
+            same_numbers(old, new)
 
 
 def test_every_declared_shape_gets_the_size() -> None:
@@ -555,7 +561,7 @@ ZOO = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[3] / "shared" /
         ("t5_encoder.hf441.eager.ts14", {"batch": 3, "sequence": 12}),
     ],
 )
-def test_models_of_the_zoo_keep_every_bit(name: str, sizes: dict[str, int]) -> None:
+def test_models_of_the_zoo_keep_their_numbers(name: str, sizes: dict[str, int]) -> None:
     file = ZOO / f"{name}.onnx"
     if not file.is_file():
         pytest.skip(f"no zoo at {ZOO}; set GRAPHFIX_ZOO")
@@ -569,7 +575,7 @@ def test_models_of_the_zoo_keep_every_bit(name: str, sizes: dict[str, int]) -> N
         x.name: np.ones([int(str(d)) for d in x.shape], x.dtype.numpy()) for x in after.graph.inputs
     }
     for old, new in zip(execute(before, feeds), execute(after, feeds), strict=True):
-        np.testing.assert_array_equal(old, new)
+        np.testing.assert_allclose(new, old, rtol=1e-4, atol=1e-5)
 
 
 @settings(max_examples=60, deadline=None)

@@ -52,7 +52,9 @@ def check_same(before: ir.Model, after: ir.Model) -> None:
     feeds = feeds_of(first)
     for old, new in zip(first.run(None, feeds), second.run(None, feeds), strict=True):
         assert old.dtype == new.dtype
-        np.testing.assert_array_equal(old, new)
+        # Another kernel of a float operator may round in another way.
+        rounding = 1e-5 if old.dtype.kind == "f" else 0
+        np.testing.assert_allclose(new, old, rtol=rounding, atol=rounding)
 
 
 def lower(m: ir.Model, spec: str = "opset-ceiling") -> tuple[ir.Model, graphfix.PassReport]:

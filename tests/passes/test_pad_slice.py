@@ -93,7 +93,7 @@ def test_of_a_cut_alone_no_pad_is_left(mode: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("axes", ["", ", seven", ", seven, axes", ", , axes"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_every_number_is_kept(kind: str, axes: str, data: st.DataObject) -> None:
     count = 4 if "axes" in axes else 6

@@ -41,7 +41,7 @@ def run(model: ir.Model, sizes: dict[str, int]) -> list[np.ndarray]:
 def same_everywhere(text: str, after: ir.Model, sizes: tuple[dict[str, int], ...] = SIZES) -> None:
     for case in sizes:
         for a, b in zip(run(model_of(text), case), run(after, case), strict=True):
-            np.testing.assert_array_equal(a, b)
+            np.testing.assert_allclose(b, a, rtol=1e-5)  # one of the models has a MatMul
 
 
 def targets(model: ir.Model) -> list[list[int] | None]:

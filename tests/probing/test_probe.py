@@ -536,20 +536,6 @@ def test_many_tensors_are_thinned_to_the_worst_of_each_bin():
     assert at(found)[0][0] == "t700"
 
 
-def test_the_readme_shows_what_is_printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    block = re.search(r"<!-- tested: probe -->\n```console\n(.*?)```", text, re.DOTALL)
-    assert block is not None
-    command, *shown = block[1].splitlines()
-    monkeypatch.chdir(ROOT)
-    assert main(command.split()[2:]) == 1
-    printed = capsys.readouterr().out
-    for part in "\n".join(shown).split("...\n"):
-        assert part.rstrip(".") in printed
-
-
 def test_it_is_in_the_library():
     assert graphfix.probe is probe
     assert graphfix.probe_padded is probe_padded

@@ -368,3 +368,24 @@ class TestHeadline:
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
         assert headline.into_readme(readme, data) == readme
         assert headline.summary(data["rows"]) == {k: data[k] for k in ("counts", "worst_float32")}
+
+
+class TestPicture:
+    """The picture of README is of the page, but for what no other machine would show."""
+
+    def test_no_time_is_in_it(self, row: dict[str, Any]) -> None:
+        spec = importlib.util.spec_from_file_location("picture", ROOT / "tests/dml/picture.py")
+        assert spec is not None
+        assert spec.loader is not None
+        picture = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(picture)
+        text = picture.without_times(page.page([row]))
+        hidden = re.findall(r'\[(data-[a-z]+)="([\w-]+)"\]', text.partition("</head>")[0])
+        timed = re.compile(
+            r"<(\w+)[^>]*?(data-[a-z]+)=\"([\w-]+)\"[^>]*>([^<]*latency[^<]*)<", re.I
+        )
+        seen = [(mark, name) for _, mark, name, _ in timed.findall(text)]
+        assert seen.count(("data-of", "ratio")) == 2  # the head of the column, and what it means
+        assert set(seen) <= set(hidden)
+        assert ("data-figure", "ratio") in hidden
+        assert 'data-figure="ratio"' in text.partition("</head>")[2]

@@ -1,0 +1,84 @@
+"""The site: README, docs/ and passes/README.md, as they are on GitHub; ``make site``.
+
+The pages are plain Markdown. What a site needs besides is added here while it is read: the contents
+at the side, and a picture for light and one for dark.
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+ROOT = Path(__file__).resolve().parents[1]
+
+project = "graphfix"
+author = "the authors of graphfix"
+version = release = runpy.run_path(str(ROOT / "graphfix/version.py"))["__version__"]
+html_title = f"{project} {version}"
+
+CONTENTS = {
+    "Tasks": (
+        "docs/repair",
+        "docs/check",
+        "docs/verification",
+        "docs/padding",
+        "docs/directml",
+        "docs/bench",
+        "docs/zoo",
+    ),
+    "From Python": (
+        "docs/library",
+        "docs/own-pass",
+    ),
+    "Look up": (
+        "passes/README",
+        "docs/rules",
+        "docs/benchmarks",
+        "CHANGELOG",
+        "docs/contributing",
+    ),
+}
+
+extensions = ["myst_parser"]
+root_doc = "README"
+include_patterns = [f"{root_doc}.md", *(f"{x}.md" for names in CONTENTS.values() for x in names)]
+# What GitHub makes of a page: anchors at headings, and links to files that are no pages.
+myst_heading_anchors = 3
+myst_enable_extensions = ["attrs_inline"]
+
+html_theme = "furo"
+html_copy_source = False
+html_show_sphinx = False
+html_additional_pages = {"index": "start.html"}
+templates_path = ["_templates"]
+highlight_language = "text"
+
+_PICTURE = re.compile(
+    r'<picture>\s*<source media="\(prefers-color-scheme: dark\)" srcset="(?P<dark>[^"]+)">\s*'
+    r'<img src="(?P<light>[^"]+)" alt="(?P<alt>[^"]+)">\s*</picture>'
+)
+
+
+def _for_the_site(_app: Sphinx, name: str, source: list[str]) -> None:
+    if name != root_doc:
+        return
+    text, pictures = _PICTURE.subn(
+        r"![\g<alt>](\g<light>){.only-light}\n![\g<alt>](\g<dark>){.only-dark}", source[0]
+    )
+    if not pictures:
+        raise ValueError("README.md has no <picture> as conf.py expects it")
+    trees = (
+        f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(names) + "\n```\n"
+        for caption, names in CONTENTS.items()
+    )
+    source[0] = text + "\n" + "\n".join(trees)
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", _for_the_site)
