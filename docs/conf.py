@@ -24,6 +24,7 @@ html_title = f"{project} {version}"
 CONTENTS = {
     "Tasks": (
         "docs/repair",
+        "docs/ship",
         "docs/check",
         "docs/verification",
         "docs/padding",

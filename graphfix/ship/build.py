@@ -17,7 +17,7 @@ from graphfix.errors import ModelError, PaddingError, UsageError
 from graphfix.lengths.given import LengthInput
 from graphfix.model import files, io
 from graphfix.probing.padded import padded
-from graphfix.proof.compare import Tolerance
+from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.python import require
 from graphfix.ship.end_to_end import Whole, end_to_end
 from graphfix.ship.manifest import NAME, Container, Manifest
@@ -126,7 +126,9 @@ def ship_file(
     name_dims(model)
     reading = read(model, str(source), containers, axis)
     spec = passes or default_passes(float16=float16)
-    tolerance = tolerance or (Tolerance().for_half() if "float16" in spec else Tolerance())
+    if tolerance is None:
+        half = "float16" in spec or computes_in_half(model)
+        tolerance = Tolerance().for_half() if half else Tolerance()
     made, reports, told = _repaired(source, reading, spec, tell)
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))

@@ -12,14 +12,18 @@ import tomllib
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
+import numpy as np
 import pytest
+import soundfile
 
 import graphfix
 from graphfix import docs, job, registry
 from graphfix.cli import group, main
 from graphfix.proof.compare import Tolerance
+from graphfix.runtime.session import Session
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -30,7 +34,7 @@ PAGES = [
 # Of these the blocks are the models of manuals; tests/passes and tests/rules run them.
 MANUALS = {ROOT / "passes/README.md", ROOT / "docs/rules.md"}
 # The blocks that a test of its own runs: here, and the recipe in tests/zoo/test_zoo.py.
-TESTED = {"diff", "library", "square.py", "entry-point", "recipe"}
+TESTED = {"diff", "library", "square.py", "entry-point", "recipe", "session", "program", "host"}
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,35 @@ class TestSnippets:
         lines = capsys.readouterr().out.splitlines()
         assert lines[0] == "additive-mask 10 repairs 0 near misses"
         assert lines[-1].startswith("True ")
+
+    def test_the_story_of_ship_goes_as_it_is_told(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        source = "models/sensevoice_audio/model.onnx"
+        assert main(["ship", source, "--container", "T=16000", "-o", "shipped"]) == 0
+        capsys.readouterr()
+        exec(compile(marked("session"), "session.py", "exec"), {})
+        assert capsys.readouterr().out == "(1, 11, 50)\n"
+
+        clip = np.random.default_rng(1).standard_normal(9000).astype(np.float32) / 10
+        soundfile.write("clip.wav", clip, 16000, subtype="FLOAT")
+        feeds = {
+            "audio": clip[None, :],
+            "language": np.array([0], np.int32),
+            "textnorm": np.array([14], np.int32),
+        }
+        with Session(source, optimize=False) as original:
+            wanted = original.run(feeds)["ctc_logits"]
+        monkeypatch.setattr(sys, "argv", ["tokens.py", "clip.wav"])
+        exec(compile(marked("program"), "tokens.py", "exec"), {})
+        assert capsys.readouterr().out.split() == [str(x) for x in wanted[0].argmax(-1)]
+
+        held: dict[str, Any] = {}
+        exec(compile(marked("host"), "host.py", "exec"), held)
+        (found,) = held["run"](feeds)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+        imported = re.findall(r"^(?:import|from) (\w+)", marked("host"), re.MULTILINE)
+        assert set(imported) <= {"json", "math", "pathlib", "numpy", "onnxruntime"}
 
     def test_the_entry_point_leads_to_the_pass_that_is_shown(self) -> None:
         points = tomllib.loads(marked("entry-point"))["project"]["entry-points"]
