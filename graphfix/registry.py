@@ -31,6 +31,7 @@ GROUP = "graphfix.passes"
 PROFILES: dict[str, tuple[str, ...]] = {
     "directml": (
         *("fresh-shapes", "float-conv-input", "bool-cast", "clip-minmax", "pad-slice"),
+        "mask-lookup",
         *("additive-mask", "finite-mask", "drop-nan-guard"),
         *("cumsum-index", "unflatten-heads", "gather-int64"),
         *("convtranspose-2d", "opset-ceiling", "slice-start", "gemm-bias", "keep-output"),

@@ -167,7 +167,9 @@ def ship_file(
 def default_passes(*, float16: bool = False) -> str:
     """``directml``, what makes it safe to pad, fixed sizes, then what makes it fast."""
     fast = ["fast"] if "fast" in registry.PROFILES else []
-    return ",".join(["directml", _MASK, _DIMS, *fast, *(["float16"] if float16 else [])])
+    return ",".join(
+        ["directml", "mask-length", _MASK, _DIMS, *fast, *(["float16"] if float16 else [])]
+    )
 
 
 def _repaired(

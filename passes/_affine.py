@@ -1,0 +1,117 @@
+"""Index tensors that are sums of counts along axes: ``b * T + t``. Nothing here edits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.model.shapes import same
+from graphfix.model.values import attr_int, axes_of, const_of, is_op, scalar_of
+
+if TYPE_CHECKING:
+    from graphfix.model.symbolic import Dim
+    from graphfix.model.view import View
+
+_INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
+# An index is a few nodes away from its Range; this only bounds the walk.
+_DEEPEST = 24
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``sum(weight * i)`` over axes, with ``i`` the place along the axis.
+
+    Attributes:
+        weights: The weight of each axis that counts; axes are numbered from the end, -1 the last.
+    """
+
+    weights: dict[int, Dim]
+
+
+def affine_of(value: ir.Value | None, view: View, depth: int = 0) -> Affine | None:
+    """What an integer tensor counts, if it is nothing but a sum of counts along its axes."""
+    node = value.producer() if value is not None else None
+    if value is None or node is None or depth > _DEEPEST:
+        return None
+    if is_op(node, "Range"):
+        start, step = scalar_of(node.inputs[0]), scalar_of(node.inputs[2])
+        return Affine({-1: 1}) if (start, step) == (0, 1) else None
+    if is_op(node, "Cast") and view.shapes.dtype(node.inputs[0]) in _INTEGERS:
+        return affine_of(node.inputs[0], view, depth + 1)
+    if is_op(node, "Identity", "Expand"):
+        return affine_of(node.inputs[0], view, depth + 1)
+    if is_op(node, "Unsqueeze", "Squeeze", "Reshape"):
+        inner = affine_of(node.inputs[0], view, depth + 1)
+        return None if inner is None else _moved(inner, node, view)
+    if is_op(node, "Add"):
+        parts = [affine_of(x, view, depth + 1) for x in node.inputs]
+        return _sum(*parts) if len(parts) == 2 else None
+    if is_op(node, "Mul"):
+        for own, other in (node.inputs, reversed(node.inputs)):
+            factor = _number(other, view)
+            inner = affine_of(own, view, depth + 1) if factor is not None else None
+            if inner is not None and factor is not None:
+                return Affine({axis: _times(w, factor) for axis, w in inner.weights.items()})
+    return None
+
+
+def _sum(a: Affine | None, b: Affine | None) -> Affine | None:
+    if a is None or b is None or a.weights.keys() & b.weights.keys():
+        return None
+    return Affine({**a.weights, **b.weights})
+
+
+def _times(a: Dim, b: Dim) -> Dim:
+    return a * b
+
+
+def _number(value: ir.Value | None, view: View) -> Dim | None:
+    """What a tensor of one element holds, if it is a number or a size."""
+    if value is None:
+        return None
+    array = const_of(value)
+    if array is not None:
+        return int(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind in "iu" else None
+    data = view.shapes.data(value)
+    return data[0] if data is not None and len(data) == 1 else None
+
+
+def _moved(inner: Affine, node: ir.Node, view: View) -> Affine | None:
+    """The same counts where axes of 1 have come or gone."""
+    before, after = view.shapes.dims(node.inputs[0]), view.shapes.dims(node.outputs[0])
+    if before is None or after is None:
+        return None
+    counting = sorted(axis % len(before) for axis in inner.weights)
+    kept: list[int] = []
+    if is_op(node, "Unsqueeze"):
+        axes = axes_of(node)
+        if axes is None:
+            return None
+        new = {axis % len(after) for axis in axes}
+        rest = [axis for axis in range(len(after)) if axis not in new]
+        kept = [rest[axis] for axis in counting]
+    elif all(before[axis] == 1 for axis in range(len(before)) if axis not in counting):
+        kept = [axis for axis, dim in enumerate(after) if dim != 1]
+        fits = (same(before[i], after[j]) for i, j in zip(counting, kept, strict=False))
+        if len(kept) != len(counting) or not all(fits):
+            return None
+    else:
+        return None
+    weights = {
+        j - len(after): inner.weights[i - len(before)] for i, j in zip(counting, kept, strict=True)
+    }
+    return Affine(weights)
+
+
+def own_places(value: ir.Value | None, view: View) -> list[ir.Value] | None:
+    """The parts of a Concat along the last axis, each of which is one index."""
+    node = value.producer() if value is not None else None
+    rank = view.shapes.rank(value)
+    if not is_op(node, "Concat") or rank is None or attr_int(node, "axis", 0) % rank != rank - 1:
+        return None
+    found = [x for x in node.inputs if x is not None]
+    if any((view.shapes.dims(x) or (0,))[-1] != 1 for x in found):
+        return None
+    return found

@@ -1,0 +1,206 @@
+"""mask-lookup: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.model.shapes import same
+from graphfix.model.values import attr_int, is_op
+
+from ._affine import affine_of, own_places
+from ._counting import unsqueezed
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graphfix.build import Builder
+    from graphfix.model.symbolic import Dim
+    from graphfix.model.view import View
+
+    Dims = tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class LookupSite(Match):
+    """A lookup that gives back the table.
+
+    Attributes:
+        table: The table.
+        axes: Where dims of 1 go, to make it what is looked up.
+        opset: The opset of the graph.
+    """
+
+    table: ir.Value
+    axes: tuple[int, ...]
+    opset: int
+
+
+@dataclass(frozen=True)
+class MaskLookup(NodePass[LookupSite]):
+    """A lookup of every element of a mask, each in its own place, becomes the mask itself.
+
+    transformers 5 writes a padding mask as ``mask[batch, position]`` with two ranges for indices.
+    The TorchScript exporter makes of that one Gather from the flattened mask at ``b * T + t``,
+    dynamo a GatherND with indices [B, 1, 1, T, 2].
+
+    Why:
+        The indices are two Ranges, several Unsqueezes, a Mul, an Add and Reshapes, or Expands and a
+        Concat, all made anew on DirectML at another length, for what is one Unsqueeze. And they are
+        sizes used as numbers, behind which it cannot be seen what is padding: ilens-mask refuses
+        such a model. Counted on the zoo: 7 of 33 TorchScript exports have one.
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        look (int64[B, T] mask) => (int64[B, 1, 1, T] y)
+        <int64 zero = {0}, int64 one = {1}, int64[1] first = {0}, int64[3] ones = {1, 2, 3},
+         int64[3] front = {0, 1, 2}, int64[1] all = {-1}>
+        {
+            flat = Reshape (mask, all)
+            rows = Shape <start = 0, end = 1> (mask)
+            cols = Shape <start = 1, end = 2> (mask)
+            b = Squeeze (rows)
+            t = Squeeze (cols)
+            at_b = Range (zero, b, one)
+            at_t = Range (zero, t, one)
+            per_b = Unsqueeze (at_b, ones)
+            per_t = Unsqueeze (at_t, front)
+            begin = Mul (per_b, cols)
+            place = Add (begin, per_t)
+            y = Gather (flat, place)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        look (int64[B, T] mask) => (int64[B, 1, 1, T] y)
+        <int64[2] middle = {1, 2}>
+        {
+            y = Unsqueeze (mask, middle)
+        }
+
+    Safety:
+        Exact: proved from the symbolic shapes of table and indices, that each index counts the axis
+        it is for, from 0 to the end. Reshapes to one dim and back, after a lookup, go with it.
+    """
+
+    name: ClassVar[str] = "mask-lookup"
+    safety: ClassVar[Safety] = "exact"
+    anchors: ClassVar[tuple[str, ...]] = ("Gather", "GatherND", "Reshape")
+
+    def match(self, node: ir.Node, view: View) -> LookupSite | Skip | None:
+        """A Gather or GatherND at its own places, or the Reshape that gives it its shape back."""
+        lookup = _lookup_of(node)
+        if lookup is None or view.in_function(node):
+            return None
+        found = _gathered(lookup, view) if is_op(lookup, "Gather") else _looked_up(lookup, view)
+        if found is None:
+            return None
+        table, at, index = found
+        if _end_of(lookup, index, view) is not node:
+            return None
+        shape = view.shapes.dims(node.outputs[0]) or index
+        axes = tuple(axis for axis in range(len(shape)) if axis not in at)
+        if any(shape[axis] != 1 for axis in axes):
+            return Skip(node, "the mask is looked up several times over, for more axes than it has")
+        if list(at) != sorted(at):
+            return Skip(node, "the axes of the mask are looked up in another order")
+        return LookupSite(node, table, axes, view.opset(node))
+
+    def message(self, site: Match) -> str:
+        """What is looked up."""
+        return f"{site.node.op_type} looks every element of a mask up in its own place"
+
+    def rewrite(self, match: LookupSite, op: Builder) -> ir.Value:
+        """The mask, with dims of 1."""
+        return unsqueezed(match.table, match.axes, match.opset, op)
+
+
+def _lookup_of(node: ir.Node) -> ir.Node | None:
+    """The lookup that a node is, or whose result it is a Reshape of."""
+    steps = 0
+    while is_op(node, "Reshape") and steps < 3:
+        above = node.inputs[0].producer() if node.inputs[0] is not None else None
+        if above is None:
+            return None
+        node, steps = above, steps + 1
+    return node if is_op(node, "Gather", "GatherND") else None
+
+
+def _end_of(lookup: ir.Node, index: Dims, view: View) -> ir.Node:
+    """The Reshape that gives a lookup the shape of its index, or the lookup itself."""
+    end = node = lookup
+    while len(uses := tuple(node.outputs[0].uses())) == 1 and not node.outputs[0].is_graph_output():
+        node = uses[0].node
+        if not is_op(node, "Reshape") or uses[0].idx != 0:
+            break
+        if _equal(view.shapes.dims(node.outputs[0]), index):
+            end = node
+    return end
+
+
+def _gathered(node: ir.Node, view: View) -> tuple[ir.Value, tuple[int, ...], Dims] | None:
+    """Table, the axis of the index that each of its dims counts, and the shape of the index."""
+    flat, index = node.inputs[0], node.inputs[1]
+    above = flat.producer() if flat is not None else None
+    if attr_int(node, "axis", 0) != 0 or not is_op(above, "Reshape", "Flatten"):
+        return None
+    table, shape = above.inputs[0], view.shapes.dims(index)
+    dims, long = view.shapes.dims(table), view.shapes.dims(flat)
+    if table is None or dims is None or shape is None or long is None:
+        return None
+    if any(dim != 1 for dim in long[1:]):  # a Flatten leaves an axis of 1
+        return None
+    counts = affine_of(index, view)
+    if counts is None or len(counts.weights) != len(dims):
+        return None
+    at = []
+    stride: Dim = 1
+    for dim in reversed(dims):
+        axes = [
+            axis + len(shape)
+            for axis, weight in counts.weights.items()
+            if same(weight, stride) and same(shape[axis], dim)
+        ]
+        if len(axes) != 1:
+            return None
+        at.append(axes[0])
+        stride = dim * stride
+    return table, tuple(reversed(at)), shape
+
+
+def _looked_up(node: ir.Node, view: View) -> tuple[ir.Value, tuple[int, ...], Dims] | None:
+    """The same for a GatherND with an index for each axis of the table."""
+    table, dims = node.inputs[0], view.shapes.dims(node.inputs[0])
+    shape = view.shapes.dims(node.outputs[0])
+    parts = own_places(node.inputs[1], view)
+    if table is None or dims is None or shape is None or parts is None:
+        return None
+    if attr_int(node, "batch_dims", 0) or len(parts) != len(dims):
+        return None
+    at = []
+    for part, dim in zip(parts, dims, strict=True):
+        counts = affine_of(part, view)
+        if counts is None or len(counts.weights) != 1:
+            return None
+        ((axis, weight),) = counts.weights.items()
+        place = axis + len(shape) + 1  # the last axis of the indices is not one of the result
+        if weight != 1 or not 0 <= place < len(shape) or not same(shape[place], dim):
+            return None
+        at.append(place)
+    return (table, tuple(at), shape) if len(set(at)) == len(at) else None
+
+
+def _equal(a: Dims | None, b: Dims | None) -> bool:
+    return (
+        a is not None
+        and b is not None
+        and len(a) == len(b)
+        and all(same(x, y) for x, y in zip(a, b, strict=True))
+    )

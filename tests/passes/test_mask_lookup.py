@@ -1,0 +1,173 @@
+"""mask-lookup: which lookups become the mask, what is left alone, and that every number stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+
+import graphfix
+
+
+def run(m: ir.Model, feeds: dict[str, np.ndarray]) -> np.ndarray:
+    data = ir.to_proto(m).SerializeToString()
+    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    return session.run(None, feeds)[0]
+
+
+INITS = """int64 zero = {0}, int64 one = {1}, int64[1] all = {-1}, int64[1] nought = {0},
+    int64[1] second = {1}, int64[3] ones = {1, 2, 3}, int64[3] front = {0, 1, 2},
+    int64[1] last = {-1}"""
+RANGES = """
+    rows = Shape <start = 0, end = 1> (mask)
+    cols = Shape <start = 1, end = 2> (mask)
+    b = Squeeze (rows)
+    t = Squeeze (cols)
+    at_b = Range (zero, b, one)
+    at_t = Range (zero, t, one)
+"""
+
+
+def flat(body: str = "", *, out: str = "int64[B, 1, 1, T] y") -> ir.Model:
+    """A Gather from the flattened mask; ``body`` makes ``place`` otherwise than usual."""
+    place = """
+    per_b = Unsqueeze (at_b, ones)
+    per_t = Unsqueeze (at_t, front)
+    begin = Mul (per_b, cols)
+    place = Add (begin, per_t)
+    """
+    return ir.from_onnx_text(
+        f'<ir_version: 8, opset_import: ["" : 17]> m (int64[B, T] mask) => ({out}) <{INITS}>'
+        f"{{ {RANGES} flat = Reshape (mask, all) {body or place} y = Gather (flat, place) }}"
+    )
+
+
+def ops(m: ir.Model) -> list[str]:
+    return [x.op_type for x in m.graph]
+
+
+MASK = np.array([[1, 1, 0, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (1, 5), (3, 1), (1, 1), (0, 5), (3, 0)])
+def test_a_gather_from_the_flattened_mask_is_the_mask(shape: tuple[int, int]) -> None:
+    mask = np.arange(shape[0] * shape[1]).reshape(shape)
+    before, after = flat(), flat()
+    assert graphfix.run(after, "mask-lookup").changed
+    assert "Gather" not in ops(after)
+    np.testing.assert_array_equal(run(after, {"mask": mask}), run(before, {"mask": mask}))
+
+
+def test_the_operands_may_stand_in_any_order() -> None:
+    body = """
+    per_b = Unsqueeze (at_b, ones)
+    per_t = Unsqueeze (at_t, front)
+    begin = Mul (cols, per_b)
+    place = Add (per_t, begin)
+    """
+    after = flat(body)
+    assert graphfix.run(after, "mask-lookup").changed
+    np.testing.assert_array_equal(run(after, {"mask": MASK}), MASK[:, None, None])
+
+
+def test_the_way_there_and_back_goes_with_it() -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    m (int64[B, T] mask) => (int64[B, 1, 1, T] y) <{INITS}> {{ {RANGES}
+    per_b = Unsqueeze (at_b, ones)
+    per_t = Unsqueeze (at_t, front)
+    begin = Mul (per_b, cols)
+    place = Add (begin, per_t)
+    flat = Flatten <axis = 2> (mask)
+    found = Gather (flat, place)
+    line = Reshape (found, all)
+    shape = Shape (place)
+    y = Reshape (line, shape) }}"""
+    before, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    assert graphfix.run(after, "mask-lookup").changed
+    assert ops(after).count("Reshape") == 0
+    np.testing.assert_array_equal(run(after, {"mask": MASK}), run(before, {"mask": MASK}))
+
+
+def test_dynamos_gathernd() -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 18]>
+    m (int64[B, T] mask) => (int64[B, 1, T] y) <{INITS}, int64[2] behind = {{1, 2}},
+      int64[2] before = {{0, 1}}> {{ {RANGES}
+    per_b = Unsqueeze (at_b, behind)
+    per_t = Unsqueeze (at_t, before)
+    shape = Concat <axis = 0> (rows, second, cols)
+    wide_b = Expand (per_b, shape)
+    wide_t = Expand (per_t, shape)
+    i = Unsqueeze (wide_b, last)
+    j = Unsqueeze (wide_t, last)
+    place = Concat <axis = -1> (i, j)
+    y = GatherND (mask, place) }}"""
+    before, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    assert graphfix.run(after, "mask-lookup").changed
+    assert "GatherND" not in ops(after)
+    np.testing.assert_array_equal(run(after, {"mask": MASK}), run(before, {"mask": MASK}))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # another stride
+        "per_b = Unsqueeze (at_b, ones) per_t = Unsqueeze (at_t, front) "
+        "begin = Mul (per_b, rows) place = Add (begin, per_t)",
+        # rows and positions are the other way round
+        "per_b = Unsqueeze (at_b, front) per_t = Unsqueeze (at_t, ones) "
+        "begin = Mul (per_t, rows) place = Add (begin, per_b)",
+        # the first row only
+        "place = Unsqueeze (at_t, front)",
+        # every other position
+        "two = Add (one, one) half = Div (t, two) twos = Range (zero, t, two) "
+        "per_b = Unsqueeze (at_b, ones) per_t = Unsqueeze (twos, front) "
+        "begin = Mul (per_b, cols) place = Add (begin, per_t)",
+        # from the second position on
+        "tail = Range (one, t, one) per_b = Unsqueeze (at_b, ones) per_t = Unsqueeze (tail, front) "
+        "begin = Mul (per_b, cols) place = Add (begin, per_t)",
+        # a position later
+        "per_b = Unsqueeze (at_b, ones) per_t = Unsqueeze (at_t, front) "
+        "begin = Mul (per_b, cols) here = Add (begin, per_t) place = Sub (here, here)",
+    ],
+)
+def test_other_indices_are_left_alone(body: str) -> None:
+    m = flat(body, out="int64[P, Q, R, S] y")
+    before = ir.to_proto(m).SerializeToString()
+    assert not graphfix.run(m, "mask-lookup").changed
+    assert ir.to_proto(m).SerializeToString() == before
+
+
+def test_a_table_of_another_size_is_left_alone() -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    m (int64[B, T] mask, int64[C, S] other) => (int64[P, 1, 1, Q] y) <{INITS}> {{ {RANGES}
+    per_b = Unsqueeze (at_b, ones)
+    per_t = Unsqueeze (at_t, front)
+    begin = Mul (per_b, cols)
+    place = Add (begin, per_t)
+    flat = Reshape (other, all)
+    y = Gather (flat, place) }}"""
+    assert not graphfix.run(ir.from_onnx_text(text), "mask-lookup").changed
+
+
+def test_axes_in_another_order_are_a_near_miss() -> None:
+    body = """
+    per_b = Unsqueeze (at_b, front)
+    per_t = Unsqueeze (at_t, ones)
+    begin = Mul (per_b, cols)
+    place = Add (begin, per_t)
+    """
+    report = graphfix.run(flat(body, out="int64[T, 1, 1, B] y"), "mask-lookup")
+    assert not report.changed
+    ((_, reason),) = report.passes[0].skips
+    assert reason == "the axes of the mask are looked up in another order"
+
+
+def test_an_output_on_the_way_keeps_its_number() -> None:
+    m = flat()
+    m.graph.outputs.append(next(x for x in m.graph if x.op_type == "Add").outputs[0])
+    graphfix.run(m, "mask-lookup")
+    data = ir.to_proto(m).SerializeToString()
+    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    _, place = session.run(None, {"mask": MASK})
+    np.testing.assert_array_equal(place.reshape(3, 5), np.arange(15).reshape(3, 5))
