@@ -357,9 +357,14 @@ def _text(dim: ir.SymbolicDim | int, rename: Mapping[str, str]) -> int | str:
 
 
 def _tells(signature: Signature, time: str) -> str:
-    """The input of the model that says what is valid: a mask, or lengths."""
+    """The input of the model that says what is valid: a mask, or lengths.
+
+    One that is a mask for each pair of positions says what sees what, not how long a clip is.
+    """
+    members = set(signature.members(time))
     for kind in ("mask", "lengths"):
         for item in signature.inputs:
-            if item.role.kind == kind and signature.time_of(item) == time:
+            long = sum(bool(symbols(dim) & members) for dim in item.dims)
+            if item.role.kind == kind and signature.time_of(item) == time and long <= 1:
                 return item.name
     return ""
