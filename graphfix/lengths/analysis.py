@@ -135,7 +135,8 @@ class _Walk:
         own = value is self._source.given
         tail = ZERO if own else self._tail
         tails = tuple(tail if carries_time(x) else None for x in axes)
-        state = State(axes, tails, sign=1 if own else 0)
+        mask = own and self._source.kind == "mask"
+        state = State(axes, tails, sign=1 if own else 0, inside=1.0 if mask else None)
         return dataclasses.replace(state, length=self._symbol()) if own else state
 
     def _symbol(self) -> sympy.Expr:

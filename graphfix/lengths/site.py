@@ -5,33 +5,36 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+import onnx_ir as ir
 import sympy
 
 from graphfix.lengths.arithmetic import lowers
 from graphfix.lengths.domain import (
-    HIDDEN,
-    LOW,
     ZERO,
     Other,
     Rows,
     State,
+    Tail,
     Time,
     carries_time,
     plain,
     same_size,
     size_expr,
 )
+from graphfix.lengths.numbers import extreme
 from graphfix.lengths.repairs import Hide, LengthData, Zero
 from graphfix.model.text import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import onnx_ir as ir
-
     from graphfix.lengths.domain import Atom, Axis
     from graphfix.lengths.repairs import Leak, Repair
     from graphfix.lengths.source import Source
+
+
+_HUGE = 1e30
+"""No number of a model is as large as that."""
 
 
 class RefusedError(Exception):
@@ -76,21 +79,32 @@ class Site:
             state = self._mask(Zero(self.node, leak, index, axis, state), ZERO)
         return state
 
+    def need_hidden(self, index: int, axis: int) -> State:
+        """The state of an input once its tail weighs nothing in a Softmax."""
+        if self.state(index).tail(axis).kind == "low":
+            return self.state(index)
+        return self.need_low(index, axis, "attention dilution")
+
     def need_low(self, index: int, axis: int, leak: Leak) -> State:
-        """The state of an input once its tail weighs nothing in a Softmax or a maximum."""
-        state = self.state(index)
-        if not state.tail(axis).is_low:
-            state = self._mask(Hide(self.node, leak, index, axis, state), HIDDEN)
+        """The state of an input once its tail is never the largest, whatever is valid."""
+        state, edge = self.state(index), self._edge(index, high=False)
+        if not state.tail(axis).is_below(max(edge, -_HUGE)):
+            repair = Hide(self.node, leak, index, axis, state)
+            state = self._mask(repair, Tail("number", edge))
         return state
 
     def need_high(self, index: int, axis: int, leak: Leak) -> State:
         """The state of an input once its tail is never the least."""
-        state = self.state(index)
-        tail = state.tail(axis)
-        if tail.kind == "number" and tail.value >= -LOW:
-            return state
-        self._mask(Hide(self.node, leak, index, axis, state, high=True), HIDDEN)
-        return self.state(index)
+        state, edge = self.state(index), self._edge(index, high=True)
+        if not state.tail(axis).is_above(min(edge, _HUGE)):
+            repair = Hide(self.node, leak, index, axis, state, high=True)
+            state = self._mask(repair, Tail("number", edge))
+        return state
+
+    def _edge(self, index: int, *, high: bool) -> float:
+        """The largest, or the least, number that an input can hold."""
+        dtype = self.source.shapes.dtype(self.node.inputs[index])
+        return extreme(ir.DataType.FLOAT if dtype is None else dtype, high=high)
 
     def need_finite(self, index: int, leak: Leak) -> State:
         """The state of an input once 0 times its tail is 0."""
@@ -184,14 +198,13 @@ class Site:
             )
         return plain([self.axis_of(x) for x in dims], fixed=fixed)
 
-    def _mask(self, repair: Zero | Hide, tail: object) -> State:
+    def _mask(self, repair: Zero | Hide, tail: Tail) -> State:
         check_maskable(repair.state.axes or (), repair.axis, self.source)
         for factor in repair.state.at(repair.axis):
             if isinstance(factor, Time):
                 self.check_size(factor.size)
         self.repairs.append(repair)
-        wanted = ZERO if tail is ZERO else HIDDEN
-        self.states[repair.index] = repair.state.with_tail(repair.axis, wanted)
+        self.states[repair.index] = repair.state.with_tail(repair.axis, tail)
         return self.state(repair.index)
 
     @property

@@ -175,7 +175,7 @@ def _mean(
         rest = size_of(tuple(a for a in factors if not isinstance(a, Time)))
         others *= int(rest) if rest.is_Integer else 1
         for time in times:
-            rows = op.Max(lengths.rows(time.size), np.ones(1, np.int64))
+            rows = lengths.larger(lengths.rows(time.size), np.ones(1, np.int64))
             valid = rows if valid is None else op.Mul(valid, rows)
         if not rest.is_Integer:
             count = lengths.count(x, axis)

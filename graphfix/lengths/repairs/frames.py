@@ -37,7 +37,7 @@ class CopiedTail(Repair):
         x = input_of(self.node, 0)
         at = lengths.unsqueeze(lengths.positions(self.size), [0])
         last = op.Sub(lengths.unsqueeze(lengths.rows(self.size), [1]), np.array([[1]], np.int64))
-        at = op.Max(op.Min(at, last), np.zeros((1, 1), np.int64))
+        at = lengths.larger(lengths.smaller(at, last), np.zeros((1, 1), np.int64))
         op.rewire(0, take_rows(op, lengths, x, at, self.state, self.axis))
 
 
@@ -65,7 +65,7 @@ class LastFrames(Repair):
         x = input_of(self.node, 0)
         rows = lengths.rows(self.size)
         index = op.Add(lengths.unsqueeze(rows, [1]), np.array([self.offsets], np.int64))
-        index = op.Max(index, np.zeros((1, 1), np.int64))
+        index = lengths.larger(index, np.zeros((1, 1), np.int64))
         taken = take_rows(op, lengths, x, index, self.state, self.axis)
         return lengths.squeeze(taken, [self.axis]) if self.drop else taken
 
@@ -93,7 +93,7 @@ class ClampedFrames(Repair):
         flat = op.Reshape(index, np.array([1, -1], np.int64))
         if lengths.dtype(index) != ir.DataType.INT64:
             flat = op.Cast(flat, to=ir.DataType.INT64)
-        at = op.Min(flat, lengths.unsqueeze(lengths.rows(self.last), [1]))
+        at = lengths.smaller(flat, lengths.unsqueeze(lengths.rows(self.last), [1]))
         taken = take_rows(op, lengths, x, at, self.state, self.axis)
         if self.rank == 1:
             return taken
@@ -139,7 +139,7 @@ class PadFrames(Repair):
         if self.reflect:
             at = op.Sub(last, op.Abs(op.Sub(last, op.Abs(at))))
         # Beyond the valid length any index will do that exists.
-        at = op.Max(op.Min(at, last), np.zeros((1, 1), np.int64))
+        at = lengths.larger(lengths.smaller(at, last), np.zeros((1, 1), np.int64))
         return take_rows(op, lengths, x, at, self.state, self.axis)
 
 
@@ -192,7 +192,7 @@ def take_rows(
     rows = next((i for i, a in enumerate(state.axes or ()) if a and isinstance(a[0], Rows)), None)
     if rows is None:
         return op.Gather(x, op.Reshape(index, np.array([-1], np.int64)), axis=axis)
-    if (rows, axis) == (0, 1):
+    if (rows, axis) == (0, 1) and lengths.opset >= 12:
         return op.GatherND(x, lengths.unsqueeze(index, [2]), batch_dims=1)
     # GatherElements wants an index in the shape of the result.
     if rows > axis:

@@ -63,6 +63,9 @@ class Hide(Repair):
 
         def hide() -> ir.Value:
             if scores and dtype.is_floating_point() and self.state.is_finite:
+                limit = lengths.limit(value, axes, self.axis)
+                if limit is not None:
+                    return op.Min(value, limit)
                 return op.Add(value, lengths.addend(value, axes, self.axis))
             far = lengths.floor(dtype) if scores else lengths.extreme(dtype, high=self.high)
             return op.Where(lengths.mask(value, axes, self.axis), value, far)

@@ -123,7 +123,9 @@ def trilu(site: Site) -> State:
         None if x is None else x if x.is_zero else FINITE if x.is_finite else ANY
         for x in state.tails
     )
-    return dataclasses.replace(state, tails=tails, sign=min(state.sign, 1), fill=None, steps=None)
+    return dataclasses.replace(
+        state, tails=tails, sign=min(state.sign, 1), fill=None, inside=None, steps=None
+    )
 
 
 RULES = {

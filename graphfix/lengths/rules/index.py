@@ -20,6 +20,7 @@ from graphfix.lengths.domain import (
 )
 from graphfix.lengths.repairs import ClampedFrames, LastFrames
 from graphfix.lengths.rules.sizes import of_sizes
+from graphfix.lengths.rules.tails import hidden
 from graphfix.lengths.site import RefusedError, Site, join
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 
@@ -56,7 +57,9 @@ def _joined(data: State, index: State, axis: int, *, sign: bool = True) -> State
     )
     tails = (*data.tails[:axis], *picked, *data.tails[axis + 1 :])
     fixed = data.fixed and index.fixed
-    return State(axes, tails, fixed=fixed, sign=data.sign if sign else 0, fill=data.fill)
+    return State(
+        axes, tails, fixed=fixed, sign=data.sign if sign else 0, fill=data.fill, inside=data.inside
+    )
 
 
 def _along_time(site: Site, data: State, index: State, axis: int) -> State:
@@ -177,7 +180,13 @@ def scatter(site: Site) -> State:
         raise RefusedError("what it writes carries time")
     # Natively it wrote at valid places; the tail stays what it was.
     return dataclasses.replace(
-        data, sign=min(data.sign, updates.sign), fill=None, steps=None, length=None, fixed=False
+        data,
+        sign=min(data.sign, updates.sign),
+        fill=None,
+        inside=None,
+        steps=None,
+        length=None,
+        fixed=False,
     )
 
 
@@ -208,7 +217,7 @@ def _masked(data: State, places: State, number: float | None) -> State:
         if tail is None:
             tails.append(None)
         elif mask is not None and mask.kind == "number":
-            tails.append(Tail("number", number) if mask.value else tail)
+            tails.append(hidden(number, places.level) if mask.value else tail)
         else:
             same = tail == Tail("number", number)
             tails.append(tail if same else FINITE if tail.is_finite else ANY)

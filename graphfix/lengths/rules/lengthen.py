@@ -125,7 +125,10 @@ def pad(site: Site) -> State:
             state = with_axis(state, axis, (Other(out[axis]),), None)
             if mode == "constant":
                 state = dataclasses.replace(
-                    state, sign=min(state.sign, 1), fill=state.fill if state.fill == 0 else None
+                    state,
+                    sign=min(state.sign, 1),
+                    fill=state.fill if state.fill == 0 else None,
+                    inside=None,
                 )
             continue
         state = _padded(
@@ -159,7 +162,7 @@ def _padded(
         )
     if not begin.is_Integer:
         raise RefusedError("how much it puts in front depends on the padded length")
-    after = dataclasses.replace(state, sign=min(state.sign, 1))
+    after = dataclasses.replace(state, sign=min(state.sign, 1), inside=None)
     if mode == "constant":
         value = 0.0
         if site.has(2):

@@ -46,7 +46,7 @@ def group_norm(site: Site) -> State:
     state = site.state()
     if any(carries_time(state.at(i)) for i in range(2, state.rank)):
         raise RefusedError("there is no repair for it over time; write it as InstanceNormalization")
-    return dataclasses.replace(state, sign=0, fill=None)
+    return dataclasses.replace(state, sign=0, fill=None, inside=None)
 
 
 def local(site: Site) -> State:

@@ -185,7 +185,9 @@ def _sums(state: State, axis: int | None, tail: Tail, first: int | None) -> Stat
         for i, x in enumerate(state.tails)
     )
     steps = None if first is None else (first, 1)
-    return dataclasses.replace(state, tails=tails, fill=None, steps=steps, sign=min(state.sign, 1))
+    return dataclasses.replace(
+        state, tails=tails, fill=None, inside=None, steps=steps, sign=min(state.sign, 1)
+    )
 
 
 _REDUCTIONS = ("ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin")
