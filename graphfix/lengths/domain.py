@@ -169,6 +169,10 @@ class State:
         """The factors of an axis."""
         return () if self.axes is None else self.axes[axis]
 
+    def size(self, axis: int) -> sympy.Expr:
+        """How long an axis is, the padding counted in."""
+        return size_of(self.at(axis))
+
     def tail(self, axis: int) -> Tail:
         """What lies beyond the valid length of an axis that carries time."""
         tail = self.tails[axis]

@@ -277,6 +277,11 @@ class Lengths:
             return self._op.Squeeze(value, np.array(list(axes), np.int64))
         return self._op.Squeeze(value, axes=list(axes))
 
+    def scalar(self, value: ir.Value) -> ir.Value:
+        """One number without an axis."""
+        dims = self.source.shapes.dims(value)
+        return self.squeeze(value, range(len(dims))) if dims else value
+
     def reduce_sum(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
         """The sum over axes that stay, with size 1."""
         if self.opset >= 13:

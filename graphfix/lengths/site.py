@@ -49,17 +49,27 @@ class Site:
         states: What is known of each input; None for one that is absent.
         source: The padded dim.
         opset: The version of the standard opset.
+        flips: Whether what is turned around is to be turned row by row, its padding left behind.
         repairs: What has been asked for so far.
+        points: The zero point of each input that has one: what counts as zero in it.
     """
 
     def __init__(
-        self, node: ir.Node, states: Sequence[State | None], source: Source, opset: int
+        self,
+        node: ir.Node,
+        states: Sequence[State | None],
+        source: Source,
+        opset: int,
+        *,
+        flips: bool = False,
     ) -> None:
         self.node = node
         self.states = list(states)
         self.source = source
         self.opset = opset
+        self.flips = flips
         self.repairs: list[Repair] = []
+        self.points: dict[int, ir.Value | None] = {}
 
     def state(self, index: int = 0) -> State:
         """What is known of an input that must be there."""
@@ -76,7 +86,11 @@ class Site:
         """The state of an input once its tail adds nothing to a sum."""
         state = self.state(index)
         if not state.tail(axis).is_zero:
-            state = self._mask(Zero(self.node, leak, index, axis, state), ZERO)
+            point = self.points.get(index)
+            dims = self.source.shapes.dims(point)
+            if point is not None and (dims is None or any(x != 1 for x in dims)):
+                raise RefusedError("its zero point is not one number")
+            state = self._mask(Zero(self.node, leak, index, axis, state, point), ZERO)
         return state
 
     def need_hidden(self, index: int, axis: int) -> State:
@@ -229,6 +243,16 @@ def check_maskable(axes: Sequence[Axis], axis: int, source: Source) -> None:
         inside = axes[i] if len(axes[i]) > 1 else ()
         if any(isinstance(x, Other) and not x.size.is_Integer for x in inside):
             raise RefusedError("an axis holds time together with a size that is not fixed")
+
+
+def check_apart(state: State, axes: Sequence[int]) -> None:
+    """Refuse what mixes rows of the batch, each of which has its own length.
+
+    Raises:
+        RefusedError: One of these axes carries the batch, and another carries time.
+    """
+    if state.timed and any(isinstance(x, Rows) for i in axes for x in state.at(i)):
+        raise RefusedError("it mixes rows of the batch, and each has its own length")
 
 
 def join(axes: Sequence[Axis]) -> Axis:

@@ -110,6 +110,30 @@ class ClampedFrames(Repair):
 
 
 @dataclass(frozen=True)
+class TurnedFrames(Repair):
+    """An axis that is turned around has its first valid frame last: each row for itself.
+
+    Attributes:
+        axis: The axis.
+        size: Its size, the padding counted in.
+        state: What was known of the input.
+    """
+
+    axis: int
+    size: sympy.Expr
+    state: State
+    what: ClassVar[str] = "what is valid is turned around, and stays in front"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
+        """``x[max(length - 1 - i, 0)]``."""
+        x = input_of(self.node, 0)
+        last = op.Sub(lengths.unsqueeze(lengths.rows(self.size), [1]), np.array([[1]], np.int64))
+        at = op.Sub(last, lengths.unsqueeze(lengths.positions(self.size), [0]))
+        at = lengths.larger(at, np.zeros((1, 1), np.int64))
+        return take_rows(op, lengths, x, at, self.state, self.axis)
+
+
+@dataclass(frozen=True)
 class PadFrames(Repair):
     """Padding with copies (edge, reflect) copies what is valid.
 

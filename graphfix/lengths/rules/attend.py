@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from graphfix.lengths.domain import ANY, FINITE, ZERO, State, carries_time
-from graphfix.lengths.site import RefusedError, Site
+from graphfix.lengths.site import RefusedError, Site, check_apart
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ def softmax(site: Site) -> State:
     """Over time, scores in the tail must be far below the others."""
     state = site.state()
     axes = over(site, state)
+    check_apart(state, axes)
     for axis in axes:
         if carries_time(state.at(axis)):
             state = site.need_hidden(0, axis)

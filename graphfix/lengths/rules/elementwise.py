@@ -46,6 +46,8 @@ def elementwise(site: Site) -> State:
         return clamped
     for i, state in enumerate(site.states):
         if state is not None and state.physical:
+            if i and op_type in _PARAMETERS and site.source.batch is not None:
+                raise RefusedError("its bound is a size, and each row has a length of its own")
             site.need_length(i, axes)
     states = [x for x in site.states if x is not None]
     return _combined(site, op_type, states, axes)

@@ -21,7 +21,7 @@ from graphfix.lengths.domain import (
 from graphfix.lengths.repairs import ClampedFrames, LastFrames
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.rules.tails import hidden
-from graphfix.lengths.site import RefusedError, Site, join
+from graphfix.lengths.site import RefusedError, Site, check_apart, join
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 
 if TYPE_CHECKING:
@@ -178,6 +178,7 @@ def scatter(site: Site) -> State:
         raise RefusedError("where it writes depends on the padding")
     if updates.timed and any(x is not None for x in updates.tails):
         raise RefusedError("what it writes carries time")
+    _check_written(site, data, index)
     # Natively it wrote at valid places; the tail stays what it was.
     return dataclasses.replace(
         data,
@@ -188,6 +189,26 @@ def scatter(site: Site) -> State:
         length=None,
         fixed=False,
     )
+
+
+def _check_written(site: Site, data: State, index: State) -> None:
+    """Refuse places that count from the end, and those of single rows of the batch."""
+    if data.axes is None or index.axes is None:
+        raise RefusedError("the rank of one of its inputs is not known")
+    array = const_of(site.node.inputs[1])
+    if site.node.op_type == "ScatterND":
+        depth = index.at(index.rank - 1)
+        axes = range(int(depth[0].size) if depth and depth[0].size.is_Integer else len(depth) or 1)
+        places = [None if array is None else array[..., i] for i in axes]
+    else:
+        axes = range(attr_int(site.node, "axis", 0) % data.rank, data.rank)[:1]
+        places = [array]
+    for axis, place in zip(axes, places, strict=True):
+        counts_back = index.sign < 1 and (place is None or bool(np.less(place, 0).any()))
+        if carries_time(data.at(axis)) and counts_back:
+            raise RefusedError("it writes along time at an index that may count from the end")
+        if place is not None:
+            check_apart(data, (axis,))
 
 
 def written(node: ir.Node) -> float | None:

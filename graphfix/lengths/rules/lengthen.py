@@ -185,7 +185,7 @@ def _padded(
         keeps = state.fill is not None and state.fill == value
         after = dataclasses.replace(after, fill=state.fill if keeps else None)
         return with_axis(after, axis, (Time(out),), tail)
-    if end == 0:
+    if end == 0 and mode in ("edge", "reflect"):
         return with_axis(state, axis, (Time(out),), state.tail(axis))
     if mode not in ("edge", "reflect") or not end.is_Integer or not alone:
         raise RefusedError(f"there is no repair for its mode {mode} here")

@@ -10,7 +10,7 @@ import sympy
 from graphfix.lengths.domain import ANY, FINITE, LAST, ZERO, Rows, State, Time, carries_time
 from graphfix.lengths.repairs import MaskedMean
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import RefusedError, Site
+from graphfix.lengths.site import RefusedError, Site, check_apart
 from graphfix.model.values import attr_int, axes_of, ints_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from graphfix.lengths.domain import Axis, Tail
 
-_ZERO = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+_ZERO = ("ReduceLogSum", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
 
 
 def reduce_(site: Site) -> State:
@@ -112,6 +112,7 @@ def arg(site: Site) -> State:
     if state.axes is None:
         return site.without_time()
     axis = attr_int(site.node, "axis", 0) % state.rank
+    check_apart(state, (axis,))
     time = carries_time(state.at(axis))
     if time:
         if attr_int(site.node, "select_last_index", 0):
@@ -128,6 +129,7 @@ def top_k(site: Site) -> list[State | None]:
     """The largest few; the tail must not be among them."""
     state = site.state()
     axis = attr_int(site.node, "axis", -1) % state.rank
+    check_apart(state, (axis,))
     if carries_time(state.at(axis)):
         need = site.need_low if attr_int(site.node, "largest", 1) else site.need_high
         state = need(0, axis, "maximum pollution")
@@ -149,6 +151,7 @@ def cumsum(site: Site) -> State:
     if axis is None or state.axes is None:
         raise RefusedError("its axis is not constant")
     at = axis[0] % state.rank
+    check_apart(state, (at,))
     ones = state.fill == 1
     if carries_time(state.at(at)):
         factors = state.at(at)
@@ -190,7 +193,7 @@ def _sums(state: State, axis: int | None, tail: Tail, first: int | None) -> Stat
     )
 
 
-_REDUCTIONS = ("ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin")
+_REDUCTIONS = ("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin")
 RULES: dict[str, Callable[[Site], object]] = {
     **dict.fromkeys((*_REDUCTIONS, *_ZERO, "ReduceProd"), reduce_),
     "ArgMax": arg,

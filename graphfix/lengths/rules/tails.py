@@ -58,7 +58,9 @@ def tail_of(
     if found is None and len(values) == len(args):
         number = numbers.apply(op_type, values, whole=whole, to_bool=to_bool)
         if number is not None:
-            return ANY if math.isnan(number) or abs(number) > largest else Tail("number", number)
+            if abs(number) > largest:
+                number = math.copysign(math.inf, number)
+            return ANY if math.isnan(number) else Tail("number", number)
     if found is None and special is not None:
         found = special(args, levels)
     if found is not None:

@@ -103,6 +103,8 @@ _SHAPES: dict[str, ShapeRule] = {
     "Conv": windows.conv,
     "AveragePool": windows.pool,
     "MaxPool": windows.pool,
+    "Resize": windows.resize,
+    "Upsample": windows.resize,
     "Reshape": layout.reshape,
     "Slice": layout.slice_,
     "Pad": layout.pad,
