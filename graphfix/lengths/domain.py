@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 Ids = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 """A cell for each element: see :class:`Cells`."""
 
+_SQUARABLE = 1e18
 LOW = -1e3
 """What a mask of the model adds to scores that are to weigh nothing is this or less."""
 
@@ -69,7 +69,7 @@ class Tail:
         kind: A known number, the zero point of a quantization, copies of the last valid slice,
             scores that a mask of the model hides, garbage that is finite, or anything, NaN
             included.
-        value: The number, for ``number``.
+        value: The number, for ``number``; -inf for scores that two masks hide, whose sum may be.
     """
 
     kind: Literal["number", "point", "last", "low", "finite", "any"]
@@ -77,8 +77,8 @@ class Tail:
 
     @property
     def is_finite(self) -> bool:
-        """Whether times 0 it is 0."""
-        return self.kind != "any" and math.isfinite(self.value)
+        """Whether times 0 it is 0, and what is made of it: the square of 1e20 is no float32."""
+        return self.kind != "any" and abs(self.value) < _SQUARABLE
 
     @property
     def is_zero(self) -> bool:

@@ -87,6 +87,8 @@ def average_pool(site: Site) -> State:
             site.repair(MaskedPool(site.node, "boundary leak", axis, state))
         elif attr_int(site.node, "ceil_mode", 0):
             raise RefusedError("its last window is averaged over fewer frames than the others")
+        if inside and _begins_early(site, axis) and attr_int(site.node, "count_include_pad", 0):
+            raise RefusedError("its first window counts padding, and its last one does not")
     return dataclasses.replace(_result(site, state, bias=None), sign=min(state.sign, 1))
 
 
@@ -183,6 +185,12 @@ def _window(site: Site, axis: int) -> tuple[int, bool]:
         return size, size > 1
     end = 0 if pads is None or auto == "VALID" else pads[len(pads) // 2 + place]
     return size, end > 0
+
+
+def _begins_early(site: Site, axis: int) -> bool:
+    """Whether the first window begins in padding."""
+    pads = attr_ints(site.node, "pads")
+    return pads is None or pads[axis - 2] > 0
 
 
 def _result(site: Site, state: State, *, bias: int | None) -> State:

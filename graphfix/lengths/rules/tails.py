@@ -94,13 +94,18 @@ def _add(args: list[Tail], levels: list[float | None]) -> Tail | None:
     if any(x.is_below(-math.inf) for x in args):
         known = all(x.is_finite or x.is_below(-math.inf) for x in args)
         return Tail("number", -math.inf) if known else None
-    low = any(x.kind == "low" or _hides(x, n) for x, n in zip(args, levels, strict=True))
-    return HIDDEN if low and all(x.is_finite for x in args) else None
+    low = [x for x, n in zip(args, levels, strict=True) if x.kind == "low" or _hides(x, n)]
+    if not low or not all(x in low or x.is_finite for x in args):
+        return None
+    return HIDDEN if len(low) == 1 and low[0].is_finite else Tail("low", -math.inf)
 
 
 def _sub(args: list[Tail], levels: list[float | None]) -> Tail | None:
     low = args[0].kind == "low" or _hides(args[0], levels[0]) or _hides(args[1], levels[1], -1)
-    return HIDDEN if low and all(x.is_finite for x in args) else None
+    once = args[0].is_finite and not (args[0].kind == "low" and _hides(args[1], levels[1], -1))
+    if not low or any(x.kind == "any" for x in args):
+        return None
+    return HIDDEN if once and args[1].is_finite else Tail("low", -math.inf)
 
 
 def _mul(args: list[Tail], levels: list[float | None]) -> Tail | None:

@@ -101,6 +101,7 @@ _SHAPES: dict[str, ShapeRule] = {
     "MatMulInteger": windows.matmul,
     "Gemm": windows.gemm,
     "Conv": windows.conv,
+    "ConvTranspose": windows.conv_transpose,
     "AveragePool": windows.pool,
     "MaxPool": windows.pool,
     "Resize": windows.resize,

@@ -48,6 +48,30 @@ def conv(facts: Facts, ctx: Context, node: ir.Node) -> None:
         facts.must_be_positive(node, expr_of(dim))
 
 
+def conv_transpose(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """With auto_pad, T * stride; ONNX Runtime cuts nothing where the kernel is no longer."""
+    auto, data = node.attributes.get("auto_pad"), node.inputs[0]
+    shape = node.outputs[0].shape
+    if shape is None or data is None or data.shape is None or "output_shape" in node.attributes:
+        return
+    weights = node.inputs[1].shape if node.inputs[1] is not None else None
+    kernel = attr_ints(node, "kernel_shape") or (weights and list(weights)[2:])
+    if auto is None or not auto.as_string().startswith("SAME") or kernel is None:
+        return
+    ones = [1] * len(kernel)
+    strides = attr_ints(node, "strides") or ones
+    dilations = attr_ints(node, "dilations") or ones
+    extra = attr_ints(node, "output_padding") or [0] * len(kernel)
+    dims = list(shape)[:2]
+    for i, size in enumerate(list(data.shape)[2:]):
+        width = kernel[i]
+        if not isinstance(width, int):
+            return
+        reach = (width - 1) * dilations[i] + 1 + extra[i]
+        dims.append(dim_of(strides[i] * (expr_of(size) - 1) + min(reach, strides[i])))
+    set_shape(node.outputs[0], dims)
+
+
 def pool(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """How often a window fits; with ceil_mode one may hang over the end, if it begins before it.
 
@@ -72,7 +96,9 @@ def pool(facts: Facts, ctx: Context, node: ir.Node) -> None:
         stride, window = strides[i], (kernel[i] - 1) * dilations[i] + 1
         x, begin, end = expr_of(size), pads[i], pads[i + len(kernel)]
         if mode.startswith("SAME"):
-            dims.append(dim_of(settled(_ceiling(x, stride))))
+            # ONNX Runtime pads for the kernel as it is without dilations.
+            plain = dilations[i] == 1
+            dims.append(dim_of(settled(_ceiling(x, stride)) if plain else facts.fresh(ctx)))
             continue
         if mode == "VALID":
             begin = end = 0
