@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from graphfix.lengths.domain import ANY, FINITE, LAST, ZERO, Rows, State, Time, carries_time
+from graphfix.lengths.domain import (
+    ANY,
+    FINITE,
+    LAST,
+    ZERO,
+    Rows,
+    State,
+    Time,
+    carries_time,
+    time_of,
+)
 from graphfix.lengths.repairs import MaskedMean
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.site import RefusedError, Site, check_apart
@@ -115,6 +125,7 @@ def arg(site: Site) -> State:
     check_apart(state, (axis,))
     time = carries_time(state.at(axis))
     if time:
+        _check_forward(state, axis)
         if attr_int(site.node, "select_last_index", 0):
             raise RefusedError("there is no repair for it over time")
         need = site.need_high if site.node.op_type == "ArgMin" else site.need_low
@@ -125,12 +136,18 @@ def arg(site: Site) -> State:
     return dataclasses.replace(result, tails=tails, sign=1)
 
 
+def _check_forward(state: State, axis: int) -> None:
+    if time_of(state.at(axis)) is None:
+        raise RefusedError("it counts along an axis that runs backwards, or is not time alone")
+
+
 def top_k(site: Site) -> list[State | None]:
     """The largest few; the tail must not be among them."""
     state = site.state()
     axis = attr_int(site.node, "axis", -1) % state.rank
     check_apart(state, (axis,))
     if carries_time(state.at(axis)):
+        _check_forward(state, axis)
         need = site.need_low if attr_int(site.node, "largest", 1) else site.need_high
         state = need(0, axis, "maximum pollution")
     size = site.out_dims()[axis]
