@@ -542,18 +542,20 @@ ENDS: dict[str, Step] = {
 # --- whole graphs ---
 
 
-def generated(seed: int, only: str | None = None) -> tuple[onnx.ModelProto, list[str], object]:
+def generated(
+    seed: int, only: str | None = None, steps: dict[str, Step] = STEPS
+) -> tuple[onnx.ModelProto, list[str], object]:
     """A model, the names of its steps, and its batch dim."""
     rng = np.random.default_rng(seed)
     opset = int(rng.choice([11, 12, 13, 15, 17, 18, 19, 20, NEWEST]))
     g = Graph(rng, opset)
     x, names = "x", []
     count = int(rng.integers(1, 4))
-    chosen = [str(rng.choice(sorted(STEPS))) for _ in range(count)]
+    chosen = [str(rng.choice(sorted(steps))) for _ in range(count)]
     if only is not None:
         chosen[int(rng.integers(count))] = only
     for name in chosen:
-        x = STEPS[name](g, x)
+        x = steps[name](g, x)
         names.append(name)
     end = str(rng.choice(sorted(ENDS), p=_weights()))
     names.append(end)
