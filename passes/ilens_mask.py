@@ -112,7 +112,8 @@ class IlensMask(Pass):
         outputs: `zero` also zeroes what lies behind the valid length of each output.
         olens: `yes` adds an output `olens`, int64 like `ilens`: the valid length of the first
             output that carries time.
-        floor: What is added to a score that is to weigh nothing; finite, at most -1000.
+        floor: What is added to a score that is to weigh nothing; finite, at most -1000. Without it
+            the least number of the type, which hides what is below any score.
     """
 
     name: ClassVar[str] = "ilens-mask"
@@ -122,10 +123,10 @@ class IlensMask(Pass):
     from_: str = ""
     outputs: Literal["keep", "zero"] = "keep"
     olens: bool = False
-    floor: float = -1e4
+    floor: float | None = None
 
     def __post_init__(self) -> None:
-        if not -1e38 < self.floor <= -1e3:
+        if self.floor is not None and not -1e38 < self.floor <= -1e3:
             raise ValueError(f"floor={self.floor:g} must be a finite number, at most -1000")
 
     def sites(self, model: ir.Model) -> Iterator[Leak | Skip]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import sympy
 
 from graphfix.lengths.cells import STARTS, follow
-from graphfix.lengths.domain import ANY, ZERO, State, carries_time, plain, size_expr
+from graphfix.lengths.domain import ANY, ZERO, Rows, State, Time, carries_time, plain, size_expr
 from graphfix.lengths.repairs import PoisonedInput
-from graphfix.lengths.rules import RULES
+from graphfix.lengths.rules import RULES, elementwise, reduce
 from graphfix.lengths.rules.index import written
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.site import RefusedError, Site, check_maskable
@@ -34,6 +34,12 @@ _OF_CLAMPED = frozenset(
     {"Cast", "Expand", "Flatten", "Gather", "Greater", "GreaterOrEqual", "Identity", "Less"}
     | {"LessOrEqual", "Reshape", "Shape", "Squeeze", "Transpose", "Unsqueeze"}
 )
+_OF_SIZES = frozenset(
+    {"Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "Pad", "Range", "Reshape"}
+    | {"Shape", "Size", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+    | {*elementwise.RULES, *(x for x in reduce.RULES if x.startswith("Reduce"))}
+)
+_BY_SIZES = frozenset({"OneHot", "Resize", "Split", "TopK"})
 _OF_PLACES = ("Shape", "ScatterND", "NonZero", "GatherND", "Expand")
 _MICROSOFT = "com.microsoft"
 
@@ -74,10 +80,10 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
     First with anything at all in the padding of the inputs; if that leaks, with zeros there, which
     is then the first repair.
     """
-    found = _Walk(model, source, ANY).run()
+    found = _walk(model, source, ANY)
     if not found.repairs and not found.refusals:
         return found
-    cleaned = _Walk(model, source, ZERO).run()
+    cleaned = _walk(model, source, ZERO)
     inputs = [x for x in model.graph.inputs if not x.is_initializer() and x is not source.given]
     poisoned: list[Repair] = []
     for value in inputs:
@@ -98,6 +104,19 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
     return cleaned
 
 
+def _walk(model: ir.Model, source: Source, tail: Tail) -> Analysis:
+    """One walk; a second one, in which rows are turned one by one, where that leaves fewer open."""
+    found = _Walk(model, source, tail).run()
+    if found.refusals and any(x is not None and _is_turned(x) for x in found.states.values()):
+        again = _Walk(model, source, tail, flips=True).run()
+        found = again if len(again.refusals) < len(found.refusals) else found
+    return found
+
+
+def _is_turned(state: State) -> bool:
+    return any(isinstance(x, Time) and x.turned for axis in state.axes or () for x in axis)
+
+
 def _place(model: ir.Model) -> Callable[[ir.Node], int]:
     places = {node: i for i, node in enumerate(model.graph)}
     return lambda node: places.get(node, -1)
@@ -106,10 +125,11 @@ def _place(model: ir.Model) -> Callable[[ir.Node], int]:
 class _Walk:
     """One pass over the main graph, in order."""
 
-    def __init__(self, model: ir.Model, source: Source, tail: Tail) -> None:
+    def __init__(self, model: ir.Model, source: Source, tail: Tail, *, flips: bool = False) -> None:
         self._model = model
         self._source = source
         self._tail = tail
+        self._flips = flips
         imports = model.graph.opset_imports
         self._opset = imports.get("", imports.get("ai.onnx", 1))
         self._found = Analysis(source)
@@ -124,6 +144,12 @@ class _Walk:
         for node in self._model.graph:
             if node in needed:
                 self._visit(node)
+        for value in self._model.graph.outputs:
+            state = self._found.states.get(value)
+            reason = None if state is None else _unfit(state)
+            node = value.producer() or next(iter(value.uses())).node
+            if reason is not None:
+                self._found.refusals.append(Refusal(node, f"output {value.name!r} {reason}"))
         return self._found
 
     def _input(self, value: ir.Value) -> State:
@@ -135,7 +161,8 @@ class _Walk:
         own = value is self._source.given
         tail = ZERO if own else self._tail
         tails = tuple(tail if carries_time(x) else None for x in axes)
-        state = State(axes, tails, sign=1 if own else 0)
+        mask = own and self._source.kind == "mask"
+        state = State(axes, tails, sign=1 if own else 0, inside=1.0 if mask else None)
         return dataclasses.replace(state, length=self._symbol()) if own else state
 
     def _symbol(self) -> sympy.Expr:
@@ -175,15 +202,20 @@ class _Walk:
         if unknown or any(self._found.states[x] is None for x in inner):
             results: Sequence[State | None] = [None] * len(node.outputs)
         else:
-            site = Site(node, states, self._source, self._opset)
+            site = Site(node, states, self._source, self._opset, flips=self._flips)
             try:
                 results = self._apply(site, inner)
                 self._found.repairs += site.repairs
             except RefusedError as error:
                 results = [None] * len(node.outputs)
                 self._found.refusals.append(Refusal(node, str(error)))
-        for value, state in zip(node.outputs, results, strict=False):
+        refused = any(x.node is node for x in self._found.refusals)
+        for i, (value, state) in enumerate(zip(node.outputs, results, strict=False)):
             self._found.states[value] = state
+            used = bool(value.uses()) or value.is_graph_output()
+            if state is None and used and not (refused or unknown or inner):
+                reason = f"there is no rule that says what padding does to output {i} of it"
+                self._found.refusals.append(Refusal(node, reason))
 
     def _apply(self, site: Site, inner: Sequence[ir.Value]) -> Sequence[State | None]:
         node = site.node
@@ -208,6 +240,7 @@ class _Walk:
             if inner:
                 raise RefusedError(f"the bodies of {what} use what carries time")
             raise RefusedError(f"there is no rule that says what padding does to {what}")
+        _check_sizes(site)
         cut = any(x.clamped is not None for x in around)
         if cut and node.op_type not in _OF_CLAMPED:
             raise RefusedError("it computes with what is cut to the padded length")
@@ -232,6 +265,31 @@ class _Walk:
             raise
         states = [result] if isinstance(result, State) else list(result)
         return [*states, *[None] * (len(node.outputs) - len(states))]
+
+
+def _unfit(state: State) -> str | None:
+    """Why the valid part of an output is not what the clip alone gives, if it is not."""
+    if state.physical:
+        return "is a size that counts the padding in; drop it (-p keep-output keeps the others)"
+    if state.clamped is not None or state.places is not None:
+        return "holds indices that depend on the padded length"
+    if state.cells is not None:
+        return "holds positions that move when the clip is padded"
+    if _is_turned(state):
+        return "runs backwards, its padding in front"
+    for axis in state.axes or ():
+        if len(axis) > 1 and any(isinstance(x, Rows) for x in axis) and state.timed:
+            return "holds batch and time in one axis; with one row (-p fix-dims:B=1) it can be told"
+    return None
+
+
+def _check_sizes(site: Site) -> None:
+    """Refuse a size where the operator wants a tensor: its rule would take it for data."""
+    op_type = site.node.op_type
+    for i, state in enumerate(site.states):
+        known = op_type in _OF_SIZES or (i and op_type in _BY_SIZES)
+        if state is not None and state.physical and not known:
+            raise RefusedError("it computes with the padded length")
 
 
 def _moves_sizes(site: Site, states: Sequence[State]) -> bool:

@@ -45,7 +45,7 @@ class Made:
 
 
 def apply(
-    model: ir.Model, analysis: Analysis, by: str, floor: float, *, zero: bool, olens: bool
+    model: ir.Model, analysis: Analysis, by: str, floor: float | None, *, zero: bool, olens: bool
 ) -> Iterator[Made]:
     """Make every repair, in the order of the graph.
 
@@ -53,7 +53,7 @@ def apply(
         model: The model, edited in place.
         analysis: What is to be repaired; it has no refusals.
         by: The name of the pass.
-        floor: What is added to a score that is to weigh nothing.
+        floor: What is added to a score that is to weigh nothing; None for the least number.
         zero: Whether the outputs are to end in zeros.
         olens: Whether to add an output with the valid length of the first output that has one.
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import sympy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    import numpy.typing as npt
     import onnx_ir as ir
 
     from graphfix.build import Builder
@@ -22,6 +23,7 @@ class Arithmetic:
 
     Attributes:
         op: The builder.
+        opset: The version of the standard opset.
         name: Of what: keeps the nodes of two of these apart.
         symbol: The symbol.
         base: Makes what stands for the symbol, int64 [B] or [1], at least 0.
@@ -29,6 +31,7 @@ class Arithmetic:
     """
 
     op: Builder
+    opset: int
     name: str
     symbol: str
     base: Callable[[], ir.Value]
@@ -47,8 +50,8 @@ class Arithmetic:
         if isinstance(expr, sympy.floor):
             return self._divide(expr.args[0])
         if isinstance(expr, sympy.Max | sympy.Min):
-            make = op.Max if isinstance(expr, sympy.Max) else op.Min
-            return make(*(self.of(x) for x in expr.args))
+            name: Literal["Max", "Min"] = "Max" if isinstance(expr, sympy.Max) else "Min"
+            return extremum(op, self.opset, name, [self.of(x) for x in expr.args])
         if isinstance(expr, sympy.Mod):
             return op.Mod(*(self.of(x) for x in expr.args))
         if sympy.fraction(sympy.together(expr))[1] != 1:
@@ -85,6 +88,31 @@ class Arithmetic:
         if below != 1:
             value = op.Div(value, _row(below))
         return op.Sub(value, _row(lift)) if lift else value
+
+
+def extremum(
+    op: Builder,
+    opset: int,
+    name: Literal["Max", "Min"],
+    values: Sequence[ir.Value | npt.NDArray[np.generic]],
+) -> ir.Value:
+    """The largest or the least of int64 values, element by element.
+
+    Args:
+        op: The builder.
+        opset: The version of the standard opset: Max and Min take integers from 12 on.
+        name: Which.
+        values: At least two.
+    """
+    if opset >= 12:
+        return op.make(name, *values)
+    found, *others = values
+    for other in others:
+        pair = (other, found) if name == "Max" else (found, other)
+        found = op.Where(op.Less(found, other), *pair)
+    if isinstance(found, np.ndarray):
+        raise TypeError("one value alone has no extremum")
+    return found
 
 
 def lowers(expr: sympy.Expr, symbol: str) -> bool:

@@ -43,8 +43,11 @@ def follow(site: Site) -> State:
     trials = next((x.cells.trials for x in states if x.cells is not None), None) or _trials(site)
     made: list[tuple[Ids, Ids]] = []
     for place, (clip, container) in enumerate(trials):
-        alone = op(Trial(site, clip, clip), place)
-        padded = op(Trial(site, container, clip), place)
+        try:
+            alone = op(Trial(site, clip, clip), place)
+            padded = op(Trial(site, container, clip), place)
+        except (ValueError, IndexError) as error:  # numpy's, as a run would end there
+            raise RefusedError(f"it does not run at every size: {error}") from error
         if max(alone.size, padded.size) > LARGEST:
             raise RefusedError("there is too much of it to follow")
         made.append((alone, padded))

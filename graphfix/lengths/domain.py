@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -25,8 +24,9 @@ if TYPE_CHECKING:
 Ids = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 """A cell for each element: see :class:`Cells`."""
 
+_SQUARABLE = 1e18
 LOW = -1e3
-"""A score at or below this weighs nothing in a Softmax beside the scores of a model."""
+"""What a mask of the model adds to scores that are to weigh nothing is this or less."""
 
 
 @dataclass(frozen=True)
@@ -66,28 +66,32 @@ class Tail:
     """What lies beyond the valid length of one axis.
 
     Attributes:
-        kind: A known number, copies of the last valid slice, something far below every score,
-            garbage that is finite, or anything, NaN included.
-        value: The number, for ``number``.
+        kind: A known number, the zero point of a quantization, copies of the last valid slice,
+            scores that a mask of the model hides, garbage that is finite, or anything, NaN
+            included.
+        value: The number, for ``number``; -inf for scores that two masks hide, whose sum may be.
     """
 
-    kind: Literal["number", "last", "low", "finite", "any"]
+    kind: Literal["number", "point", "last", "low", "finite", "any"]
     value: float = 0.0
 
     @property
     def is_finite(self) -> bool:
-        """Whether times 0 it is 0."""
-        return self.kind != "any" and math.isfinite(self.value)
+        """Whether times 0 it is 0, and what is made of it: the square of 1e20 is no float32."""
+        return self.kind != "any" and abs(self.value) < _SQUARABLE
 
     @property
     def is_zero(self) -> bool:
         """Whether it adds nothing to a sum."""
         return self.kind == "number" and self.value == 0
 
-    @property
-    def is_low(self) -> bool:
-        """Whether it weighs nothing in a Softmax."""
-        return self.kind == "low" or (self.kind == "number" and self.value <= LOW)
+    def is_below(self, edge: float) -> bool:
+        """Whether it is a number at or below ``edge``."""
+        return self.kind == "number" and self.value <= edge
+
+    def is_above(self, edge: float) -> bool:
+        """Whether it is a number at or above ``edge``."""
+        return self.kind == "number" and self.value >= edge
 
 
 ZERO = Tail("number", 0.0)
@@ -123,6 +127,8 @@ class State:
             the padding in.
         sign: 2 if every element is above 0, 1 if none is below, 0 if nothing is known.
         fill: The number that every element is, if there is one.
+        inside: The number that every valid element is, if there is one: a mask is 1 there.
+        point: The zero point, where the tensor is quantized.
         steps: (start, step), if along its only axis it holds start, start + step, ...
         stride: The padded size E, if it holds row * E, or row * E + position: an index into the
             axes [B, E] taken as one.
@@ -140,6 +146,8 @@ class State:
     physical: bool = False
     sign: Literal[0, 1, 2] = 0
     fill: float | None = None
+    inside: float | None = None
+    point: ir.Value | None = None
     steps: tuple[int, int] | None = None
     stride: sympy.Expr | None = None
     clamped: sympy.Expr | None = None
@@ -161,6 +169,10 @@ class State:
         """The factors of an axis."""
         return () if self.axes is None else self.axes[axis]
 
+    def size(self, axis: int) -> sympy.Expr:
+        """How long an axis is, the padding counted in."""
+        return size_of(self.at(axis))
+
     def tail(self, axis: int) -> Tail:
         """What lies beyond the valid length of an axis that carries time."""
         tail = self.tails[axis]
@@ -175,11 +187,17 @@ class State:
         fill = self.fill
         if tail.kind == "number" and tail.value != fill:
             fill = None
-        if tail.is_low or (tail.kind == "number" and tail.value < 0):
+        inside = self.inside if self.fill is None else self.fill
+        if tail.kind == "low" or (tail.kind == "number" and tail.value < 0):
             sign = 0
         elif tail.is_zero:
             sign = min(sign, 1)
-        return dataclasses.replace(self, tails=tails, sign=sign, fill=fill)
+        return dataclasses.replace(self, tails=tails, sign=sign, fill=fill, inside=inside)
+
+    @property
+    def level(self) -> float | None:
+        """The number that every valid element is, if there is one."""
+        return self.inside if self.fill is None else self.fill
 
     @property
     def is_finite(self) -> bool:

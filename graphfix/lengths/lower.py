@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.lengths.arithmetic import Arithmetic, lowers
+from graphfix.lengths.arithmetic import Arithmetic, extremum, lowers
 from graphfix.lengths.domain import Rows, Time, size_expr
+from graphfix.lengths.numbers import extreme
 from graphfix.model.values import attr_int, is_op
 
 if TYPE_CHECKING:
@@ -40,19 +40,20 @@ class Lengths:
         source: The padded dim.
         given: The input that holds the valid lengths: [B] or [1], or a mask [B, T].
         opset: The version of the standard opset, at least :data:`OLDEST`.
-        floor: What is added to a score that is to weigh nothing.
+        floor: What is added to a score that is to weigh nothing; None for the least number of
+            its type.
     """
 
     def __init__(
-        self, op: Builder, source: Source, given: ir.Value, opset: int, floor: float
+        self, op: Builder, source: Source, given: ir.Value, opset: int, floor: float | None
     ) -> None:
         self._op = op
         self.source = source
         self._given = given
-        self._opset = opset
+        self.opset = opset
         self._floor = floor
-        self._valid = Arithmetic(op, "valid", source.symbol, self._lengths, given)
-        self._padded = Arithmetic(op, "padded", source.symbol, self._size, given)
+        self._valid = Arithmetic(op, opset, "valid", source.symbol, self._lengths, given)
+        self._padded = Arithmetic(op, opset, "padded", source.symbol, self._size, given)
 
     def dtype(self, value: ir.Value) -> ir.DataType:
         """The element type of a value."""
@@ -74,17 +75,13 @@ class Lengths:
 
     def floor(self, dtype: ir.DataType) -> Numbers:
         """A scalar that weighs nothing in a Softmax."""
+        if self._floor is None:
+            return self.extreme(dtype, high=False)
         return np.array(self._floor, dtype.numpy())
 
     def extreme(self, dtype: ir.DataType, *, high: bool) -> Numbers:
         """The least, or the largest, number of a type, as a scalar."""
-        if dtype == ir.DataType.BOOL:
-            return np.array(high)
-        if dtype.is_floating_point():
-            edge = float(ml_dtypes.finfo(dtype.numpy()).max)  # type: ignore[no-untyped-call]
-            return np.array(edge if high else -edge, dtype.numpy())
-        whole = np.iinfo(dtype.numpy())
-        return np.array(whole.max if high else whole.min, dtype.numpy())
+        return np.array(extreme(dtype, high=high), dtype.numpy())
 
     # --- lengths ----------------------------------------------------------------------------
 
@@ -94,7 +91,7 @@ class Lengths:
             return self._lengths()
         key = ("rows", str(size))
         zero = np.zeros(1, np.int64)
-        return self._op.once(key, lambda: self._op.Max(self._valid.of(size), zero), self._given)
+        return self._op.once(key, lambda: self.larger(self._valid.of(size), zero), self._given)
 
     def size(self, size: sympy.Expr) -> ir.Value:
         """A size with the padding counted in, int64 [1]."""
@@ -122,7 +119,7 @@ class Lengths:
         op = self._op
 
         def build() -> ir.Value:
-            if self._opset >= 15:
+            if self.opset >= 15:
                 return op.Shape(value, start=axis, end=axis + 1)
             return op.Gather(op.Shape(value), np.array([axis], np.int64), axis=0)
 
@@ -198,9 +195,30 @@ class Lengths:
 
         def build() -> ir.Value:
             hidden = op.Cast(op.Not(mask), to=dtype)
-            return op.Mul(hidden, np.array(self._floor, dtype.numpy()))
+            return op.Mul(hidden, self.floor(dtype))
 
         return op.once(("addend", mask, dtype), build, mask)
+
+    def limit(self, scores: ir.Value, axes: Sequence[Axis], axis: int) -> ir.Value | None:
+        """What no score is above: the largest number before the valid length, the least behind.
+
+        That is exact for all scores, where a sum is not in float16, whose numbers end at 65504.
+        None where a sum is as good, or was asked for by a floor, or there is no such Min.
+        """
+        op, dtype = self._op, self.dtype(scores)
+        if self._floor is not None or dtype != ir.DataType.FLOAT16 or self.opset < 12:
+            return None
+        mask = self.mask(scores, axes, axis)
+        edges = [self.extreme(dtype, high=high) for high in (True, False)]
+        return op.once(("limit", mask, dtype), lambda: op.Where(mask, *edges), mask)
+
+    def larger(self, *values: ir.Value | Numbers) -> ir.Value:
+        """The largest of integers, element by element."""
+        return extremum(self._op, self.opset, "Max", values)
+
+    def smaller(self, *values: ir.Value | Numbers) -> ir.Value:
+        """The least of integers, element by element."""
+        return extremum(self._op, self.opset, "Min", values)
 
     def cast(self, mask: ir.Value, dtype: ir.DataType) -> ir.Value:
         """A mask as numbers."""
@@ -249,19 +267,24 @@ class Lengths:
         given = list(axes)
         if not given:
             return value
-        if self._opset >= 13:
+        if self.opset >= 13:
             return self._op.Unsqueeze(value, np.array(given, np.int64))
         return self._op.Unsqueeze(value, axes=given)
 
     def squeeze(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
         """Without these axes, which are of size 1."""
-        if self._opset >= 13:
+        if self.opset >= 13:
             return self._op.Squeeze(value, np.array(list(axes), np.int64))
         return self._op.Squeeze(value, axes=list(axes))
 
+    def scalar(self, value: ir.Value) -> ir.Value:
+        """One number without an axis."""
+        dims = self.source.shapes.dims(value)
+        return self.squeeze(value, range(len(dims))) if dims else value
+
     def reduce_sum(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
         """The sum over axes that stay, with size 1."""
-        if self._opset >= 13:
+        if self.opset >= 13:
             return self._op.ReduceSum(value, np.array(list(axes), np.int64), keepdims=1)
         return self._op.ReduceSum(value, axes=list(axes), keepdims=1)
 

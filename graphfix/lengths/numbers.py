@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
+import ml_dtypes
 import numpy as np
+import onnx_ir as ir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +19,7 @@ _UNARY: dict[str, Of] = {
     "Abs": np.abs,
     "Ceil": np.ceil,
     "Cos": np.cos,
+    "Cosh": np.cosh,
     "Exp": np.exp,
     "Floor": np.floor,
     "Identity": lambda x: x,
@@ -31,6 +34,7 @@ _UNARY: dict[str, Of] = {
     "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "Sign": np.sign,
     "Sin": np.sin,
+    "Sinh": np.sinh,
     "Softplus": lambda x: np.log1p(np.exp(x)),
     "Softsign": lambda x: x / (1 + np.abs(x)),
     "Sqrt": np.sqrt,
@@ -56,12 +60,12 @@ _BINARY: dict[str, Of] = {
 }
 _ZERO_AT_ZERO = frozenset(
     {"Asin", "Asinh", "Atan", "Atanh", "BiasGelu", "Celu", "Elu", "Erf", "FastGelu", "Gelu"}
-    | {"HardSwish", "LeakyRelu", "Mish", "PRelu", "QuickGelu", "Selu", "Shrink", "Sinh", "Swish"}
+    | {"HardSwish", "LeakyRelu", "Mish", "PRelu", "QuickGelu", "Selu", "Shrink", "Swish"}
     | {"Tan", "ThresholdedRelu"}
 )
 
 UNARY = frozenset(
-    {*_UNARY, *_ZERO_AT_ZERO, "Acos", "Acosh", "BitwiseNot", "Cast", "CastLike", "Clip", "Cosh"}
+    {*_UNARY, *_ZERO_AT_ZERO, "Acos", "Acosh", "BitwiseNot", "Cast", "CastLike", "Clip"}
     | {"HardSigmoid", "Dropout"}
 ) - {"BiasGelu"}
 """Element-wise operators of one tensor; further inputs are parameters."""
@@ -73,6 +77,17 @@ MANY = frozenset(
     "BiasGelu",
 }
 """Element-wise operators of several tensors that broadcast."""
+
+
+def extreme(dtype: ir.DataType, *, high: bool) -> float:
+    """The largest, or the least, number of a type."""
+    if dtype == ir.DataType.BOOL:
+        return int(high)
+    if dtype.is_floating_point():
+        edge = float(ml_dtypes.finfo(dtype.numpy()).max)  # type: ignore[no-untyped-call]
+        return edge if high else -edge
+    whole = np.iinfo(dtype.numpy())
+    return int(whole.max if high else whole.min)
 
 
 def apply(op_type: str, args: list[float], *, whole: bool, to_bool: bool) -> float | None:
@@ -135,25 +150,52 @@ def keeps_finite(op_type: str, signs: list[Literal[0, 1, 2]], numbers: list[floa
         if exponent is None:
             return False
         if exponent < 0:
-            return signs[0] == 2
-        return signs[0] >= 1 or float(exponent).is_integer()
-    return op_type not in ("Acos", "Acosh", "Asin", "Atanh", "Tan", "Mod")
+            return signs[0] == 2 and exponent >= -1
+        return exponent <= 2 and (signs[0] >= 1 or float(exponent).is_integer())
+    # exp(89) is no number in float32; a score less its maximum may be that in the tail.
+    return op_type not in _OVERFLOWS
+
+
+_OVERFLOWS = ("Acos", "Acosh", "Asin", "Atanh", "Cosh", "Exp", "Mod", "Sinh", "Tan")
 
 
 def sign_of(
     op_type: str, signs: list[Literal[0, 1, 2]], numbers: list[float | None]
 ) -> Literal[0, 1, 2]:
-    """What is known of the sign of the result."""
-    if op_type in ("Exp", "Sigmoid", "Softplus", "Cosh"):
+    """What is known of the sign of the result: exp(-200) is 0 as floats go, not above it."""
+    if op_type == "Cosh":
         return 2
-    if op_type in ("Abs", "Relu", "HardSigmoid", "Not", "And", "Or", "Equal", "Less", "Greater"):
+    if op_type in (
+        "Exp",
+        "Sigmoid",
+        "Softplus",
+        "Abs",
+        "Relu",
+        "HardSigmoid",
+        "Not",
+        "And",
+        "Or",
+        "Equal",
+        "Less",
+        "Greater",
+    ):
         return 1
-    if op_type == "Pow" and numbers[1] is not None and signs[0] < 2:
-        return 1 if numbers[1] % 2 == 0 and numbers[1] >= 0 else signs[0]
+    if op_type == "Pow":
+        exponent = numbers[1]
+        if exponent is None:
+            return min(signs[0], 1)
+        if signs[0] == 2:
+            return 2 if abs(exponent) <= 1 else 1
+        return 1 if exponent % 2 == 0 and exponent >= 0 else signs[0]
     if op_type in ("Add", "Sum", "Mean"):
         return (2 if 2 in signs else 1) if 0 not in signs else 0
     if op_type in ("Mul", "Div"):
-        return min(signs) if op_type == "Mul" or signs[1] == 2 else 0
+        known = min(signs) if op_type == "Mul" or signs[1] == 2 else 0
+        return (
+            min(known, 1)
+            if all(x is None for x in numbers[1 if op_type == "Div" else 0 :])
+            else known
+        )
     if op_type == "Max":
         return max(signs)
     if op_type == "Min":
@@ -163,7 +205,7 @@ def sign_of(
     if op_type == "Clip":
         low = numbers[1] if len(numbers) > 1 else None
         return 0 if low is None else 2 if low > 0 else 1 if low == 0 else 0
-    if op_type in ("Floor", "Round", "Gelu", "Erf", "Tanh", "Sign"):
+    if op_type in ("Floor", "Reciprocal", "Round", "Gelu", "Erf", "Tanh", "Sign"):
         return 1 if signs[0] else 0
-    kept = ("Cast", "CastLike", "Identity", "Sqrt", "Dropout", "Pow", "Reciprocal", "Ceil")
+    kept = ("Cast", "CastLike", "Identity", "Sqrt", "Dropout", "Ceil")
     return signs[0] if op_type in kept else 0

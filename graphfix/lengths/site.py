@@ -5,33 +5,36 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+import onnx_ir as ir
 import sympy
 
 from graphfix.lengths.arithmetic import lowers
 from graphfix.lengths.domain import (
-    HIDDEN,
-    LOW,
     ZERO,
     Other,
     Rows,
     State,
+    Tail,
     Time,
     carries_time,
     plain,
     same_size,
     size_expr,
 )
+from graphfix.lengths.numbers import extreme
 from graphfix.lengths.repairs import Hide, LengthData, Zero
 from graphfix.model.text import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import onnx_ir as ir
-
     from graphfix.lengths.domain import Atom, Axis
     from graphfix.lengths.repairs import Leak, Repair
     from graphfix.lengths.source import Source
+
+
+_HUGE = 1e30
+"""No number of a model is as large as that."""
 
 
 class RefusedError(Exception):
@@ -46,17 +49,27 @@ class Site:
         states: What is known of each input; None for one that is absent.
         source: The padded dim.
         opset: The version of the standard opset.
+        flips: Whether what is turned around is to be turned row by row, its padding left behind.
         repairs: What has been asked for so far.
+        points: The zero point of each input that has one: what counts as zero in it.
     """
 
     def __init__(
-        self, node: ir.Node, states: Sequence[State | None], source: Source, opset: int
+        self,
+        node: ir.Node,
+        states: Sequence[State | None],
+        source: Source,
+        opset: int,
+        *,
+        flips: bool = False,
     ) -> None:
         self.node = node
         self.states = list(states)
         self.source = source
         self.opset = opset
+        self.flips = flips
         self.repairs: list[Repair] = []
+        self.points: dict[int, ir.Value | None] = {}
 
     def state(self, index: int = 0) -> State:
         """What is known of an input that must be there."""
@@ -73,24 +86,39 @@ class Site:
         """The state of an input once its tail adds nothing to a sum."""
         state = self.state(index)
         if not state.tail(axis).is_zero:
-            state = self._mask(Zero(self.node, leak, index, axis, state), ZERO)
+            point = self.points.get(index)
+            dims = self.source.shapes.dims(point)
+            if point is not None and (dims is None or any(x != 1 for x in dims)):
+                raise RefusedError("its zero point is not one number")
+            state = self._mask(Zero(self.node, leak, index, axis, state, point), ZERO)
         return state
 
+    def need_hidden(self, index: int, axis: int) -> State:
+        """The state of an input once its tail weighs nothing in a Softmax."""
+        if self.state(index).tail(axis).kind == "low":
+            return self.state(index)
+        return self.need_low(index, axis, "attention dilution")
+
     def need_low(self, index: int, axis: int, leak: Leak) -> State:
-        """The state of an input once its tail weighs nothing in a Softmax or a maximum."""
-        state = self.state(index)
-        if not state.tail(axis).is_low:
-            state = self._mask(Hide(self.node, leak, index, axis, state), HIDDEN)
+        """The state of an input once its tail is never the largest, whatever is valid."""
+        state, edge = self.state(index), self._edge(index, high=False)
+        if not state.tail(axis).is_below(max(edge, -_HUGE)):
+            repair = Hide(self.node, leak, index, axis, state)
+            state = self._mask(repair, Tail("number", edge))
         return state
 
     def need_high(self, index: int, axis: int, leak: Leak) -> State:
         """The state of an input once its tail is never the least."""
-        state = self.state(index)
-        tail = state.tail(axis)
-        if tail.kind == "number" and tail.value >= -LOW:
-            return state
-        self._mask(Hide(self.node, leak, index, axis, state, high=True), HIDDEN)
-        return self.state(index)
+        state, edge = self.state(index), self._edge(index, high=True)
+        if not state.tail(axis).is_above(min(edge, _HUGE)):
+            repair = Hide(self.node, leak, index, axis, state, high=True)
+            state = self._mask(repair, Tail("number", edge))
+        return state
+
+    def _edge(self, index: int, *, high: bool) -> float:
+        """The largest, or the least, number that an input can hold."""
+        dtype = self.source.shapes.dtype(self.node.inputs[index])
+        return extreme(ir.DataType.FLOAT if dtype is None else dtype, high=high)
 
     def need_finite(self, index: int, leak: Leak) -> State:
         """The state of an input once 0 times its tail is 0."""
@@ -184,14 +212,13 @@ class Site:
             )
         return plain([self.axis_of(x) for x in dims], fixed=fixed)
 
-    def _mask(self, repair: Zero | Hide, tail: object) -> State:
+    def _mask(self, repair: Zero | Hide, tail: Tail) -> State:
         check_maskable(repair.state.axes or (), repair.axis, self.source)
         for factor in repair.state.at(repair.axis):
             if isinstance(factor, Time):
                 self.check_size(factor.size)
         self.repairs.append(repair)
-        wanted = ZERO if tail is ZERO else HIDDEN
-        self.states[repair.index] = repair.state.with_tail(repair.axis, wanted)
+        self.states[repair.index] = repair.state.with_tail(repair.axis, tail)
         return self.state(repair.index)
 
     @property
@@ -216,6 +243,16 @@ def check_maskable(axes: Sequence[Axis], axis: int, source: Source) -> None:
         inside = axes[i] if len(axes[i]) > 1 else ()
         if any(isinstance(x, Other) and not x.size.is_Integer for x in inside):
             raise RefusedError("an axis holds time together with a size that is not fixed")
+
+
+def check_apart(state: State, axes: Sequence[int]) -> None:
+    """Refuse what mixes rows of the batch, each of which has its own length.
+
+    Raises:
+        RefusedError: One of these axes carries the batch, and another carries time.
+    """
+    if state.timed and any(isinstance(x, Rows) for i in axes for x in state.at(i)):
+        raise RefusedError("it mixes rows of the batch, and each has its own length")
 
 
 def join(axes: Sequence[Axis]) -> Axis:

@@ -3,12 +3,20 @@
 from graphfix.lengths.repairs.base import Leak, Repair, zeroed
 from graphfix.lengths.repairs.counts import (
     LengthData,
+    MaskedGroupNorm,
     MaskedMean,
     MaskedNorm,
     MaskedPool,
     SequenceLens,
 )
-from graphfix.lengths.repairs.frames import Append, ClampedFrames, CopiedTail, LastFrames, PadFrames
+from graphfix.lengths.repairs.frames import (
+    Append,
+    ClampedFrames,
+    CopiedTail,
+    LastFrames,
+    PadFrames,
+    TurnedFrames,
+)
 from graphfix.lengths.repairs.tails import Hide, PoisonedInput, Zero
 
 __all__ = [
@@ -19,6 +27,7 @@ __all__ = [
     "LastFrames",
     "Leak",
     "LengthData",
+    "MaskedGroupNorm",
     "MaskedMean",
     "MaskedNorm",
     "MaskedPool",
@@ -26,6 +35,7 @@ __all__ = [
     "PoisonedInput",
     "Repair",
     "SequenceLens",
+    "TurnedFrames",
     "Zero",
     "zeroed",
 ]

@@ -55,8 +55,9 @@ def zeroed(
     axes: tuple[tuple[object, ...], ...],
     axis: int,
     finite: bool,
+    point: ir.Value | None = None,
 ) -> ir.Value:
-    """``value`` with a tail of zeros on one axis; made once for all who ask."""
+    """``value`` with a tail of zeros, or of zero points, on one axis; made once for all who ask."""
     dtype = lengths.dtype(value)
 
     def make() -> ir.Value:
@@ -65,9 +66,12 @@ def zeroed(
             return op.And(value, mask)
         if finite and dtype.is_floating_point():
             return op.Mul(value, lengths.cast(mask, dtype))
-        return op.Where(mask, value, np.zeros((), dtype.numpy()))
+        nought = np.zeros((), dtype.numpy()) if point is None else lengths.scalar(point)
+        return op.Where(mask, value, nought)
 
-    return op.once(("zero", value, axis), make, value)
+    return op.once(
+        ("zero", value, axis, point), make, *(x for x in (value, point) if x is not None)
+    )
 
 
 def input_of(node: ir.Node, index: int) -> ir.Value:

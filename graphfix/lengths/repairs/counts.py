@@ -9,11 +9,13 @@ import numpy as np
 import onnx_ir as ir
 import sympy
 
-from graphfix.lengths.domain import Rows, State, Time, size_of
+from graphfix.lengths.domain import Other, Rows, State, Time, size_of
 from graphfix.lengths.repairs.base import Repair, input_of, zeroed
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from graphfix.build import Builder
     from graphfix.lengths.lower import Lengths
 
@@ -68,39 +70,102 @@ class MaskedNorm(Repair):
         state: What was known of the input.
         per_channel: Whether scale and bias lie along axis 1, as in InstanceNormalization, or along
             the last axes, as in LayerNormalization.
+        centred: Whether the mean is taken off, as an RMSNormalization does not.
     """
 
     axes: tuple[int, ...]
     state: State
     per_channel: bool
+    centred: bool = True
     what: ClassVar[str] = "its mean and variance are taken over the valid frames"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
         """``(x - mean) / sqrt(variance + epsilon) * scale + bias``."""
-        x, axes = input_of(self.node, 0), self.state.axes or ()
-        dtype = lengths.dtype(x)
-        times = [i for i in self.axes if self.state.tails[i] is not None]
-        finite = self.state.is_finite
+        x, state = input_of(self.node, 0), self.state
+        y = _normalized(op, lengths, self.node, x, state, self.axes, centred=self.centred)
+        channels = range(1, state.rank - 1) if self.per_channel else ()
+        return _scaled(op, lengths, self.node, y, channels)
 
-        def zero(value: ir.Value) -> ir.Value:
-            for axis in times:
-                value = zeroed(op, lengths, value, axes, axis, finite)
-            return value
 
-        centred = op.Sub(x, _mean(op, lengths, zero(x), self.state, self.axes))
-        kept = zero(centred)
-        variance = _mean(op, lengths, op.Mul(kept, kept), self.state, self.axes)
-        epsilon = self.node.attributes.get("epsilon")
-        least = np.full((1,) * self.state.rank, 1e-5 if epsilon is None else epsilon.as_float())
-        deviation = op.Sqrt(op.Add(variance, least.astype(dtype.numpy())))
-        y = op.Div(centred, deviation)
-        for name, make in (("scale", op.Mul), ("bias", op.Add)):
-            index = 1 if name == "scale" else 2
-            if index < len(self.node.inputs) and (given := self.node.inputs[index]) is not None:
-                if self.per_channel:
-                    given = lengths.unsqueeze(given, range(1, self.state.rank - 1))
-                y = make(y, given)
-        return y
+@dataclass(frozen=True)
+class MaskedGroupNorm(Repair):
+    """Statistics of groups of channels count the valid frames only.
+
+    Attributes:
+        groups: How many groups there are.
+        channels: How many channels.
+        state: What was known of the input.
+        per_channel: Whether each channel has a scale and a bias (opset 21), or each group (18).
+    """
+
+    groups: int
+    channels: int
+    state: State
+    per_channel: bool
+    what: ClassVar[str] = "its mean and variance are taken over the valid frames"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
+        """An InstanceNormalization of [N, groups, channels of one, ...], over valid frames."""
+        x, rank = input_of(self.node, 0), self.state.rank
+        size = op.Shape(x)
+        behind = op.Gather(size, np.arange(2, rank), axis=0)
+        inner = np.array([self.groups, self.channels // self.groups], np.int64)
+        shape = op.Concat(lengths.count(x, 0), inner, behind, axis=0)
+        split = tuple((Other(sympy.Integer(int(n))),) if n > 1 else () for n in inner)
+        axes, tails = self.state.axes or (), self.state.tails
+        state = State((axes[0], *split, *axes[2:]), (tails[0], None, None, *tails[2:]))
+        grouped = op.Reshape(x, shape)
+        over = tuple(range(2, rank + 1))
+        y = _normalized(op, lengths, self.node, grouped, state, over, centred=True)
+        if self.per_channel:
+            return _scaled(op, lengths, self.node, op.Reshape(y, size), range(1, rank - 1))
+        return op.Reshape(_scaled(op, lengths, self.node, y, range(1, rank)), size)
+
+
+def _normalized(
+    op: Builder,
+    lengths: Lengths,
+    node: ir.Node,
+    x: ir.Value,
+    state: State,
+    over: tuple[int, ...],
+    *,
+    centred: bool,
+) -> ir.Value:
+    """``x`` less its mean, over its deviation, both taken of what is valid."""
+    dtype = lengths.dtype(x)
+    small = dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    if small:  # the square of 256 is no number in float16
+        x = op.Cast(x, to=ir.DataType.FLOAT)
+
+    def zero(value: ir.Value) -> ir.Value:
+        for axis in over:
+            if state.tails[axis] is not None:
+                axes = state.axes or ()
+                value = zeroed(op, lengths, value, axes, axis, state.is_finite)
+        return value
+
+    if centred:
+        x = op.Sub(x, _mean(op, lengths, zero(x), state, over))
+    kept = zero(x)
+    variance = _mean(op, lengths, op.Mul(kept, kept), state, over)
+    epsilon = node.attributes.get("epsilon")
+    least = np.full((1,) * state.rank, 1e-5 if epsilon is None else epsilon.as_float())
+    deviation = op.Sqrt(op.Add(variance, least.astype(lengths.dtype(x).numpy())))
+    y = op.Div(x, deviation)
+    return op.Cast(y, to=dtype) if small else y
+
+
+def _scaled(
+    op: Builder, lengths: Lengths, node: ir.Node, y: ir.Value, trailing: Iterable[int]
+) -> ir.Value:
+    """``y * scale + bias``, the inputs 1 and 2 of the node, with axes of size 1 at ``trailing``."""
+    places = list(trailing)
+    for index, make in ((1, op.Mul), (2, op.Add)):
+        given = node.inputs[index] if index < len(node.inputs) else None
+        if given is not None:
+            y = make(y, lengths.unsqueeze(given, places))
+    return y
 
 
 @dataclass(frozen=True)
@@ -175,7 +240,7 @@ def _mean(
         rest = size_of(tuple(a for a in factors if not isinstance(a, Time)))
         others *= int(rest) if rest.is_Integer else 1
         for time in times:
-            rows = op.Max(lengths.rows(time.size), np.ones(1, np.int64))
+            rows = lengths.larger(lengths.rows(time.size), np.ones(1, np.int64))
             valid = rows if valid is None else op.Mul(valid, rows)
         if not rest.is_Integer:
             count = lengths.count(x, axis)

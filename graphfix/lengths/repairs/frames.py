@@ -37,7 +37,7 @@ class CopiedTail(Repair):
         x = input_of(self.node, 0)
         at = lengths.unsqueeze(lengths.positions(self.size), [0])
         last = op.Sub(lengths.unsqueeze(lengths.rows(self.size), [1]), np.array([[1]], np.int64))
-        at = op.Max(op.Min(at, last), np.zeros((1, 1), np.int64))
+        at = lengths.larger(lengths.smaller(at, last), np.zeros((1, 1), np.int64))
         op.rewire(0, take_rows(op, lengths, x, at, self.state, self.axis))
 
 
@@ -65,7 +65,7 @@ class LastFrames(Repair):
         x = input_of(self.node, 0)
         rows = lengths.rows(self.size)
         index = op.Add(lengths.unsqueeze(rows, [1]), np.array([self.offsets], np.int64))
-        index = op.Max(index, np.zeros((1, 1), np.int64))
+        index = lengths.larger(index, np.zeros((1, 1), np.int64))
         taken = take_rows(op, lengths, x, index, self.state, self.axis)
         return lengths.squeeze(taken, [self.axis]) if self.drop else taken
 
@@ -93,7 +93,7 @@ class ClampedFrames(Repair):
         flat = op.Reshape(index, np.array([1, -1], np.int64))
         if lengths.dtype(index) != ir.DataType.INT64:
             flat = op.Cast(flat, to=ir.DataType.INT64)
-        at = op.Min(flat, lengths.unsqueeze(lengths.rows(self.last), [1]))
+        at = lengths.smaller(flat, lengths.unsqueeze(lengths.rows(self.last), [1]))
         taken = take_rows(op, lengths, x, at, self.state, self.axis)
         if self.rank == 1:
             return taken
@@ -107,6 +107,30 @@ class ClampedFrames(Repair):
             parts.append(op.Gather(size, behind, axis=0))
         target = op.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
         return op.Reshape(taken, target)
+
+
+@dataclass(frozen=True)
+class TurnedFrames(Repair):
+    """An axis that is turned around has its first valid frame last: each row for itself.
+
+    Attributes:
+        axis: The axis.
+        size: Its size, the padding counted in.
+        state: What was known of the input.
+    """
+
+    axis: int
+    size: sympy.Expr
+    state: State
+    what: ClassVar[str] = "what is valid is turned around, and stays in front"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
+        """``x[max(length - 1 - i, 0)]``."""
+        x = input_of(self.node, 0)
+        last = op.Sub(lengths.unsqueeze(lengths.rows(self.size), [1]), np.array([[1]], np.int64))
+        at = op.Sub(last, lengths.unsqueeze(lengths.positions(self.size), [0]))
+        at = lengths.larger(at, np.zeros((1, 1), np.int64))
+        return take_rows(op, lengths, x, at, self.state, self.axis)
 
 
 @dataclass(frozen=True)
@@ -139,7 +163,7 @@ class PadFrames(Repair):
         if self.reflect:
             at = op.Sub(last, op.Abs(op.Sub(last, op.Abs(at))))
         # Beyond the valid length any index will do that exists.
-        at = op.Max(op.Min(at, last), np.zeros((1, 1), np.int64))
+        at = lengths.larger(lengths.smaller(at, last), np.zeros((1, 1), np.int64))
         return take_rows(op, lengths, x, at, self.state, self.axis)
 
 
@@ -192,7 +216,7 @@ def take_rows(
     rows = next((i for i, a in enumerate(state.axes or ()) if a and isinstance(a[0], Rows)), None)
     if rows is None:
         return op.Gather(x, op.Reshape(index, np.array([-1], np.int64)), axis=axis)
-    if (rows, axis) == (0, 1):
+    if (rows, axis) == (0, 1) and lengths.opset >= 12:
         return op.GatherND(x, lengths.unsqueeze(index, [2]), batch_dims=1)
     # GatherElements wants an index in the shape of the result.
     if rows > axis:

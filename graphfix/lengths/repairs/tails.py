@@ -23,18 +23,21 @@ class Zero(Repair):
         index: The input.
         axis: The axis of it whose tail is zeroed.
         state: What was known of it.
+        point: What counts as zero, if the input is quantized: one number.
     """
 
     index: int
     axis: int
     state: State
+    point: ir.Value | None = None
     what: ClassVar[str] = "its tail is set to zero first"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> None:
         """``Where(mask, x, 0)`` or ``x * mask``."""
         value = input_of(self.node, self.index)
         axes = self.state.axes or ()
-        op.rewire(self.index, zeroed(op, lengths, value, axes, self.axis, self.state.is_finite))
+        finite = self.state.is_finite
+        op.rewire(self.index, zeroed(op, lengths, value, axes, self.axis, finite, self.point))
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,9 @@ class Hide(Repair):
 
         def hide() -> ir.Value:
             if scores and dtype.is_floating_point() and self.state.is_finite:
+                limit = lengths.limit(value, axes, self.axis)
+                if limit is not None:
+                    return op.Min(value, limit)
                 return op.Add(value, lengths.addend(value, axes, self.axis))
             far = lengths.floor(dtype) if scores else lengths.extreme(dtype, high=self.high)
             return op.Where(lengths.mask(value, axes, self.axis), value, far)

@@ -22,6 +22,7 @@ from graphfix.lengths.rules import (
     recur,
     reduce,
     reshape,
+    resize,
     sizes,
 )
 
@@ -49,6 +50,7 @@ RULES: dict[str, Rule] = {
         recur,
         reduce,
         reshape,
+        resize,
         sizes,
     )
     for name, rule in family.RULES.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from graphfix.lengths.domain import ANY, FINITE, LAST, Other, State, Tail, carries_time
+from graphfix.lengths.domain import ANY, FINITE, LAST, Other, State, Tail, carries_time, time_of
 from graphfix.lengths.rules.axes import placed, with_axis
 from graphfix.lengths.site import RefusedError, Site
 from graphfix.model.values import attr_int, attr_ints, axes_of
@@ -119,11 +119,19 @@ def split(site: Site) -> list[State | None]:
 def trilu(site: Site) -> State:
     """A triangle of the last two axes: zeros outside."""
     state = site.state()
+    if state.axes is None:
+        return site.without_time()
+    if any(carries_time(x) and time_of(x) is None for x in state.axes[-2:]):
+        raise RefusedError("an axis of it holds time beside something else, or runs backwards")
+    if site.has(1) and not site.state(1).fixed:
+        raise RefusedError("which diagonal it begins at is not fixed")
     tails = tuple(
         None if x is None else x if x.is_zero else FINITE if x.is_finite else ANY
         for x in state.tails
     )
-    return dataclasses.replace(state, tails=tails, sign=min(state.sign, 1), fill=None, steps=None)
+    return dataclasses.replace(
+        state, tails=tails, sign=min(state.sign, 1), fill=None, inside=None, steps=None
+    )
 
 
 RULES = {

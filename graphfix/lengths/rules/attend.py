@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from graphfix.lengths.domain import ANY, FINITE, ZERO, State, carries_time
-from graphfix.lengths.site import RefusedError, Site
+from graphfix.lengths.site import RefusedError, Site, check_apart
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
@@ -17,22 +17,28 @@ def softmax(site: Site) -> State:
     """Over time, scores in the tail must be far below the others."""
     state = site.state()
     axes = over(site, state)
+    check_apart(state, axes)
     for axis in axes:
         if carries_time(state.at(axis)):
-            state = site.need_low(0, axis, "attention dilution")
+            state = site.need_hidden(0, axis)
     log = site.node.op_type == "LogSoftmax"
     tails: list[Tail | None] = []
     for i, tail in enumerate(state.tails):
         if tail is None:
             tails.append(None)
         elif i in axes:
-            tails.append(tail if log else ZERO)
+            tails.append(ANY if log else ZERO)
         else:
             # A row that is hidden whole has no largest score.
-            low = tail.is_low and not tail.is_finite
-            tails.append(FINITE if tail.is_finite and not low else ANY)
+            tails.append(FINITE if tail.is_finite else ANY)
     return dataclasses.replace(
-        state, tails=tuple(tails), sign=0 if log else 1, fill=None, steps=None, length=None
+        state,
+        tails=tuple(tails),
+        sign=0 if log else 1,
+        fill=None,
+        inside=None,
+        steps=None,
+        length=None,
     )
 
 

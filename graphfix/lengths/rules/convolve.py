@@ -5,12 +5,20 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-import sympy
-
-from graphfix.lengths.domain import ANY, FINITE, State, Time, carries_time, same_size, time_of
-from graphfix.lengths.repairs import CopiedTail, MaskedMean, MaskedPool
-from graphfix.lengths.site import RefusedError, Site
-from graphfix.model.values import attr_int, attr_ints, const_of
+from graphfix.lengths.domain import (
+    ANY,
+    FINITE,
+    State,
+    Time,
+    carries_time,
+    same_size,
+    size_of,
+    time_of,
+)
+from graphfix.lengths.repairs import MaskedMean, MaskedPool
+from graphfix.lengths.rules.quantize import unbiased
+from graphfix.lengths.site import RefusedError, Site, check_apart
+from graphfix.model.values import attr_int, attr_ints
 
 if TYPE_CHECKING:
     from graphfix.lengths.domain import Axis, Tail
@@ -18,20 +26,32 @@ if TYPE_CHECKING:
 
 def conv(site: Site) -> State:
     """Zeros are put behind the end; the same must be behind the valid length."""
-    state = _checked(site)
-    for axis in _spatial(state):
+    return _convolved(site, bias=2)
+
+
+def conv_integer(site: Site) -> State:
+    """As Conv, with zero points for zeros."""
+    point = site.node.inputs[2] if site.has(2) else None
+    site.points[0] = point
+    unbiased(site, 0, point)
+    return _convolved(site, bias=None)
+
+
+def _convolved(site: Site, *, bias: int | None) -> State:
+    state = checked(site)
+    for axis in spatial(state):
         kernel, past = _window(site, axis)
         if kernel > 1 or past:
             _forward(state.at(axis))
         if past:
             state = site.need_zero(0, axis, "boundary leak")
-    return _result(site, state, bias=2)
+    return _result(site, state, bias=bias)
 
 
 def conv_transpose(site: Site) -> State:
     """Each frame is spread over several; those behind the valid length must spread nothing."""
-    state = _checked(site)
-    for axis in _spatial(state):
+    state = checked(site)
+    for axis in spatial(state):
         kernel, _ = _window(site, axis)
         _forward(state.at(axis))
         if kernel > 1:
@@ -41,8 +61,8 @@ def conv_transpose(site: Site) -> State:
 
 def max_pool(site: Site) -> State:
     """Nothing is larger than what a window finds past the end."""
-    state = _checked(site)
-    for axis in _spatial(state):
+    state = checked(site)
+    for axis in spatial(state):
         kernel, past = _window(site, axis)
         _forward(state.at(axis))
         if kernel > 1 and (past or attr_int(site.node, "ceil_mode", 0)):
@@ -54,8 +74,8 @@ def max_pool(site: Site) -> State:
 
 def average_pool(site: Site) -> State:
     """Zeros past the end count only if it says so."""
-    state = _checked(site)
-    for axis in _spatial(state):
+    state = checked(site)
+    for axis in spatial(state):
         kernel, past = _window(site, axis)
         _forward(state.at(axis))
         if kernel == 1 or not (past or attr_int(site.node, "ceil_mode", 0)):
@@ -67,6 +87,8 @@ def average_pool(site: Site) -> State:
             site.repair(MaskedPool(site.node, "boundary leak", axis, state))
         elif attr_int(site.node, "ceil_mode", 0):
             raise RefusedError("its last window is averaged over fewer frames than the others")
+        if inside and _begins_early(site, axis) and attr_int(site.node, "count_include_pad", 0):
+            raise RefusedError("its first window counts padding, and its last one does not")
     return dataclasses.replace(_result(site, state, bias=None), sign=min(state.sign, 1))
 
 
@@ -81,56 +103,9 @@ def stft(site: Site) -> State:
     return State(axes, (None, tail, *(None for _ in dims[2:])))
 
 
-def resize(site: Site) -> State:
-    """Each frame repeated, or drawn out; the last is drawn out to its copy."""
-    state = _checked(site)
-    dims = site.out_dims()
-    scales = const_of(site.node.inputs[2]) if site.has(2) else None
-    for axis in _spatial(state):
-        time = time_of(state.at(axis))
-        if time is None:
-            raise RefusedError("its time axis holds something else beside time, or runs backwards")
-        if same_size(dims[axis], time.size):
-            continue
-        scale = None if scales is None or scales.size != state.rank else float(scales[axis])
-        if scale is None:
-            ratio = sympy.cancel(dims[axis] / time.size)
-            scale = float(ratio) if ratio.is_number else None
-        if scale is None or (scale < 1 and not (1 / scale).is_integer()):
-            raise RefusedError("how much it stretches time depends on the padded length")
-        mode = _text(site, "mode", "nearest")
-        where = _text(site, "coordinate_transformation_mode", "half_pixel")
-        if where not in ("asymmetric", "half_pixel", "pytorch_half_pixel"):
-            raise RefusedError(f"where it reads depends on the padded length ({where})")
-        if mode == "nearest":
-            continue
-        if mode != "linear" or scale < 1:
-            raise RefusedError(f"there is no repair for its mode {mode}")
-        if state.tail(axis).kind != "last":
-            site.check_size(time.size)
-            site.repair(CopiedTail(site.node, "boundary leak", axis, time.size, state))
-    axes: list[Axis] = []
-    for i, old in enumerate(state.axes or ()):
-        axes.append(
-            (Time(dims[i]),) if carries_time(old) else old if i == 0 else site.axis_of(dims[i])
-        )
-    tails = tuple(
-        None if x is None else x if x.is_zero else FINITE if x.is_finite else ANY
-        for x in state.tails
-    )
-    if any(isinstance(x, CopiedTail) for x in site.repairs):
-        tails = tuple(None if x is None else FINITE for x in tails)
-    return State(tuple(axes), tails, sign=state.sign)
-
-
-def _text(site: Site, name: str, default: str) -> str:
-    attribute = site.node.attributes.get(name)
-    return default if attribute is None else attribute.as_string()
-
-
 def global_average_pool(site: Site) -> State:
     """A mean over all spatial axes."""
-    state = _checked(site)
+    state = checked(site)
     axes = tuple(range(2, state.rank))
     times = [i for i in axes if carries_time(state.at(i))]
     for axis in times:
@@ -145,7 +120,7 @@ def global_average_pool(site: Site) -> State:
 
 def global_max_pool(site: Site) -> State:
     """A maximum over all spatial axes."""
-    state = _checked(site)
+    state = checked(site)
     axes = tuple(range(2, state.rank))
     for axis in axes:
         if carries_time(state.at(axis)):
@@ -161,19 +136,22 @@ def _reduced(state: State, axes: tuple[int, ...]) -> State:
     )
 
 
-def _checked(site: Site) -> State:
+def checked(site: Site) -> State:
+    """The state of what a window slides over: [batch, channels, ...], time among the rest."""
     state = site.state()
     if state.axes is None:
         raise RefusedError("the rank of its input is not known")
     if carries_time(state.at(1)):
         raise RefusedError("time is its channel axis")
+    check_apart(state, range(1, state.rank))
     for other in site.states[1:]:
         if other is not None and other.timed:
             raise RefusedError("its weights carry time")
     return state
 
 
-def _spatial(state: State) -> list[int]:
+def spatial(state: State) -> list[int]:
+    """The axes behind the channels that carry time."""
     return [i for i in range(2, state.rank) if carries_time(state.at(i))]
 
 
@@ -199,9 +177,20 @@ def _window(site: Site, axis: int) -> tuple[int, bool]:
     auto = "NOTSET" if attribute is None else attribute.as_string()
     pads = attr_ints(node, "pads")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
-        return size, True
+        strides = attr_ints(node, "strides")
+        if strides is not None and strides[place] > 1 and node.op_type != "ConvTranspose":
+            raise RefusedError(
+                f"how much {auto} puts in front depends on the padded length; write it as pads"
+            )
+        return size, size > 1
     end = 0 if pads is None or auto == "VALID" else pads[len(pads) // 2 + place]
     return size, end > 0
+
+
+def _begins_early(site: Site, axis: int) -> bool:
+    """Whether the first window begins in padding."""
+    pads = attr_ints(site.node, "pads")
+    return pads is None or pads[axis - 2] > 0
 
 
 def _result(site: Site, state: State, *, bias: int | None) -> State:
@@ -217,7 +206,10 @@ def _result(site: Site, state: State, *, bias: int | None) -> State:
             continue
         if not site.grows(dims[i]):
             raise RefusedError(f"its result has {dims[i]} frames however long the clip is")
-        axes.append(old if old == (Time(dims[i]),) or len(old) > 1 else (Time(dims[i]),))
+        same = same_size(size_of(old), dims[i])
+        if not same:
+            _forward(old)
+        axes.append(old if same else (Time(dims[i]),))
         kept = state.tails[i]
         plain_one = _window(site, i)[0] == 1 and (bias is None or not site.has(bias))
         if plain_one and kept is not None and kept.is_zero:
@@ -230,12 +222,11 @@ def _result(site: Site, state: State, *, bias: int | None) -> State:
 RULES = {
     "AveragePool": average_pool,
     "Conv": conv,
-    "ConvInteger": conv,
+    "ConvInteger": conv_integer,
     "ConvTranspose": conv_transpose,
     "FusedConv": conv,
     "GlobalAveragePool": global_average_pool,
     "GlobalMaxPool": global_max_pool,
     "MaxPool": max_pool,
-    "Resize": resize,
     "STFT": stft,
 }

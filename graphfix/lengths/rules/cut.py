@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import sympy
 
 from graphfix.lengths.domain import (
@@ -18,10 +16,10 @@ from graphfix.lengths.domain import (
     size_of,
     time_of,
 )
-from graphfix.lengths.repairs import LastFrames
+from graphfix.lengths.repairs import LastFrames, TurnedFrames
 from graphfix.lengths.rules.axes import placed, with_axis
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import RefusedError, Site
+from graphfix.lengths.site import RefusedError, Site, check_maskable
 
 FAR = 2**31 - 1
 
@@ -63,8 +61,8 @@ def _cut(
 ) -> State:
     factors = state.at(axis)
     size = size_of(factors)
-    if step == -1 and carries_time(factors):
-        return _turned(state, axis)
+    if step == -1 and carries_time(factors) and _is_whole(start, end, size):
+        return _turned(site, state, axis)
     if out == size and step == 1:
         return state
     if not carries_time(factors):
@@ -126,13 +124,27 @@ def _from_end(start: sympy.Expr, size: sympy.Expr) -> int | None:
     return int(gap) if gap.is_Integer and gap < 0 and not start.is_Integer else None
 
 
-def _turned(state: State, axis: int) -> State:
+def _is_whole(start: sympy.Expr | None, end: sympy.Expr | None, size: sympy.Expr) -> bool:
+    """Whether a Slice of step -1 begins at the last and ends with the first."""
+    if start is None or end is None:
+        return False
+    last = start == -1 or start == size - 1 or (start.is_Integer and int(start) >= FAR)
+    return bool(last and end.is_Integer and int(end) <= -FAR)
+
+
+def _turned(site: Site, state: State, axis: int) -> State:
+    """Backwards, with the padding in front; or each row for itself, if that is what it takes."""
     factors = state.at(axis)
     if len(factors) != 1 or not isinstance(factors[0], Time):
         raise RefusedError("it turns an axis that holds time beside something else")
-    turned = Time(factors[0].size, not factors[0].turned)
-    axes = (*(state.axes or ())[:axis], (turned,), *(state.axes or ())[axis + 1 :])
-    return dataclasses.replace(state, axes=axes)
+    time = factors[0]
+    if site.flips and not time.turned:
+        check_maskable(state.axes or (), axis, site.source)
+        site.check_size(time.size)
+        site.repair(TurnedFrames(site.node, "frame copy", axis, time.size, state))
+        return with_axis(state, axis, factors, FINITE if state.is_finite else ANY)
+    turned = Time(time.size, not time.turned)
+    return with_axis(state, axis, (turned,), state.tail(axis))
 
 
 RULES = {"Slice": slice_}

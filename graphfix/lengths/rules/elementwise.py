@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -45,6 +46,8 @@ def elementwise(site: Site) -> State:
         return clamped
     for i, state in enumerate(site.states):
         if state is not None and state.physical:
+            if i and op_type in _PARAMETERS and site.source.batch is not None:
+                raise RefusedError("its bound is a size, and each row has a length of its own")
             site.need_length(i, axes)
     states = [x for x in site.states if x is not None]
     return _combined(site, op_type, states, axes)
@@ -52,8 +55,11 @@ def elementwise(site: Site) -> State:
 
 def _combined(site: Site, op_type: str, states: Sequence[State], axes: tuple[Axis, ...]) -> State:
     whole, to_bool = _kind(site)
+    largest = _largest(site)
     tails = [
-        tail_of(op_type, states, i - len(axes), whole, to_bool) if carries_time(axis) else None
+        tail_of(op_type, states, i - len(axes), whole, to_bool, largest)
+        if carries_time(axis)
+        else None
         for i, axis in enumerate(axes)
     ]
     signs = [x.sign for x in states]
@@ -67,12 +73,19 @@ def _combined(site: Site, op_type: str, states: Sequence[State], axes: tuple[Axi
     if _same_twice(site):
         result = dataclasses.replace(result, sign=1)
     filled = [x for x in fills if x is not None]
+    levels = [x.level for x in states]
+    level = [x for x in levels if x is not None]
     if len(filled) == len(fills):
         fill = numbers.apply(op_type, filled, whole=whole, to_bool=to_bool)
         result = dataclasses.replace(result, fill=fill)
     elif op_type == "Where" and fills[0] is not None:
         chosen = states[1 if fills[0] else 2]
         result = dataclasses.replace(result, sign=chosen.sign, fill=chosen.fill)
+    elif len(level) == len(levels):
+        inside = numbers.apply(op_type, level, whole=whole, to_bool=to_bool)
+        result = dataclasses.replace(result, inside=inside)
+    elif op_type == "Where" and levels[0] is not None:
+        result = dataclasses.replace(result, inside=states[1 if levels[0] else 2].level)
     cut = states[0].clamped if op_type in ("Cast", "Identity") else None
     return dataclasses.replace(
         result,
@@ -80,6 +93,14 @@ def _combined(site: Site, op_type: str, states: Sequence[State], axes: tuple[Axi
         length=_length(site, op_type, states),
         clamped=cut,
     )
+
+
+def _largest(site: Site) -> float:
+    """The largest number that a result can hold; more is an infinity."""
+    dtype = site.source.shapes.dtype(site.node.outputs[0])
+    if dtype is None or dtype == ir.DataType.BOOL or dtype.is_string():
+        return math.inf
+    return numbers.extreme(dtype, high=True)
 
 
 def _same_twice(site: Site) -> bool:
@@ -189,8 +210,12 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
     gap = sympy.expand(behind - right.length - (1 if ask in ("LessOrEqual", "Greater") else 0))
     if not never_negative(gap):
         return None
-    tail = ZERO if ask in ("Less", "LessOrEqual") else ONE
-    return State(axes, tuple(tail if i in out else None for i in range(len(axes))), sign=1)
+    below = ask in ("Less", "LessOrEqual")
+    # And every valid one is less, where that is so.
+    spare = right.length - (behind - step) - (1 if ask in ("Less", "GreaterOrEqual") else 0)
+    inside = float(below) if never_negative(sympy.expand(spare)) else None
+    tails = tuple((ZERO if below else ONE) if i in out else None for i in range(len(axes)))
+    return State(axes, tails, sign=1, inside=inside)
 
 
 def _kind(site: Site) -> tuple[bool, bool]:

@@ -20,7 +20,8 @@ from graphfix.lengths.domain import (
 )
 from graphfix.lengths.repairs import ClampedFrames, LastFrames
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import RefusedError, Site, join
+from graphfix.lengths.rules.tails import hidden
+from graphfix.lengths.site import RefusedError, Site, check_apart, join
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ def _joined(data: State, index: State, axis: int, *, sign: bool = True) -> State
     )
     tails = (*data.tails[:axis], *picked, *data.tails[axis + 1 :])
     fixed = data.fixed and index.fixed
-    return State(axes, tails, fixed=fixed, sign=data.sign if sign else 0, fill=data.fill)
+    return State(
+        axes, tails, fixed=fixed, sign=data.sign if sign else 0, fill=data.fill, inside=data.inside
+    )
 
 
 def _along_time(site: Site, data: State, index: State, axis: int) -> State:
@@ -175,10 +178,37 @@ def scatter(site: Site) -> State:
         raise RefusedError("where it writes depends on the padding")
     if updates.timed and any(x is not None for x in updates.tails):
         raise RefusedError("what it writes carries time")
+    _check_written(site, data, index)
     # Natively it wrote at valid places; the tail stays what it was.
     return dataclasses.replace(
-        data, sign=min(data.sign, updates.sign), fill=None, steps=None, length=None, fixed=False
+        data,
+        sign=min(data.sign, updates.sign),
+        fill=None,
+        inside=None,
+        steps=None,
+        length=None,
+        fixed=False,
     )
+
+
+def _check_written(site: Site, data: State, index: State) -> None:
+    """Refuse places that count from the end, and those of single rows of the batch."""
+    if data.axes is None or index.axes is None:
+        raise RefusedError("the rank of one of its inputs is not known")
+    array = const_of(site.node.inputs[1])
+    if site.node.op_type == "ScatterND":
+        depth = index.at(index.rank - 1)
+        axes = range(int(depth[0].size) if depth and depth[0].size.is_Integer else len(depth) or 1)
+        places = [None if array is None else array[..., i] for i in axes]
+    else:
+        axes = range(attr_int(site.node, "axis", 0) % data.rank, data.rank)[:1]
+        places = [array]
+    for axis, place in zip(axes, places, strict=True):
+        counts_back = index.sign < 1 and (place is None or bool(np.less(place, 0).any()))
+        if carries_time(data.at(axis)) and counts_back:
+            raise RefusedError("it writes along time at an index that may count from the end")
+        if place is not None:
+            check_apart(data, (axis,))
 
 
 def written(node: ir.Node) -> float | None:
@@ -208,7 +238,7 @@ def _masked(data: State, places: State, number: float | None) -> State:
         if tail is None:
             tails.append(None)
         elif mask is not None and mask.kind == "number":
-            tails.append(Tail("number", number) if mask.value else tail)
+            tails.append(hidden(number, places.level) if mask.value else tail)
         else:
             same = tail == Tail("number", number)
             tails.append(tail if same else FINITE if tail.is_finite else ANY)

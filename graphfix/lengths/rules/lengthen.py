@@ -125,7 +125,10 @@ def pad(site: Site) -> State:
             state = with_axis(state, axis, (Other(out[axis]),), None)
             if mode == "constant":
                 state = dataclasses.replace(
-                    state, sign=min(state.sign, 1), fill=state.fill if state.fill == 0 else None
+                    state,
+                    sign=min(state.sign, 1),
+                    fill=state.fill if state.fill == 0 else None,
+                    inside=None,
                 )
             continue
         state = _padded(
@@ -159,7 +162,7 @@ def _padded(
         )
     if not begin.is_Integer:
         raise RefusedError("how much it puts in front depends on the padded length")
-    after = dataclasses.replace(state, sign=min(state.sign, 1))
+    after = dataclasses.replace(state, sign=min(state.sign, 1), inside=None)
     if mode == "constant":
         value = 0.0
         if site.has(2):
@@ -182,7 +185,7 @@ def _padded(
         keeps = state.fill is not None and state.fill == value
         after = dataclasses.replace(after, fill=state.fill if keeps else None)
         return with_axis(after, axis, (Time(out),), tail)
-    if end == 0:
+    if end == 0 and mode in ("edge", "reflect"):
         return with_axis(state, axis, (Time(out),), state.tail(axis))
     if mode not in ("edge", "reflect") or not end.is_Integer or not alone:
         raise RefusedError(f"there is no repair for its mode {mode} here")

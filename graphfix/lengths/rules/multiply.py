@@ -6,7 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from graphfix.lengths.domain import ANY, FINITE, ZERO, State, Tail, carries_time
-from graphfix.lengths.site import RefusedError, Site, join
+from graphfix.lengths.rules.quantize import unbiased
+from graphfix.lengths.site import RefusedError, Site, check_apart, join
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ def _sum_over(site: Site, terms: Sequence[Sequence[str]], letter: str) -> None:
     """Something must be zero behind the valid length, and what it is multiplied with finite."""
     places = [(i, t.index(letter)) for i, t in enumerate(terms) if letter in t]
     axes = [site.state(i).at(axis) for i, axis in places]
+    for i, axis in places:
+        check_apart(site.state(i), (axis,))
     if not any(carries_time(x) for x in axes):
         return
     join(axes)
@@ -107,9 +110,18 @@ def _sum_over(site: Site, terms: Sequence[Sequence[str]], letter: str) -> None:
 
 def matmul_integer(site: Site) -> State:
     """A MatMul of quantized numbers, where a tail of zeros means one of zero points."""
-    for state in site.states[2:]:
-        if state is not None and state.timed:
+    for i in (0, 1):
+        if site.has(2 + i) and site.state(2 + i).timed:
             raise RefusedError("its zero point carries time")
+        site.points[i] = site.node.inputs[2 + i] if site.has(2 + i) else None
+        unbiased(site, i, site.points[i])
+    return matmul(site)
+
+
+def dynamic_matmul(site: Site) -> State:
+    """A MatMul that takes the range of its first input, which holds 0 in any case."""
+    for axis in site.state().timed:
+        site.need_zero(0, axis, "maximum pollution")
     return matmul(site)
 
 
@@ -136,7 +148,7 @@ def matmul_n_bits(site: Site) -> State:
 
 
 RULES = {
-    "DynamicQuantizeMatMul": matmul,
+    "DynamicQuantizeMatMul": dynamic_matmul,
     "Einsum": einsum,
     "FusedMatMul": fused_matmul,
     "Gemm": gemm,

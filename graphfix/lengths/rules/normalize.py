@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import TYPE_CHECKING
 
-from graphfix.lengths.domain import ANY, FINITE, State, carries_time
-from graphfix.lengths.repairs import MaskedNorm
+from graphfix.lengths.domain import ANY, FINITE, State, carries_time, size_of
+from graphfix.lengths.repairs import MaskedGroupNorm, MaskedNorm
 from graphfix.lengths.rules.reduce import check_sizes
-from graphfix.lengths.site import RefusedError, Site, check_maskable
+from graphfix.lengths.site import RefusedError, Site, check_apart, check_maskable
 from graphfix.model.values import attr_int
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from graphfix.lengths.repairs import Leak
 
 
 def instance_norm(site: Site) -> State:
@@ -19,34 +24,76 @@ def instance_norm(site: Site) -> State:
     return _norm(site, state, tuple(range(2, state.rank)), per_channel=True)
 
 
-def layer_norm(site: Site) -> State:
-    """Mean and variance over the last axes."""
+def layer_norm(site: Site) -> Sequence[State | None]:
+    """Mean and variance over the last axes, which it may also put out."""
+    return _over_last(site, centred=True)
+
+
+def rms_norm(site: Site) -> Sequence[State | None]:
+    """The mean of squares over the last axes."""
+    return _over_last(site, centred=False)
+
+
+def _over_last(site: Site, *, centred: bool) -> Sequence[State | None]:
     state = site.state()
+    count = len(site.node.outputs)
     if state.axes is None:
-        return site.without_time()
+        return [site.without_time(i) for i in range(count)]
     first = attr_int(site.node, "axis", -1) % state.rank
-    return _norm(site, state, tuple(range(first, state.rank)), per_channel=False)
+    over = tuple(range(first, state.rank))
+    result = _norm(site, state, over, per_channel=False, centred=centred)
+    axes = tuple(() if i in over else x for i, x in enumerate(state.axes))
+    tails = tuple(None if i in over else x for i, x in enumerate(result.tails))
+    return [result, *[State(axes, tails)] * (count - 1)]
 
 
-def _norm(site: Site, state: State, axes: tuple[int, ...], *, per_channel: bool) -> State:
-    times = [i for i in axes if carries_time(state.at(i))]
-    if times:
-        for axis in times:
-            check_maskable(state.axes or (), axis, site.source)
-            check_sizes(site, state.at(axis))
-        if len(site.node.outputs) > 1 and any(x.uses() for x in site.node.outputs[1:]):
-            raise RefusedError("its mean or deviation over time is used elsewhere")
-        site.repair(MaskedNorm(site.node, "statistics pollution", axes, state, per_channel))
+def _norm(
+    site: Site, state: State, axes: tuple[int, ...], *, per_channel: bool, centred: bool = True
+) -> State:
+    check_apart(state, axes)
+    _check_parameters(site)
+    if _over_time(site, state, axes):
+        what: Leak = "statistics pollution"
+        site.repair(MaskedNorm(site.node, what, axes, state, per_channel, centred))
     tails = tuple(None if x is None else FINITE if x.is_finite else ANY for x in state.tails)
     return State(state.axes, tails)
+
+
+def _over_time(site: Site, state: State, axes: Sequence[int]) -> bool:
+    """Whether statistics over these axes see padding; refuse what cannot be repaired."""
+    times = [i for i in axes if carries_time(state.at(i))]
+    for axis in times:
+        check_maskable(state.axes or (), axis, site.source)
+        check_sizes(site, state.at(axis))
+    others = site.node.outputs[1:]
+    if times and any(x.uses() or x.is_graph_output() for x in others):
+        raise RefusedError("its mean or deviation over time is used elsewhere")
+    return bool(times)
+
+
+def _check_parameters(site: Site) -> None:
+    for other in site.states[1:]:
+        if other is not None and other.timed:
+            raise RefusedError("a parameter of it carries time")
 
 
 def group_norm(site: Site) -> State:
     """Mean and variance over all but the batch, in groups of channels."""
     state = site.state()
-    if any(carries_time(state.at(i)) for i in range(2, state.rank)):
-        raise RefusedError("there is no repair for it over time; write it as InstanceNormalization")
-    return dataclasses.replace(state, sign=0, fill=None)
+    if state.axes is None:
+        return site.without_time()
+    check_apart(state, range(1, state.rank))
+    _check_parameters(site)
+    channels = state.at(1)
+    if _over_time(site, state, range(1, state.rank)):
+        if carries_time(channels) or len(channels) > 1 or not size_of(channels).is_Integer:
+            raise RefusedError("how many channels it has is not known")
+        groups, each = attr_int(site.node, "num_groups", 1), site.opset >= 21
+        what: Leak = "statistics pollution"
+        count = int(size_of(channels))
+        site.repair(MaskedGroupNorm(site.node, what, groups, count, state, each))
+    tails = tuple(None if x is None else FINITE if x.is_finite else ANY for x in state.tails)
+    return State(state.axes, tails)
 
 
 def local(site: Site) -> State:
@@ -88,6 +135,7 @@ def l2_norm(site: Site) -> State:
     """Divides by the length of a vector."""
     state = site.state()
     axis = attr_int(site.node, "axis", -1) % max(state.rank, 1)
+    check_apart(state, (axis,))
     if carries_time(state.at(axis)):
         state = site.need_zero(0, axis, "sum pollution")
     tails = tuple(None if x is None else ANY for x in state.tails)
@@ -101,8 +149,8 @@ RULES = {
     "LRN": batch_norm,
     "LayerNormalization": layer_norm,
     "LpNormalization": l2_norm,
-    "RMSNormalization": local,
-    "SimplifiedLayerNormalization": local,
+    "RMSNormalization": rms_norm,
+    "SimplifiedLayerNormalization": rms_norm,
     "SkipLayerNormalization": skip_norm,
     "SkipSimplifiedLayerNormalization": skip_norm,
 }

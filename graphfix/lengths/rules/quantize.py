@@ -1,9 +1,16 @@
-"""Quantization: each number by itself, but for a scale taken from all of them."""
+"""Quantized numbers: a tail of zeros becomes one of zero points, and has to be one."""
 
 from __future__ import annotations
 
-from graphfix.lengths.domain import ANY, FINITE, State, plain
+import dataclasses
+from typing import TYPE_CHECKING
+
+from graphfix.lengths.domain import ANY, FINITE, ZERO, State, Tail, plain
 from graphfix.lengths.site import RefusedError, Site
+from graphfix.model.values import const_of
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 def quantize_dynamically(site: Site) -> list[State | None]:
@@ -11,15 +18,19 @@ def quantize_dynamically(site: Site) -> list[State | None]:
     state = site.state()
     for axis in state.timed:
         state = site.need_zero(0, axis, "maximum pollution")
-    return [state, plain(()), plain(())]
+    return [_quantized(state, site.node.outputs[2]), plain(()), plain(())]
 
 
 def quantize(site: Site) -> State:
-    """Each number by itself; a zero stays one, as its zero point."""
-    state = site.state()
-    for other in site.states[1:]:
-        if other is not None and other.timed:
-            raise RefusedError("its scale carries time")
+    """Each number by itself; a zero becomes the zero point."""
+    _check_parameters(site)
+    return _quantized(site.state(), site.node.inputs[2] if site.has(2) else None)
+
+
+def dequantize(site: Site) -> State:
+    """Each number by itself; the zero point becomes a zero."""
+    _check_parameters(site)
+    state = unbiased(site, 0, site.node.inputs[2] if site.has(2) else None)
     tails = tuple(
         None if x is None else x if x.is_zero else FINITE if x.is_finite else ANY
         for x in state.tails
@@ -27,8 +38,51 @@ def quantize(site: Site) -> State:
     return State(state.axes, tails)
 
 
+def _check_parameters(site: Site) -> None:
+    for other in site.states[1:]:
+        if other is not None and other.timed:
+            raise RefusedError("its scale carries time")
+
+
+def _quantized(state: State, point: ir.Value | None) -> State:
+    number = number_of(point)
+    zero = Tail("point") if number is None else Tail("number", number)
+    tails = tuple(
+        None if x is None else zero if x.is_zero else FINITE if x.is_finite else ANY
+        for x in state.tails
+    )
+    return State(state.axes, tails, point=point)
+
+
+def number_of(point: ir.Value | None) -> float | None:
+    """The number that a zero point is, if it is one and the same: 0 if it is not given."""
+    if point is None:
+        return 0.0
+    array = const_of(point)
+    if array is None or array.size == 0 or not (array == array.reshape(-1)[0]).all():
+        return None
+    return float(array.reshape(-1)[0])
+
+
+def unbiased(site: Site, index: int, point: ir.Value | None) -> State:
+    """What an input is once its zero point is taken off: kept as its state, and given back."""
+    state, number = site.state(index), number_of(point)
+    tails: list[Tail | None] = []
+    for tail in state.tails:
+        same = tail is not None and (
+            (tail.kind == "number" and number is not None and tail.value == number)
+            or (tail.kind == "point" and state.point is not None and state.point is point)
+        )
+        tails.append(ZERO if same else None if tail is None else FINITE if tail.is_finite else ANY)
+    level = None if number is None or state.level is None else state.level - number
+    site.states[index] = dataclasses.replace(
+        state, tails=tuple(tails), sign=0, fill=None, inside=level, point=None
+    )
+    return site.state(index)
+
+
 RULES = {
-    "DequantizeLinear": quantize,
+    "DequantizeLinear": dequantize,
     "DynamicQuantizeLinear": quantize_dynamically,
     "QuantizeLinear": quantize,
 }

@@ -62,4 +62,11 @@ def _axis(dims: list[sympy.Expr] | None, index: int) -> Axis:
     return (Other(dims[index]),)
 
 
-RULES = {"GRU": recur, "LSTM": recur, "RNN": recur}
+def recur_dynamically(site: Site) -> list[State | None]:
+    """com.microsoft's LSTM on quantized numbers, in a range that holds 0 in any case."""
+    for axis in site.state().timed:
+        site.need_zero(0, axis, "maximum pollution")
+    return recur(site)
+
+
+RULES = {"DynamicQuantizeLSTM": recur_dynamically, "GRU": recur, "LSTM": recur, "RNN": recur}

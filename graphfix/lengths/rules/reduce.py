@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from graphfix.lengths.domain import ANY, FINITE, LAST, ZERO, Rows, State, Time, carries_time
+from graphfix.lengths.domain import (
+    ANY,
+    FINITE,
+    LAST,
+    ZERO,
+    Rows,
+    State,
+    Time,
+    carries_time,
+    time_of,
+)
 from graphfix.lengths.repairs import MaskedMean
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import RefusedError, Site
+from graphfix.lengths.site import RefusedError, Site, check_apart
 from graphfix.model.values import attr_int, axes_of, ints_of
 
 if TYPE_CHECKING:
@@ -18,7 +28,7 @@ if TYPE_CHECKING:
 
     from graphfix.lengths.domain import Axis, Tail
 
-_ZERO = ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+_ZERO = ("ReduceLogSum", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
 
 
 def reduce_(site: Site) -> State:
@@ -112,8 +122,10 @@ def arg(site: Site) -> State:
     if state.axes is None:
         return site.without_time()
     axis = attr_int(site.node, "axis", 0) % state.rank
+    check_apart(state, (axis,))
     time = carries_time(state.at(axis))
     if time:
+        _check_forward(state, axis)
         if attr_int(site.node, "select_last_index", 0):
             raise RefusedError("there is no repair for it over time")
         need = site.need_high if site.node.op_type == "ArgMin" else site.need_low
@@ -124,11 +136,18 @@ def arg(site: Site) -> State:
     return dataclasses.replace(result, tails=tails, sign=1)
 
 
+def _check_forward(state: State, axis: int) -> None:
+    if time_of(state.at(axis)) is None:
+        raise RefusedError("it counts along an axis that runs backwards, or is not time alone")
+
+
 def top_k(site: Site) -> list[State | None]:
     """The largest few; the tail must not be among them."""
     state = site.state()
     axis = attr_int(site.node, "axis", -1) % state.rank
+    check_apart(state, (axis,))
     if carries_time(state.at(axis)):
+        _check_forward(state, axis)
         need = site.need_low if attr_int(site.node, "largest", 1) else site.need_high
         state = need(0, axis, "maximum pollution")
     size = site.out_dims()[axis]
@@ -149,6 +168,7 @@ def cumsum(site: Site) -> State:
     if axis is None or state.axes is None:
         raise RefusedError("its axis is not constant")
     at = axis[0] % state.rank
+    check_apart(state, (at,))
     ones = state.fill == 1
     if carries_time(state.at(at)):
         factors = state.at(at)
@@ -185,10 +205,12 @@ def _sums(state: State, axis: int | None, tail: Tail, first: int | None) -> Stat
         for i, x in enumerate(state.tails)
     )
     steps = None if first is None else (first, 1)
-    return dataclasses.replace(state, tails=tails, fill=None, steps=steps, sign=min(state.sign, 1))
+    return dataclasses.replace(
+        state, tails=tails, fill=None, inside=None, steps=steps, sign=min(state.sign, 1)
+    )
 
 
-_REDUCTIONS = ("ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin")
+_REDUCTIONS = ("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin")
 RULES: dict[str, Callable[[Site], object]] = {
     **dict.fromkeys((*_REDUCTIONS, *_ZERO, "ReduceProd"), reduce_),
     "ArgMax": arg,

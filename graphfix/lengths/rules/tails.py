@@ -30,7 +30,14 @@ def _repeats(state: State, from_end: int) -> bool:
     return not has_tail or state.fill is not None or state.tail(index).kind == "last"
 
 
-def tail_of(op_type: str, states: Sequence[State], at: int, whole: bool, to_bool: bool) -> Tail:
+def tail_of(
+    op_type: str,
+    states: Sequence[State],
+    at: int,
+    whole: bool,
+    to_bool: bool,
+    largest: float,
+) -> Tail:
     """The tail of a result on one axis, counted from the end.
 
     Args:
@@ -39,15 +46,23 @@ def tail_of(op_type: str, states: Sequence[State], at: int, whole: bool, to_bool
         at: The axis: -1 is the last.
         whole: Whether the result is of integers.
         to_bool: Whether the result is a boolean.
+        largest: The largest number that it can hold.
     """
     args = [_content(x, at) for x in states]
+    levels = [x.level for x in states]
+    special = _SPECIAL.get(op_type)
+    # A mask that is added to scores hides them, whatever number comes of it.
+    masked = op_type in ("Add", "Sum", "Sub", "Where") and None in levels
+    found = special(args, levels) if special is not None and masked else None
     values = [x.value for x in args if x.kind == "number"]
-    if len(values) == len(args):
+    if found is None and len(values) == len(args):
         number = numbers.apply(op_type, values, whole=whole, to_bool=to_bool)
         if number is not None:
+            if abs(number) > largest:
+                number = math.copysign(math.inf, number)
             return ANY if math.isnan(number) else Tail("number", number)
-    special = _SPECIAL.get(op_type)
-    found = None if special is None else special(args)
+    if found is None and special is not None:
+        found = special(args, levels)
     if found is not None:
         return found
     finite = all(x.is_finite for x in args)
@@ -59,48 +74,69 @@ def tail_of(op_type: str, states: Sequence[State], at: int, whole: bool, to_bool
     return ANY
 
 
-def _add(args: list[Tail]) -> Tail | None:
-    low = any(x.is_low for x in args)
-    if low and all(x.is_finite or x.value == -math.inf for x in args):
-        return HIDDEN
-    return None
+def hidden(number: float, mask: float | None) -> Tail:
+    """What a number is that a mask has put behind the valid length.
+
+    Args:
+        number: It.
+        mask: What the mask is where it is valid; None if it is no mask of lengths.
+    """
+    scores = LOW >= number > -math.inf and mask is not None
+    return HIDDEN if scores else Tail("number", number)
 
 
-def _sub(args: list[Tail]) -> Tail | None:
-    high = args[1].kind == "number" and args[1].value >= -LOW
-    if (args[0].is_low and args[1].is_finite) or (high and args[0].is_finite):
-        return HIDDEN
-    return None
+def _hides(tail: Tail, level: float | None, sign: int = 1) -> bool:
+    """Whether it is an addend that leaves alone what is valid, and hides the rest."""
+    return tail.kind == "number" and level == 0 and LOW >= sign * tail.value > -math.inf
 
 
-def _mul(args: list[Tail]) -> Tail | None:
+def _add(args: list[Tail], levels: list[float | None]) -> Tail | None:
+    if any(x.is_below(-math.inf) for x in args):
+        known = all(x.is_finite or x.is_below(-math.inf) for x in args)
+        return Tail("number", -math.inf) if known else None
+    low = [x for x, n in zip(args, levels, strict=True) if x.kind == "low" or _hides(x, n)]
+    if not low or not all(x in low or x.is_finite for x in args):
+        return None
+    return HIDDEN if len(low) == 1 and low[0].is_finite else Tail("low", -math.inf)
+
+
+def _sub(args: list[Tail], levels: list[float | None]) -> Tail | None:
+    low = args[0].kind == "low" or _hides(args[0], levels[0]) or _hides(args[1], levels[1], -1)
+    once = args[0].is_finite and not (args[0].kind == "low" and _hides(args[1], levels[1], -1))
+    if not low or any(x.kind == "any" for x in args):
+        return None
+    return HIDDEN if once and args[1].is_finite else Tail("low", -math.inf)
+
+
+def _mul(args: list[Tail], levels: list[float | None]) -> Tail | None:
     if any(x.is_zero for x in args) and all(x.is_finite for x in args):
         return ZERO
     return None
 
 
-def _div(args: list[Tail]) -> Tail | None:
+def _div(args: list[Tail], levels: list[float | None]) -> Tail | None:
     # Divided by 0 it would be NaN; the caller of tail_of knows of numbers only.
-    if args[0].is_zero and args[1].kind in ("number", "low") and args[1].value:
+    if args[0].is_zero and args[1].kind == "number" and args[1].value:
         return ZERO
     return None
 
 
-def _where(args: list[Tail]) -> Tail | None:
+def _where(args: list[Tail], levels: list[float | None]) -> Tail | None:
     if args[0].kind == "number":
-        return args[1 if args[0].value else 2]
-    if args[1].is_low and args[2].is_low:
+        chosen = args[1 if args[0].value else 2]
+        return hidden(chosen.value, levels[0]) if chosen.kind == "number" else chosen
+    if args[1].kind == "low" and args[2].kind == "low":
         return HIDDEN
     if args[1] == args[2]:
         return args[1]
     return None
 
 
-def _min(args: list[Tail]) -> Tail | None:
-    return HIDDEN if any(x.is_low for x in args) and all(x.is_finite for x in args) else None
+def _min(args: list[Tail], levels: list[float | None]) -> Tail | None:
+    return HIDDEN if any(x.kind == "low" for x in args) and all(x.is_finite for x in args) else None
 
 
-_SPECIAL: dict[str, Callable[[list[Tail]], Tail | None]] = {
+_SPECIAL: dict[str, Callable[[list[Tail], list[float | None]], Tail | None]] = {
     "Add": _add,
     "Sum": _add,
     "Sub": _sub,
@@ -108,9 +144,9 @@ _SPECIAL: dict[str, Callable[[list[Tail]], Tail | None]] = {
     "Div": _div,
     "Where": _where,
     "Min": _min,
-    "And": lambda args: ZERO if any(x.is_zero for x in args) else None,
-    "Or": lambda args: ONE if any(x.kind == "number" and x.value for x in args) else None,
-    "Cast": lambda args: args[0] if args[0].kind in ("low", "last") else None,
-    "Identity": lambda args: args[0],
-    "Dropout": lambda args: args[0],
+    "And": lambda args, _: ZERO if any(x.is_zero for x in args) else None,
+    "Or": lambda args, _: ONE if any(x.kind == "number" and x.value for x in args) else None,
+    "Cast": lambda args, _: args[0] if args[0].kind in ("low", "last") else None,
+    "Identity": lambda args, _: args[0],
+    "Dropout": lambda args, _: args[0],
 }

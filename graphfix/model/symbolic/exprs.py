@@ -11,9 +11,10 @@ import sympy
 
 # No public name parses the text of a SymbolicDim.
 from onnx_shape_inference._symbolic_shapes import parse_symbolic_expression
+from sympy.printing.str import StrPrinter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -112,8 +113,16 @@ def dim_of(expr: sympy.Expr) -> Dim:
     return int(expr) if expr.is_Integer else ir.SymbolicDim(_text(expr))
 
 
+class _Printer(StrPrinter):  # type: ignore[misc]
+    """``-x**2`` as ``-1*x**2``: the library reads the one as ``(-x)**2``."""
+
+    def _print_Mul(self, expr: sympy.Mul) -> str:  # noqa: N802
+        text = str(super()._print_Mul(expr))
+        return f"-1*{text[1:]}" if text[:1] == "-" and not text[1:2].isdigit() else text
+
+
 # sympy sorts its terms to print them, and the layers of a model have the same few dims.
-_text = functools.lru_cache(maxsize=4096)(str)
+_text: Callable[[sympy.Expr], str] = functools.lru_cache(maxsize=4096)(_Printer().doprint)
 
 
 def symbols_of(dim: Dim) -> frozenset[str]:

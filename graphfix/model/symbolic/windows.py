@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx_ir as ir
+import sympy
 
-from graphfix.model.symbolic.exprs import (
-    dim_of,
-    expr_of,
-)
+from graphfix.model.symbolic.exprs import Dim, dim_of, expr_of, settled
 from graphfix.model.symbolic.layout import join_shapes, set_shape
-from graphfix.model.values import attr_int
+from graphfix.model.values import attr_int, attr_ints, const_of
 
 if TYPE_CHECKING:
     from onnx_shape_inference import ShapeInferenceContext as Context
@@ -47,9 +48,111 @@ def conv(facts: Facts, ctx: Context, node: ir.Node) -> None:
         facts.must_be_positive(node, expr_of(dim))
 
 
-def pool(facts: Facts, ctx: Context, node: ir.Node) -> None:
-    """The library writes ceiling() for ceil_mode and cannot read it again."""
+def conv_transpose(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """With auto_pad, T * stride; ONNX Runtime cuts nothing where the kernel is no longer."""
+    auto, data = node.attributes.get("auto_pad"), node.inputs[0]
     shape = node.outputs[0].shape
-    if shape is not None:
-        dims = [x if isinstance(x, int) or x.value is None else dim_of(expr_of(x)) for x in shape]
-        set_shape(node.outputs[0], dims)
+    if shape is None or data is None or data.shape is None or "output_shape" in node.attributes:
+        return
+    weights = node.inputs[1].shape if node.inputs[1] is not None else None
+    kernel = attr_ints(node, "kernel_shape") or (weights and list(weights)[2:])
+    if auto is None or not auto.as_string().startswith("SAME") or kernel is None:
+        return
+    ones = [1] * len(kernel)
+    strides = attr_ints(node, "strides") or ones
+    dilations = attr_ints(node, "dilations") or ones
+    extra = attr_ints(node, "output_padding") or [0] * len(kernel)
+    dims = list(shape)[:2]
+    for i, size in enumerate(list(data.shape)[2:]):
+        width = kernel[i]
+        if not isinstance(width, int):
+            return
+        reach = (width - 1) * dilations[i] + 1 + extra[i]
+        dims.append(dim_of(strides[i] * (expr_of(size) - 1) + min(reach, strides[i])))
+    set_shape(node.outputs[0], dims)
+
+
+def pool(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """How often a window fits; with ceil_mode one may hang over the end, if it begins before it.
+
+    A window that begins in the padding behind the end is dropped: see ``compute_output_size`` in
+    ONNX Runtime's pool_attributes.h, and the operator's text from opset 22 on.
+    """
+    shape, data = node.outputs[0].shape, node.inputs[0]
+    if shape is None or data is None or data.shape is None:
+        return
+    auto = node.attributes.get("auto_pad")
+    kernel = attr_ints(node, "kernel_shape")
+    if kernel is None or len(kernel) != len(data.shape) - 2:
+        return
+    ones, zeros = [1] * len(kernel), [0] * 2 * len(kernel)
+    strides = attr_ints(node, "strides") or ones
+    dilations = attr_ints(node, "dilations") or ones
+    pads = attr_ints(node, "pads") or zeros
+    mode = "NOTSET" if auto is None else auto.as_string()
+    ceil = bool(attr_int(node, "ceil_mode", 0))
+    dims: list[Dim] = list(data.shape)[:2]
+    for i, size in enumerate(list(data.shape)[2:]):
+        stride, window = strides[i], (kernel[i] - 1) * dilations[i] + 1
+        x, begin, end = expr_of(size), pads[i], pads[i + len(kernel)]
+        if mode.startswith("SAME"):
+            # ONNX Runtime pads for the kernel as it is without dilations.
+            plain = dilations[i] == 1
+            dims.append(dim_of(settled(_ceiling(x, stride)) if plain else facts.fresh(ctx)))
+            continue
+        if mode == "VALID":
+            begin = end = 0
+        spare = x + begin + end - window
+        count = (_ceiling(spare, stride) if ceil else sympy.floor(spare / stride)) + 1
+        if ceil:
+            count = sympy.Min(count, _ceiling(x + begin, stride))
+        dims.append(dim_of(settled(count)))
+    set_shape(node.outputs[0], dims)
+    for value in node.outputs[1:]:
+        set_shape(value, dims)
+
+
+def _ceiling(x: sympy.Expr, by: int) -> sympy.Expr:
+    return sympy.floor((x + by - 1) / by)
+
+
+def resize(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """Lengths as ONNX Runtime computes them: the product in float32, rounded to it, then cut."""
+    data = node.inputs[0]
+    scales = _scales(node)
+    if data is None or data.shape is None or scales is None:
+        return
+    result = list(data.shape)
+    axes = attr_ints(node, "axes") or range(len(result))
+    if len(scales) != len(axes):
+        return
+    for axis, scale in zip(axes, scales, strict=True):
+        result[axis] = dim_of(scaled(facts, ctx, expr_of(result[axis]), scale))
+    set_shape(node.outputs[0], result)
+
+
+def _scales(node: ir.Node) -> list[np.float32] | None:
+    place = 2 if len(node.inputs) > 2 else 1
+    value = node.inputs[place] if len(node.inputs) > place else None
+    array = None if value is None else const_of(value)
+    if array is None or array.size == 0:
+        return None
+    return [np.float32(x) for x in array.reshape(-1)]
+
+
+def scaled(facts: Facts, ctx: Context, size: sympy.Expr, scale: np.float32) -> sympy.Expr:
+    """A length times a scale in float32; a number of its own where no fraction says the same."""
+    if size.is_Integer:
+        return sympy.Integer(int(np.float32(int(size)) * scale))
+    ratio = _fraction(float(scale))
+    return facts.fresh(ctx) if ratio is None else settled(sympy.floor(size * ratio))
+
+
+@functools.lru_cache(maxsize=256)
+def _fraction(scale: float) -> sympy.Rational | None:
+    """The fraction that a scale stands for, if it gives the same length up to a million."""
+    ratio = Fraction(scale).limit_denominator(1000)
+    lengths = np.arange(1, 1 << 20)
+    found = (lengths.astype(np.float32) * np.float32(scale)).astype(np.int64)
+    same = bool((found == lengths * ratio.numerator // ratio.denominator).all())
+    return sympy.Rational(ratio.numerator, ratio.denominator) if same else None
