@@ -36,3 +36,13 @@ def used_elsewhere(
                 if use.node not in group:
                     return f"{value.name!r}, a part of it, goes into {path_of(use.node)!r} as well"
     return None
+
+
+def only_user(node: ir.Node) -> ir.Node | None:
+    """The node that alone uses the first output of ``node``, in the same graph."""
+    value = node.outputs[0]
+    users = {use.node for use in value.uses()}
+    if len(users) != 1 or value.is_graph_output():
+        return None
+    (user,) = users
+    return user if user.graph is node.graph else None

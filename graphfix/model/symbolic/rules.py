@@ -43,6 +43,10 @@ def register() -> None:
             library = registry.get("", op_type, version)
             if library is not None:
                 registry.register("", op_type, version)(_rule(op_type, library))
+    # ONNX Runtime has it in ONNX's domain at every opset.
+    norm = registry.get("", "LayerNormalization", 17)
+    if norm is not None and registry.get("", "LayerNormalization", 1) is None:
+        registry.register("", "LayerNormalization", 1)(norm)
     for version in registry.version_boundaries("", "Constant"):
         library = registry.get("", "Constant", version)
         if library is not None:
