@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _MISPLACED = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
-"""Operators of ONNX Runtime that are in ONNX's domain (graph/contrib_ops/contrib_defs.cc), the first
-until opset 17."""
+"""Operators of ONNX Runtime in ONNX's domain, the first until opset 17
+(graph/contrib_ops/contrib_defs.cc)."""
 
 
 @dataclass(frozen=True)
