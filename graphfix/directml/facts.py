@@ -20,6 +20,10 @@ import onnx_ir as ir
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+_MISPLACED = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
+"""Operators of ONNX Runtime in ONNX's domain, the first until opset 17
+(graph/contrib_ops/contrib_defs.cc)."""
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -71,7 +75,7 @@ def since_version(op: str, domain: str, opset: int) -> int | None:
     if schema is not None:
         return int(schema.since_version)
     # ONNX has no schema for the operators of ONNX Runtime; all of them are of version 1.
-    return None if standard(domain) == "" else 1
+    return 1 if standard(domain) or op in _MISPLACED else None
 
 
 def newest_opset_with_kernel(op: str, domain: str, below: int) -> int | None:

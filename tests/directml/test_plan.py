@@ -64,6 +64,27 @@ CASES = {
         "g (float[T, 4] x) => (float[T, 4] y) { a = Exp (x)  b = Exp (x)  y = Add (a, b) }",
         "gdd", "the same as another",
     ),
+    # What ONNX Runtime has in ONNX's domain, or in its own.
+    "LayerNormalization before ONNX had it": Case(
+        "g (float[T, 4] x, float[4] s) => (float[T, 4] y) { a = LayerNormalization (x, s)  "
+        "y = SimplifiedLayerNormalization (a, s) }",
+        "dd", opset=14,
+    ),
+    "a norm with the sum before it": Case(
+        "g (float[B, T, 4] x, float[B, T, 4] r, float[4] s) => (float[B, T, 4] y, "
+        "float[B, T, 4] h) { y, , , h = com.microsoft.SkipLayerNormalization (x, r, s, s, s) }",
+        "d",
+    ),
+    "a norm with outputs that its kernel has not": Case(
+        "g (float[B, T, 4] x, float[B, T, 4] r, float[4] s) => (float[B, T, 4] y, "
+        "float[B, T, 4] h) { y, m, v, h = com.microsoft.SkipLayerNormalization (x, r, s, s, s) }",
+        "c", "refuses outputs for the mean or the deviation",
+    ),
+    "a product that turns": Case(
+        "g (float[M, B, K] x, float[B, N, K] w) => (float[B, M, N] y) { "
+        "y = com.microsoft.FusedMatMul <transBatchA = 1, transB = 1, alpha = 0.5> (x, w) }",
+        "d",
+    ),
     # What stays on the CPU.
     "no kernel": Case(
         "g (float[T, 4] x) => (float[T, 4] y) "

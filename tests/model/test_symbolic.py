@@ -11,7 +11,7 @@ from onnx_shape_inference import SYM_DATA_KEY, registry
 from graphfix.model import symbolic
 from graphfix.model.shapes import Shapes, same, shapes_of
 
-HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
+HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
 
 
 def look(text: str) -> tuple[ir.Model, Shapes]:
@@ -41,6 +41,42 @@ def test_registering_twice_adds_nothing() -> None:
     before = registry.get("", "Reshape", 17)
     symbolic.register()
     assert registry.get("", "Reshape", 17) is before
+
+
+# Operators of ONNX Runtime ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("attributes", "a", "b"),
+    [
+        ("alpha = 0.5", "B, H, M, K", "B, H, K, N"),
+        ("transA = 1", "B, H, K, M", "B, H, K, N"),
+        ("transB = 1", "B, H, M, K", "B, H, N, K"),
+        ("transBatchA = 1", "M, B, H, K", "B, H, K, N"),
+        ("transBatchB = 1, transB = 1", "B, H, M, K", "N, B, H, K"),
+        ("transA = 1, transB = 1", "B, H, K, M", "N, K"),
+    ],
+)
+def test_a_fused_product(attributes: str, a: str, b: str) -> None:
+    body = f"y = com.microsoft.FusedMatMul <{attributes}> (a, b)"
+    assert dims(f"(float[{a}] a, float[{b}] b) => (float[Z] y) {{ {body} }}") == [*"BHMN"]
+
+
+def test_a_fused_product_does_not_take_one_batch_for_another() -> None:
+    body = "y = com.microsoft.FusedMatMul <transB = 1> (a, b)"
+    found = dims(f"(float[B, M, K] a, float[C, N, K] b) => (float[Z] y) {{ {body} }}")
+    assert found is not None
+    assert found[0] not in ("B", "C")
+
+
+@pytest.mark.parametrize("opset", [9, 16, 17])
+def test_layer_norms_at_any_opset(opset: int) -> None:
+    model = ir.from_onnx_text(
+        f"""<ir_version: 8, opset_import: ["" : {opset}]> m (float[B, T, 8] x, float[8] s)
+        => (float[Z] y)
+        {{ h = LayerNormalization (x, s) y = SimplifiedLayerNormalization (h, s) }}"""
+    )
+    assert [str(x) for x in shapes_of(model).dims(value(model, "y")) or ()] == ["B", "T", "8"]
 
 
 # The model itself -------------------------------------------------------------------------------

@@ -31,7 +31,8 @@ FILLS = {"zeros": 0.0, "noise": None, "large": 1e4, "NaN": np.nan}
 
 def model_of(body: str, head: str = "float[B, T, 4] x", out: str = "y") -> ir.Model:
     outputs = ", ".join(f"float[X{i}] {name}" for i, name in enumerate(out.split()))
-    text = f'<ir_version: 8, opset_import: ["" : 17]> g ({head}) => ({outputs}) {body}'
+    imports = '"" : 17, "com.microsoft" : 1'
+    text = f"<ir_version: 8, opset_import: [{imports}]> g ({head}) => ({outputs}) {body}"
     model = ir.from_onnx_text(text)
     for value in model.graph.outputs:
         value.shape = None
@@ -118,6 +119,11 @@ BODIES = {
         o = MatMul (p, g) u = Shape (x) n = Slice (u, zero1, one) l = Slice (u, one, two1)
         back = Concat <axis = 0> (n, two1, l, two1) r = Reshape (o, back)
         z = Transpose <perm = [0, 2, 1, 3]> (r) y = Reshape (z, merged) }""",
+    "attention with a fused product": """{ q = MatMul (x, w)
+        s = com.microsoft.FusedMatMul <transB = 1, alpha = 0.5> (q, x)
+        p = Softmax <axis = -1> (s) y = MatMul (p, x) }""",
+    "a fused product over time": """{ m = com.microsoft.FusedMatMul <transA = 1> (x, x)
+        y = MatMul (x, m) }""",
     "weights times values without a Softmax": """{ t = Transpose <perm = [0, 2, 1]> (x)
         m = MatMul (t, x) y = MatMul (x, m) }""",
     "the last frame": "{ y = Gather <axis = 1> (x, last) }",

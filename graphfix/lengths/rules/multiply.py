@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 def matmul(site: Site) -> State:
     """``[..., M, K] @ [..., K, N]``."""
+    return _matmul(site)
+
+
+def _matmul(site: Site, turned: Sequence[int] = ()) -> State:
+    """A MatMul that swaps the last two axes of the operands ``turned`` first."""
     left, right = site.state(0), site.state(1)
     if left.axes is None or right.axes is None:
         raise RefusedError("the rank of one of its inputs is not known")
@@ -29,6 +34,8 @@ def matmul(site: Site) -> State:
         [*batch[rank - ranks[0] :], "m", "k"] if ranks[0] > 1 else ["k"],
         [*batch[rank - ranks[1] :], "k", "n"] if ranks[1] > 1 else ["k"],
     ]
+    for i in turned:
+        terms[i][-2:] = terms[i][:-3:-1]
     out = [*batch, *(["m"] if ranks[0] > 1 else []), *(["n"] if ranks[1] > 1 else [])]
     return contract(site, terms, out)
 
@@ -126,11 +133,10 @@ def dynamic_matmul(site: Site) -> State:
 
 
 def fused_matmul(site: Site) -> State:
-    """com.microsoft's MatMul, where it turns none of its inputs."""
-    turns = ("transA", "transB", "transBatchA", "transBatchB")
-    if any(attr_int(site.node, name, 0) for name in turns):
-        raise RefusedError("there is no rule for its turned inputs")
-    return matmul(site)
+    """com.microsoft's MatMul, which may swap the last two axes of either operand first."""
+    if any(attr_int(site.node, name, 0) for name in ("transBatchA", "transBatchB")):
+        raise RefusedError("there is no rule for its turned batches")
+    return _matmul(site, [i for i, x in enumerate("AB") if attr_int(site.node, f"trans{x}", 0)])
 
 
 def matmul_n_bits(site: Site) -> State:

@@ -42,15 +42,24 @@ def register() -> None:
         for version in registry.version_boundaries("", op_type):
             library = registry.get("", op_type, version)
             if library is not None:
-                registry.register("", op_type, version)(_rule(op_type, library))
+                rule = _rule(op_type, library, _SHAPES.get(op_type))
+                registry.register("", op_type, version)(rule)
+    for op_type, added in _MICROSOFT.items():
+        library = registry.get("com.microsoft", op_type, 1)
+        if library is not None:
+            registry.register("com.microsoft", op_type, 1)(_rule(op_type, library, added))
+    # ONNX Runtime has it in ONNX's domain at every opset.
+    norm = registry.get("", "LayerNormalization", 17)
+    if norm is not None and registry.get("", "LayerNormalization", 1) is None:
+        registry.register("", "LayerNormalization", 1)(norm)
     for version in registry.version_boundaries("", "Constant"):
         library = registry.get("", "Constant", version)
         if library is not None:
             registry.register("", "Constant", version)(_constant(library))
 
 
-def _rule(op_type: str, library: Rule) -> Rule:
-    shape_rule, evaluator = _SHAPES.get(op_type), EVALUATORS.get(op_type)
+def _rule(op_type: str, library: Rule, shape_rule: ShapeRule | None) -> Rule:
+    evaluator = EVALUATORS.get(op_type)
 
     def rule(ctx: Context, node: ir.Node) -> None:
         library(ctx, node)
@@ -115,3 +124,4 @@ _SHAPES: dict[str, ShapeRule] = {
     "Loop": bodies.loop,
     "Scan": bodies.loop,
 }
+_MICROSOFT: dict[str, ShapeRule] = {"FusedMatMul": windows.fused_matmul}

@@ -23,8 +23,27 @@ if TYPE_CHECKING:
 def matmul(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """Rows of one and columns of the other; what is summed over must be equal."""
     a, b = (None if x is None else x.shape for x in node.inputs[:2])
-    if a is None or b is None or len(a) < 2 or len(b) < 2:
-        return
+    if a is not None and b is not None and len(a) >= 2 and len(b) >= 2:
+        _product(facts, ctx, node, a, b)
+
+
+def fused_matmul(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """com.microsoft's MatMul, which turns its operands first."""
+    shapes: list[ir.Shape] = []
+    for side, value in zip("AB", node.inputs, strict=False):
+        if value is None or value.shape is None or len(value.shape) < 2:
+            return set_shape(node.outputs[0], None)
+        first, *rest = value.shape
+        dims: list[Dim] = list(value.shape)
+        if len(dims) > 2 and attr_int(node, f"transBatch{side}", 0):
+            dims = [*rest[:-1], first, rest[-1]]
+        if attr_int(node, f"trans{side}", 0):
+            dims[-2:] = dims[:-3:-1]
+        shapes.append(ir.Shape(dims))
+    return _product(facts, ctx, node, *shapes)
+
+
+def _product(facts: Facts, ctx: Context, node: ir.Node, a: ir.Shape, b: ir.Shape) -> None:
     facts.must_equal(node, expr_of(a[-1]), expr_of(b[-2]))
     batch = ir.Value()
     join_shapes(facts, ctx, batch, [ir.Shape(list(a)[:-2]), ir.Shape(list(b)[:-2])])

@@ -1,0 +1,48 @@
+"""What the passes that fuse ask of a group of nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.model.text import path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+MICROSOFT = "com.microsoft"
+
+FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+"""What the fused operators take on the CPU, on CUDA and on DirectML."""
+
+
+def used_elsewhere(
+    nodes: Iterable[ir.Node], last: ir.Node, more: Collection[ir.Node] = ()
+) -> str | None:
+    """Why ``nodes`` would have to stay if only ``last`` is replaced; None if they go with it.
+
+    Args:
+        nodes: What computes the inputs of ``last``, which take each other's outputs.
+        last: The last node.
+        more: Other nodes that go.
+    """
+    group = {*nodes, *more, last}
+    for node in nodes:
+        for value in node.outputs:
+            if value.is_graph_output():
+                return f"{value.name!r}, a part of it, is an output"
+            for use in value.uses():
+                if use.node not in group:
+                    return f"{value.name!r}, a part of it, goes into {path_of(use.node)!r} as well"
+    return None
+
+
+def only_user(node: ir.Node) -> ir.Node | None:
+    """The node that alone uses the first output of ``node``, in the same graph."""
+    value = node.outputs[0]
+    users = {use.node for use in value.uses()}
+    if len(users) != 1 or value.is_graph_output():
+        return None
+    (user,) = users
+    return user if user.graph is node.graph else None

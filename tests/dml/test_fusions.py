@@ -1,0 +1,102 @@
+"""On the real DirectML: what the passes that fuse make computes what the CPU does."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import graphfix
+from graphfix import planning
+from graphfix.runtime.session import Session
+
+SIZES = {"B": 2, "T": 5, "H": 3, "M": 5, "K": 4, "N": 6}
+X, R = "float[B, T, 8] x", "float[B, T, 8] r"
+S = "float[8] scale, float[8] shift, float[8] b"
+NUMBERS = """<float two = {2.0}, float eps = {1e-5}, float root = {1.4142135}, float one = {1.0},
+    float half = {0.5}, int64[4] heads = {0, 0, 2, 4}, float cube = {0.044715},
+    float k = {0.79788456}, float three = {3.0}>"""
+PIECES = """mean = ReduceMean <axes = [-1]> (h) d = Sub (h, mean) q = Pow (d, two)
+    v = ReduceMean <axes = [-1]> (q) w = Add (v, eps) s = Sqrt (w) n = Div (d, s)
+    m = Mul (n, scale) y = Add (m, shift)"""
+RMS = """q = Pow (h, two) v = ReduceMean <axes = [-1]> (q) w = Add (v, eps) s = Sqrt (w)
+    i = Reciprocal (s) n = Mul (h, i) y = Mul (scale, n)"""
+GELU = "p = Div (h, root) e = Erf (p) o = Add (e, one) t = Mul (h, o) y = Mul (t, half)"
+OUT = "float[B, T, 8] y"
+
+# What goes in, what comes out, the nodes, and what they become.
+FUSED = {
+    "a LayerNorm": (f"float[B, T, 8] h, {S}", OUT, PIECES, ["LayerNormalization"]),
+    "an RMSNorm": (f"float[B, T, 8] h, {S}", OUT, RMS, ["SimplifiedLayerNormalization"]),
+    "a LayerNorm and its sum": (
+        f"{X}, {R}, {S}", f"{OUT}, float[B, T, 8] h", f"a = Add (x, b) h = Add (a, r) {PIECES}",
+        ["SkipLayerNormalization"],
+    ),
+    "an RMSNorm and its sum": (
+        f"{X}, {R}, {S}", f"{OUT}, float[B, T, 8] h", f"a = Add (x, b) h = Add (a, r) {RMS}",
+        ["Add", "SkipSimplifiedLayerNormalization"],
+    ),
+    "a LayerNorm of two dims": (
+        f"float[T, 8] x, float[T, 8] r, {S}", "float[T, 8] y", f"h = Add (x, r) {PIECES}",
+        ["SkipLayerNormalization"],
+    ),
+    "a LayerNorm of a sum of two shapes": (
+        f"{X}, float[T, 8] r, {S}", OUT, f"h = Add (x, r) {PIECES}", ["Add", "LayerNormalization"],
+    ),
+    "a Gelu": ("float[B, T, 8] h", OUT, GELU, ["Gelu"]),
+    "a Gelu with a bias": (f"{X}, {S}", OUT, f"h = Add (x, b) {GELU}", ["BiasGelu"]),
+    "a SiLU": ("float[B, T, 8] h", OUT, "p = Sigmoid (h) y = Mul (h, p)", ["QuickGelu"]),
+    "a Gelu by Tanh": (
+        "float[B, T, 8] h", OUT, "c = Pow (h, three) d = Mul (c, cube) s = Add (h, d) "
+        "p = Mul (s, k) e = Tanh (p) o = Add (e, one) t = Mul (h, o) y = Mul (t, half)",
+        ["Pow", "Mul", "Add", "Mul", "Tanh", "Add", "Mul", "Mul"],
+    ),
+    "scores": (
+        "float[B, T, 8] x, float[B, 2, T, 4] c", "float[B, 2, T, T] y", "a = Mul (x, half) "
+        "s = Reshape (a, heads) q = Transpose <perm = [0, 2, 1, 3]> (s) "
+        "t = Transpose <perm = [0, 1, 3, 2]> (c) y = MatMul (q, t)",
+        ["Reshape", "Transpose", "FusedMatMul"],
+    ),
+    "turned batches": (
+        "float[M, B, H, K] x, float[N, B, H, K] c", "float[B, H, M, N] y",
+        "p = Transpose <perm = [1, 2, 0, 3]> (x) t = Transpose <perm = [1, 2, 3, 0]> (c) "
+        "y = MatMul (p, t)",
+        ["FusedMatMul"],
+    ),
+    "a bias": (
+        "float[M, K] x, float[K, N] c, float[N] b", "float[M, N] y",
+        "p = MatMul (x, c) y = Add (p, b)", ["Gemm"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "fixed"), list(itertools.product(FUSED, (False, True))))
+def test_directml_computes_what_the_cpu_does(case: str, fixed: bool) -> None:
+    signature, out, body, wanted = FUSED[case]
+    head = '<ir_version: 8, opset_import: ["" : 17]>'
+    before, after = (
+        ir.from_onnx_text(f"{head} m ({signature}) => ({out}) {NUMBERS} {{ {body} }}")
+        for _ in range(2)
+    )
+    graphfix.run(after, "fuse-norm,fuse-gelu,fuse-matmul")
+    assert [node.op_type for node in after.graph] == wanted
+    sizes = {name: size for name, size in SIZES.items() if name in str(after.graph.inputs)}
+    rng = np.random.default_rng(0)
+    feeds = {
+        x.name: rng.standard_normal([SIZES.get(str(d), d) for d in x.shape]).astype(np.float32)
+        for x in before.graph.inputs
+    }  # fmt: skip
+    with Session(before) as cpu:
+        want = cpu.run(feeds)
+    with Session(after, ep="dml", free_dims=sizes if fixed else None) as dml:
+        got = dml.run(feeds)
+    for name, array in want.items():
+        np.testing.assert_allclose(got[name], array, rtol=1e-5, atol=1e-5)
+    if not fixed:  # one kernel for each node, none of them on the CPU
+        foreseen = planning.plan(after)
+        assert foreseen.steps_on("dml") == len(wanted)
+        told = planning.against(foreseen, after)
+        assert not told.wrong
+        assert told.steps[0] == told.steps[1]

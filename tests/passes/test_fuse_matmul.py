@@ -1,0 +1,274 @@
+"""fuse-matmul: what a product takes along, what it does not, and that the numbers stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import graphfix
+from graphfix.model.shapes import shapes_of
+from graphfix.runtime.session import Session
+
+CONSTANTS = """float half = {0.5}, float eight = {8.0}, float[1] one = {3.0},
+    float[1, 1, 1, 1, 1] deep = {0.5}, float zero = {0.0}, int64[4] heads = {0, 0, 2, 4},
+    int64[1] axes = {1}, float[4] each = {1, 2, 3, 4}"""
+SIZES = {"B": 2, "H": 3, "M": 5, "K": 4, "N": 6}
+Y = "float[B, H, M, N] y"
+
+
+def model(body: str, *, signature: str = "float[B, H, M, K] a, float[B, H, K, N] b", out: str = Y,
+          dtype: str = "float", opset: int = 17) -> ir.Model:  # fmt: skip
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        m ({signature}) => ({out}) <{CONSTANTS}> {{ {body} }}"""
+    if dtype != "float16":
+        return ir.from_onnx_text(text.replace("float", dtype))
+    before, mark, after = text.partition("<float half")  # the parser reads no float16 constants
+    m = ir.from_onnx_text(f"{before.replace('float', dtype)}{mark}{after}")
+    for value in m.graph.initializers.values():
+        if value.dtype == ir.DataType.FLOAT:
+            tensor = ir.tensor(value.const_value.numpy().astype(np.float16), name=value.name)
+            value.const_value, value.dtype = tensor, tensor.dtype
+    return m
+
+
+def ops(m: ir.Model) -> list[str]:
+    return [node.op_type for node in m.graph.all_nodes() if node.op_type != "Constant"]
+
+
+def run(m: ir.Model) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    with Session(m) as session:
+        feeds = {
+            x.name: rng.standard_normal([SIZES.get(str(d), d) for d in x.shape]).astype(
+                np.float16 if "float16" in x.type else np.float32
+            )
+            for x in session.inputs
+        }
+        return list(session.run(feeds).values())
+
+
+def fused(body: str, **given: object) -> ir.Model:
+    """The model after the pass, held against the one before."""
+    before, after = (model(body, **given) for _ in range(2))  # type: ignore[arg-type]
+    report = graphfix.run(after, "fuse-matmul")
+    assert report.changed, report.passes[0].skips
+    for got, want in zip(run(after), run(before), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+    # What shape inference says of the new operators is what it said of the old ones.
+    again = ir.from_proto(ir.to_proto(after))
+    for old, new in zip(before.graph.outputs, again.graph.outputs, strict=True):
+        assert old.name == new.name
+        found = shapes_of(again).dims(new)
+        assert list(map(str, found or ())) == list(map(str, shapes_of(before).dims(old) or ()))
+    assert not graphfix.run(after, "fuse-matmul").changed
+    return after
+
+
+def left(body: str, **given: object) -> list[str]:
+    """Why nothing was changed."""
+    m = model(body, **given)  # type: ignore[arg-type]
+    before = ir.to_proto(m).SerializeToString(deterministic=True)
+    report = graphfix.run(m, "fuse-matmul")
+    assert not report.changed
+    assert ir.to_proto(m).SerializeToString(deterministic=True) == before
+    return [reason for _, reason in report.passes[0].skips]
+
+
+A, B = "float[B, H, M, K] a", "float[B, H, K, N] b"
+TURNED_A, TURNED_B = "float[B, H, K, M] a", "float[B, H, N, K] b"
+SWAP = "Transpose <perm = [0, 1, 3, 2]>"
+FUSED: dict[str, tuple[str, str, dict[str, float]]] = {
+    "b turned": (f"t = {SWAP} (b) y = MatMul (a, t)", f"{A}, {TURNED_B}", {"transB": 1}),
+    "a turned": (f"t = {SWAP} (a) y = MatMul (t, b)", f"{TURNED_A}, {B}", {"transA": 1}),
+    "both turned": (
+        f"t = {SWAP} (a) u = {SWAP} (b) y = MatMul (t, u)", f"{TURNED_A}, {TURNED_B}",
+        {"transA": 1, "transB": 1},
+    ),
+    "scaled after": ("p = MatMul (a, b) y = Mul (p, half)", f"{A}, {B}", {"alpha": 0.5}),
+    "scaled after, turned round": (
+        "p = MatMul (a, b) y = Mul (half, p)", f"{A}, {B}", {"alpha": 0.5}),
+    "divided after": ("p = MatMul (a, b) y = Div (p, eight)", f"{A}, {B}", {"alpha": 0.125}),
+    "scaled twice after": (
+        "p = MatMul (a, b) q = Mul (p, half) y = Div (q, eight)", f"{A}, {B}", {"alpha": 0.0625}),
+    "scaled before": ("s = Mul (a, half) y = MatMul (s, b)", f"{A}, {B}", {"alpha": 0.5}),
+    "both scaled before": (
+        "s = Mul (a, half) t = Mul (one, b) y = MatMul (s, t)", f"{A}, {B}", {"alpha": 1.5}),
+    "scaled and turned": (
+        f"s = Mul (b, half) t = {SWAP} (s) y = MatMul (a, t)", f"{A}, {TURNED_B}",
+        {"alpha": 0.5, "transB": 1},
+    ),
+    "turned and scaled": (
+        f"t = {SWAP} (b) s = Mul (t, half) y = MatMul (a, s)", f"{A}, {TURNED_B}", {"alpha": 0.5},
+    ),
+    "the first axis behind the batch": (
+        "t = Transpose <perm = [1, 2, 0, 3]> (a) y = MatMul (t, b)",
+        f"float[M, B, H, K] a, {B}", {"transBatchA": 1},
+    ),
+    "and turned": (
+        "t = Transpose <perm = [1, 2, 3, 0]> (b) y = MatMul (a, t)",
+        f"{A}, float[N, B, H, K] b", {"transBatchB": 1, "transB": 1},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FUSED)
+def test_takes_along(case: str) -> None:
+    body, signature, attributes = FUSED[case]
+    after = fused(body, signature=signature)
+    node = after.graph[-1]
+    assert (node.domain, node.op_type) == ("com.microsoft", "FusedMatMul")
+    assert {k: x.value for k, x in node.attributes.items()} == pytest.approx(attributes)
+    assert ops(after) == (["Transpose", "FusedMatMul"] if case == "turned and scaled" else
+                          ["FusedMatMul"])  # fmt: skip
+
+
+def test_three_dims() -> None:
+    body = "t = Transpose <perm = [1, 0, 2]> (a) u = Transpose <perm = [0, 2, 1]> (b) "
+    after = fused(
+        f"{body} y = MatMul (t, u)", signature="float[M, B, K] a, float[B, N, K] b",
+        out="float[B, M, N] y",
+    )  # fmt: skip
+    (node,) = after.graph
+    assert {k: x.value for k, x in node.attributes.items()} == {"transBatchA": 1, "transB": 1}
+
+
+def test_a_scale_before_the_heads_are_split() -> None:
+    body = """s = Mul (a, half) r = Reshape (s, heads) q = Transpose <perm = [0, 2, 1, 3]> (r)
+        y = MatMul (q, b)"""
+    after = fused(
+        body, signature="float[B, M, 8] a, float[B, 2, 4, N] b", out="float[B, 2, M, N] y"
+    )
+    assert ops(after) == ["Reshape", "Transpose", "FusedMatMul"]
+    # What is no longer scaled has other names than what was.
+    assert not {"s", "r", "q"} & {x.name for node in after.graph for x in node.outputs}
+
+
+def test_a_layout_after_the_scale_alone_is_made_again() -> None:
+    body = """u = Unsqueeze (a, axes) s = Mul (u, half) q = Transpose <perm = [0, 2, 1, 3]> (s)
+        y = MatMul (q, b)"""
+    after = fused(
+        body, signature="float[B, M, K] a, float[B, M, K, N] b", out="float[B, M, 1, N] y"
+    )
+    assert ops(after) == ["Unsqueeze", "Transpose", "FusedMatMul"]
+    assert after.graph[0].outputs[0].name == "u"
+
+
+def test_two_products_of_one_scaled_tensor_stay() -> None:
+    body = "s = Mul (a, half) y = MatMul (s, b) z = MatMul (s, b)"
+    assert left(body, out=f"{Y}, float[B, H, M, N] z") == []
+
+
+GEMMS = {
+    "of the last axis": ("float[N] c", {}),
+    "of one row": ("float[1, N] c", {}),
+    "of one number": ("float[1] c", {}),
+    "of every element": ("float[M, N] c", {}),
+    "of every row": ("float[M, 1] c", {}),
+}
+
+
+@pytest.mark.parametrize("case", GEMMS)
+@pytest.mark.parametrize("end", ["y = Add (p, c)", "y = Add (c, p)"])
+def test_a_bias_of_a_product_of_matrices(case: str, end: str) -> None:
+    after = fused(
+        f"p = MatMul (a, b) {end}", signature=f"float[M, K] a, float[K, N] b, {GEMMS[case][0]}",
+        out="float[M, N] y",
+    )  # fmt: skip
+    assert ops(after) == ["Gemm"]
+
+
+def test_a_gemm_with_all() -> None:
+    body = """t = Transpose <perm = [1, 0]> (b) p = MatMul (a, t) s = Div (p, eight)
+        y = Add (s, c)"""
+    after = fused(body, signature="float[M, K] a, float[N, K] b, float[N] c", out="float[M, N] y")
+    (node,) = after.graph
+    assert {k: x.value for k, x in node.attributes.items()} == {"alpha": 0.125, "transB": 1}
+
+
+NO_GEMM = {
+    "more than two dims": ("float[B, M, K] a, float[K, N] b, float[N] c", "float[B, M, N] y"),
+    "a bias that makes it larger": (
+        "float[M, K] a, float[K, N] b, float[B, M, N] c", "float[B, M, N] y"),
+    "a bias that may make it larger": ("float[M, K] a, float[K, N] b, float[H] c", "float[M, N] y"),
+    "a vector": ("float[K] a, float[K, N] b, float[N] c", "float[N] y"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NO_GEMM)
+def test_no_gemm(case: str) -> None:
+    signature, out = NO_GEMM[case]
+    assert left("p = MatMul (a, b) y = Add (p, c)", signature=signature, out=out) == []
+
+
+def test_float16_is_scaled_after_and_not_before() -> None:
+    """A sum of products that were not scaled down may pass 65504."""
+    assert left("s = Mul (a, half) y = MatMul (s, b)", dtype="float16") == []
+    m = model("p = MatMul (a, b) y = Mul (p, half)", dtype="float16")
+    assert graphfix.run(m, "fuse-matmul").changed
+    assert ops(m) == ["FusedMatMul"]
+
+
+def test_a_double_stays_with_a_reason() -> None:
+    (reason,) = left("p = MatMul (a, b) y = Mul (p, half)", dtype="double")
+    assert reason == "the type of 'a' is double"
+
+
+STAYS = {
+    "a Transpose used elsewhere": (
+        f"t = {SWAP} (b) y = MatMul (a, t) z = Neg (t)", f"{A}, {TURNED_B}",
+        f"{Y}, float[B, H, K, N] z",
+    ),
+    "a Transpose that is an output": (
+        f"t = {SWAP} (b) y = MatMul (a, t)", f"{A}, {TURNED_B}", f"{Y}, float[B, H, K, N] t",
+    ),
+    "a product used elsewhere": (
+        "p = MatMul (a, b) y = Mul (p, half) z = Neg (p)", f"{A}, {B}",
+        f"{Y}, float[B, H, M, N] z",
+    ),
+    "a Transpose of heads": (
+        "t = Transpose <perm = [0, 2, 1, 3]> (a) y = MatMul (t, b)", f"float[B, M, H, K] a, {B}", Y,
+    ),
+    "a scale for each": ("s = Mul (a, each) y = MatMul (s, b)", f"{A.replace('K', '4')}, "
+                         f"{B.replace('K', '4')}", Y),
+    "a scale that is given": ("s = Mul (a, g) y = MatMul (s, b)", f"{A}, {B}, float g", Y),
+    "a division by it": ("p = MatMul (a, b) y = Div (half, p)", f"{A}, {B}", Y),
+    "nothing": ("p = MatMul (a, b) y = Relu (p)", f"{A}, {B}", Y),
+    "times zero": ("p = MatMul (a, b) y = Mul (p, zero)", f"{A}, {B}", Y),
+    "more dims": ("p = MatMul (a, b) y = Mul (p, deep)", f"{A}, {B}", "float[1, B, H, M, N] y"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STAYS)
+def test_stays(case: str) -> None:
+    body, signature, out = STAYS[case]
+    assert left(body, signature=signature, out=out) == []
+
+
+def test_the_transpose_of_a_weight_stays() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> m (float[B, T, 2] x) => (float[B, T, 3] y)
+        <float[3, 2] w = {1, 2, 3, 4, 5, 6}>
+        { t = Transpose <perm = [1, 0]> (w) y = MatMul (x, t) }"""
+    assert not graphfix.run(ir.from_onnx_text(text), "fuse-matmul").changed
+
+
+def test_in_a_local_function_the_type_is_not_known() -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+        m ({A}, {TURNED_B}) => ({Y}) {{ y = local.dot (a, b) }}
+        <domain: "local", opset_import: ["" : 17]> dot (a, b) => (y)
+        {{ t = {SWAP} (b) y = MatMul (a, t) }}"""
+    report = graphfix.run(ir.from_onnx_text(text), "fuse-matmul")
+    assert not report.changed
+    assert report.passes[0].skips[0][1] == "the type of 'a' is not known here"
+
+
+def test_in_a_branch() -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> m ({A}, {TURNED_B}, bool c) => ({Y})
+        {{ y = If (c) <then_branch = yes () => ({Y.replace("y", "o")})
+             {{ t = {SWAP} (b) o = MatMul (a, t) }},
+           else_branch = no () => ({Y.replace("y", "o2")})
+             {{ u = {SWAP} (b) p = MatMul (a, u) o2 = Neg (p) }}> }}"""
+    before, after = (ir.from_onnx_text(text) for _ in range(2))
+    assert len(graphfix.run(after, "fuse-matmul").passes[0].changes) == 2
+    verdict = graphfix.verify(before, after)
+    assert verdict.ok, str(verdict)
