@@ -45,9 +45,14 @@ class Builder:
         self._made: list[ir.Node] = []
         self._end: ir.Graph | None = None
 
-    def start(self, site: ir.Node) -> None:
-        """Begin the repair of ``site``: what is made from now on goes just before it."""
-        self._site = self._at = site
+    def start(self, site: ir.Node, at: ir.Node | None = None) -> None:
+        """Begin the repair of ``site``: what is made from now on goes just before it.
+
+        Args:
+            site: The node whose first output is replaced.
+            at: Where what is made goes instead: a node before ``site``, in its graph.
+        """
+        self._site, self._at = site, at or site
         self._made = []
 
     @property
@@ -56,6 +61,11 @@ class Builder:
         if self._site is None:
             raise RuntimeError("Builder.start was not called")
         return self._site
+
+    @property
+    def view(self) -> View:
+        """The model around the site."""
+        return self._view
 
     def __getattr__(self, op_type: str) -> Callable[..., ir.Value]:
         if not op_type[:1].isupper():
@@ -66,21 +76,34 @@ class Builder:
 
         return make
 
-    def make(self, op_type: str, *inputs: Operand, **attributes: AttrValue) -> ir.Value:
-        """Make a node of the standard domain with one output, and return that output.
+    def make(
+        self,
+        op_type: str,
+        *inputs: Operand,
+        domain: str = "",
+        outputs: int = 1,
+        **attributes: AttrValue,
+    ) -> ir.Value:
+        """Make a node and return its first output.
 
         Args:
             op_type: The operator.
             *inputs: Values; arrays, which become shared initializers; None for an absent input.
+            domain: Its domain, such as ``com.microsoft``, which the model then imports.
+            outputs: How many outputs it has.
             **attributes: The attributes; an ``ir.DataType`` becomes its number.
         """
         if self._at is None or self._at.graph is None:
             raise RuntimeError("Builder.start was not called")
         values = [self.constant(x) if isinstance(x, np.ndarray) else x for x in inputs]
         given = {k: int(v) if isinstance(v, ir.DataType) else v for k, v in attributes.items()}
-        node = ir.node(op_type, values, attributes=given)
-        name = self._name()
-        node.name, node.outputs[0].name = name, name
+        node = ir.node(op_type, values, domain=domain, attributes=given, num_outputs=outputs)
+        if domain:
+            top = self._view.scope(self._at.graph)[-1]
+            top.opset_imports.setdefault(domain, 1)
+        node.name = node.outputs[0].name = self._name()
+        for other in node.outputs[1:]:
+            other.name = self._name()
         node.metadata_props[PASS_KEY] = self._by
         if self._end is not None:
             self._end.append(node)

@@ -1,0 +1,191 @@
+"""An attention: what the graph around two matrix products computes, if it is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.core import Match
+from graphfix.model.shapes import same
+from graphfix.model.text import path_of
+from graphfix.model.values import is_op
+
+from ._attention_inputs import Sizes, Term, term_of
+from ._attention_layout import Atom, Layout, after, size_of
+from ._attention_mask import KeyMask, aligned, is_kept, key_mask_of
+from ._attention_operand import (
+    Fit,
+    Place,
+    Undone,
+    best,
+    bias_of,
+    first_head,
+    fits_of,
+    heads_in,
+    places_after,
+    places_before,
+    undone,
+)
+from ._attention_product import Product, Scores, Weights, product_of, read_elsewhere, scores_of
+from ._attention_product import weights_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from graphfix.model.view import View
+
+_TAKES = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+
+
+@dataclass(frozen=True)
+class Attention(Match):
+    """An attention that MultiHeadAttention computes.
+
+    Attributes:
+        operands: Queries, keys and values.
+        biases: What each of them is the sum of, (x, bias), where the bias can go into the operator.
+        out: The tensor that the operator's output takes the place of.
+        scale: What the products of queries and keys are multiplied by.
+        sizes: The sizes.
+        keys: The mask of keys, if there is one.
+        terms: What else is added to the scores.
+    """
+
+    operands: tuple[Fit, Fit, Fit]
+    biases: tuple[tuple[ir.Value, ir.Value] | None, ...]
+    out: Undone
+    scale: float
+    sizes: Sizes
+    keys: KeyMask | None
+    terms: tuple[Term, ...]
+
+
+def attention_at(node: ir.Node, view: View) -> Attention | str | None:
+    """The attention whose second product is ``node``; why it is none; None if it is not like one."""
+    weights = weights_of(node, view)
+    if weights is None:
+        return None
+    context = product_of(node, view, queries=weights.input, inner="key")
+    scores = scores_of(weights.softmax, view)
+    if context is None or scores is None or isinstance(scores, str):
+        return scores if context is not None else None
+    dtype = view.shapes.dtype(scores.product.left.value)
+    if dtype not in _TAKES:
+        return f"MultiHeadAttention has no kernel for {dtype.name if dtype else 'its type'}"
+    inner = (scores.product.node, *scores.path, weights.softmax, *weights.path)
+    elsewhere = read_elsewhere(inner)
+    if elsewhere is not None:
+        return elsewhere
+    unlike = _unlike(weights, scores, context, view)
+    if unlike is not None:
+        return unlike
+    return _arranged(node, scores, context, view)
+
+
+def _unlike(weights: Weights, scores: Scores, context: Product, view: View) -> str | None:
+    """How the weights differ from what the Softmax made, or None."""
+    layout: Layout | None = scores.layout
+    masks = [(addend.value, addend.axes) for addend in scores.addends]
+    for node in weights.path:
+        if layout is None:
+            break
+        if not is_op(node, "Mul"):
+            layout = after(node, layout, view)
+            continue
+        for keep in weights.keeps:
+            if keep in node.inputs and not is_kept(keep, layout.axes, masks, view):
+                return (
+                    f"its weights are multiplied at {path_of(node)!r} by {keep.name}, which is not "
+                    "seen to be 0 only where a mask hides a key"
+                )
+    wanted = context.left.layout
+    if layout is None or [_roles(x) for x in layout.axes] != [_roles(x) for x in wanted.axes]:
+        return f"how its weights are arranged for {path_of(context.node)!r} is not seen"
+    return None
+
+
+def _roles(axis: Sequence[Atom]) -> set[str]:
+    return {atom.role for atom in axis}
+
+
+def _arranged(node: ir.Node, scores: Scores, context: Product, view: View) -> Attention | str:
+    """The attention with the number of heads for which all its tensors can be had."""
+    product = scores.product
+    operands = [
+        places_before(x.value, x.layout, view)
+        for x in (product.left, product.right, context.right)
+    ]
+    operands[2] = [place for place in operands[2] if place.factor == 1]
+    after_ = places_after(context.result.value, context.result.layout, view)
+    for heads in _heads([*operands, after_]):
+        ways = [best(fits_of(places, heads, view)) for places in operands]
+        outs = (undone(fit, view) for fit in fits_of(after_, heads, view))
+        out = best(x for x in outs if x is not None)
+        query, key, value = ways
+        if query is None or key is None or value is None or out is None:
+            continue
+        return _made(node, (query, key, value), out, heads, scores, view)
+    return "its queries, keys, values and result cannot be had as [B, T, H * D] with the same heads"
+
+
+def _heads(places: Sequence[Sequence[Place]]) -> Iterator[int]:
+    """Numbers of heads to try: those seen in a tensor, that of the batch's last axis, 1."""
+    seen = [heads_in(place) for each in places for place in reversed(each)]
+    batch = places[0][0].layout.batch
+    last = batch[-1].size if batch else 1
+    guess = last if isinstance(last, int) and len(batch) > 1 else 1
+    yield from dict.fromkeys([*(x for x in seen if x is not None), guess, 1])
+
+
+def _made(
+    node: ir.Node,
+    operands: tuple[Fit, Fit, Fit],
+    out: Undone,
+    heads: int,
+    scores: Scores,
+    view: View,
+) -> Attention | str:
+    query, key, value = operands
+    if not same(key.dims[1], value.dims[1]):
+        return f"{key.dims[1]} keys and {value.dims[1]} values: not proved to be as many"
+    site = out.value.producer()
+    if site is None:
+        return "its result is made by no node"
+    start = first_head(scores.layout.batch, heads)
+    split = 0 if start is None else start
+    batch, own = scores.layout.batch[:split], scores.layout.batch[split:]
+    mask, terms = None, list[Term]()
+    for addend in scores.addends:
+        found = None if mask is not None else key_mask_of(addend.value, addend.axes, view)
+        if found is not None and not _of_heads(addend.value, addend.axes, own, view):
+            mask = KeyMask(found.bit, found.visible, found.low * addend.factor)
+            continue
+        term = term_of(addend, batch, own, view)
+        if term is None:
+            return f"the addend {addend.value.name} does not lie as [B, H, S, T]"
+        terms.append(term)
+    factor = scores.factor * query.place.factor * key.place.factor
+    sizes = Sizes(query.dims[0], heads, query.dims[1], key.dims[1], query.dims[2])
+    biases = tuple(bias_of(x) for x in operands)
+    return Attention(site, operands, biases, out, factor, sizes, mask, tuple(terms), note=_note(mask))
+
+
+def _of_heads(
+    value: ir.Value, axes: tuple[tuple[Atom, ...], ...], own: Sequence[Atom], view: View
+) -> bool:
+    """Whether an addend differs from head to head."""
+    there = aligned(value, axes, view) or ()
+    behind = axes[len(axes) - len(there) :]
+    return any(
+        bool(mine) and any(atom in own for atom in axis)
+        for mine, axis in zip(there, behind, strict=True)
+    )
+
+
+def _note(mask: KeyMask | None) -> str:
+    if mask is None or not mask.bit.given:
+        return ""
+    names = " and ".join(sorted(str(x.name) for x in mask.bit.given))
+    return f"{names} holds only 0 and 1"
