@@ -243,7 +243,7 @@ class Builder:
         return scope[min(depths)] if depths else scope[-1]
 
     def _ancestor_in(self, graph: ir.Graph) -> ir.Node:
-        node = self.site
+        node = self._at or self.site
         while node.graph is not None and node.graph is not graph:
             owner = self._view.owner(node.graph)
             if owner is None:

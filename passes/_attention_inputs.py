@@ -182,15 +182,13 @@ def _as_rank_2(
     value: ir.Value, axes: Sequence[tuple[Atom, ...]], op: Builder, view: View
 ) -> ir.Value:
     """[B, T] or [1, T] of a tensor with these axes, of which all others are 1."""
-    if len(axes) == 2:
-        return value
-    if len(axes) == 1:
-        return _with_axes("Unsqueeze", value, [0], op, view)
-    keep = {len(axes) - 1}
-    batch = [i for i, axis in enumerate(axes[:-1]) if axis]
-    keep.add(batch[0] if batch else 0)
-    gone = [i for i in range(len(axes)) if i not in keep]
-    return _with_axes("Squeeze", value, gone, op, view)
+    kept = [i for i, axis in enumerate(axes) if axis]
+    if len(kept) == 1 and kept[0] > 0:  # the keys alone: the first axis is the batch, of 1
+        kept.insert(0, 0)
+    gone = [i for i in range(len(axes)) if i not in kept]
+    if gone:
+        value = _with_axes("Squeeze", value, gone, op, view)
+    return value if len(kept) == 2 else _with_axes("Unsqueeze", value, [0], op, view)
 
 
 def _sizes(

@@ -85,6 +85,14 @@ def key_mask_of(value: ir.Value, axes: Axes, view: View) -> KeyMask | None:
     return best
 
 
+def is_nothing(value: ir.Value, axes: Axes, view: View) -> bool:
+    """Whether an addend is 0 everywhere: the mask of a model that was exported without one."""
+    return any(
+        _always(bit.value, view) and applied(value, bit.value, 1, view) == 0
+        for bit in bits_of(value, axes, view)
+    )
+
+
 def is_kept(
     value: ir.Value, axes: Axes, masks: Sequence[tuple[ir.Value, Axes]], view: View
 ) -> bool:
@@ -204,6 +212,10 @@ def _computed(node: ir.Node, x: list[float]) -> float:
 
 def _constant(value: ir.Value) -> float | None:
     constant = scalar_of(value)
+    node = value.producer()
+    if constant is None and is_op(node, "ConstantOfShape"):
+        array = filler_of(node)
+        constant = None if array is None else number_in(array)
     if constant is not None:
         return float(constant)
     fill = fill_of(value)
@@ -245,7 +257,7 @@ def _is_index(value: ir.Value) -> bool:
             start, step = scalar_of(node.inputs[0]), scalar_of(node.inputs[2])
             return start is not None and start >= 0 and step is not None and step > 0
         elif is_op(node, "CumSum") and node.inputs[0] is not None:
-            ones = _constant_fill(node.inputs[0])
+            ones = _constant(node.inputs[0])
             return ones is not None and ones >= 0
         elif is_op(node, "Add", "Mul"):
             numbers = [scalar_of(x) for x in node.inputs]
@@ -257,14 +269,6 @@ def _is_index(value: ir.Value) -> bool:
         else:
             return False
     return False
-
-
-def _constant_fill(value: ir.Value) -> float | None:
-    node = value.producer()
-    if is_op(node, "ConstantOfShape"):
-        array = filler_of(node)
-        return None if array is None else number_in(array)
-    return scalar_of(value)
 
 
 def _before(node: ir.Node, source: ir.Value, axes: Axes, view: View) -> Axes | None:

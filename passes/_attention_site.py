@@ -14,7 +14,7 @@ from graphfix.model.values import is_op
 
 from ._attention_inputs import Sizes, Term, term_of
 from ._attention_layout import Atom, Layout, after, size_of
-from ._attention_mask import KeyMask, aligned, is_kept, key_mask_of
+from ._attention_mask import KeyMask, aligned, is_kept, is_nothing, key_mask_of
 from ._attention_operand import (
     Fit,
     Place,
@@ -158,6 +158,8 @@ def _made(
     batch, own = scores.layout.batch[:split], scores.layout.batch[split:]
     mask, terms = None, list[Term]()
     for addend in scores.addends:
+        if is_nothing(addend.value, addend.axes, view):
+            continue
         found = None if mask is not None else key_mask_of(addend.value, addend.axes, view)
         if found is not None and not _of_heads(addend.value, addend.axes, own, view):
             mask = KeyMask(found.bit, found.visible, found.low * addend.factor)
