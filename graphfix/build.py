@@ -12,7 +12,7 @@ from graphfix.model.text import line_of
 from graphfix.model.values import graphs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     import numpy.typing as npt
     from onnx_ir._core import Usage
@@ -43,17 +43,15 @@ class Builder:
         self._site: ir.Node | None = None
         self._at: ir.Node | None = None
         self._made: list[ir.Node] = []
+        # As they were before what they read or make lost its name.
+        self._lines: dict[ir.Node, str] = {}
         self._end: ir.Graph | None = None
 
-    def start(self, site: ir.Node, at: ir.Node | None = None) -> None:
-        """Begin the repair of ``site``: what is made from now on goes just before it.
-
-        Args:
-            site: The node whose first output is replaced.
-            at: Where what is made goes instead: a node before ``site``, in its graph.
-        """
-        self._site, self._at = site, at or site
+    def start(self, site: ir.Node) -> None:
+        """Begin the repair of ``site``: what is made from now on goes just before it."""
+        self._site = self._at = site
         self._made = []
+        self._lines = {}
 
     @property
     def site(self) -> ir.Node:
@@ -76,41 +74,46 @@ class Builder:
 
         return make
 
-    def make(
-        self,
-        op_type: str,
-        *inputs: Operand,
-        domain: str = "",
-        outputs: int = 1,
-        **attributes: AttrValue,
-    ) -> ir.Value:
-        """Make a node and return its first output.
+    def make(self, op_type: str, *inputs: Operand, **attributes: AttrValue) -> ir.Value:
+        """Make a node with one output, and return that output.
 
         Args:
-            op_type: The operator.
+            op_type: The operator, with its domain as ONNX text has it: ``com.microsoft.Gelu``. The
+                model imports a domain that it does not have yet, at version 1.
             *inputs: Values; arrays, which become shared initializers; None for an absent input.
-            domain: Its domain, such as ``com.microsoft``, which the model then imports.
-            outputs: How many outputs it has.
             **attributes: The attributes; an ``ir.DataType`` becomes its number.
         """
+        return self.make_all(op_type, (True,), *inputs, **attributes)[0]
+
+    def make_all(
+        self, op_type: str, there: Sequence[bool], *inputs: Operand, **attributes: AttrValue
+    ) -> Sequence[ir.Value]:
+        """Make a node with several outputs, as :meth:`make` does; one not ``there`` has no name."""
         if self._at is None or self._at.graph is None:
             raise RuntimeError("Builder.start was not called")
         values = [self.constant(x) if isinstance(x, np.ndarray) else x for x in inputs]
         given = {k: int(v) if isinstance(v, ir.DataType) else v for k, v in attributes.items()}
-        node = ir.node(op_type, values, domain=domain, attributes=given, num_outputs=outputs)
-        if domain:
-            top = self._view.scope(self._at.graph)[-1]
-            top.opset_imports.setdefault(domain, 1)
-        node.name = node.outputs[0].name = self._name()
-        for other in node.outputs[1:]:
-            other.name = self._name()
+        domain, _, kind = op_type.rpartition(".")
+        node = ir.node(kind, values, attributes=given, domain=domain, num_outputs=len(there))
+        node.name = self._name()
+        for i, value in enumerate(node.outputs):
+            value.name = "" if not there[i] else self._name() if i else node.name
         node.metadata_props[PASS_KEY] = self._by
+        if domain:
+            self._import(domain)
         if self._end is not None:
             self._end.append(node)
         else:
             self._at.graph.insert_before(self._at, node)
         self._made.append(node)
-        return node.outputs[0]
+        return node.outputs
+
+    def _import(self, domain: str) -> None:
+        """Let the model have the opset of a domain, and so the function that the site is in."""
+        graph = self._at.graph if self._at is not None else None
+        tops = [self._view.model.graph, *([] if graph is None else self._view.scope(graph)[-1:])]
+        for top in tops:
+            top.opset_imports.setdefault(domain, 1)
 
     def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
         """An initializer of the top-level graph around the site, shared by equal constants.
@@ -168,6 +171,24 @@ class Builder:
             if use.node not in self._made:
                 use.node.replace_input_with(use.idx, new)
 
+    def at(self, node: ir.Node) -> None:
+        """Put what is made from now on for this site before ``node``, which comes before it."""
+        self._at = node
+
+    def replace(self, old: ir.Value, new: ir.Value) -> None:
+        """Let ``new``, made for this site, be what ``old`` was, under its name.
+
+        The site may be the only user of ``old`` that is left; then what made it goes with the site.
+        """
+        for node in (old.producer(), self.site):
+            if node is not None:
+                self._lines[node] = line_of(node)
+        self._inherit(new, old)
+        kept = [use for use in old.uses() if use.node is self.site]
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
+        for use in kept:
+            self.site.replace_input_with(use.idx, old)
+
     def extend(self, build: Callable[[], ir.Value]) -> ir.Value:
         """What ``build`` makes, at the end of the main graph."""
         self._end = self._view.model.graph
@@ -205,7 +226,7 @@ class Builder:
         fresh = value.producer() in self._made and not value.uses()
         if not fresh and old.is_graph_output():
             value, fresh = self.make("Identity", value), True
-        before = [line_of(site)]
+        before = [self._lines.get(site) or line_of(site)]
         graph = site.graph
         if graph is None:
             raise RuntimeError(f"{site.name} is not in a graph")
@@ -214,7 +235,7 @@ class Builder:
         old.replace_all_uses_with(value, replace_graph_outputs=True)
         inputs = list(site.inputs)
         graph.remove(site, safe=True)
-        before[:0] = _remove_orphans(inputs)
+        before[:0] = _remove_orphans(inputs, self._lines)
         added = tuple(line_of(node) for node in self._made)
         if self._view.scope(graph)[-1] is self._view.model.graph:
             shapes.extend(self._view.model, self._made)
@@ -274,8 +295,11 @@ def _names(model: ir.Model) -> set[str]:
     return names
 
 
-def _remove_orphans(values: Sequence[ir.Value | None]) -> list[str]:
-    """Remove what made ``values`` and has no other use; return the nodes as ONNX text, in order."""
+def _remove_orphans(values: Sequence[ir.Value | None], lines: Mapping[ir.Node, str]) -> list[str]:
+    """Remove what made ``values`` and has no other use; return the nodes as ONNX text, in order.
+
+    ``lines`` has the text of nodes whose outputs have lost their names.
+    """
     removed: list[str] = []
     pending = [x for x in values if x is not None]
     while pending:
@@ -289,7 +313,7 @@ def _remove_orphans(values: Sequence[ir.Value | None]) -> list[str]:
             continue
         if node.graph is None or any(x.uses() or x.is_graph_output() for x in node.outputs):
             continue
-        removed.append(line_of(node))
+        removed.append(lines.get(node) or line_of(node))
         pending.extend(x for x in node.inputs if x is not None)
         node.graph.remove(node, safe=True)
     return removed[::-1]

@@ -244,6 +244,6 @@ class NodePass(Pass, Generic[M]):
             elif found is not None:
                 site = found.node
                 at, tensor = path_of(site), site.outputs[0].name or ""
-                builder.start(site, node)
+                builder.start(site)
                 removed, added = builder.commit(self.rewrite(found, builder))
                 yield Change(self.name, at, tensor, removed, added, found.note)

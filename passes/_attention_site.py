@@ -44,6 +44,8 @@ class Attention(Match):
     """An attention that MultiHeadAttention computes.
 
     Attributes:
+        product: The product of weights and values: what is made goes before it, so that what many
+            attentions share stands before them all.
         operands: Queries, keys and values.
         biases: What each of them is the sum of, (x, bias), where the bias can go into the operator.
         out: The tensor that the operator's output takes the place of.
@@ -53,6 +55,7 @@ class Attention(Match):
         terms: What else is added to the scores.
     """
 
+    product: ir.Node
     operands: tuple[Fit, Fit, Fit]
     biases: tuple[tuple[ir.Value, ir.Value] | None, ...]
     out: Undone
@@ -171,7 +174,9 @@ def _made(
     factor = scores.factor * query.place.factor * key.place.factor
     sizes = Sizes(query.dims[0], heads, query.dims[1], key.dims[1], query.dims[2])
     biases = tuple(bias_of(x) for x in operands)
-    return Attention(site, operands, biases, out, factor, sizes, mask, tuple(terms), note=_note(mask))
+    return Attention(
+        site, node, operands, biases, out, factor, sizes, mask, tuple(terms), note=_note(mask)
+    )
 
 
 def _of_heads(

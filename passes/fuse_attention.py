@@ -40,6 +40,7 @@ class FuseAttention(NodePass[Attention]):
     def rewrite(self, match: Attention, op: Builder) -> ir.Value:
         """MultiHeadAttention(query, key, value, bias, key_padding_mask, attention_bias)."""
         view, sizes = op.view, match.sizes
+        op.at(match.product)
         dtype = view.shapes.dtype(match.operands[0].place.value) or ir.DataType.FLOAT
         built = [
             fit.build(fit.place.value, op) if split is None else split[0]
@@ -57,5 +58,5 @@ class FuseAttention(NodePass[Attention]):
             inputs[5] = bias_of_terms(match.terms, sizes, query, key, op, view)
         while inputs[-1] is None:
             inputs.pop()
-        fused = op.make("MultiHeadAttention", *inputs, domain="com.microsoft", **attributes)
+        fused = op.make("com.microsoft.MultiHeadAttention", *inputs, **attributes)
         return match.out.build(fused, op)
