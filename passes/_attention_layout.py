@@ -7,15 +7,13 @@ permutes the axes. So a head split is recognised by what it does, however it was
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import onnx_ir as ir
-import sympy
 
 from graphfix.model.shapes import same
-from graphfix.model.symbolic import expr_of
+from graphfix.model.symbolic import quotient, times
 from graphfix.model.values import attr_ints, is_op, scalar_of
 
 if TYPE_CHECKING:
@@ -171,22 +169,6 @@ def size_of(atoms: Iterable[Atom]) -> Dim:
     return size
 
 
-def times(a: Dim, b: Dim) -> Dim:
-    """The product of two dims."""
-    if isinstance(a, int) and isinstance(b, int):
-        return a * b
-    return b if a == 1 else a if b == 1 else _times(str(a), str(b))
-
-
-def quotient(a: Dim, b: Dim) -> Dim | None:
-    """``a / b`` if that is a size for all sizes of the inputs."""
-    if isinstance(a, int) and isinstance(b, int):
-        return a // b if b and a % b == 0 else None
-    if same(a, b):
-        return 1
-    return _quotient(str(a), str(b))
-
-
 def _parts(atom: Atom, parts: dict[Atom, tuple[Atom, Atom]]) -> tuple[Atom, ...]:
     if atom not in parts:
         return (atom,)
@@ -217,22 +199,3 @@ def _before_expand(layout: Layout, dims: Sequence[Dim]) -> Layout | None:
 def _perm(node: ir.Node, rank: int) -> Sequence[int]:
     perm = attr_ints(node, "perm")
     return range(rank)[::-1] if perm is None else perm
-
-
-@functools.lru_cache(maxsize=4096)
-def _times(a: str, b: str) -> Dim:
-    return _dim(sympy.expand(_expr(a) * _expr(b)))
-
-
-@functools.lru_cache(maxsize=4096)
-def _quotient(a: str, b: str) -> Dim | None:
-    above, below = sympy.fraction(sympy.cancel(_expr(a) / _expr(b)))
-    return _dim(above) if below == 1 else None
-
-
-def _expr(text: str) -> sympy.Expr:
-    return sympy.Integer(int(text)) if text.isdecimal() else expr_of(ir.SymbolicDim(text))
-
-
-def _dim(expr: sympy.Expr) -> Dim:
-    return int(expr) if expr.is_Integer else ir.SymbolicDim(str(expr))

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from graphfix.model.shapes import same
+from graphfix.model.symbolic import quotient, times
 from graphfix.model.values import const_of, is_op
 
-from ._attention_layout import Atom, Layout, after, before, quotient, size_of, times
+from ._attention_layout import Atom, Layout, after, before, size_of
 from ._attention_scalar import number_of
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ class Fit:
         if self.shape is not None:
             value = op.Reshape(value, np.array(self.shape, np.int64))
         if self.repeats is not None:
-            apart, times_, together = (np.array(x, np.int64) for x in self.repeats)
-            value = op.Reshape(op.Expand(op.Reshape(value, apart), times_), together)
+            apart, often, together = (np.array(x, np.int64) for x in self.repeats)
+            value = op.Reshape(op.Expand(op.Reshape(value, apart), often), together)
         return value
 
 
@@ -137,10 +138,10 @@ def keeps_dims(node: ir.Node, source: ir.Value, view: View) -> bool:
 def heads_in(place: Place) -> int | None:
     """The number of heads that lie beside the features of this tensor, if that is seen."""
     flat = place.layout.flat
-    times_ = [i for i, atom in enumerate(flat) if atom.role in ("query", "key")]
-    if len(times_) != 1 or not flat or flat[-1].role != "feature":
+    at = [i for i, atom in enumerate(flat) if atom.role in ("query", "key")]
+    if len(at) != 1 or not flat or flat[-1].role != "feature":
         return None
-    own = [atom for atom in flat[times_[0] :] if atom.role == "batch"]
+    own = [atom for atom in flat[at[0] :] if atom.role == "batch"]
     first = next((i for i, atom in enumerate(place.layout.batch) if atom in own), None)
     size = size_of(place.layout.batch[first:]) if first is not None else 1
     return size if isinstance(size, int) and size > 1 else None

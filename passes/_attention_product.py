@@ -184,8 +184,8 @@ def _broadcasts(
     )
 
 
-def weights_of(node: ir.Node, view: View) -> Weights | None:
-    """How the weights of a Softmax come into a product; None if they do not."""
+def weights_of(node: ir.Node, view: View) -> Weights | str | None:
+    """How the weights of a Softmax come into a product; why not; None if they do not at all."""
     for index, value in enumerate(node.inputs if is_op(node, "Einsum") else node.inputs[:1]):
         path: list[ir.Node] = []
         keeps: list[ir.Value] = []
@@ -204,8 +204,19 @@ def weights_of(node: ir.Node, view: View) -> Weights | None:
             elif is_op(made, "Transpose", "Flatten"):
                 value = made.inputs[0]
             else:
-                break
+                guarded = is_op(made, "Where") and any(
+                    x is not None and is_op(x.producer(), "Softmax") for x in made.inputs[1:]
+                )
+                return _after_softmax(made) if guarded else None
     return None
+
+
+def _after_softmax(node: ir.Node) -> str:
+    where = f"Where {path_of(node)!r} chooses between its weights and something else"
+    test = node.inputs[0].producer() if node.inputs[0] is not None else None
+    if is_op(test, "IsNaN"):
+        return f"{where}: the pass drop-nan-guard takes it away, unless a row may be hidden whole"
+    return f"{where}; the pass additive-mask makes a Mul of it"
 
 
 def _weighed(node: ir.Node, view: View) -> tuple[ir.Value, ir.Value] | None:

@@ -68,8 +68,8 @@ class Attention(Match):
 def attention_at(node: ir.Node, view: View) -> Attention | str | None:
     """The attention whose second product is ``node``; why it is none; None if it is not like one."""
     weights = weights_of(node, view)
-    if weights is None:
-        return None
+    if weights is None or isinstance(weights, str):
+        return weights
     context = product_of(node, view, queries=weights.input, inner="key")
     scores = scores_of(weights.softmax, view)
     if context is None or scores is None or isinstance(scores, str):

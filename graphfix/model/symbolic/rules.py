@@ -12,6 +12,7 @@ import onnx_ir as ir
 from onnx_shape_inference import registry
 
 from graphfix.model.symbolic import bodies, layout, windows
+from graphfix.model.symbolic.contrib import register as register_contrib
 from graphfix.model.symbolic.contents import EVALUATORS
 from graphfix.model.symbolic.facts import INTEGERS, current
 from graphfix.model.values import tensor_in
@@ -43,6 +44,7 @@ def register() -> None:
             library = registry.get("", op_type, version)
             if library is not None:
                 registry.register("", op_type, version)(_rule(op_type, library))
+    register_contrib()
     for version in registry.version_boundaries("", "Constant"):
         library = registry.get("", "Constant", version)
         if library is not None:
