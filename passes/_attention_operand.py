@@ -295,7 +295,8 @@ def bias_of(fit: Fit) -> tuple[ir.Value, ir.Value] | None:
     """(x, b) where a tensor [B, T, H * D] is ``x + b``, is read once, and b is in the file."""
     value, width = fit.place.value, fit.dims[2]
     node = value.producer()
-    if fit.cost or not is_op(node, "Add") or only_user(value) is None:
+    readers = [use.node for use in value.uses() if not is_op(use.node, "Shape")]
+    if fit.cost or not is_op(node, "Add") or len(readers) > 1 or value.is_graph_output():
         return None
     for i, bias in enumerate(node.inputs):
         source = node.inputs[1 - i]

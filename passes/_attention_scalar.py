@@ -25,8 +25,8 @@ def number_of(value: ir.Value | None, view: View, deep: int = _DEEP) -> float | 
     if constant is not None:
         return None if dims is None or any(dim != 1 for dim in dims) else float(constant)
     data = view.shapes.data(value)
-    if data is not None:
-        return float(data[0]) if len(data) == 1 and isinstance(data[0], int) else None
+    if data is not None and len(data) == 1 and isinstance(data[0], int):
+        return float(data[0])
     node = value.producer()
     if node is None or not is_op(node, node.op_type):
         return None
