@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from graphfix.model.symbolic import quotient, times
 from graphfix.model.values import const_of, is_op
 
 from ._attention_layout import Atom, Layout, after, before, size_of
+from ._attention_rotary import Rotation, rotation_of
 from ._attention_scalar import number_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 # One is what a Transpose costs, or a Reshape; a repetition is Reshape, Expand, Reshape.
 _REPEATS = 3
+# Two products, a sum, two Slices, Neg and Concat become one kernel.
+_ROTATES = 6
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,16 @@ class Place:
     Attributes:
         value: The tensor.
         layout: What its axes are.
-        factor: What the operand of the product is, divided by this tensor.
+        factor: What it is multiplied by on the way.
+        rotation: The rotary embedding on the way, if there is one.
+        freed: How many kernels lie on the way.
     """
 
     value: ir.Value
     layout: Layout
     factor: float = 1.0
+    rotation: Rotation | None = None
+    freed: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,12 +74,20 @@ class Fit:
         cost = (self.perm is not None) + (self.shape is not None)
         return cost + _REPEATS * (self.repeats is not None)
 
+    @property
+    def freed(self) -> int:
+        """How many kernels it leaves behind."""
+        return self.place.freed
+
     def build(self, value: ir.Value, op: Builder) -> ir.Value:
         """[B, T, H * D] from the tensor."""
         if self.perm is not None:
             value = op.Transpose(value, perm=self.perm)
         if self.shape is not None:
             value = op.Reshape(value, np.array(self.shape, np.int64))
+        if (rotation := self.place.rotation) is not None:
+            heads = int(str(self.dims[2])) // rotation.width
+            value = rotation.build(value, heads, op)
         if self.repeats is not None:
             apart, often, together = (np.array(x, np.int64) for x in self.repeats)
             value = op.Reshape(op.Expand(op.Reshape(value, apart), often), together)
@@ -87,12 +102,19 @@ def places_before(value: ir.Value, layout: Layout, view: View) -> list[Place]:
         scaled = scaling_of(node, view)
         if scaled is not None:
             source, factor = scaled
-            found.append(Place(source, last.layout, last.factor * factor))
+            factor *= last.factor
+            found.append(replace(last, value=source, factor=factor, freed=last.freed + 1))
+            continue
+        rotation = rotation_of(node, last.layout, view) if last.rotation is None else None
+        if rotation is not None:
+            freed = last.freed + _ROTATES
+            found.append(replace(last, value=rotation.source, rotation=rotation, freed=freed))
             continue
         layout_there = before(node, last.layout, view)
         if layout_there is None or node.inputs[0] is None:
             break
-        found.append(Place(node.inputs[0], layout_there, last.factor))
+        freed = last.freed + 1
+        found.append(replace(last, value=node.inputs[0], layout=layout_there, freed=freed))
     return found
 
 
@@ -104,7 +126,8 @@ def places_after(value: ir.Value, layout: Layout, view: View) -> list[Place]:
         layout_there = after(node, found[-1].layout, view)
         if layout_there is None or node.inputs[0] is not source or node.graph is not source.graph:
             break
-        found.append(Place(node.outputs[0], layout_there))
+        freed = found[-1].freed + 1
+        found.append(Place(node.outputs[0], layout_there, freed=freed))
     return found
 
 
@@ -159,8 +182,8 @@ Cheap = TypeVar("Cheap", "Fit", "Undone")
 
 
 def best(ways: Iterable[Cheap]) -> Cheap | None:
-    """The cheapest; of equals the one that leaves the most behind, which is the last."""
-    return min(reversed(list(ways)), key=lambda way: way.cost, default=None)
+    """The cheapest, with what it leaves behind; of equals the last, which leaves the most."""
+    return min(reversed(list(ways)), key=lambda way: way.cost - way.freed, default=None)
 
 
 @dataclass(frozen=True)
@@ -171,11 +194,13 @@ class Undone:
         value: The tensor.
         shape: The Reshape that comes first, if one is needed.
         perm: The Transpose after it, if one is needed.
+        freed: How many kernels of the model it leaves behind.
     """
 
     value: ir.Value
     shape: tuple[int, ...] | None
     perm: tuple[int, ...] | None
+    freed: int
 
     @property
     def cost(self) -> int:
@@ -199,7 +224,7 @@ def undone(fit: Fit, view: View) -> Undone | None:
     if fit.shape is not None and split is None:
         return None
     back = None if fit.perm is None else tuple(int(i) for i in np.argsort(fit.perm))
-    return Undone(fit.place.value, None if fit.shape is None else split, back)
+    return Undone(fit.place.value, None if fit.shape is None else split, back, fit.freed)
 
 
 def _fit(place: Place, heads: int, view: View) -> Fit | None:
@@ -231,6 +256,8 @@ def _fit(place: Place, heads: int, view: View) -> Fit | None:
         repeats = _repeats(own, layout.repeated, sizes, size_of(feature))
         if repeats is None:
             return None
+    if place.rotation is not None and not isinstance(sizes[2], int):
+        return None
     is_moved = list(perm) != sorted(perm)
     return Fit(place, sizes, tuple(perm) if is_moved else None, shape, repeats)
 
@@ -296,7 +323,7 @@ def bias_of(fit: Fit) -> tuple[ir.Value, ir.Value] | None:
     value, width = fit.place.value, fit.dims[2]
     node = value.producer()
     readers = [use.node for use in value.uses() if not is_op(use.node, "Shape")]
-    if fit.cost or not is_op(node, "Add") or len(readers) > 1 or value.is_graph_output():
+    if fit.cost or fit.place.rotation is not None or not is_op(node, "Add") or len(readers) > 1 or value.is_graph_output():
         return None
     for i, bias in enumerate(node.inputs):
         source = node.inputs[1 - i]
