@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,13 @@ import onnx_ir as ir
 from graphfix.model.shapes import same
 from graphfix.model.values import is_op
 
-from ._attention_layout import Atom, size_of
+from ._attention_layout import Atom
 from ._attention_mask import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy.typing as npt
 
     from graphfix.build import Builder
     from graphfix.model.shapes import Dim
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 
     from ._attention_mask import KeyMask
     from ._attention_product import Addend
+
+    Ints = npt.NDArray[np.int64]
+    Measure = tuple[ir.Value, int]
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,9 @@ def term_of(addend: Addend, batch: Sequence[Atom], own: Sequence[Atom], view: Vi
     return Term(value, (*([1] * (2 - len(there))), *there, *padded[-2:]), addend.factor)
 
 
-def key_padding_of(mask: KeyMask, sizes: Sizes, keys: ir.Value, op: Builder, view: View) -> ir.Value:
+def key_padding_of(
+    mask: KeyMask, sizes: Sizes, keys: ir.Value, op: Builder, view: View
+) -> ir.Value:
     """int32 [B, T], 1 where a key is seen; made once for all attentions with this mask."""
     bit = mask.bit
 
@@ -112,7 +120,9 @@ def key_padding_of(mask: KeyMask, sizes: Sizes, keys: ir.Value, op: Builder, vie
         wanted = [dim for dim in (sizes.batch, sizes.keys) if dim != 1]
         if len(known) == len(wanted) and all(map(same, known, wanted)):
             return value
-        return op.Expand(value, _sizes([(keys, 0), (keys, 1)], (sizes.batch, sizes.keys), op, view))
+        return op.Expand(
+            value, _sizes([[(keys, 0)], [(keys, 1)]], (sizes.batch, sizes.keys), op, view)
+        )
 
     number = view.numbering.of(bit.value)
     key = ("keys", number, mask.visible, str(sizes.batch), str(sizes.keys))
@@ -120,9 +130,23 @@ def key_padding_of(mask: KeyMask, sizes: Sizes, keys: ir.Value, op: Builder, vie
 
 
 def bias_of_terms(
-    terms: Sequence[Term], sizes: Sizes, queries: ir.Value, keys: ir.Value, op: Builder, view: View
+    terms: Sequence[Term],
+    sizes: Sizes,
+    queries: ir.Value,
+    keys: Sequence[Measure],
+    op: Builder,
+    view: View,
 ) -> ir.Value:
-    """[B, H, S, T], as DirectML demands it; made once for all attentions with these addends."""
+    """[B, H, S, T], as DirectML demands it; made once for all attentions with these addends.
+
+    Args:
+        terms: What is added up.
+        sizes: The sizes.
+        queries: [B, S, H * D].
+        keys: Tensors that have T together, each with its axis.
+        op: The builder.
+        view: The model around the site.
+    """
     numbers = tuple((view.numbering.of(x.value), x.factor) for x in terms)
     wanted = (sizes.batch, sizes.heads, sizes.queries, sizes.keys)
 
@@ -134,7 +158,7 @@ def bias_of_terms(
             dims = [b if a == 1 else a for a, b in zip(dims, term.dims, strict=True)]
         if rank == len(wanted) and all(map(same, dims, wanted)):
             return total
-        places = [(queries, 0), (queries, None), (queries, 1), (keys, 1)]
+        places = [[(queries, 0)], [], [(queries, 1)], keys]
         missing = [1 if same(a, b) else b for a, b in zip(dims, wanted, strict=True)]
         return op.Expand(total, _sizes(places, missing, op, view))
 
@@ -192,21 +216,21 @@ def _as_rank_2(
 
 
 def _sizes(
-    places: Sequence[tuple[ir.Value, int | None]],
-    wanted: Sequence[Dim],
-    op: Builder,
-    view: View,
-) -> ir.Value | np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """A shape: numbers as they are, other sizes read from a tensor that has them at that axis."""
+    places: Sequence[Sequence[Measure]], wanted: Sequence[Dim], op: Builder, view: View
+) -> ir.Value | Ints:
+    """A shape: numbers as they are, other sizes as the sum of those that some tensors have."""
     if all(isinstance(dim, int) for dim in wanted):
         return np.array([int(str(dim)) for dim in wanted], np.int64)
-    parts: list[ir.Value | np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = []
-    for (value, axis), dim in zip(places, wanted, strict=True):
-        if isinstance(dim, int) or axis is None:
-            parts.append(np.array([int(str(dim))], np.int64))
-        else:
-            ends = (np.array([axis], np.int64), np.array([axis + 1], np.int64))
-            parts.append(op.Slice(op.Shape(value), *ends))
+    parts: list[ir.Value | Ints] = []
+    for measures, dim in zip(places, wanted, strict=True):
+        if isinstance(dim, int):
+            parts.append(np.array([dim], np.int64))
+            continue
+        sizes = [
+            op.Slice(op.Shape(value), np.array([axis], np.int64), np.array([axis + 1], np.int64))
+            for value, axis in measures
+        ]
+        parts.append(functools.reduce(op.Add, sizes))
     return op.Concat(*parts, axis=0)
 
 

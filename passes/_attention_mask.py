@@ -235,9 +235,7 @@ def _always(value: ir.Value, view: View) -> bool:
     """Whether a boolean is true everywhere: exporters compare indices with 0."""
     node = value.producer()
     if is_op(node, "And"):
-        return all(
-            x is not None and (_constant(x) == 1 or _always(x, view)) for x in node.inputs
-        )
+        return all(x is not None and (_constant(x) == 1 or _always(x, view)) for x in node.inputs)
     if is_op(node, "Cast", "Identity", "Expand", *REGROUPS) and node.inputs[0] is not None:
         source = node.inputs[0]
         return _constant(source) == 1 or _always(source, view)

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphfix.model.shapes import same
 from graphfix.model.symbolic import quotient, times
-from graphfix.model.values import const_of, is_op
+from graphfix.model.values import attr_int, const_of, is_op
 
 from ._attention_layout import Atom, Layout, after, before, size_of
 from ._attention_rotary import Rotation, rotation_of
@@ -31,6 +31,23 @@ _ROTATES = 6
 
 
 @dataclass(frozen=True)
+class Past:
+    """Keys or values of earlier runs, which come before those of this one.
+
+    Attributes:
+        value: They, as [B, H, P, D].
+        node: The Concat, which makes those that the next run is given.
+        reader: The one node that reads what it makes.
+        heads: The number of heads.
+    """
+
+    value: ir.Value
+    node: ir.Node
+    reader: ir.Node
+    heads: Dim
+
+
+@dataclass(frozen=True)
 class Place:
     """A tensor on the way to or from an attention.
 
@@ -39,6 +56,7 @@ class Place:
         layout: What its axes are.
         factor: What it is multiplied by on the way.
         rotation: The rotary embedding on the way, if there is one.
+        past: What comes before it in the operand, if anything does.
         freed: How many kernels lie on the way.
     """
 
@@ -46,6 +64,7 @@ class Place:
     layout: Layout
     factor: float = 1.0
     rotation: Rotation | None = None
+    past: Past | None = None
     freed: int = 0
 
 
@@ -99,7 +118,8 @@ def places_before(value: ir.Value, layout: Layout, view: View) -> list[Place]:
     found = [Place(value, layout)]
     while (node := found[-1].value.producer()) is not None:
         last = found[-1]
-        scaled = scaling_of(node, view)
+        # A factor before the past is joined is not one of all keys.
+        scaled = scaling_of(node, view) if last.past is None else None
         if scaled is not None:
             source, factor = scaled
             factor *= last.factor
@@ -110,12 +130,41 @@ def places_before(value: ir.Value, layout: Layout, view: View) -> list[Place]:
             freed = last.freed + _ROTATES
             found.append(replace(last, value=rotation.source, rotation=rotation, freed=freed))
             continue
+        joined = _joined(node, last, view) if last.past is None else None
+        if joined is not None:
+            found.append(joined)
+            continue
         layout_there = before(node, last.layout, view)
         if layout_there is None or node.inputs[0] is None:
             break
         freed = last.freed + 1
         found.append(replace(last, value=node.inputs[0], layout=layout_there, freed=freed))
     return found
+
+
+def _joined(node: ir.Node, place: Place, view: View) -> Place | None:
+    """The keys or values of this run, where a Concat joins them to those of earlier runs."""
+    result, layout = node.outputs[0], place.layout
+    readers = [use.node for use in result.uses()]
+    dims = [view.shapes.dims(x) for x in node.inputs]
+    if not is_op(node, "Concat") or len(dims) != 2 or len(readers) != 1 or layout.repeated:
+        return None
+    past, new = node.inputs
+    if len(layout.axes) != 4 or past is None or new is None or dims[0] is None or dims[1] is None:
+        return None
+    roles = [{atom.role for atom in axis} for axis in layout.axes]
+    if roles[2] != {"key"} or roles[3] - {"feature"} or (roles[0] | roles[1]) - {"batch"}:
+        return None
+    axis = attr_int(node, "axis", 0)
+    if axis not in (2, -2) or place.rotation is not None:
+        return None
+    if any(not same(a, b) for i, (a, b) in enumerate(zip(*dims, strict=True)) if i != 2):
+        return None
+    keys = () if dims[1][2] == 1 else (Atom("key", dims[1][2]),)
+    axes = (*layout.axes[:2], keys, layout.axes[3])
+    joined = Past(past, node, readers[0], dims[1][1])
+    layout = replace(layout, axes=axes)
+    return replace(place, value=new, layout=layout, past=joined, freed=place.freed + 1)
 
 
 def places_after(value: ir.Value, layout: Layout, view: View) -> list[Place]:
@@ -229,6 +278,8 @@ def undone(fit: Fit, view: View) -> Undone | None:
 
 def _fit(place: Place, heads: int, view: View) -> Fit | None:
     layout, dims = place.layout, view.shapes.dims(place.value)
+    if place.past is not None and place.past.heads != heads:
+        return None
     start = first_head(layout.batch, heads)
     if dims is None or start is None:
         return None
@@ -323,7 +374,13 @@ def bias_of(fit: Fit) -> tuple[ir.Value, ir.Value] | None:
     value, width = fit.place.value, fit.dims[2]
     node = value.producer()
     readers = [use.node for use in value.uses() if not is_op(use.node, "Shape")]
-    if fit.cost or fit.place.rotation is not None or not is_op(node, "Add") or len(readers) > 1 or value.is_graph_output():
+    if (
+        fit.cost
+        or fit.place.rotation is not None
+        or not is_op(node, "Add")
+        or len(readers) > 1
+        or value.is_graph_output()
+    ):
         return None
     for i, bias in enumerate(node.inputs):
         source = node.inputs[1 - i]

@@ -199,9 +199,9 @@ def weights_of(node: ir.Node, view: View) -> Weights | str | None:
                     break
                 value, keep = found
                 keeps.append(keep)
-            elif is_op(made, "Identity", "Dropout", "Cast", "Reshape", "Squeeze", "Unsqueeze"):
-                value = made.inputs[0]
-            elif is_op(made, "Transpose", "Flatten"):
+            elif is_op(
+                made, "Identity", "Dropout", "Cast", "Reshape", "Squeeze", "Unsqueeze"
+            ) or is_op(made, "Transpose", "Flatten"):
                 value = made.inputs[0]
             else:
                 guarded = is_op(made, "Where") and any(

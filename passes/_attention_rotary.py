@@ -87,7 +87,11 @@ def rotation_of(node: ir.Node, layout: Layout, view: View) -> Rotation | None:
         if len(dims[0]) != len(dims[1]) or not all(map(same, dims[0], dims[1])):
             return None
         ones = [_ones(x, layout, width) for x in dims[2:] if x is not None]
-        if ones[0] is None or ones[0] != ones[1] or not all(_is_doubled(x, view) for x in (cos, sin)):
+        if (
+            ones[0] is None
+            or ones[0] != ones[1]
+            or not all(_is_doubled(x, view) for x in (cos, sin))
+        ):
             return None
         return Rotation(source, (cos, sin), ones[0], width)
     return None
@@ -159,8 +163,10 @@ def _half(value: ir.Value, width: int, rank: int, view: View) -> tuple[ir.Value,
         if attr_int(node, "axis", 0) not in (-1, rank - 1) or len(node.outputs) != 2:
             return None
         return source, list(node.outputs).index(value)
-    if not is_op(node, "Slice") or len(node.inputs) < 4 or not all(
-        same(a, b) for a, b in zip(dims[:-1], whole[:-1], strict=True)
+    if (
+        not is_op(node, "Slice")
+        or len(node.inputs) < 4
+        or not all(same(a, b) for a, b in zip(dims[:-1], whole[:-1], strict=True))
     ):
         return None
     axes, start = ints_of(node.inputs[3]), _ints(node.inputs[1], view)
@@ -170,7 +176,9 @@ def _half(value: ir.Value, width: int, rank: int, view: View) -> tuple[ir.Value,
     if len(node.inputs) > 4 and node.inputs[4] is not None and steps != (1,):
         return None
     # Half as long as the whole: where it starts says which half it is.
-    return (source, 0) if start == 0 else (source, 1) if start in (width // 2, -width // 2) else None
+    return (
+        (source, 0) if start == 0 else (source, 1) if start in (width // 2, -width // 2) else None
+    )
 
 
 def _ints(value: ir.Value | None, view: View) -> int | None:

@@ -28,8 +28,15 @@ from ._attention_operand import (
     places_before,
     undone,
 )
-from ._attention_product import Product, Scores, Weights, product_of, read_elsewhere, scores_of
-from ._attention_product import weights_of
+from ._attention_product import (
+    Product,
+    Scores,
+    Weights,
+    product_of,
+    read_elsewhere,
+    scores_of,
+    weights_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -117,20 +124,35 @@ def _arranged(node: ir.Node, scores: Scores, context: Product, view: View) -> At
     """The attention with the number of heads for which all its tensors can be had."""
     product = scores.product
     operands = [
-        places_before(x.value, x.layout, view)
-        for x in (product.left, product.right, context.right)
+        places_before(x.value, x.layout, view) for x in (product.left, product.right, context.right)
     ]
     operands[2] = [place for place in operands[2] if place.factor == 1]
     after_ = places_after(context.result.value, context.result.layout, view)
     for heads in _heads([*operands, after_]):
-        ways = [best(fits_of(places, heads, view)) for places in operands]
         outs = (undone(fit, view) for fit in fits_of(after_, heads, view))
         out = best(x for x in outs if x is not None)
-        query, key, value = ways
-        if query is None or key is None or value is None or out is None:
+        query = best(fits_of(operands[0], heads, view))
+        if query is None or out is None:
             continue
-        return _made(node, (query, key, value), out, heads, scores, view)
+        keys = _keys_and_values(operands[1], operands[2], heads, view)
+        if keys is not None:
+            key, value = keys
+            return _made(node, (query, key, value), out, heads, scores, view)
     return "its queries, keys, values and result cannot be had as [B, T, H * D] with the same heads"
+
+
+def _keys_and_values(
+    keys: Sequence[Place], values: Sequence[Place], heads: int, view: View
+) -> tuple[Fit, Fit] | None:
+    """Both, with those of earlier runs apart if that can be, else joined."""
+    for apart in (True, False):
+        key, value = (
+            best(x for x in fits_of(places, heads, view) if (x.place.past is not None) == apart)
+            for places in (keys, values)
+        )
+        if key is not None and value is not None:
+            return key, value
+    return None
 
 
 def _heads(places: Sequence[Sequence[Place]]) -> Iterator[int]:
@@ -163,7 +185,9 @@ def _made(
     for addend in scores.addends:
         if is_nothing(addend.value, addend.axes, view):
             continue
-        found = None if mask is not None else key_mask_of(addend.value, addend.axes, view)
+        # With a past, the mask of keys is [B, P + T] on the CPU and [B, T] on DirectML.
+        alone = mask is None and key.place.past is None
+        found = key_mask_of(addend.value, addend.axes, view) if alone else None
         if found is not None and not _of_heads(addend.value, addend.axes, own, view):
             mask = KeyMask(found.bit, found.visible, found.low * addend.factor)
             continue
@@ -172,7 +196,8 @@ def _made(
             return f"the addend {addend.value.name} does not lie as [B, H, S, T]"
         terms.append(term)
     factor = scores.factor * query.place.factor * key.place.factor
-    sizes = Sizes(query.dims[0], heads, query.dims[1], key.dims[1], query.dims[2])
+    total = size_of(scores.layout.axes[-1]) if key.place.past is not None else key.dims[1]
+    sizes = Sizes(query.dims[0], heads, query.dims[1], total, query.dims[2])
     biases = tuple(bias_of(x) for x in operands)
     return Attention(
         site, node, operands, biases, out, factor, sizes, mask, tuple(terms), note=_note(mask)

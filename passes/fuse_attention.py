@@ -116,14 +116,21 @@ class FuseAttention(NodePass[Attention]):
         query, key, value = built
         parts = [None if split is None else split[1] for split in match.biases]
         widths = [sizes.width, sizes.width, match.operands[2].dims[2]]
-        inputs = [query, key, value, joined_biases(parts, widths, dtype, op), None, None]
+        pasts = [fit.place.past for fit in match.operands[1:]]
+        earlier = [None if past is None else past.value for past in pasts]
+        inputs = [query, key, value, joined_biases(parts, widths, dtype, op), None, None, *earlier]
         attributes: dict[str, int | float] = {"num_heads": sizes.heads, "scale": match.scale}
         if match.keys is not None:
             inputs[4] = key_padding_of(match.keys, sizes, key, op, view)
             attributes["mask_filter_value"] = match.keys.low
         if match.terms:
-            inputs[5] = bias_of_terms(match.terms, sizes, query, key, op, view)
+            keys = [(key, 1), *((x, 2) for x in earlier[:1] if x is not None)]
+            inputs[5] = bias_of_terms(match.terms, sizes, query, keys, op, view)
         while inputs[-1] is None:
             inputs.pop()
-        fused = op.make("com.microsoft.MultiHeadAttention", *inputs, **attributes)
-        return match.out.build(fused, op)
+        there = [True, *(True for past in pasts if past is not None)]
+        made = op.make_all("com.microsoft.MultiHeadAttention", there, *inputs, **attributes)
+        for past, present in zip(pasts, made[1:], strict=False):
+            if past is not None:
+                op.replace(past.node.outputs[0], present, [past.reader])
+        return match.out.build(made[0], op)

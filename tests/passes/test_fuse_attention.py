@@ -186,7 +186,9 @@ class Form:
         for n, bias in (("q", self.query_bias), ("k", False), ("v", self.value_bias)):
             name = {"q": "bq", "k": "bq", "v": "bv"}[n]
             parts.append(
-                f"{n}w = MatMul ({n}, w) {n}b = Add ({n}w, {name})" if bias else f"{n}b = Relu ({n})"
+                f"{n}w = MatMul ({n}, w) {n}b = Add ({n}w, {name})"
+                if bias
+                else f"{n}b = Relu ({n})"
             )
             parts.append(SPLITS[self.split].format(n=n, x=f"{n}b"))
         parts += [KEYS[self.keys], SCALES[self.scale], mask, "sm = Softmax <axis = -1> (m)"]

@@ -12,8 +12,8 @@ import onnx_ir as ir
 from onnx_shape_inference import registry
 
 from graphfix.model.symbolic import bodies, layout, windows
-from graphfix.model.symbolic.contrib import register as register_contrib
 from graphfix.model.symbolic.contents import EVALUATORS
+from graphfix.model.symbolic.contrib import register as register_contrib
 from graphfix.model.symbolic.facts import INTEGERS, current
 from graphfix.model.values import tensor_in
 
