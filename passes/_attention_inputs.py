@@ -12,8 +12,8 @@ import onnx_ir as ir
 from graphfix.model.shapes import same
 from graphfix.model.values import is_op
 
+from ._attention_bits import aligned
 from ._attention_layout import Atom
-from ._attention_mask import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from graphfix.model.view import View
 
     from ._attention_mask import KeyMask
-    from ._attention_product import Addend
+    from ._attention_scores import Addend
 
     Ints = npt.NDArray[np.int64]
     Measure = tuple[ir.Value, int]

@@ -1,17 +1,16 @@
-"""The two matrix products of an attention, as MatMul or Einsum, and what lies between them."""
+"""A matrix product of two tensors, as MatMul or Einsum, and what its axes are."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphfix.model.shapes import same
 from graphfix.model.text import path_of
-from graphfix.model.values import attr_int, const_of, is_op
+from graphfix.model.values import is_op
 
-from ._attention_layout import Atom, Layout, Role, after, layout_of
-from ._attention_operand import Place, keeps_dims, only_user, scaling_of
-from ._masks import HIDES, fill_of
+from ._attention_layout import Role, layout_of
+from ._attention_place import Place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +20,14 @@ if TYPE_CHECKING:
     from graphfix.model.shapes import Dim
     from graphfix.model.view import View
 
-_FAR = 24
+
+_ROLES: dict[tuple[bool, bool, bool], Role] = {
+    (True, True, True): "batch",
+    (True, False, True): "query",
+    (False, True, True): "key",
+    (True, True, False): "feature",
+}
+_EXCHANGED: dict[str, Role] = {"key": "feature", "feature": "key"}
 
 
 @dataclass(frozen=True)
@@ -39,82 +45,6 @@ class Product:
     left: Place
     right: Place
     result: Place
-
-
-@dataclass(frozen=True)
-class Addend:
-    """What is added to the scores.
-
-    Attributes:
-        node: The Add.
-        value: The addend.
-        axes: What the axes of the scores are there.
-        factor: What the sum is multiplied by before the Softmax.
-    """
-
-    node: ir.Node
-    value: ir.Value
-    axes: tuple[tuple[Atom, ...], ...]
-    factor: float = 1.0
-
-
-@dataclass(frozen=True)
-class Scores:
-    """The way from the product of queries and keys to the Softmax.
-
-    Attributes:
-        product: That product.
-        path: The nodes between, nearest to the product first.
-        layout: What the axes are at the Softmax.
-        factor: What the product is multiplied by.
-        addends: What is added to it.
-    """
-
-    product: Product
-    path: tuple[ir.Node, ...]
-    layout: Layout
-    factor: float
-    addends: tuple[Addend, ...]
-
-
-@dataclass(frozen=True)
-class Weights:
-    """The way from the Softmax to the product with the values.
-
-    Attributes:
-        softmax: The Softmax.
-        input: Which operand of the product they are.
-        keeps: What the weights are multiplied by: 0 where they are hidden, 1 elsewhere.
-        path: The nodes between, nearest to the Softmax first.
-    """
-
-    softmax: ir.Node
-    input: int
-    keeps: tuple[ir.Value, ...]
-    path: tuple[ir.Node, ...]
-
-
-def labels_of(node: ir.Node, view: View) -> tuple[str, str, str] | None:
-    """The axes of both operands of a product and of its result, as Einsum writes them."""
-    ranks = [view.shapes.rank(x) for x in node.inputs]
-    if len(ranks) != 2 or None in ranks:
-        return None
-    if is_op(node, "MatMul"):
-        batch = "".join(chr(ord("a") + i) for i in range((ranks[0] or 0) - 2))
-        if ranks[0] != ranks[1] or (ranks[0] or 0) < 2 or len(batch) > 20:
-            return None
-        return f"{batch}xy", f"{batch}yz", f"{batch}xz"
-    equation = node.attributes.get("equation")
-    if not is_op(node, "Einsum") or equation is None or equation.is_ref():
-        return None
-    text = equation.as_string().replace(" ", "")
-    if text.count("->") != 1 or text.count(",") != 1 or "." in text:
-        return None
-    operands, result = text.split("->")
-    left, right = operands.split(",")
-    found = (left, right, result)
-    plain = all(len(set(x)) == len(x) and x.isalpha() for x in found)
-    return found if plain and [len(left), len(right)] == ranks else None
 
 
 def product_of(
@@ -148,7 +78,7 @@ def product_of(
         roles[label] = role
     if set(roles.values()) - {"batch"} != {"query", "key", "feature"}:
         return None
-    sizes = {label: dim for label, dim in zip(labels[2], dims[2], strict=True)}
+    sizes = dict(zip(labels[2], dims[2], strict=True))
     batch = [label for label in labels[2] if roles[label] == "batch"]
     places: list[Place] = []
     for value, text, own in ((left, first, dims[0]), (right, second, dims[1])):
@@ -160,15 +90,35 @@ def product_of(
     return Product(node, places[0], places[1], result)
 
 
-_ROLES: dict[tuple[bool, bool, bool], Role] = {
-    (True, True, True): "batch",
-    (True, False, True): "query",
-    (False, True, True): "key",
-    (True, True, False): "feature",
-}
+def not_a_product(node: ir.Node, view: View) -> str:
+    """Why ``node`` is no product of two batches of matrices."""
+    dims = [view.shapes.dims(x) for x in node.inputs]
+    shown = ["of unknown shape" if x is None else f"[{', '.join(map(str, x))}]" for x in dims]
+    both = " and ".join(shown)
+    return f"the operands of {path_of(node)!r} are {both}: not seen to be batches of the same size"
 
 
-_EXCHANGED: dict[str, Role] = {"key": "feature", "feature": "key"}
+def labels_of(node: ir.Node, view: View) -> tuple[str, str, str] | None:
+    """The axes of both operands of a product and of its result, as Einsum writes them."""
+    ranks = [view.shapes.rank(x) for x in node.inputs]
+    if len(ranks) != 2 or None in ranks:
+        return None
+    if is_op(node, "MatMul"):
+        batch = "".join(chr(ord("a") + i) for i in range((ranks[0] or 0) - 2))
+        if ranks[0] != ranks[1] or (ranks[0] or 0) < 2 or len(batch) > 20:
+            return None
+        return f"{batch}xy", f"{batch}yz", f"{batch}xz"
+    equation = node.attributes.get("equation")
+    if not is_op(node, "Einsum") or equation is None or equation.is_ref():
+        return None
+    text = equation.as_string().replace(" ", "")
+    if text.count("->") != 1 or text.count(",") != 1 or "." in text:
+        return None
+    operands, result = text.split("->")
+    left, right = operands.split(",")
+    found = (left, right, result)
+    plain = all(len(set(x)) == len(x) and x.isalpha() for x in found)
+    return found if plain and [len(left), len(right)] == ranks else None
 
 
 def _broadcasts(
@@ -182,176 +132,3 @@ def _broadcasts(
         label not in own or dim == 1 or same(dim, sizes[label])
         for label, dim in zip(labels, dims, strict=True)
     )
-
-
-def weights_of(node: ir.Node, view: View) -> Weights | str | None:
-    """How the weights of a Softmax come into a product; why not; None if they do not at all."""
-    for index, value in enumerate(node.inputs if is_op(node, "Einsum") else node.inputs[:1]):
-        path: list[ir.Node] = []
-        keeps: list[ir.Value] = []
-        while value is not None and (made := value.producer()) is not None and len(path) < _FAR:
-            if is_op(made, "Softmax"):
-                return Weights(made, index, tuple(keeps), tuple(reversed(path)))
-            path.append(made)
-            if is_op(made, "Mul"):
-                found = _weighed(made, view)
-                if found is None:
-                    break
-                value, keep = found
-                keeps.append(keep)
-            elif is_op(
-                made, "Identity", "Dropout", "Cast", "Reshape", "Squeeze", "Unsqueeze"
-            ) or is_op(made, "Transpose", "Flatten"):
-                value = made.inputs[0]
-            else:
-                guarded = is_op(made, "Where") and any(
-                    x is not None and is_op(x.producer(), "Softmax") for x in made.inputs[1:]
-                )
-                return _after_softmax(made) if guarded else None
-    return None
-
-
-def _after_softmax(node: ir.Node) -> str:
-    where = f"Where {path_of(node)!r} chooses between its weights and something else"
-    test = node.inputs[0].producer() if node.inputs[0] is not None else None
-    if is_op(test, "IsNaN"):
-        return f"{where}: the pass drop-nan-guard takes it away, unless a row may be hidden whole"
-    return f"{where}; the pass additive-mask makes a Mul of it"
-
-
-def _weighed(node: ir.Node, view: View) -> tuple[ir.Value, ir.Value] | None:
-    """(weights, keep) of a Mul that sets hidden weights to 0 once more."""
-    for weights, keep in (node.inputs, node.inputs[::-1]):
-        if weights is None or keep is None or not keeps_dims(node, weights, view):
-            continue
-        source: ir.Node | None = weights.producer()
-        while source is not None and is_op(source, "Identity", "Dropout", "Cast", "Reshape", "Mul"):
-            first = source.inputs[0]
-            source = first.producer() if first is not None else None
-        if is_op(source, "Softmax"):
-            return weights, keep
-    return None
-
-
-def scores_of(softmax: ir.Node, view: View) -> Scores | str | None:
-    """The way from a product of queries and keys to ``softmax``; why not; None if there is none."""
-    source = softmax.inputs[0]
-    rank = view.shapes.rank(source)
-    if source is None or rank is None:
-        return None
-    path = _path(source, view, _FAR, ())
-    if path is None:
-        obstacle = _obstacle(source, view)
-        return None if obstacle is None else _reason(obstacle)
-    axis = attr_int(softmax, "axis", -1 if view.opset(softmax) >= 13 else 1)
-    if axis not in (-1, rank - 1):
-        return "its Softmax does not go along the last axis"
-    product = product_of(path[0][0], view)
-    if product is None:
-        return None
-    layout, factor, addends = product.result.layout, 1.0, list[Addend]()
-    for node, index in path[1:]:
-        scaled = scaling_of(node, view)
-        if scaled is not None:
-            factor *= scaled[1]
-            addends = [replace(x, factor=x.factor * scaled[1]) for x in addends]
-        elif is_op(node, "Add"):
-            addend = node.inputs[1 - index]
-            if addend is not None:
-                addends.append(Addend(node, addend, layout.axes))
-        elif not is_op(node, "Max", "Clip"):
-            moved = after(node, layout, view)
-            if moved is None:
-                return f"how {node.op_type} {path_of(node)!r} arranges its scores is not seen"
-            layout = moved
-    if any(atom.role == "key" for axis_ in layout.axes[:-1] for atom in axis_) or any(
-        atom.role != "key" for atom in layout.axes[-1]
-    ):
-        return "its Softmax does not go along the keys alone"
-    nodes = tuple(node for node, _ in path[1:])
-    return Scores(product, nodes, layout, factor, tuple(addends))
-
-
-def read_elsewhere(nodes: Sequence[ir.Node]) -> str | None:
-    """Why what these nodes make cannot go: somebody else reads it; None if nobody does."""
-    for node in nodes:
-        value = node.outputs[0]
-        if only_user(value) is not None:
-            continue
-        if value.is_graph_output():
-            return f"what {path_of(node)!r} makes is also an output, which a fused operator has not"
-        users = sorted({use.node.op_type for use in value.uses()})
-        return f"what {path_of(node)!r} makes is read more than once, by {' and '.join(users)}"
-    return None
-
-
-Step = tuple["ir.Node", int]
-
-
-def _path(value: ir.Value, view: View, far: int, after_: tuple[Step, ...]) -> list[Step] | None:
-    """The nodes from a product of two computed tensors to ``value``, each with its input."""
-    node = value.producer()
-    if node is None or far == 0:
-        return None
-    if is_op(node, "MatMul", "Einsum"):
-        computed = all(x is not None and const_of(x) is None for x in node.inputs) and not any(
-            x is not None and x.is_initializer() for x in node.inputs
-        )
-        return [(node, 0), *after_] if computed and product_of(node, view) is not None else None
-    for index in _followed(node, view):
-        source = node.inputs[index]
-        if source is not None:
-            found = _path(source, view, far - 1, ((node, index), *after_))
-            if found is not None:
-                return found
-    return None
-
-
-def _followed(node: ir.Node, view: View) -> list[int]:
-    """Which inputs of a node between the product and the Softmax may be the scores."""
-    if is_op(node, "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten"):
-        return [0]
-    if is_op(node, "Identity", "Dropout", "Cast"):
-        return [0]
-    scaled = scaling_of(node, view)
-    if scaled is not None:
-        return [i for i, x in enumerate(node.inputs) if x is scaled[0]][:1]
-    if is_op(node, "Add"):
-        return [
-            i for i, x in enumerate(node.inputs[:2]) if x is not None and keeps_dims(node, x, view)
-        ]
-    if is_op(node, "Max", "Clip") and len([x for x in node.inputs if x is not None]) == 2:
-        # No score is this low by itself, so nothing but what is hidden is clamped.
-        fill = fill_of(node.inputs[1])
-        return [0] if fill is not None and fill.number <= HIDES else []
-    return []
-
-
-def _obstacle(value: ir.Value, view: View) -> ir.Node | None:
-    """The first node that no fused operator has, if there is a product of scores behind it."""
-    stack: list[tuple[ir.Value, ir.Node | None]] = [(value, None)]
-    seen = 0
-    while stack and seen < _FAR:
-        seen += 1
-        top, first = stack.pop()
-        node = top.producer()
-        if node is None:
-            continue
-        if is_op(node, "MatMul", "Einsum"):
-            given = [x for x in node.inputs if x is not None]
-            if first is not None and not any(x.is_initializer() for x in given):
-                return first
-            continue
-        if is_op(node, "Where", "Sub", "Mul", "Div", "Tanh", "Min", "Max", "Clip", "Pow", "Neg"):
-            first = first if first is not None or _followed(node, view) else node
-        elif not _followed(node, view):
-            continue
-        stack += [(x, first) for x in node.inputs if x is not None]
-    return None
-
-
-def _reason(node: ir.Node) -> str:
-    where = f"{node.op_type} {path_of(node)!r} lies between its scores and their Softmax"
-    if is_op(node, "Where"):
-        return f"{where}; the pass additive-mask makes an Add of a mask there"
-    return f"{where}, and is neither a constant scale nor an addend"

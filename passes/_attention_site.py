@@ -12,31 +12,14 @@ from graphfix.model.shapes import same
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op
 
+from ._attention_bits import aligned
+from ._attention_fit import Fit, Undone, best, bias_of, first_head, fits_of, undone
 from ._attention_inputs import Sizes, Term, term_of
 from ._attention_layout import Atom, Layout, after, size_of
-from ._attention_mask import KeyMask, aligned, is_kept, is_nothing, key_mask_of
-from ._attention_operand import (
-    Fit,
-    Place,
-    Undone,
-    best,
-    bias_of,
-    first_head,
-    fits_of,
-    heads_in,
-    places_after,
-    places_before,
-    undone,
-)
-from ._attention_product import (
-    Product,
-    Scores,
-    Weights,
-    product_of,
-    read_elsewhere,
-    scores_of,
-    weights_of,
-)
+from ._attention_mask import KeyMask, is_kept, is_nothing, key_mask_of
+from ._attention_place import Place, heads_in, places_after, places_before
+from ._attention_product import Product, not_a_product, product_of
+from ._attention_scores import Addend, Scores, Weights, read_elsewhere, scores_of, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,14 +56,18 @@ class Attention(Match):
 
 
 def attention_at(node: ir.Node, view: View) -> Attention | str | None:
-    """The attention whose second product is ``node``; why it is none; None if it is not like one."""
+    """The attention whose second product is ``node``; why it is none; None if it has no Softmax."""
     weights = weights_of(node, view)
     if weights is None or isinstance(weights, str):
         return weights
+    if view.in_function(node):
+        return "its sizes depend on the calls of the local function it is in"
     context = product_of(node, view, queries=weights.input, inner="key")
     scores = scores_of(weights.softmax, view)
-    if context is None or scores is None or isinstance(scores, str):
-        return scores if context is not None else None
+    if scores is None or isinstance(scores, str):
+        return scores
+    if context is None:
+        return not_a_product(node, view)
     dtype = view.shapes.dtype(scores.product.left.value)
     if dtype not in _TAKES:
         return f"MultiHeadAttention has no kernel for {dtype.name if dtype else 'its type'}"
@@ -188,7 +175,7 @@ def _made(
         # With a past, the mask of keys is [B, P + T] on the CPU and [B, T] on DirectML.
         alone = mask is None and key.place.past is None
         found = key_mask_of(addend.value, addend.axes, view) if alone else None
-        if found is not None and not _of_heads(addend.value, addend.axes, own, view):
+        if found is not None and _is_of_keys(addend, batch, view):
             mask = KeyMask(found.bit, found.visible, found.low * addend.factor)
             continue
         term = term_of(addend, batch, own, view)
@@ -204,16 +191,18 @@ def _made(
     )
 
 
-def _of_heads(
-    value: ir.Value, axes: tuple[tuple[Atom, ...], ...], own: Sequence[Atom], view: View
-) -> bool:
-    """Whether an addend differs from head to head."""
-    there = aligned(value, axes, view) or ()
-    behind = axes[len(axes) - len(there) :]
-    return any(
-        bool(mine) and any(atom in own for atom in axis)
+def _is_of_keys(addend: Addend, batch: Sequence[Atom], view: View) -> bool:
+    """Whether an addend is the same for all heads, and for all or none of the batch."""
+    there = aligned(addend.value, addend.axes, view) or ()
+    behind = addend.axes[len(addend.axes) - len(there) :]
+    present = {
+        atom
         for mine, axis in zip(there, behind, strict=True)
-    )
+        if mine
+        for atom in axis
+        if atom.role == "batch"
+    }
+    return not present or present == set(batch)
 
 
 def _note(mask: KeyMask | None) -> str:

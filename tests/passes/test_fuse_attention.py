@@ -81,7 +81,7 @@ def inputs_given(model: ir.Model) -> str:
 
 # Forms, and how they combine ---------------------------------------------------------------------
 
-CONSTANTS = """<int64[4] split = {0, 0, 2, 8}, int64[3] merge = {0, 0, 16}, int64[3] flat = {-1, 5, 8},
+CONSTANTS = """<int64[4] split = {0, 0, 2, 8}, int64[3] merge = {0, 0, 16},
     float scale = {0.3}, float inverse = {4.0}, float root = {0.5}, float floor = {-10000.0},
     float one = {1.0}, float[16] bq = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8}, float[16] bv =
     {3,1,4,1,5,9,2,6,5,3,5,8,9,7,9,3}, float[16] small = {0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.1,0.2,
@@ -91,7 +91,8 @@ CONSTANTS = """<int64[4] split = {0, 0, 2, 8}, int64[3] merge = {0, 0, 16}, int6
 # What leads from [B, T, 16] to what the product takes; {n} is q, k or v, {x} the tensor.
 SPLITS = {
     "4-D": """{n}s = Reshape ({x}, split) {n}h = Transpose <perm = [0, 2, 1, 3]> ({n}s)""",
-    "computed": """{n}sh = Shape <start = 0, end = 2> ({x}) {n}hd = Concat <axis = 0> ({n}sh, two, eight)
+    "computed": """{n}sh = Shape <start = 0, end = 2> ({x})
+        {n}hd = Concat <axis = 0> ({n}sh, two, eight)
         {n}s = Reshape <allowzero = 1> ({x}, {n}hd)
         {n}h = Transpose <perm = [0, 2, 1, 3]> ({n}s)""",
     "through 3-D": """{n}s = Reshape ({x}, split) {n}4 = Transpose <perm = [0, 2, 1, 3]> ({n}s)
@@ -105,7 +106,8 @@ KEYS = {
         z3 = Reshape (kh, z2) z4 = Transpose <perm = [0, 2, 1]> (z3)
         z5 = Shape <start = 0, end = 2> (kh) z6 = Concat <axis = 0> (z5, eight, z1)
         kt = Reshape (z4, z6)""",
-    "twice": """kx = Transpose <perm = [0, 2, 3, 1]> (kh) kt = Transpose <perm = [0, 3, 2, 1]> (kx)""",
+    "twice": """kx = Transpose <perm = [0, 2, 3, 1]> (kh)
+        kt = Transpose <perm = [0, 3, 2, 1]> (kx)""",
 }
 SCALES = {
     "after": "p = MatMul (qh, kt) s = Mul (p, scale)",
