@@ -60,6 +60,11 @@ class Builder:
             raise RuntimeError("Builder.start was not called")
         return self._site
 
+    @property
+    def view(self) -> View:
+        """The model around the site."""
+        return self._view
+
     def __getattr__(self, op_type: str) -> Callable[..., ir.Value]:
         if not op_type[:1].isupper():
             raise AttributeError(op_type)
@@ -170,19 +175,24 @@ class Builder:
         """Put what is made from now on for this site before ``node``, which comes before it."""
         self._at = node
 
-    def replace(self, old: ir.Value, new: ir.Value) -> None:
+    def replace(self, old: ir.Value, new: ir.Value, keep: Sequence[ir.Node] = ()) -> None:
         """Let ``new``, made for this site, be what ``old`` was, under its name.
 
         The site may be the only user of ``old`` that is left; then what made it goes with the site.
+
+        Args:
+            old: The tensor before.
+            new: The tensor now.
+            keep: Nodes that read the old one still, since they go with the site.
         """
         for node in (old.producer(), self.site):
             if node is not None:
                 self._lines[node] = line_of(node)
         self._inherit(new, old)
-        kept = [use for use in old.uses() if use.node is self.site]
+        kept = [use for use in old.uses() if use.node is self.site or use.node in keep]
         old.replace_all_uses_with(new, replace_graph_outputs=True)
         for use in kept:
-            self.site.replace_input_with(use.idx, old)
+            use.node.replace_input_with(use.idx, old)
 
     def extend(self, build: Callable[[], ir.Value]) -> ir.Value:
         """What ``build`` makes, at the end of the main graph."""
@@ -259,7 +269,7 @@ class Builder:
         return scope[min(depths)] if depths else scope[-1]
 
     def _ancestor_in(self, graph: ir.Graph) -> ir.Node:
-        node = self.site
+        node = self._at or self.site
         while node.graph is not None and node.graph is not graph:
             owner = self._view.owner(node.graph)
             if owner is None:

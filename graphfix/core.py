@@ -48,7 +48,7 @@ class Match:
     """A site that can be repaired. Subclass it with what ``rewrite`` needs to know.
 
     Attributes:
-        node: The node.
+        node: The node whose first output is replaced: the anchor, or one after it in its graph.
         note: What the repair rests on, where that is more than the graph proves.
     """
 
@@ -242,7 +242,8 @@ class NodePass(Pass, Generic[M]):
             if isinstance(found, Skip):
                 yield found
             elif found is not None:
-                at, tensor = path_of(node), node.outputs[0].name or ""
-                builder.start(node)
+                site = found.node
+                at, tensor = path_of(site), site.outputs[0].name or ""
+                builder.start(site)
                 removed, added = builder.commit(self.rewrite(found, builder))
                 yield Change(self.name, at, tensor, removed, added, found.note)

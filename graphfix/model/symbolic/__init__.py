@@ -10,7 +10,9 @@ from graphfix.model.symbolic.exprs import (
     expr_of,
     is_product_of,
     never_negative,
+    quotient,
     symbols_of,
+    times,
 )
 from graphfix.model.symbolic.facts import Facts, learning
 from graphfix.model.symbolic.rules import register
@@ -23,6 +25,8 @@ __all__ = [
     "is_product_of",
     "learning",
     "never_negative",
+    "quotient",
     "register",
     "symbols_of",
+    "times",
 ]

@@ -178,6 +178,33 @@ def is_product_of(dim: Dim, symbols: frozenset[str]) -> bool:
     return bool(number > 0) and all(x == 1 or str(x) in symbols for x in factors)
 
 
+def times(a: Dim, b: Dim) -> Dim:
+    """The product of two dims."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    if a == 1 or b == 1:
+        return b if a == 1 else a
+    return _times(*sorted((str(a), str(b))))
+
+
+def quotient(a: Dim, b: Dim) -> Dim | None:
+    """``a / b``, if that is a size whatever the sizes of the inputs are; None if it is not seen."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if b and a % b == 0 else None
+    return 1 if equal(a, b) else _quotient(str(a), str(b))
+
+
+@functools.lru_cache(maxsize=4096)
+def _times(a: str, b: str) -> Dim:
+    return dim_of(sympy.expand(_parsed(a) * _parsed(b)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _quotient(a: str, b: str) -> Dim | None:
+    above, below = sympy.fraction(sympy.cancel(_parsed(a) / _parsed(b)))
+    return dim_of(above) if below == 1 else None
+
+
 def equal(a: Dim, b: Dim) -> bool:
     """Whether two dims are equal for all positive sizes of the inputs."""
     if isinstance(a, int) or isinstance(b, int):

@@ -13,6 +13,7 @@ from onnx_shape_inference import registry
 
 from graphfix.model.symbolic import bodies, layout, windows
 from graphfix.model.symbolic.contents import EVALUATORS
+from graphfix.model.symbolic.contrib import register as register_contrib
 from graphfix.model.symbolic.facts import INTEGERS, current
 from graphfix.model.values import tensor_in
 
@@ -52,6 +53,7 @@ def register() -> None:
     norm = registry.get("", "LayerNormalization", 17)
     if norm is not None and registry.get("", "LayerNormalization", 1) is None:
         registry.register("", "LayerNormalization", 1)(norm)
+    register_contrib()
     for version in registry.version_boundaries("", "Constant"):
         library = registry.get("", "Constant", version)
         if library is not None:

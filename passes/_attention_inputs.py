@@ -1,0 +1,238 @@
+"""What MultiHeadAttention takes beside queries, keys and values: a mask, a bias, biases."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.model.shapes import same
+from graphfix.model.values import is_op
+
+from ._attention_bits import aligned
+from ._attention_layout import Atom
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from graphfix.build import Builder
+    from graphfix.model.shapes import Dim
+    from graphfix.model.view import View
+
+    from ._attention_mask import KeyMask
+    from ._attention_scores import Addend
+
+    Ints = npt.NDArray[np.int64]
+    Measure = tuple[ir.Value, int]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of an attention.
+
+    Attributes:
+        batch: The batch.
+        heads: The number of heads.
+        queries: How many queries there are.
+        keys: How many keys.
+        width: H * D of queries and keys.
+    """
+
+    batch: Dim
+    heads: int
+    queries: Dim
+    keys: Dim
+    width: Dim
+
+
+@dataclass(frozen=True)
+class Term:
+    """A part of the attention bias.
+
+    Attributes:
+        value: It, or what it was expanded from.
+        dims: Its dims as [B, H, S, T], with 1 where it is the same for all.
+        factor: What it is multiplied by.
+    """
+
+    value: ir.Value
+    dims: tuple[Dim, ...]
+    factor: float
+
+
+def term_of(addend: Addend, batch: Sequence[Atom], own: Sequence[Atom], view: View) -> Term | None:
+    """An addend as a part of the attention bias; None if its axes lie otherwise.
+
+    Args:
+        addend: What is added to the scores.
+        batch: The atoms of the batch.
+        own: The atoms of the heads.
+        view: The model around it.
+    """
+    value = addend.value
+    axes = aligned(value, addend.axes, view)
+    roles = [{atom.role for atom in axis} for axis in addend.axes[-2:]]
+    if axes is None or roles[0] - {"query"} or roles[1] - {"key"}:
+        return None
+    while is_op(node := value.producer(), "Expand") and node.inputs[0] is not None:
+        if aligned(node.inputs[0], addend.axes, view) is None:
+            break
+        value = node.inputs[0]
+    dims = view.shapes.dims(value)
+    if dims is None:
+        return None
+    padded = [1] * (len(addend.axes) - len(dims)) + list(dims)
+    leading = padded[:-2]
+    if addend.axes[:-2] == (tuple(batch), tuple(own)) or all(dim == 1 for dim in leading):
+        there: tuple[Dim, ...] = tuple(leading[-2:])
+    elif addend.axes[:-2] == (tuple(batch),) and not own:
+        there = (*leading, 1)
+        if len(dims) < 3:
+            there = (1, 1)
+    else:
+        return None
+    return Term(value, (*([1] * (2 - len(there))), *there, *padded[-2:]), addend.factor)
+
+
+def key_padding_of(
+    mask: KeyMask, sizes: Sizes, keys: ir.Value, op: Builder, view: View
+) -> ir.Value:
+    """int32 [B, T], 1 where a key is seen; made once for all attentions with this mask."""
+    bit = mask.bit
+
+    def build() -> ir.Value:
+        dims = view.shapes.dims(bit.value) or ()
+        value = bit.value
+        if view.shapes.dtype(value) == ir.DataType.BOOL:
+            value = value if mask.visible else op.Not(value)
+        elif not mask.visible:
+            zero = np.zeros((), _numpy(view.shapes.dtype(value)))
+            value = op.Equal(value, zero)
+        if value is not bit.value or view.shapes.dtype(value) != ir.DataType.INT32:
+            value = op.Cast(value, to=ir.DataType.INT32)
+        value = _as_rank_2(value, bit.axes, op, view)
+        known = [dim for dim in dims if dim != 1]
+        wanted = [dim for dim in (sizes.batch, sizes.keys) if dim != 1]
+        if len(known) == len(wanted) and all(map(same, known, wanted)):
+            return value
+        return op.Expand(
+            value, _sizes([[(keys, 0)], [(keys, 1)]], (sizes.batch, sizes.keys), op, view)
+        )
+
+    number = view.numbering.of(bit.value)
+    key = ("keys", number, mask.visible, str(sizes.batch), str(sizes.keys))
+    return op.once(key, build, bit.value)
+
+
+def bias_of_terms(
+    terms: Sequence[Term],
+    sizes: Sizes,
+    queries: ir.Value,
+    keys: Sequence[Measure],
+    op: Builder,
+    view: View,
+) -> ir.Value:
+    """[B, H, S, T], as DirectML demands it; made once for all attentions with these addends.
+
+    Args:
+        terms: What is added up.
+        sizes: The sizes.
+        queries: [B, S, H * D].
+        keys: Tensors that have T together, each with its axis.
+        op: The builder.
+        view: The model around the site.
+    """
+    numbers = tuple((view.numbering.of(x.value), x.factor) for x in terms)
+    wanted = (sizes.batch, sizes.heads, sizes.queries, sizes.keys)
+
+    def build() -> ir.Value:
+        (total, rank), *others = [_scaled(term, op, view) for term in terms]
+        dims = list(terms[0].dims)
+        for (part, its_rank), term in zip(others, terms[1:], strict=True):
+            total, rank = op.Add(total, part), max(rank, its_rank)
+            dims = [b if a == 1 else a for a, b in zip(dims, term.dims, strict=True)]
+        if rank == len(wanted) and all(map(same, dims, wanted)):
+            return total
+        places = [[(queries, 0)], [], [(queries, 1)], keys]
+        missing = [1 if same(a, b) else b for a, b in zip(dims, wanted, strict=True)]
+        return op.Expand(total, _sizes(places, missing, op, view))
+
+    key = ("bias", numbers, tuple(map(str, wanted)))
+    return op.once(key, build, *(term.value for term in terms))
+
+
+def joined_biases(
+    biases: Sequence[ir.Value | None], widths: Sequence[Dim], dtype: ir.DataType, op: Builder
+) -> ir.Value | None:
+    """The biases of queries, keys and values one behind the other, as a constant."""
+    if all(bias is None for bias in biases):
+        return None
+    parts = [
+        np.zeros(int(str(width)), _numpy(dtype))
+        if bias is None or bias.const_value is None
+        else bias.const_value.numpy()
+        for bias, width in zip(biases, widths, strict=True)
+    ]
+    return op.constant(np.concatenate(parts))
+
+
+def _scaled(term: Term, op: Builder, view: View) -> tuple[ir.Value, int]:
+    """A term times its factor, with its rank; it broadcasts to [B, H, S, T]."""
+    value, dims = term.value, view.shapes.dims(term.value) or ()
+    rank = len(dims)
+    if rank == 3 and dims[0] != 1 and not same(dims[0], term.dims[1]):  # a batch without heads
+        value, rank = _with_axes("Unsqueeze", value, [1], op, view), 4
+    if term.factor != 1:
+        factor = np.array(term.factor, _numpy(view.shapes.dtype(term.value)))
+        value = op.Mul(value, factor)
+    return value, rank
+
+
+def _with_axes(
+    op_type: str, value: ir.Value, axes: Sequence[int], op: Builder, view: View
+) -> ir.Value:
+    """A Squeeze or Unsqueeze, whose axes are an input since opset 13."""
+    if view.opset(op.site) < 13:
+        return op.make(op_type, value, axes=list(axes))
+    return op.make(op_type, value, np.array(axes, np.int64))
+
+
+def _as_rank_2(
+    value: ir.Value, axes: Sequence[tuple[Atom, ...]], op: Builder, view: View
+) -> ir.Value:
+    """[B, T] or [1, T] of a tensor with these axes, of which all others are 1."""
+    kept = [i for i, axis in enumerate(axes) if axis]
+    if len(kept) == 1 and kept[0] > 0:  # the keys alone: the first axis is the batch, of 1
+        kept.insert(0, 0)
+    gone = [i for i in range(len(axes)) if i not in kept]
+    if gone:
+        value = _with_axes("Squeeze", value, gone, op, view)
+    return value if len(kept) == 2 else _with_axes("Unsqueeze", value, [0], op, view)
+
+
+def _sizes(
+    places: Sequence[Sequence[Measure]], wanted: Sequence[Dim], op: Builder, view: View
+) -> ir.Value | Ints:
+    """A shape: numbers as they are, other sizes as the sum of those that some tensors have."""
+    if all(isinstance(dim, int) for dim in wanted):
+        return np.array([int(str(dim)) for dim in wanted], np.int64)
+    parts: list[ir.Value | Ints] = []
+    for measures, dim in zip(places, wanted, strict=True):
+        if isinstance(dim, int):
+            parts.append(np.array([dim], np.int64))
+            continue
+        sizes = [
+            op.Slice(op.Shape(value), np.array([axis], np.int64), np.array([axis + 1], np.int64))
+            for value, axis in measures
+        ]
+        parts.append(functools.reduce(op.Add, sizes))
+    return op.Concat(*parts, axis=0)
+
+
+def _numpy(dtype: ir.DataType | None) -> np.dtype[np.generic]:
+    return (dtype or ir.DataType.FLOAT).numpy()

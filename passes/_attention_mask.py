@@ -1,0 +1,96 @@
+"""Addends of scores that hide keys, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ._attention_bits import Bit, applied, bits_of, is_always
+from ._masks import HIDES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.model.view import View
+
+    from ._attention_bits import Axes
+
+
+@dataclass(frozen=True)
+class KeyMask:
+    """An addend that hides keys, the same for each query and head.
+
+    Attributes:
+        bit: What decides.
+        visible: The value of that bit for which a key is seen.
+        low: What is added where it is not.
+    """
+
+    bit: Bit
+    visible: bool
+    low: float
+
+
+def key_mask_of(value: ir.Value, axes: Axes, view: View) -> KeyMask | None:
+    """An addend as a mask of keys; None if it is anything else.
+
+    Args:
+        value: The addend.
+        axes: What its axes are.
+        view: The model around it.
+    """
+    best: KeyMask | None = None
+    for bit in bits_of(value, axes, view):
+        roles = [atom.role for atom in bit.flat]
+        if any(not x.is_graph_input() for x in bit.given):
+            continue  # integers that are computed may be anything
+        if not roles or roles.pop() != "key" or any(role != "batch" for role in roles):
+            continue
+        found = _mask_by(value, bit, view)
+        # A boolean needs no faith; of those that do not, the one nearest to the input.
+        if found is not None and (best is None or best.bit.given or not bit.given):
+            best = found
+    return best
+
+
+def is_nothing(value: ir.Value, axes: Axes, view: View) -> bool:
+    """Whether an addend is 0 everywhere: the mask of a model that was exported without one."""
+    return any(
+        is_always(bit.value, view) and applied(value, bit.value, 1, view) == 0
+        for bit in bits_of(value, axes, view)
+    )
+
+
+def is_kept(
+    value: ir.Value, axes: Axes, masks: Sequence[tuple[ir.Value, Axes]], view: View
+) -> bool:
+    """Whether ``value`` is 0 only where one of the addends ``masks`` hides, and 1 elsewhere."""
+    mine = {_key(bit, view): bit for bit in bits_of(value, axes, view)}
+    for mask, there in masks:
+        for theirs in bits_of(mask, there, view):
+            bit = mine.get(_key(theirs, view))
+            found = _mask_by(mask, theirs, view)
+            if bit is None or found is None:
+                continue
+            weights = [applied(value, bit.value, x, view) for x in (0, 1)]
+            if weights[found.visible] == 1 and weights[not found.visible] == 0:
+                return True
+    return False
+
+
+def _key(bit: Bit, view: View) -> object:
+    axes = tuple(tuple((atom.role, str(atom.size)) for atom in axis) for axis in bit.axes)
+    return view.numbering.of(bit.value), axes
+
+
+def _mask_by(value: ir.Value, bit: Bit, view: View) -> KeyMask | None:
+    numbers = [applied(value, bit.value, x, view) for x in (0, 1)]
+    for visible in (False, True):
+        seen, hidden = numbers[visible], numbers[not visible]
+        if seen == 0 and hidden is not None and HIDES >= hidden > -np.inf:
+            return KeyMask(bit, visible, float(hidden))
+    return None

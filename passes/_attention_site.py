@@ -1,0 +1,212 @@
+"""An attention: what the graph around two matrix products computes, if it is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.core import Match
+from graphfix.model.shapes import same
+from graphfix.model.text import path_of
+from graphfix.model.values import is_op
+
+from ._attention_bits import aligned
+from ._attention_fit import Fit, Undone, best, bias_of, first_head, fits_of, undone
+from ._attention_inputs import Sizes, Term, term_of
+from ._attention_layout import Atom, Layout, after, size_of
+from ._attention_mask import KeyMask, is_kept, is_nothing, key_mask_of
+from ._attention_place import Place, heads_in, places_after, places_before
+from ._attention_product import Product, not_a_product, product_of
+from ._attention_scores import Addend, Scores, Weights, read_elsewhere, scores_of, weights_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from graphfix.model.view import View
+
+_TAKES = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+
+
+@dataclass(frozen=True)
+class Attention(Match):
+    """An attention that MultiHeadAttention computes.
+
+    Attributes:
+        product: The product of weights and values: what is made goes before it, so that what many
+            attentions share stands before them all.
+        operands: Queries, keys and values.
+        biases: What each of them is the sum of, (x, bias), where the bias can go into the operator.
+        out: The tensor that the operator's output takes the place of.
+        scale: What the products of queries and keys are multiplied by.
+        sizes: The sizes.
+        keys: The mask of keys, if there is one.
+        terms: What else is added to the scores.
+    """
+
+    product: ir.Node
+    operands: tuple[Fit, Fit, Fit]
+    biases: tuple[tuple[ir.Value, ir.Value] | None, ...]
+    out: Undone
+    scale: float
+    sizes: Sizes
+    keys: KeyMask | None
+    terms: tuple[Term, ...]
+
+
+def attention_at(node: ir.Node, view: View) -> Attention | str | None:
+    """The attention whose second product is ``node``; why it is none; None if it has no Softmax."""
+    weights = weights_of(node, view)
+    if weights is None or isinstance(weights, str):
+        return weights
+    if view.in_function(node):
+        return "its sizes depend on the calls of the local function it is in"
+    context = product_of(node, view, queries=weights.input, inner="key")
+    scores = scores_of(weights.softmax, view)
+    if scores is None or isinstance(scores, str):
+        return scores
+    if context is None:
+        return not_a_product(node, view)
+    dtype = view.shapes.dtype(scores.product.left.value)
+    if dtype not in _TAKES:
+        return f"MultiHeadAttention has no kernel for {dtype.name if dtype else 'its type'}"
+    inner = (scores.product.node, *scores.path, weights.softmax, *weights.path)
+    elsewhere = read_elsewhere(inner)
+    if elsewhere is not None:
+        return elsewhere
+    unlike = _unlike(weights, scores, context, view)
+    if unlike is not None:
+        return unlike
+    return _arranged(node, scores, context, view)
+
+
+def _unlike(weights: Weights, scores: Scores, context: Product, view: View) -> str | None:
+    """How the weights differ from what the Softmax made, or None."""
+    layout: Layout | None = scores.layout
+    masks = [(addend.value, addend.axes) for addend in scores.addends]
+    for node in weights.path:
+        if layout is None:
+            break
+        if not is_op(node, "Mul"):
+            layout = after(node, layout, view)
+            continue
+        for keep in weights.keeps:
+            if keep in node.inputs and not is_kept(keep, layout.axes, masks, view):
+                return (
+                    f"its weights are multiplied at {path_of(node)!r} by {keep.name}, which is not "
+                    "seen to be 0 only where a mask hides a key"
+                )
+    wanted = context.left.layout
+    if layout is None or [_roles(x) for x in layout.axes] != [_roles(x) for x in wanted.axes]:
+        return f"how its weights are arranged for {path_of(context.node)!r} is not seen"
+    return None
+
+
+def _roles(axis: Sequence[Atom]) -> set[str]:
+    return {atom.role for atom in axis}
+
+
+def _arranged(node: ir.Node, scores: Scores, context: Product, view: View) -> Attention | str:
+    """The attention with the number of heads for which all its tensors can be had."""
+    product = scores.product
+    operands = [
+        places_before(x.value, x.layout, view) for x in (product.left, product.right, context.right)
+    ]
+    operands[2] = [place for place in operands[2] if place.factor == 1]
+    after_ = places_after(context.result.value, context.result.layout, view)
+    for heads in _heads([*operands, after_]):
+        outs = (undone(fit, view) for fit in fits_of(after_, heads, view))
+        out = best(x for x in outs if x is not None)
+        query = best(fits_of(operands[0], heads, view))
+        if query is None or out is None:
+            continue
+        keys = _keys_and_values(operands[1], operands[2], heads, view)
+        if keys is not None:
+            key, value = keys
+            return _made(node, (query, key, value), out, heads, scores, view)
+    return "its queries, keys, values and result cannot be had as [B, T, H * D] with the same heads"
+
+
+def _keys_and_values(
+    keys: Sequence[Place], values: Sequence[Place], heads: int, view: View
+) -> tuple[Fit, Fit] | None:
+    """Both, with those of earlier runs apart if that can be, else joined."""
+    for apart in (True, False):
+        key, value = (
+            best(x for x in fits_of(places, heads, view) if (x.place.past is not None) == apart)
+            for places in (keys, values)
+        )
+        if key is not None and value is not None:
+            return key, value
+    return None
+
+
+def _heads(places: Sequence[Sequence[Place]]) -> Iterator[int]:
+    """Numbers of heads to try: those seen in a tensor, that of the batch's last axis, 1."""
+    seen = [heads_in(place) for each in places for place in reversed(each)]
+    batch = places[0][0].layout.batch
+    last = batch[-1].size if batch else 1
+    guess = last if isinstance(last, int) and len(batch) > 1 else 1
+    yield from dict.fromkeys([*(x for x in seen if x is not None), guess, 1])
+
+
+def _made(
+    node: ir.Node,
+    operands: tuple[Fit, Fit, Fit],
+    out: Undone,
+    heads: int,
+    scores: Scores,
+    view: View,
+) -> Attention | str:
+    query, key, value = operands
+    if not same(key.dims[1], value.dims[1]):
+        return f"{key.dims[1]} keys and {value.dims[1]} values: not proved to be as many"
+    site = out.value.producer()
+    if site is None:
+        return "its result is made by no node"
+    start = first_head(scores.layout.batch, heads)
+    split = 0 if start is None else start
+    batch, own = scores.layout.batch[:split], scores.layout.batch[split:]
+    mask, terms = None, list[Term]()
+    for addend in scores.addends:
+        if is_nothing(addend.value, addend.axes, view):
+            continue
+        # With a past, the mask of keys is [B, P + T] on the CPU and [B, T] on DirectML.
+        alone = mask is None and key.place.past is None
+        found = key_mask_of(addend.value, addend.axes, view) if alone else None
+        if found is not None and _is_of_keys(addend, batch, view):
+            mask = KeyMask(found.bit, found.visible, found.low * addend.factor)
+            continue
+        term = term_of(addend, batch, own, view)
+        if term is None:
+            return f"the addend {addend.value.name} does not lie as [B, H, S, T]"
+        terms.append(term)
+    factor = scores.factor * query.place.factor * key.place.factor
+    total = size_of(scores.layout.axes[-1]) if key.place.past is not None else key.dims[1]
+    sizes = Sizes(query.dims[0], heads, query.dims[1], total, query.dims[2])
+    biases = tuple(bias_of(x) for x in operands)
+    return Attention(
+        site, node, operands, biases, out, factor, sizes, mask, tuple(terms), note=_note(mask)
+    )
+
+
+def _is_of_keys(addend: Addend, batch: Sequence[Atom], view: View) -> bool:
+    """Whether an addend is the same for all heads, and for all or none of the batch."""
+    there = aligned(addend.value, addend.axes, view) or ()
+    behind = addend.axes[len(addend.axes) - len(there) :]
+    present = {
+        atom
+        for mine, axis in zip(there, behind, strict=True)
+        if mine
+        for atom in axis
+        if atom.role == "batch"
+    }
+    return not present or present == set(batch)
+
+
+def _note(mask: KeyMask | None) -> str:
+    if mask is None or not mask.bit.given:
+        return ""
+    names = " and ".join(sorted(str(x.name) for x in mask.bit.given))
+    return f"{names} holds only 0 and 1"
