@@ -9,6 +9,7 @@ from graphfix.model.symbolic.exprs import (
     equal,
     expr_of,
     is_product_of,
+    key_of,
     never_negative,
     symbols_of,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "equal",
     "expr_of",
     "is_product_of",
+    "key_of",
     "learning",
     "never_negative",
     "register",
