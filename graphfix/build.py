@@ -212,9 +212,7 @@ class Builder:
         self._site = self._at = None
         return added
 
-    def commit(
-        self, value: ir.Value, *others: ir.Value
-    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def commit(self, value: ir.Value, *others: ir.Value) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Let ``value`` stand for the site's first output; return (removed, added) as ONNX text.
 
         A tensor made for this site takes the old tensor's name, type and shape; an existing one

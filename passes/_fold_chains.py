@@ -280,9 +280,9 @@ def _times_one(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
     for place in places:
         value, kept = node.inputs[place], node.inputs[1 - place]
         array = constant_of(value, 1)
-        if array is not None and kept is not None and _is_one(array.item()):
-            if _same_shape(node, kept, look):
-                return _nothing(kept, node)
+        one = array is not None and _is_one(array.item())
+        if one and kept is not None and _same_shape(node, kept, look):
+            return _nothing(kept, node)
     return None
 
 

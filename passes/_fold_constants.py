@@ -60,10 +60,10 @@ def _from_constants(node: ir.Node, look: Look) -> Array | None:
         return None
     wide = {name: x.astype(np.float64) for name, x in arrays.items() if x is not None}
     with np.errstate(all="ignore"):
-        result, *_ = ReferenceEvaluator(
-            ir.to_proto(node), opsets={"": view.opset(node)}
-        ).run(None, wide)
-        return np.asarray(result).astype(dtype.numpy()) if dtype is not None else None
+        result, *_ = ReferenceEvaluator(ir.to_proto(node), opsets={"": view.opset(node)}).run(
+            None, wide
+        )
+        return np.asarray(result).astype(dtype.numpy())
 
 
 def decided_if(node: ir.Node, look: Look) -> Found | None:

@@ -31,10 +31,11 @@ class Equal:
         number = look.numbering.of(node.outputs[0])
         before = self._seen.setdefault(number, [])
         if not any(x.is_graph_output() for x in node.outputs):
-            for other in before:
-                if len(other.outputs) == len(node.outputs) and look.sees(node, other.outputs[0]):
-                    return Found(
-                        f"{other.outputs[0].name!r} holds the same", lambda op: other.outputs
-                    )
+            count = len(node.outputs)
+            same = (x for x in before if len(x.outputs) == count and look.sees(node, x.outputs[0]))
+            other = next(same, None)
+            if other is not None:
+                outputs = other.outputs
+                return Found(f"{outputs[0].name!r} holds the same", lambda op: outputs)
         before.append(node)
         return None

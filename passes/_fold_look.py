@@ -46,6 +46,11 @@ _ALWAYS = frozenset(
 )
 
 
+def _chosen(condition: Ints, yes: Ints, no: Ints) -> Ints:
+    found: Ints = np.asarray(np.where(condition != 0, yes, no), np.int64)
+    return found
+
+
 def _quotient(a: Ints, b: Ints) -> Ints:
     found: Ints = np.sign(a) * np.sign(b) * (abs(a) // np.maximum(abs(b), 1))
     return found
@@ -64,7 +69,7 @@ _COMPUTED: Mapping[str, Callable[..., Ints]] = {
     "And": lambda a, b: (a != 0) & (b != 0),
     "Or": lambda a, b: (a != 0) | (b != 0),
     "Not": lambda a: a == 0,
-    "Where": lambda c, a, b: np.where(c != 0, a, b),
+    "Where": _chosen,
     "Abs": np.abs,
 }
 
@@ -213,9 +218,7 @@ def _keys(dims: Sequence[Dim] | None) -> tuple[Key, ...] | None:
     return known if len(known) == len(keys) else None
 
 
-def _with_zeros(
-    symbols: Sequence[str], never_empty: Callable[[Dim], bool]
-) -> list[dict[str, int]]:
+def _with_zeros(symbols: Sequence[str], never_empty: Callable[[Dim], bool]) -> list[dict[str, int]]:
     """Sizes with each symbol at 0 in turn, and all of them, that can be 0 at all."""
     primes = dict(zip(symbols, range(7, 7 + 2 * len(symbols), 2), strict=True))
     empty = [x for x in symbols if not never_empty(ir.SymbolicDim(x))]
@@ -224,4 +227,4 @@ def _with_zeros(
 
 def _at(dims: Sequence[Dim], sizes: Mapping[str, int]) -> Ints:
     numbers = [x if isinstance(x, int) else x.evaluate(sizes) for x in dims]
-    return np.array([0 if x is None else x for x in numbers], np.int64)
+    return np.array(numbers, np.int64)

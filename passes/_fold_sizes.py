@@ -382,10 +382,10 @@ class Sizes:
         if way.kind == "squeeze":
             return op.Squeeze(*given)
         if way.kind == "cut":
-            start, end = (np.array([x], np.int64) for x in way.at)
+            first, last = (np.array([x], np.int64) for x in way.at)
             if way.at[1] - way.at[0] == 1:
-                return op.Gather(*given, start, axis=0)
-            return op.Slice(*given, start, end)
+                return op.Gather(*given, first, axis=0)
+            return op.Slice(*given, first, last)
         if way.node is None:
             raise RuntimeError(f"there is no way to make {need}")
         node = way.node

@@ -96,9 +96,7 @@ class Folding:
         return const_of(value, LIMIT) if array is None else array
 
 
-def evaluated(
-    node: ir.Node, held: Callable[[ir.Value], Array | None], view: View
-) -> Array | None:
+def evaluated(node: ir.Node, held: Callable[[ir.Value], Array | None], view: View) -> Array | None:
     """What ``node`` makes of constants; None if an input is none, or the result is not small.
 
     Args:

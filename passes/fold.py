@@ -46,7 +46,7 @@ class Fold(Pass):
     def sites(self, model: ir.Model) -> Iterator[FoldSite]:
         """Every node that a first round would replace."""
         look = Look(View(model))
-        rules = (*_rules(look), Sizes(look))
+        rules: tuple[Rule, ...] = (*_rules(look), Sizes(look))
         for node in _nodes(model):
             found = _first(rules, node, look)
             if found is not None:

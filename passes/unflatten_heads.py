@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from graphfix.build import Builder
     from graphfix.model.view import View
 
+
 @dataclass(frozen=True)
 class ShapeSite(Match):
     """A Reshape whose computed shape is a constant in disguise.
