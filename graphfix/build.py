@@ -104,18 +104,19 @@ class Builder:
         home = self.site.graph
         if home is None:
             raise RuntimeError("Builder.start was not called")
+        outputs, nodes = list(body.outputs), list(body)
+        body.outputs.clear()
         for value in list(body.initializers.values()):
             if value.const_value is None:
                 continue
             body.initializers.pop(value.name or "")
             if self._view.owner(home) is None and self._view.in_function(self.site):
                 constant = self.make("Constant", value=value.const_value)
-                value.replace_all_uses_with(constant, replace_graph_outputs=True)
+                value.replace_all_uses_with(constant)
+                outputs = [constant if x is value else x for x in outputs]
             else:
                 self._rename(value)
                 home.register_initializer(value)
-        outputs, nodes = list(body.outputs), list(body)
-        body.outputs.clear()
         body.remove(nodes)
         for node in nodes:
             for value in node.outputs:
