@@ -30,6 +30,8 @@ class Equal:
             return None
         number = look.numbering.of(node.outputs[0])
         before = self._seen.setdefault(number, [])
+        while before and before[0].graph is None:  # went with what used it
+            before.pop(0)
         if not any(x.is_graph_output() for x in node.outputs):
             count = len(node.outputs)
             same = (x for x in before if len(x.outputs) == count and look.sees(node, x.outputs[0]))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.build import Builder
 from graphfix.core import Change, Match, Pass, Safety
+from graphfix.model import shapes
 from graphfix.model.text import path_of
 from graphfix.model.values import nodes_of
 from graphfix.model.view import View
@@ -16,6 +17,7 @@ from ._fold_constants import constant, decided_if
 from ._fold_equal import Equal
 from ._fold_look import Found, Look
 from ._fold_sizes import Sizes
+from ._fold_uniform import Uniform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -119,7 +121,7 @@ class Fold(Pass):
     def sites(self, model: ir.Model) -> Iterator[FoldSite]:
         """Every node that a first round would replace."""
         look = Look(View(model))
-        rules: tuple[Rule, ...] = (*_rules(look), Sizes(look))
+        rules: tuple[Rule, ...] = (*_rules(look), Sizes(look), Uniform(look).smaller)
         for node in _nodes(model):
             found = _first(rules, node, look)
             if found is not None:
@@ -131,6 +133,8 @@ class Fold(Pass):
             changed = yield from self._round(model, _rules)
             if not changed:
                 changed = yield from self._round(model, lambda look: (Sizes(look),))
+            if not changed:
+                changed = yield from self._shrink(model)
             if not changed:
                 return
 
@@ -161,10 +165,25 @@ class Fold(Pass):
             yield Change(self.name, at, tensor, removed, added)
         return changed
 
+    def _shrink(self, model: ir.Model) -> Generator[Change, None, bool]:
+        """Let what is broadcast be small; the shapes behind it change, and are inferred anew."""
+        uniform: list[Uniform] = []
+
+        def rules(look: Look) -> tuple[Rule, ...]:
+            uniform.append(Uniform(look))
+            return (uniform[0].smaller,)
+
+        changed = yield from self._round(model, rules)
+        for value in uniform[0].touched:
+            value.shape = None
+        if changed:
+            shapes.forget(model)
+        return changed
+
 
 def _rules(look: Look) -> tuple[Rule, ...]:
     """What looks at one node at a time, in the order in which a node is shown to them."""
-    return (decided_if, constant, Equal(), chain)
+    return (decided_if, constant, Equal(), chain, Uniform(look).neutral)
 
 
 def _first(rules: tuple[Rule, ...], node: ir.Node, look: Look) -> Found | None:
