@@ -212,10 +212,10 @@ def test_a_function_of_constants_is_within_a_few_units_of_the_kernels(op: str) -
 
 
 def test_large_results_stay_computed() -> None:
-    text = """m (float[4097] x) => (float[4097] y) <int64[1] n = {4097}, float two = {2.0}>
-        { ones = ConstantOfShape <value = float[1] {1.0}> (n) two_s = Mul (ones, two)
-          y = Mul (x, two_s) }"""
-    assert ops(fold(model(text))) == ["ConstantOfShape", "Mul", "Mul"]
+    text = """m (float[4097] x) => (float[4097] y) <int64 n = {4097}, int64 zero = {0},
+        int64 one = {1}> { r = Range (zero, n, one) s = Mul (r, r) f = Cast <to = 1> (s)
+          y = Mul (x, f) }"""
+    assert ops(fold(model(text))) == [*("Range", "Mul", "Cast", "Mul")]
 
 
 def test_what_lies_beside_the_model_is_not_read(tmp_path: Path) -> None:
@@ -328,6 +328,87 @@ def test_a_pad_computed_by_reshape_and_slice() -> None:
         sides = Transpose <perm = [1, 0]> (turned) pads = Reshape (sides, flat)
         p = Cast <to = 7> (pads) y = Pad (x, p) }"""
     assert sorted(ops(fold(model(text)))) == ["Concat", "Pad", "Shape"]
+
+
+# --- masks that hide nothing, and sizes that nobody needs ------------------------------------
+
+
+def test_a_mask_that_is_true_everywhere() -> None:
+    """transformers 5 asks of a bidirectional mask whether an index is at least 0."""
+    after = fold(
+        model("""m (float[B, 2, T, T] scores) => (float[B, 2, T, T] y)
+            <int64 zero = {0}, int64 one = {1}, int64[3] axes = {0, 1, 3}, float nought = {0.0},
+             float low = {-1e9}, int64[1] one1 = {1}> {
+            b = Shape <start = 0, end = 1> (scores) t = Shape <start = 2, end = 3> (scores)
+            n = Squeeze (t) index = Range (zero, n, one) column = Unsqueeze (index, axes)
+            all = GreaterOrEqual (column, zero) size = Concat <axis = 0> (b, one1, t, t)
+            large = Expand (all, size) addend = Where (large, nought, low)
+            y = Add (scores, addend) r = Relu (y) }""")
+    )
+    assert "Range" not in ops(after)
+    assert "Where" not in ops(after)
+
+
+@pytest.mark.parametrize(
+    ("compare", "least", "decided"),
+    [
+        ("GreaterOrEqual (i, zero)", 0, True),
+        ("Greater (i, zero)", 0, False),
+        ("Greater (i, less)", 0, True),
+        ("Less (i, zero)", 0, True),
+        ("LessOrEqual (i, zero)", 0, False),
+        ("LessOrEqual (zero, i)", 0, True),
+        ("Less (zero, i)", 0, False),
+        ("Less (zero, i)", 1, True),
+        ("Less (i, one)", 1, True),
+        ("Greater (one, i)", 1, True),
+        ("Equal (i, less)", 0, False),
+    ],
+)
+def test_what_is_known_of_an_index(compare: str, least: int, decided: bool) -> None:
+    after = fold(
+        model(f"""m (float[T] x) => (float[T] y) <int64 zero = {{0}}, int64 one = {{1}},
+            int64 less = {{-1}}, int64 start = {{{least}}}> {{
+            s = Shape (x) n0 = Squeeze (s) n = Add (n0, start) i = Range (start, n, one)
+            c = {compare} k = Neg (x) w = Where (c, x, k) y = Relu (w) }}"""),
+        *(1, 2, 5),
+    )
+    assert ("Where" not in ops(after)) == decided
+
+
+def test_an_index_that_counts_down_is_not_at_least_its_start() -> None:
+    before = model("""m (float[T] x) => (float[T] y) <int64 zero = {0}, int64 down = {-1}> {
+        s = Shape (x) n0 = Squeeze (s) n = Neg (n0) i = Range (zero, n, down)
+        c = GreaterOrEqual (i, zero) k = Neg (x) y = Where (c, x, k) }""")
+    assert "Where" in ops(fold(before))
+
+
+def test_a_mask_is_as_large_as_its_users_need() -> None:
+    after = fold(
+        model("""m (float[B, 2, T, T] scores, bool[B, 1, 1, T] mask) => (float[B, 2, T, T] y)
+            <int64[1] one = {1}, float low = {-1e4}> {
+            b = Shape <start = 0, end = 1> (mask) t = Shape <start = 3, end = 4> (mask)
+            size = Concat <axis = 0> (b, one, t, t) large = Expand (mask, size)
+            hidden = Not (large) f = Cast <to = 1> (hidden) addend = Mul (f, low)
+            y = Add (scores, addend) }""")
+    )
+    assert ops(after) == ["Not", "Cast", "Mul", "Add"]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "y = Not (large)",  # its size is seen
+        "h = Not (large) f = Cast <to = 1> (h) y = ReduceSum (f)",
+        "h = Not (large) y = And (h, mask)",  # nothing else has that size
+    ],
+)
+def test_a_size_that_is_seen_stays(end: str) -> None:
+    dtype = "float" if "Reduce" in end else "bool"
+    before = model(f"""
+        m (float[B, 1, T, T] scores, bool[B, 1, 1, T] mask) => ({dtype}[I, J, K, L] y)
+        {{ size = Shape (scores) large = Expand (mask, size) {end} }}""")
+    assert "Expand" in ops(fold(before))
 
 
 # --- graphs inside ---------------------------------------------------------------------------
