@@ -12,6 +12,7 @@ from graphfix.model.text import path_of
 from graphfix.model.values import nodes_of
 from graphfix.model.view import View
 
+from ._fold_bits import Bits
 from ._fold_chains import chain
 from ._fold_constants import constant, decided_if
 from ._fold_equal import Equal
@@ -183,7 +184,7 @@ class Fold(Pass):
 
 def _rules(look: Look) -> tuple[Rule, ...]:
     """What looks at one node at a time, in the order in which a node is shown to them."""
-    return (decided_if, constant, Equal(), chain, Uniform(look).neutral)
+    return (decided_if, constant, Equal(), chain, Uniform(look).neutral, Bits())
 
 
 def _first(rules: tuple[Rule, ...], node: ir.Node, look: Look) -> Found | None:

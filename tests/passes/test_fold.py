@@ -411,6 +411,36 @@ def test_a_size_that_is_seen_stays(end: str) -> None:
     assert "Expand" in ops(fold(before))
 
 
+@pytest.mark.parametrize(
+    ("nodes", "left"),
+    [
+        ("h = Equal (m, zero) a = Cast <to = 1> (h)", ["Cast", "Sub"]),
+        ("h = Equal (zero, m) n = Not (h) a = Cast <to = 1> (n)", ["Cast"]),
+        ("h = Cast <to = 9> (m) a = Cast <to = 1> (h)", ["Cast"]),
+        (
+            "h = Equal (m, zero) n = Not (h) f = Cast <to = 1> (h) g = Cast <to = 1> (n)"
+            " d = Mul (f, low) a = Sub (d, g)",
+            ["Cast", "Sub", "Mul", "Sub"],
+        ),
+        (
+            "n = Not (b) f = Cast <to = 1> (b) g = Cast <to = 1> (n) d = Mul (f, low)"
+            " a = Sub (d, g)",
+            ["Cast", "Sub", "Mul", "Sub"],
+        ),
+        # a mask of 0 and 1 in the caller's word only
+        ("h = Equal (x, zero) a = Cast <to = 1> (h)", ["Cast", "Equal", "Cast"]),
+        ("h = Equal (m, one) a = Cast <to = 1> (h)", ["Cast", "Equal", "Cast"]),
+    ],
+)
+def test_masks_of_0_and_1(nodes: str, left: list[str]) -> None:
+    after = fold(
+        model(f"""m (float[B, T] x, bool[B, T] b) => (float[B, T] y)
+            <float zero = {{0.0}}, float one = {{1.0}}, float low = {{-1e4}}>
+            {{ m = Cast <to = 1> (b) {nodes} c = Cast <to = 1> (a) y = Mul (c, x) }}""")
+    )
+    assert ops(after)[: len(left)] == left
+
+
 # --- graphs inside ---------------------------------------------------------------------------
 
 IF = """m (float[T] x, bool flag) => (float[T] y) <bool yes = {{1}}, bool no = {{0}}> {{
