@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ from graphfix.model.text import line_of
 from graphfix.model.values import graphs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
     from onnx_ir._core import Usage
@@ -38,6 +39,7 @@ class Builder:
         self._view = view
         self._prefix = f"gf_{by.replace('-', '_')}"
         self._used: set[str] | None = None
+        self._spoken_for: Counter[str] | None = None
         self._count = 0
         self._shared: dict[tuple[ir.Graph, Hashable], ir.Value] = {}
         self._site: ir.Node | None = None
@@ -114,6 +116,47 @@ class Builder:
         tops = [self._view.model.graph, *([] if graph is None else self._view.scope(graph)[-1:])]
         for top in tops:
             top.opset_imports.setdefault(domain, 1)
+
+    def again(self, node: ir.Node, *inputs: Operand) -> ir.Value:
+        """Make the first output of ``node`` once more, from other inputs."""
+        made = self.make(node.op_type, *inputs)
+        maker = made.producer()
+        if maker is not None:
+            maker.attributes.update(node.attributes)
+        return made
+
+    def inline(self, body: ir.Graph) -> list[ir.Value]:
+        """Move what is in ``body``, a branch of the site, before it; return its outputs."""
+        home = self.site.graph
+        if home is None:
+            raise RuntimeError("Builder.start was not called")
+        outputs, nodes = list(body.outputs), list(body)
+        body.outputs.clear()
+        for value in list(body.initializers.values()):
+            if value.const_value is None:
+                continue
+            body.initializers.pop(value.name or "")
+            if self._view.owner(home) is None and self._view.in_function(self.site):
+                constant = self.make("Constant", value=value.const_value)
+                value.replace_all_uses_with(constant)
+                outputs = [constant if x is value else x for x in outputs]
+            else:
+                self._rename(value)
+                home.register_initializer(value)
+        body.remove(nodes)
+        for node in nodes:
+            for value in node.outputs:
+                self._rename(value)
+            home.insert_before(self.site, node)
+        self._made += nodes
+        return outputs
+
+    def _rename(self, value: ir.Value) -> None:
+        """Another name for what comes out of a branch, if its name is another's as well."""
+        if self._spoken_for is None:
+            self._spoken_for = Counter(_all_names(self._view.model))
+        if value.name and self._spoken_for[value.name] > 1:
+            value.name = self._name()
 
     def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
         """An initializer of the top-level graph around the site, shared by equal constants.
@@ -219,25 +262,30 @@ class Builder:
         self._site = self._at = None
         return added
 
-    def commit(self, value: ir.Value) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def commit(self, value: ir.Value, *others: ir.Value) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Let ``value`` stand for the site's first output; return (removed, added) as ONNX text.
 
         A tensor made for this site takes the old tensor's name, type and shape; an existing one
         keeps its own, and a graph output that is replaced by it gets an Identity. Whatever only
         the site was using goes with it.
+
+        Args:
+            value: What stands for the first output.
+            *others: What stands for the others, if the site has any that are used.
         """
-        site, old = self.site, self.site.outputs[0]
-        # A shared value that nobody uses yet was made for this site: it may have its name.
-        fresh = value.producer() in self._made and not value.uses()
-        if not fresh and old.is_graph_output():
-            value, fresh = self.make("Identity", value), True
+        site = self.site
         before = [self._lines.get(site) or line_of(site)]
         graph = site.graph
         if graph is None:
             raise RuntimeError(f"{site.name} is not in a graph")
-        if fresh:
-            self._inherit(value, old)
-        old.replace_all_uses_with(value, replace_graph_outputs=True)
+        for old, new in zip(site.outputs, (value, *others), strict=False):
+            # A shared value that nobody uses yet was made for this site: it may have its name.
+            fresh = new.producer() in self._made and not new.uses() and not new.is_graph_output()
+            if not fresh and old.is_graph_output():
+                new, fresh = self.make("Identity", new), True
+            if fresh:
+                self._inherit(new, old)
+            old.replace_all_uses_with(new, replace_graph_outputs=True)
         inputs = list(site.inputs)
         graph.remove(site, safe=True)
         before[:0] = _remove_orphans(inputs, self._lines)
@@ -288,16 +336,22 @@ class Builder:
 
 def _names(model: ir.Model) -> set[str]:
     """Every name of a value or node: a new one must differ from all, in whatever scope."""
-    names: set[str] = set()
-    tops = (model.graph, *(function.graph for function in model.functions.values()))
-    for graph in (graph for top in tops for graph in graphs_of(top)):
-        names.update(x.name for x in graph.inputs if x.name)
-        names.update(graph.initializers)
+    nodes = (node.name for graph in _graphs(model) for node in graph if node.name)
+    return {*_all_names(model), *nodes}
+
+
+def _all_names(model: ir.Model) -> Iterator[str]:
+    """The name of every value, as often as there is one with it."""
+    for graph in _graphs(model):
+        yield from (x.name for x in graph.inputs if x.name)
+        yield from (name for name, x in graph.initializers.items() if not x.is_graph_input())
         for node in graph:
-            names.update(x.name for x in node.outputs if x.name)
-            if node.name:
-                names.add(node.name)
-    return names
+            yield from (x.name for x in node.outputs if x.name)
+
+
+def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
+    tops = (model.graph, *(function.graph for function in model.functions.values()))
+    return (graph for top in tops for graph in graphs_of(top))
 
 
 def _remove_orphans(values: Sequence[ir.Value | None], lines: Mapping[ir.Node, str]) -> list[str]:

@@ -44,6 +44,7 @@ def repair_file(
     tolerance: Tolerance | None = None,
     external_data: Placement = "auto",
     ep: Ep = "cpu",
+    kernels: bool | None = None,
     progress: pipeline.Progress | None = None,
 ) -> Report:
     """Repair a model file, prove that it still computes the same, and write the result.
@@ -59,6 +60,8 @@ def repair_file(
         tolerance: What may differ; :class:`graphfix.proof.compare.Tolerance` has the default.
         external_data: Where the weights go, see :data:`graphfix.model.weights.Placement`.
         ep: Where the repaired model is verified; on DirectML it is held to the original on the CPU.
+        kernels: Whether to count the kernels of a run before and after
+            (:func:`graphfix.planning.kernels`); by default if it is verified and not huge.
         progress: Called with a short text at each step.
 
     Returns:
@@ -97,7 +100,8 @@ def repair_file(
                 if not found.ok:
                     return report
         draft.keep()
-    return dataclasses.replace(report, output=str(target))
+    report = dataclasses.replace(report, output=str(target))
+    return _counted(report, source, model, check if kernels is None else kernels, kernels, tell)
 
 
 def repair_buckets(
@@ -112,6 +116,7 @@ def repair_buckets(
     tolerance: Tolerance | None = None,
     external_data: Placement = "auto",
     ep: Ep = "cpu",
+    kernels: bool | None = None,
     progress: pipeline.Progress | None = None,
 ) -> list[Report]:
     """Repair a model file once for each of several sizes; the models share one file of weights.
@@ -130,6 +135,7 @@ def repair_buckets(
         tolerance: What may differ.
         external_data: Where the weights go; ``inline`` is refused.
         ep: Where the repaired models are verified.
+        kernels: As for :func:`repair_file`.
         progress: Called with a short text at each step.
 
     Returns:
@@ -175,8 +181,12 @@ def repair_buckets(
                     return reports
         for draft in drafts:
             draft.keep()
+    count = check if kernels is None else kernels
     pairs = zip(reports, made, strict=True)
-    return [dataclasses.replace(report, output=str(path)) for report, (_, path) in pairs]
+    return [
+        _counted(dataclasses.replace(report, output=str(path)), source, one, count, kernels, tell)
+        for report, (one, path) in pairs
+    ]
 
 
 def _verify(
@@ -204,6 +214,24 @@ def _verify(
         ep=ep,
         progress=lambda done, total, what: tell(f"verifying {done}/{total}: {what}"),
     )
+
+
+def _counted(
+    report: Report,
+    source: Path,
+    model: ir.Model,
+    count: bool,
+    asked: bool | None,
+    tell: pipeline.Progress,
+) -> Report:
+    """The report with the kernels of a run before and after."""
+    if not count:
+        return report
+    from graphfix import planning
+
+    tell("counting kernels")
+    found = planning.kernels(io.load(source), model, always=bool(asked))
+    return dataclasses.replace(report, kernels=found)
 
 
 def _is_new(told: LengthInput | None, source: Path) -> bool:

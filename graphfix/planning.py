@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from graphfix.core import Check
     from graphfix.directml.agreement import Agreement
     from graphfix.directml.plan import Plan
+    from graphfix.report import Kernels
 
 # What ONNX Runtime says where the CPU has no kernel for a valid node.
 _NO_KERNEL = ("Failed to find kernel", "Could not find an implementation", "Kernel not found")
@@ -79,6 +80,32 @@ def before_after(
     pipeline.run(repaired, chosen)
     left = {name: size for name, size in (sizes or {}).items() if name in _dims(repaired)}
     return before, plan(repaired, sizes=left)
+
+
+_TOO_MANY = 20_000
+"""Nodes above which kernels are not counted unless asked for: it would take half a minute."""
+
+
+def kernels(before: ir.Model, after: ir.Model, *, always: bool = False) -> Kernels | None:
+    """The kernels of a run before and after, as foreseen; None if that would take too long.
+
+    Args:
+        before: The model as it was given.
+        after: The model after passes; one that ONNX Runtime rejects has no kernels.
+        always: Whether to count however long it takes.
+    """
+    if not always and sum(1 for _ in before.graph.all_nodes()) > _TOO_MANY:
+        return None
+    return {"before": _kernels_of(before), "after": _kernels_of(after)}
+
+
+def _kernels_of(model: ir.Model) -> dict[str, int] | None:
+    try:
+        found = plan(model)
+    except ModelError:
+        return None
+    on = {"directml": found.steps_on("graph", "dml"), "cpu": found.steps_on("cpu")}
+    return {"all": sum(on.values()), **on, "remade": found.remade}
 
 
 def glance(before: str | Path, after: str | Path | None) -> dict[str, object]:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 
+Kernels = dict[str, dict[str, int] | None]
+"""``before`` and ``after``: all kernels of a run, those on DirectML and on the CPU, and how many
+are made anew at another length; None for a model that ONNX Runtime does not load."""
+
 
 @dataclass(frozen=True)
 class PassReport:
@@ -45,6 +49,8 @@ class Report:
         output: The file that was written, or None.
         verdict: What verification found (:meth:`graphfix.proof.verdict.Verdict.to_json`), or None.
         plan: What DirectML does before and after (:func:`graphfix.planning.glance`), or None.
+        kernels: The kernels of a run on DirectML before and after, as foreseen
+            (:func:`graphfix.planning.kernels`), or None if they were not counted.
         padded: What the padded check of a model that was told of valid lengths found
             (:meth:`graphfix.probing.padded.PaddedVerdict.to_json`), or None.
         memory: What verification was expected to need, in bytes
@@ -61,6 +67,7 @@ class Report:
     plan: dict[str, object] | None = field(default=None)
     memory: dict[str, int | None] | None = field(default=None)
     padded: dict[str, object] | None = field(default=None)
+    kernels: Kernels | None = field(default=None)
 
     @property
     def changed(self) -> bool:

@@ -23,7 +23,11 @@ def counted(count: Count, place: Place, opset: int, op: Builder) -> ir.Value:
     number = dtype.numpy()
     shape = _shape(_length(count, opset, op), place, op)
     steps = op.ConstantOfShape(shape, value=ir.tensor(np.array([count.step], number)))
-    index = op.CumSum(steps, np.array(place.axis, np.int64), exclusive=1)
+    axis = np.array(place.axis, np.int64)
+    if not isinstance(count.start, ir.Value) and count.start == count.step:
+        index = op.CumSum(steps, axis)  # 1, 2, 3, ... is what is counted so far, inclusive
+        return index if dtype == count.dtype else op.Cast(index, to=count.dtype)
+    index = op.CumSum(steps, axis, exclusive=1)
     if isinstance(count.start, ir.Value):
         index = op.Add(index, count.start)
     elif count.start:

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from graphfix.model.values import const_of, is_op
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
@@ -87,38 +87,56 @@ class Folding:
         return value not in self._known and const_of(value, LIMIT) is not None
 
     def _evaluated(self, node: ir.Node) -> Array | None:
-        if not self._is_exact(node) or all(self._is_given(x) for x in node.inputs):
+        if not is_exact(node, self._view) or all(self._is_given(x) for x in node.inputs):
             return None
-        feeds = {}
-        for value in node.inputs:
-            if value is None or value.name is None:
-                continue
-            array = self._known.get(value)
-            if array is None:
-                array = const_of(value, LIMIT)
-            if array is None:
-                return None
-            feeds[value.name] = array
-        evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": self._view.opset(node)})
-        try:
-            result, *_ = evaluator.run(None, feeds)
-        except Exception:  # it fails at these sizes, and so it will where the model is run
-            return None
-        dtype = self._view.shapes.dtype(node.outputs[0])
-        if not isinstance(result, np.ndarray) or dtype is None or result.dtype != dtype.numpy():
-            return None
-        return result
+        return evaluated(node, self._held, self._view)
 
-    def _is_exact(self, node: ir.Node) -> bool:
-        """Whether ``node`` has one small result that every runtime computes alike."""
-        if len(node.outputs) != 1 or any(x.is_ref() for x in node.attributes.values()):
-            return False
-        made = node.outputs[0]
-        dims = self._view.shapes.dims(made)
-        sizes = [x for x in dims or () if isinstance(x, int)]
-        if dims is None or len(sizes) != len(dims) or math.prod(sizes) > LIMIT:
-            return False
-        dtypes = {self._view.shapes.dtype(x) for x in (*node.inputs, made) if x is not None}
-        if is_op(node, *_MOVES, *_ARITHMETIC):
-            return dtypes <= {*_INTEGERS, *_FLOATS}
-        return is_op(node, *_INTEGER_ONLY) and dtypes <= set(_INTEGERS)
+    def _held(self, value: ir.Value) -> Array | None:
+        array = self._known.get(value)
+        return const_of(value, LIMIT) if array is None else array
+
+
+def evaluated(node: ir.Node, held: Callable[[ir.Value], Array | None], view: View) -> Array | None:
+    """What ``node`` makes of constants; None if an input is none, or the result is not small.
+
+    Args:
+        node: A node with one output.
+        held: What an input holds, if that is known.
+        view: The model around it.
+    """
+    feeds = {}
+    for value in node.inputs:
+        if value is None or value.name is None:
+            continue
+        array = held(value)
+        if array is None:
+            return None
+        feeds[value.name] = array
+    evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": view.opset(node)})
+    try:
+        result, *_ = evaluator.run(None, feeds)
+    except Exception:  # it fails at these sizes, and so it will where the model is run
+        return None
+    dtype = view.shapes.dtype(node.outputs[0])
+    if not isinstance(result, np.ndarray) or dtype is None or result.dtype != dtype.numpy():
+        return None
+    return result
+
+
+def is_exact(node: ir.Node, view: View) -> bool:
+    """Whether ``node`` has one small result that every runtime computes alike."""
+    if not is_op(node, *_MOVES, *_ARITHMETIC, *_INTEGER_ONLY) or not is_small(node, view):
+        return False
+    dtypes = {view.shapes.dtype(x) for x in (*node.inputs, node.outputs[0]) if x is not None}
+    if is_op(node, *_MOVES, *_ARITHMETIC):
+        return dtypes <= {*_INTEGERS, *_FLOATS}
+    return dtypes <= set(_INTEGERS)
+
+
+def is_small(node: ir.Node, view: View) -> bool:
+    """Whether ``node`` has one result, of at most LIMIT elements, and no parameter."""
+    if len(node.outputs) != 1 or any(x.is_ref() for x in node.attributes.values()):
+        return False
+    dims = view.shapes.dims(node.outputs[0])
+    sizes = [x for x in dims or () if isinstance(x, int)]
+    return dims is not None and len(sizes) == len(dims) and math.prod(sizes) <= LIMIT

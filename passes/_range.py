@@ -182,13 +182,16 @@ def source_of(value: ir.Value | None, by: str, view: View) -> ir.Node | None:
         if is_op(node, "Range"):
             return node
         if is_op(node, "CumSum") and node.metadata_props.get(PASS_KEY) == by:
-            return node if _is_flat(node) else None
+            return node if _is_flat(node, view) else None
         pending.extend(_carried(node, view))
     return None
 
 
-def _is_flat(node: ir.Node) -> bool:
+def _is_flat(node: ir.Node, view: View) -> bool:
     """Whether a CumSum of this pass is 1-D: a shape of more dims is a constant or a Concat."""
+    rank = view.shapes.rank(node.outputs[0])
+    if rank is not None:
+        return rank == 1
     fill = node.inputs[0].producer() if node.inputs[0] is not None else None
     shape = fill.inputs[0] if fill is not None else None
     array = const_of(shape)

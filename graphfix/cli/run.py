@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from graphfix.model.weights import Placement
-    from graphfix.report import PassReport, Report
+    from graphfix.report import Kernels, PassReport, Report
     from graphfix.runtime.provider import Ep
 
 
@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     help="Where weights go: as they are, but not over 2 GB in one file (auto); as they are (keep); "
     "into the model (inline); into one file beside it (separate).",
 )
+@click.option(
+    "--kernels/--no-kernels",
+    default=None,
+    help="Count the kernels of a run on DirectML before and after. Default: if it is verified.",
+)
 @_options.feeding
 @_options.ep
 @_options.plugin
@@ -50,6 +55,7 @@ def run(
     diff: bool,
     no_verify: bool,
     external_data: Placement,
+    kernels: bool | None,
     dims: tuple[str, ...],
     feeds: str | None,
     atol: float | None,
@@ -87,6 +93,7 @@ def run(
             tolerance=_options.tolerance(atol),
             external_data=external_data,
             ep=ep,
+            kernels=kernels,
             progress=tell,
         )
         reports = result if isinstance(result, list) else [result]
@@ -155,6 +162,8 @@ def _print(report: Report, *, diff: bool, verbose: bool, dry_run: bool) -> None:
         _terminal.row("nodes", _ops(report.ops_before, report.ops_after))
     else:
         _terminal.row("nodes", "nothing to repair", colour="green")
+    if report.kernels is not None:
+        _terminal.row("kernels", _kernels(report.kernels))
     if report.verdict is not None:
         _verdict.show(report.verdict, verbose=verbose)
     elif not dry_run:
@@ -203,6 +212,19 @@ def _diff(at: str, removed: tuple[str, ...], added: tuple[str, ...]) -> None:
     for sign, lines, colour in (("-", removed, "red"), ("+", added, "green")):
         for line in lines:
             click.secho(f"    {sign} {_terminal.clean(line)}", fg=colour)
+
+
+def _kernels(counted: Kernels) -> str:
+    """``147 -> 132 of a run on DirectML, foreseen: on the device 120 -> 115, ...``."""
+    before, after = counted["before"] or {}, counted["after"] or {}
+
+    def pair(key: str) -> str:
+        return f"{before.get(key, '?')} -> {after.get(key, '?')}"
+
+    return (
+        f"{pair('all')} in a run on DirectML, foreseen: {pair('directml')} on the device, "
+        f"{pair('cpu')} on the CPU; {pair('remade')} made anew at another length"
+    )
 
 
 def _ops(before: Mapping[str, int], after: Mapping[str, int]) -> str:

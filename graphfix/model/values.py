@@ -200,10 +200,16 @@ class Numbering:
     Args:
         contents: What a value holds where it is known in another way, such as the symbolic dims in
             a shape tensor, which are the same in each layer although each computes its own.
+        constant: What a value holds if the file says so.
     """
 
-    def __init__(self, contents: Callable[[ir.Value], Hashable | None]) -> None:
+    def __init__(
+        self,
+        contents: Callable[[ir.Value], Hashable | None],
+        constant: Callable[[ir.Value], Array | None] = const_of,
+    ) -> None:
         self._contents = contents
+        self._constant = constant
         self._numbers: dict[ir.Value, int] = {}
         self._by_key: dict[object, int] = {}
 
@@ -227,7 +233,7 @@ class Numbering:
         return self._numbers[value]
 
     def _known(self, value: ir.Value) -> Hashable | None:
-        array = const_of(value)
+        array = self._constant(value)
         if array is not None:
             return ("const", str(array.dtype), array.shape, array.tobytes())
         return self._contents(value)
@@ -240,7 +246,9 @@ class Numbering:
             sorted((name, _attribute(attr)) for name, attr in node.attributes.items())
         )
         inputs = tuple(None if x is None else self._numbers[x] for x in node.inputs)
-        return (node.domain, node.op_type, attributes, inputs, value.index())
+        # How many parts a Split makes may be said by its outputs alone.
+        place = (value.index(), len(node.outputs))
+        return (node.domain, node.op_type, attributes, inputs, place)
 
 
 def _attribute(attribute: ir.Attr) -> str:

@@ -225,6 +225,24 @@ def _equal_text(a: str, b: str) -> bool:
     return bool(sympy.simplify(apart) == 0)
 
 
+def key_of(dim: Dim) -> int | str | None:
+    """What all dims that are seen to be equal share; None for a dim that is not known."""
+    if isinstance(dim, int) or dim.value is None:
+        return dim if isinstance(dim, int) else None
+    return _key_of_text(dim.value)
+
+
+@functools.lru_cache(maxsize=4096)
+def _key_of_text(text: str) -> int | str:
+    if text.isidentifier():
+        return text
+    try:
+        expr = sympy.expand(_parsed(text))
+    except ValueError:  # a name that no expression can hold, such as "batch size"
+        return text
+    return int(expr) if expr.is_Integer else _text(expr)
+
+
 def is_at_most(a: ir.SymbolicDim, b: ir.SymbolicDim) -> bool:
     """Whether ``a`` is ``b`` or a number of at least 2, whichever is less: 1 only if ``b`` is."""
     expr = expr_of(a)

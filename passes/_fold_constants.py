@@ -1,0 +1,83 @@
+"""Nodes whose result is the same in each run, and the Ifs that a constant decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+
+from graphfix.model.values import is_op
+
+from ._fold_look import LIMIT, Found, constant_of
+from ._folding import evaluated, is_exact, is_small
+
+if TYPE_CHECKING:
+    from ._fold_look import Array, Look
+
+# Worked out in float64 and rounded once: within what a kernel of that type may be off itself.
+_ROUNDED = (
+    *("Cos", "Erf", "Exp", "Log", "Neg", "Pow", "Reciprocal", "Sigmoid", "Sin", "Tanh"),
+    *("Add", "Sub", "Mul", "Div", "Sqrt"),
+)
+_HALVES = (ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
+
+
+def constant(node: ir.Node, look: Look) -> Found | None:
+    """A node that makes the same in each run becomes what it makes."""
+    if is_op(node, "Constant", "Identity") or len(node.outputs) != 1:
+        return None
+    array = _from_sizes(node, look)
+    if array is None and node.inputs:
+        array = _from_constants(node, look)
+    if array is None:
+        return None
+    held = array
+    return Found("it makes the same in each run", lambda op: [op.constant(held)])
+
+
+def _from_sizes(node: ir.Node, look: Look) -> Array | None:
+    made = node.outputs[0]
+    dtype, dims, numbers = look.view.shapes.dtype(made), look.dims(made), look.numbers(made)
+    if numbers is None or dims is None or dtype is None:
+        return None
+    sizes = [x for x in dims if isinstance(x, int)]
+    return np.array(numbers, dtype.numpy()).reshape(sizes) if len(sizes) == len(dims) else None
+
+
+def _from_constants(node: ir.Node, look: Look) -> Array | None:
+    if any(x is not None and constant_of(x, LIMIT) is None for x in node.inputs):
+        return None
+    view = look.view
+    if is_exact(node, view):
+        return evaluated(node, lambda x: constant_of(x, LIMIT), view)
+    if not is_op(node, *_ROUNDED) or not is_small(node, view):
+        return None
+    arrays = {x.name or "": constant_of(x, LIMIT) for x in node.inputs if x is not None}
+    dtype = view.shapes.dtype(node.outputs[0])
+    if dtype not in _HALVES or any(x is None or x.dtype.kind != "f" for x in arrays.values()):
+        return None
+    wide = {name: x.astype(np.float64) for name, x in arrays.items() if x is not None}
+    with np.errstate(all="ignore"):
+        result, *_ = ReferenceEvaluator(ir.to_proto(node), opsets={"": view.opset(node)}).run(
+            None, wide
+        )
+        return np.asarray(result).astype(dtype.numpy())
+
+
+def decided_if(node: ir.Node, look: Look) -> Found | None:
+    """An If whose condition is a constant becomes the branch that it takes."""
+    if not is_op(node, "If"):
+        return None
+    condition = constant_of(node.inputs[0])
+    names = ("then_branch", "else_branch")
+    if condition is None or condition.size != 1 or not all(x in node.attributes for x in names):
+        return None
+    branch = node.attributes[names[0 if condition.item() else 1]]
+    if branch.is_ref():
+        return None
+    return Found(
+        f"its condition is always {bool(condition.item())}: one branch stands in its place",
+        lambda op: op.inline(branch.as_graph()),
+    )

@@ -1,0 +1,635 @@
+"""fold: what goes, what stays, and that no number changes, at sizes of 0 and 1 too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphfix
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SIZES = (1, 2, 5)
+
+
+def model(text: str, opset: int = 18, more: str = "") -> ir.Model:
+    return ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : {opset}{more}]>\n{text}')
+
+
+def ops(m: ir.Model) -> list[str]:
+    graphs = [m.graph, *(f.graph for f in m.functions.values())]
+    return [node.op_type for graph in graphs for node in graph.all_nodes()]
+
+
+def data(m: ir.Model) -> bytes:
+    return ir.to_proto(m).SerializeToString(deterministic=True)
+
+
+def execute(m: ir.Model, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(data(m), options, providers=["CPUExecutionProvider"])
+    return session.run(None, {x.name: feeds[x.name] for x in session.get_inputs()})
+
+
+def feeds_of(m: ir.Model, size: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Numbers for every input; symbols get ``size``, and one more each in their order."""
+    random, sizes, found = np.random.default_rng(seed), {}, {}
+    for value in m.graph.inputs:
+        dims = [x if isinstance(x, int) else sizes.setdefault(str(x), size) for x in value.shape]
+        array = random.integers(-3, 4, dims) if size or 0 not in dims else np.zeros(dims)
+        found[value.name] = np.asarray(array).astype(value.dtype.numpy())
+    return found
+
+
+def fold(m: ir.Model, *sizes: int, spec: str = "fold") -> ir.Model:
+    """The folded model: it computes the same, keeps its signature, and is folded already."""
+    after = m.clone()
+    report = graphfix.run(after, spec)
+    saved = data(after)
+    again = graphfix.run(after, spec)
+    assert not again.changed, again.passes[0].changes
+    assert data(after) == saved
+    if not report.changed:
+        assert saved == data(m)
+    for graph in ("inputs", "outputs"):
+        before, now = getattr(m.graph, graph), getattr(after.graph, graph)
+        assert [(x.name, x.dtype) for x in before] == [(x.name, x.dtype) for x in now]
+    for size in sizes or SIZES:
+        feeds = feeds_of(m, size)
+        for old, new in zip(execute(m, feeds), execute(after, feeds), strict=True):
+            assert (old.dtype, old.shape) == (new.dtype, new.shape)
+            np.testing.assert_array_equal(old, new)
+    return after
+
+
+HEAD = "m (float[B, T, 8] x) => (float[P, Q, R] y)"
+INTS = """<int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[2] ends = {0, 3},
+    int64[1] last = {-1}, int64[1] far = {9223372036854775807}, int64 first = {0},
+    int64 second = {1}, float half = {0.5}, float unit = {1.0}>"""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "left"),
+    [
+        ("a = Identity (x) y = Relu (a)", ["Relu"]),
+        (
+            "a = Transpose <perm = [0, 2, 1]> (x) b = Transpose <perm = [0, 2, 1]> (a)"
+            " y = Relu (b)",
+            ["Relu"],
+        ),
+        (
+            "a = Transpose <perm = [0, 2, 1]> (x) y = Transpose <perm = [2, 0, 1]> (a)",
+            ["Transpose"],
+        ),
+        ("a = Transpose <perm = [0, 1, 2]> (x) y = Relu (a)", ["Relu"]),
+        ("a = Unsqueeze (x, one) b = Squeeze (a, one) y = Relu (b)", ["Relu"]),
+        ("a = Cast <to = 11> (x) b = Cast <to = 1> (a) y = Relu (b)", ["Relu"]),
+        ("a = Cast <to = 1> (x) y = Relu (a)", ["Relu"]),
+        ("a = Slice (x, zero, far, one) y = Relu (a)", ["Relu"]),
+        ("a = Slice (x, one, far, one) y = Slice (a, zero, two, two)", ["Slice"]),
+        ("a = Mul (x, unit) b = Div (a, unit) y = Relu (b)", ["Relu"]),
+        ("s = Shape (x) a = Expand (x, s) y = Relu (a)", ["Relu"]),
+        ("s = Shape (x) h = Expand (half, s) y = Mul (x, h)", ["Mul"]),
+        ("a = Concat <axis = 1> (x) y = Relu (a)", ["Relu"]),
+        ("a = Relu (x) b = Relu (x) y = Add (a, b)", ["Relu", "Add"]),
+        ("a, b = Split <axis = 2, num_outputs = 2> (x) c, d = Split <axis = 2, num_outputs = 2> (x)"
+         " e = Add (a, d) f = Add (c, b) y = Sub (e, f)", ["Split", "Add", "Sub"]),
+    ],
+)  # fmt: skip
+def test_chains(nodes: str, left: list[str]) -> None:
+    assert ops(fold(model(f"{HEAD} {INTS} {{ {nodes} }}"))) == left
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        # float holds not all that double does, int64 not all that float does
+        "a = Cast <to = 10> (x) b = Cast <to = 1> (a) y = Relu (b)",
+        "a = Cast <to = 7> (x) b = Cast <to = 1> (a) y = Relu (b)",
+        "a = Transpose <perm = [0, 2, 1]> (x) b = Relu (a) y = Transpose <perm = [0, 2, 1]> (b)",
+        "a = Slice (x, zero, last, one) y = Relu (a)",
+        "a = Slice (x, zero, two, two) b = Slice (a, zero, one, two) y = Relu (b)",
+        "a = Mul (x, half) y = Relu (a)",
+        "a = Relu (x) y = Neg (x)",
+        "y = Identity (x)",
+    ],
+)
+def test_what_is_left_alone(nodes: str) -> None:
+    before = model(f"{HEAD} {INTS} {{ {nodes} }}")
+    assert data(fold(before)) == data(before)
+
+
+def test_a_repaired_tensor_keeps_its_name() -> None:
+    after = fold(
+        model(f"""{HEAD} {INTS} {{
+            a = Transpose <perm = [0, 2, 1]> (x) kept = Transpose <perm = [2, 0, 1]> (a)
+            y = Relu (kept) }}""")
+    )
+    assert [x.name for node in after.graph for x in node.outputs] == ["kept", "y"]
+
+
+def test_an_output_that_equals_another_tensor_keeps_its_name() -> None:
+    after = fold(
+        model("""m (float[T] x) => (float[T] y, float[T] z, float[T] w)
+            { y = Relu (x) z = Relu (x) w = Identity (x) }""")
+    )
+    assert ops(after) == ["Relu", "Relu", "Identity"]
+
+
+def test_random_numbers_are_never_equal() -> None:
+    text = """m (float[4] x) => (float[4] y) {
+        a = RandomUniformLike (x) b = RandomUniformLike (x) c = Sub (a, b) d = Bernoulli (c)
+        e = Bernoulli (c) y = Sub (d, e) }"""
+    before = model(text)
+    after = before.clone()
+    assert not graphfix.run(after, "fold").changed
+
+
+def test_other_domains_are_never_equal() -> None:
+    before = model(
+        """m (float[T] x) => (float[T] y)
+        { a = com.microsoft.Gelu (x) b = com.microsoft.Gelu (x) y = Add (a, b) }""",
+        more=', "com.microsoft" : 1',
+    )
+    assert ops(fold(before)) == ["Gelu", "Gelu", "Add"]
+
+
+def test_parts_that_only_their_number_tells_apart() -> None:
+    after = fold(
+        model(
+            """m (float[T, 6] x) => (float[T, 3] y, float[T, 2] z) {
+                a, b = Split <axis = 1> (x) c, d, e = Split <axis = 1> (x)
+                y = Add (a, b) z = Add (c, d) }""",
+            opset=13,
+        )
+    )
+    assert ops(after).count("Split") == 2
+
+
+def test_an_overridable_initializer_is_no_constant() -> None:
+    text = """m (float[T] x, float k) => (float[T] y) <float k = {2.0}, float two = {2.0}>
+        { kk = Mul (k, two) y = Mul (x, kk) }"""
+    before = model(text)
+    after = before.clone()
+    graphfix.run(after, "fold")
+    assert ops(after) == ["Mul", "Mul"]
+    feeds = {"x": np.ones(3, np.float32), "k": np.array(5, np.float32)}
+    np.testing.assert_array_equal(execute(after, feeds)[0], execute(before, feeds)[0])
+
+
+def test_constants_of_constants() -> None:
+    after = fold(
+        model(
+            """m (float[T, 4] x) => (float[T, 4] y) {
+                d = Constant <value_int = 16> () f = Cast <to = 1> (d) r = Sqrt (f)
+                one = Constant <value_float = 1.0> () s = Div (one, r) y = Mul (x, s) }"""
+        )
+    )
+    assert ops(after) == ["Mul"]
+
+
+@pytest.mark.parametrize("op", ["Exp", "Sin", "Cos", "Tanh", "Sigmoid", "Erf", "Reciprocal"])
+def test_a_function_of_constants_is_within_a_few_units_of_the_kernels(op: str) -> None:
+    before = model(
+        f"""m (float[N] x) => (float[N] y) <float[5] k = {{-2.5, -0.3, 0.1, 1.7, 9.0}}>
+        {{ f = {op} (k) s = ReduceSum <keepdims = 0> (f) y = Add (x, f) }}"""
+    )
+    after = before.clone()
+    graphfix.run(after, "fold")
+    feeds = {"x": np.zeros(5, np.float32)}
+    old, new = execute(before, feeds)[0], execute(after, feeds)[0]
+    assert op not in ops(after)
+    np.testing.assert_array_max_ulp(old, new, maxulp=4)
+
+
+def test_large_results_stay_computed() -> None:
+    text = """m (float[4097] x) => (float[4097] y) <int64 n = {4097}, int64 zero = {0},
+        int64 one = {1}> { r = Range (zero, n, one) s = Mul (r, r) f = Cast <to = 1> (s)
+          y = Mul (x, f) }"""
+    assert ops(fold(model(text))) == [*("Range", "Mul", "Cast", "Mul")]
+
+
+def test_what_lies_beside_the_model_is_not_read(tmp_path: Path) -> None:
+    numbers = ", ".join("1.0" for _ in range(99))
+    before = model(
+        f"""m (float[T, 99] x) => (float[T, 99] y) <float[99] w = {{{numbers}}}>
+        {{ two = Add (w, w) again = Add (w, w) d = Mul (two, again) y = Mul (x, d) }}"""
+    )
+    before.graph.initializers["w"].const_value = ir.ExternalTensor(
+        "there.is.none",
+        0,
+        396,
+        ir.DataType.FLOAT,
+        shape=ir.Shape([99]),
+        name="w",
+        base_dir=tmp_path,
+    )
+    graphfix.run(before, "fold")
+    assert ops(before) == ["Add", "Mul", "Mul"]
+
+
+# --- sizes -----------------------------------------------------------------------------------
+
+
+def test_one_shape_for_equal_dims_of_different_tensors() -> None:
+    after = fold(
+        model("""m (float[B, T, 8] x, float[B, T] k) => (float[I, J] y, float[K, L] z)
+            <int64 zero = {0}, int64 one = {1}, int64[1] axis = {0}> {
+            s = Shape (x) b = Gather (s, zero) b1 = Unsqueeze (b, axis)
+            r = Shape (k) t = Gather (r, one) t1 = Unsqueeze (t, axis)
+            st = Concat <axis = 0> (b1, t1) y = ConstantOfShape (st)
+            q = Shape (k) u = Gather (q, one) u1 = Unsqueeze (u, axis)
+            c = Gather (q, zero) c1 = Unsqueeze (c, axis)
+            su = Concat <axis = 0> (u1, c1) z = ConstantOfShape (su) }""")
+    )
+    assert sorted(ops(after)) == sorted(["ConstantOfShape"] * 2 + ["Shape"] * 3 + ["Concat"])
+
+
+@pytest.mark.parametrize("opset", [13, 14, 15, 18])
+def test_sizes_at_every_opset(opset: int) -> None:
+    after = fold(
+        model(
+            """m (float[B, T, 8] x, float[B, 1, U] k) => (float[B, 1, U] y)
+            <int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}> {
+            s = Shape (x) b = Gather (s, zero) b1 = Unsqueeze (b, axis)
+            r = Shape (k) u = Gather (r, two) u1 = Unsqueeze (u, axis)
+            s2 = Shape (x) t = Gather (s2, one) t_less = Sub (t, one) t2 = Add (t_less, one)
+            t3 = Unsqueeze (t2, axis)
+            shape = Concat <axis = 0> (b1, t3, u1)
+            e = Expand (k, shape) y = ReduceMax <keepdims = 1, axes = [1]> (e) }""",
+            opset=opset,
+        )
+        if opset < 18
+        else model(
+            """m (float[B, T, 8] x, float[B, 1, U] k) => (float[B, 1, U] y)
+            <int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}> {
+            s = Shape (x) b = Gather (s, zero) b1 = Unsqueeze (b, axis)
+            r = Shape (k) u = Gather (r, two) u1 = Unsqueeze (u, axis)
+            s2 = Shape (x) t = Gather (s2, one) t_less = Sub (t, one) t2 = Add (t_less, one)
+            t3 = Unsqueeze (t2, axis)
+            shape = Concat <axis = 0> (b1, t3, u1)
+            e = Expand (k, shape) a = Identity (axis) y = ReduceMax <keepdims = 1> (e, a) }""",
+            opset=opset,
+        )
+    )
+    assert len(ops(after)) <= (7 if opset >= 15 else 8)
+
+
+def test_a_size_that_is_decided_only_where_it_is_not_zero() -> None:
+    """``past == 0`` is False for every size that shape inference thinks of."""
+    before = model("""m (float[P, 4] past) => (float[N, 4] y)
+        <int64 zero = {0}, int64[1] axis = {0}, int64 one = {1}> {
+        s = Shape <start = 0, end = 1> (past) p = Squeeze (s) none = Equal (p, zero)
+        floor = Max (p, one)
+        y = If (none) < then_branch = t () => (float[N, 4] a) {
+                f1 = Unsqueeze (floor, axis) four = Constant <value_ints = [4]> ()
+                sh = Concat <axis = 0> (f1, four) a = ConstantOfShape (sh) },
+            else_branch = e () => (float[N, 4] b) { b = Neg (past) } > }""")
+    after = fold(before, 0, 1, 3)
+    assert "If" in ops(after)
+    assert "Max" in ops(after)
+
+
+def test_a_floor_division_at_size_zero() -> None:
+    before = model("""m (float[T] x) => (float[N] y) <int64[1] one = {1}, int64[1] two = {2}> {
+        s = Shape (x) a = Sub (s, one) h = Div (a, two) n = Add (h, one)
+        s2 = Shape (x) a2 = Sub (s2, one) h2 = Div (a2, two) n2 = Add (h2, one)
+        m1 = Max (n, n2) y = ConstantOfShape (m1) }""")
+    after = fold(before, 0, 1, 2, 3)
+    assert ops(after).count("Div") == 1
+
+
+def test_a_size_that_is_an_output() -> None:
+    after = fold(
+        model("""m (float[B, T] x) => (int64[2] s, int64 t, float[I, J] y)
+        <int64 one = {1}> { s = Shape (x) again = Shape (x) t = Gather (again, one)
+          y = ConstantOfShape (again) }""")
+    )
+    assert ops(after).count("Shape") == 1
+
+
+def test_a_pad_computed_by_reshape_and_slice() -> None:
+    """TorchScript turns the pairs of a Pad around with a matrix; the sizes can be put in order."""
+    text = """m (float[B, T] x) => (float[P, Q] y)
+        <int64 one = {1}, int64[1] axis = {0}, int64[2] pairs = {-1, 2}, int64[1] back = {-1},
+         int64[1] end = {-9223372036854775807}, int64[1] flat = {-1}, int64[1] nothing = {0}> {
+        s = Shape (x) t = Gather (s, one) t1 = Unsqueeze (t, axis) u1 = Unsqueeze (t, axis)
+        given = Concat <axis = 0> (nothing, t1, nothing, nothing)
+        matrix = Reshape (given, pairs) turned = Slice (matrix, back, end, nothing, back)
+        sides = Transpose <perm = [1, 0]> (turned) pads = Reshape (sides, flat)
+        p = Cast <to = 7> (pads) y = Pad (x, p) }"""
+    assert sorted(ops(fold(model(text)))) == ["Concat", "Pad", "Shape"]
+
+
+# --- masks that hide nothing, and sizes that nobody needs ------------------------------------
+
+
+def test_a_mask_that_is_true_everywhere() -> None:
+    """transformers 5 asks of a bidirectional mask whether an index is at least 0."""
+    after = fold(
+        model("""m (float[B, 2, T, T] scores) => (float[B, 2, T, T] y)
+            <int64 zero = {0}, int64 one = {1}, int64[3] axes = {0, 1, 3}, float nought = {0.0},
+             float low = {-1e9}, int64[1] one1 = {1}> {
+            b = Shape <start = 0, end = 1> (scores) t = Shape <start = 2, end = 3> (scores)
+            n = Squeeze (t) index = Range (zero, n, one) column = Unsqueeze (index, axes)
+            all = GreaterOrEqual (column, zero) size = Concat <axis = 0> (b, one1, t, t)
+            large = Expand (all, size) addend = Where (large, nought, low)
+            y = Add (scores, addend) r = Relu (y) }""")
+    )
+    assert "Range" not in ops(after)
+    assert "Where" not in ops(after)
+
+
+@pytest.mark.parametrize(
+    ("compare", "least", "decided"),
+    [
+        ("GreaterOrEqual (i, zero)", 0, True),
+        ("Greater (i, zero)", 0, False),
+        ("Greater (i, less)", 0, True),
+        ("Less (i, zero)", 0, True),
+        ("LessOrEqual (i, zero)", 0, False),
+        ("LessOrEqual (zero, i)", 0, True),
+        ("Less (zero, i)", 0, False),
+        ("Less (zero, i)", 1, True),
+        ("Less (i, one)", 1, True),
+        ("Greater (one, i)", 1, True),
+        ("Equal (i, less)", 0, False),
+    ],
+)
+def test_what_is_known_of_an_index(compare: str, least: int, decided: bool) -> None:
+    after = fold(
+        model(f"""m (float[T] x) => (float[T] y) <int64 zero = {{0}}, int64 one = {{1}},
+            int64 less = {{-1}}, int64 start = {{{least}}}> {{
+            s = Shape (x) n0 = Squeeze (s) n = Add (n0, start) i = Range (start, n, one)
+            c = {compare} k = Neg (x) w = Where (c, x, k) y = Relu (w) }}"""),
+        *(1, 2, 5),
+    )
+    assert ("Where" not in ops(after)) == decided
+
+
+def test_an_index_that_counts_down_is_not_at_least_its_start() -> None:
+    before = model("""m (float[T] x) => (float[T] y) <int64 zero = {0}, int64 down = {-1}> {
+        s = Shape (x) n0 = Squeeze (s) n = Neg (n0) i = Range (zero, n, down)
+        c = GreaterOrEqual (i, zero) k = Neg (x) y = Where (c, x, k) }""")
+    assert "Where" in ops(fold(before))
+
+
+def test_a_mask_is_as_large_as_its_users_need() -> None:
+    after = fold(
+        model("""m (float[B, 2, T, T] scores, bool[B, 1, 1, T] mask) => (float[B, 2, T, T] y)
+            <int64[1] one = {1}, float low = {-1e4}> {
+            b = Shape <start = 0, end = 1> (mask) t = Shape <start = 3, end = 4> (mask)
+            size = Concat <axis = 0> (b, one, t, t) large = Expand (mask, size)
+            hidden = Not (large) f = Cast <to = 1> (hidden) addend = Mul (f, low)
+            y = Add (scores, addend) }""")
+    )
+    assert ops(after) == ["Not", "Cast", "Mul", "Add"]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "y = Not (large)",  # its size is seen
+        "h = Not (large) f = Cast <to = 1> (h) y = ReduceSum (f)",
+        "h = Not (large) y = And (h, mask)",  # nothing else has that size
+    ],
+)
+def test_a_size_that_is_seen_stays(end: str) -> None:
+    dtype = "float" if "Reduce" in end else "bool"
+    before = model(f"""
+        m (float[B, 1, T, T] scores, bool[B, 1, 1, T] mask) => ({dtype}[I, J, K, L] y)
+        {{ size = Shape (scores) large = Expand (mask, size) {end} }}""")
+    assert "Expand" in ops(fold(before))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "left"),
+    [
+        ("h = Equal (m, zero) a = Cast <to = 1> (h)", ["Cast", "Sub"]),
+        ("h = Equal (zero, m) n = Not (h) a = Cast <to = 1> (n)", ["Cast"]),
+        ("h = Cast <to = 9> (m) a = Cast <to = 1> (h)", ["Cast"]),
+        (
+            "h = Equal (m, zero) n = Not (h) f = Cast <to = 1> (h) g = Cast <to = 1> (n)"
+            " d = Mul (f, low) a = Sub (d, g)",
+            ["Cast", "Sub", "Mul", "Sub"],
+        ),
+        (
+            "n = Not (b) f = Cast <to = 1> (b) g = Cast <to = 1> (n) d = Mul (f, low)"
+            " a = Sub (d, g)",
+            ["Cast", "Sub", "Mul", "Sub"],
+        ),
+        # a mask of 0 and 1 in the caller's word only
+        ("h = Equal (x, zero) a = Cast <to = 1> (h)", ["Cast", "Equal", "Cast"]),
+        ("h = Equal (m, one) a = Cast <to = 1> (h)", ["Cast", "Equal", "Cast"]),
+    ],
+)
+def test_masks_of_0_and_1(nodes: str, left: list[str]) -> None:
+    after = fold(
+        model(f"""m (float[B, T] x, bool[B, T] b) => (float[B, T] y)
+            <float zero = {{0.0}}, float one = {{1.0}}, float low = {{-1e4}}>
+            {{ m = Cast <to = 1> (b) {nodes} c = Cast <to = 1> (a) y = Mul (c, x) }}""")
+    )
+    assert ops(after)[: len(left)] == left
+
+
+# --- graphs inside ---------------------------------------------------------------------------
+
+IF = """m (float[T] x, bool flag) => (float[T] y) <bool yes = {{1}}, bool no = {{0}}> {{
+    a = Relu (x)
+    y = If ({condition}) < then_branch = t () => (float[T] u) {{ b = Relu (x) u = Neg (b) }},
+        else_branch = e () => (float[T] v) {{ c = Abs (x) v = Add (a, c) }} > }}"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "left"),
+    [
+        ("yes", ["Relu", "Neg"]),
+        ("no", ["Relu", "Abs", "Add"]),
+        ("flag", ["Relu", "If", "Neg", "Abs", "Add"]),
+    ],
+)
+def test_an_if(condition: str, left: list[str]) -> None:
+    after = fold(model(IF.format(condition=condition)))
+    assert [x.name for x in after.graph.outputs] == ["y"]
+    found = ops(after)
+    assert sorted(found) == sorted(left)
+
+
+def test_nothing_is_moved_out_of_a_branch() -> None:
+    before = model("""m (float[T] x, bool flag) => (float[T] y, float[T] z) {
+        y = If (flag) < then_branch = t () => (float[T] u) { b = Exp (x) u = Neg (b) },
+            else_branch = e () => (float[T] v) { c = Exp (x) v = Abs (c) } >
+        d = Exp (x) z = Sub (d, x) }""")
+    assert data(fold(before)) == data(before)
+
+
+def test_an_if_decided_by_static_sizes_with_names_that_are_taken() -> None:
+    before = model("""m (float[1, T] x) => (float[N] y, float[M] z)
+        <int64 one = {1}, int64 first = {0}> {
+        s = Shape (x) n = Gather (s, first) is_one = Equal (n, one)
+        y = If (is_one) < then_branch = t () => (float[N] u) {
+                k = Constant <value_ints = [0]> () w = Squeeze (x, k) u = Neg (w) },
+            else_branch = e () => (float[N, M] v) { v = Identity (x) } >
+        z = If (is_one) < then_branch = t2 () => (float[N] u) {
+                k = Constant <value_ints = [0]> () w = Squeeze (x, k) u = Abs (w) },
+            else_branch = e2 () => (float[N, M] v) { v = Identity (x) } > }""")
+    after = fold(before)
+    assert sorted(ops(after)) == ["Abs", "Constant", "Neg", "Squeeze"]
+
+
+def test_a_branch_that_hands_on_what_it_was_given_and_holds_a_constant() -> None:
+    before = model("""m (float[T] x) => (float[T] y, float[T] z) <bool yes = {1}> {
+        y, q = If (yes) < then_branch = t () => (float[T] x2, float u)
+                <float u = {3.0}> { x2 = Identity (x) },
+            else_branch = e () => (float[T] v, float w) <float w = {4.0}> { v = Neg (x) } >
+        z = Mul (x, q) }""")
+    assert sorted(ops(fold(before))) == ["Identity", "Mul"]
+
+
+def test_a_loop_takes_what_is_equal_outside() -> None:
+    before = model("""m (float[T] x, float[T] h) => (float[T] y)
+        <int64 count = {3}, bool yes = {1}> {
+        a = Exp (x)
+        y = Loop (count, yes, h) < body = b (int64 i, bool c, float[T] s)
+            => (bool again, float[T] out) { e = Exp (x) again = Identity (c) out = Add (s, e) } >
+        }""")
+    before.graph.outputs.append(before.graph[0].outputs[0])
+    assert ops(fold(before)).count("Exp") == 1
+
+
+def test_a_function_is_folded_and_gets_no_initializer() -> None:
+    before = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 18, "f" : 1]>
+        m (float[T] x) => (float[T] y) { y = f.twice (x) }
+        <domain: "f", opset_import: ["" : 18]>
+        twice (a) => (d) { b = Exp (a) c = Exp (a) e = Identity (c) d = Add (b, e) }""")
+    after = fold(before)
+    assert ops(after) == ["twice", "Exp", "Add"]
+
+
+def test_raw_exports_are_seen_by_the_other_passes() -> None:
+    """A mask as ``optimize=False`` leaves it: its floor and its zero are still computed."""
+    raw = model(
+        """m (float[B, 2, T, T] scores, int64[B, 1, 1, T] mask, float[B, 2, T, 4] v)
+        => (float[B, 2, T, 4] y) {
+        zero_i = Constant <value_int = 0> () c = Cast <to = 7> (zero_i) hidden = Equal (mask, c)
+        low = Constant <value_float = -inf> () low1 = Identity (low) low2 = CastLike (low1, scores)
+        masked = Where (hidden, low2, scores) weights = Softmax <axis = -1> (masked)
+        y = MatMul (weights, v) }""".replace("CastLike (low1, scores)", "Cast <to = 1> (low1)")
+    )
+    alone, after = raw.clone(), raw.clone()
+    graphfix.run(alone, "fold")
+    graphfix.run(after, "fold,additive-mask,fold")
+    assert ops(alone) == ["Equal", "Where", "Softmax", "MatMul"]
+    assert "Where" not in ops(after)
+
+
+# --- properties ------------------------------------------------------------------------------
+
+STEPS = {
+    "Relu": "Relu ({0})",
+    "Neg": "Neg ({0})",
+    "Identity": "Identity ({0})",
+    "Turn": "Transpose <perm = [0, 2, 1]> ({0})",
+    "Round": "Transpose <perm = [2, 0, 1]> ({0})",
+    "Double": "Cast <to = 11> ({0})",
+    "Float": "Cast <to = 1> ({0})",
+    "Cut": "Slice ({0}, one, far, first)",
+    "All": "Slice ({0}, nought, far, first)",
+    "Flat": "Reshape ({0}, flat)",
+    "Unit": "Unsqueeze ({0}, first)",
+    "Drop": "Squeeze ({0}, first)",
+    "Times": "Mul ({0}, {0})",
+    "Sum": "Add ({0}, {0})",
+    "One": "Concat <axis = 0> ({0})",
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 3)), max_size=12))
+def test_any_chain_keeps_every_bit(chain: list[tuple[str, int]]) -> None:
+    """Each step takes one of the last few tensors; a step that does not fit is left out."""
+    made = [("x", 3, "float")]
+    lines = []
+    for i, (step, back) in enumerate(chain):
+        name, rank, dtype = made[max(0, len(made) - 1 - back)]
+        if step in ("Turn", "Round", "Cut") and rank != 3:
+            continue
+        if step == "Drop" and rank != 4:
+            continue
+        if step == "Unit" and rank == 4:
+            continue
+        lines.append(f"v{i} = {STEPS[step].format(name)}")
+        rank = {"Unit": rank + 1, "Drop": rank - 1, "Flat": 3}.get(step, rank)
+        made.append((f"v{i}", rank, {"Double": "double", "Float": "float"}.get(step, dtype)))
+    name, rank, dtype = made[-1]
+    dims = ", ".join("PQRS"[:rank])
+    fold(
+        model(f"""m (float[B, T, 8] x) => ({dtype}[{dims}] y)
+        <int64[1] one = {{1}}, int64[1] nought = {{0}}, int64[1] far = {{9223372036854775807}},
+         int64[3] flat = {{1, -1, 4}}, int64[1] first = {{0}}>
+        {{ {" ".join(lines)} y = Identity ({name}) }}"""),
+        3,
+        4,
+    )
+
+
+SIZE_STEPS = (
+    "Shape <start = 0, end = 1> (x)",
+    "Shape <start = -1> (x)",
+    "Gather (whole, pick)",
+    "Add ({0}, {1})",
+    "Sub ({0}, {1})",
+    "Mul ({0}, two)",
+    "Div ({0}, two)",
+    "Div ({0}, {1})",
+    "Max ({0}, one)",
+    "Min ({0}, {1})",
+    "Mod ({0}, two)",
+    "Cast <to = 7> ({0})",
+    "Identity ({0})",
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(SIZE_STEPS), st.integers(0, 3), st.integers(0, 3)), max_size=10
+    ),
+    st.sampled_from([14, 18]),
+)
+def test_any_size_arithmetic_keeps_every_number(
+    steps: list[tuple[str, int, int]], opset: int
+) -> None:
+    """Of a tensor [B, T], at sizes of which one or both are 0."""
+    names = ["b", "t"]
+    lines = ["whole = Shape (x)", "b = Gather (whole, pick0)", "t = Gather (whole, pick)"]
+    for i, (step, first, second) in enumerate(steps):
+        if "<start" in step and opset < 15:
+            continue
+        if "Div" in step and "{1}" in step:
+            lines.append(f"d{i} = Max ({names[-1 - second % len(names)]}, one)")
+            lines.append(f"v{i} = Div ({names[-1 - first % len(names)]}, d{i})")
+        else:
+            args = [names[-1 - k % len(names)] for k in (first, second)]
+            lines.append(f"v{i} = {step.format(*args)}")
+        names.append(f"v{i}")
+    joined = ", ".join(names)
+    before = model(
+        f"""m (float[B, T] x) => (float[N] y)
+        <int64[1] pick0 = {{0}}, int64[1] pick = {{1}}, int64[1] one = {{1}}, int64[1] two = {{2}}>
+        {{ {" ".join(lines)} all = Concat <axis = 0> ({joined}) y = Cast <to = 1> (all) }}""",
+        opset=opset,
+    )
+    after = fold(before, 4)
+    for shape in ((0, 3), (3, 0), (0, 0), (1, 1), (5, 2)):
+        feeds = {"x": np.zeros(shape, np.float32)}
+        np.testing.assert_array_equal(execute(before, feeds)[0], execute(after, feeds)[0])
