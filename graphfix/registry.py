@@ -28,15 +28,19 @@ GROUP = "graphfix.passes"
 
 # Named lists of passes, in the order that the passes need: shapes that tell the truth first; masks
 # before the guards that they make needless; Reshapes last, since other passes may write some.
+_DIRECTML = (
+    *("fresh-shapes", "float-conv-input", "bool-cast", "clip-minmax", "pad-slice"),
+    "mask-lookup",
+    *("additive-mask", "finite-mask", "drop-nan-guard"),
+    *("cumsum-index", "unflatten-heads", "gather-int64"),
+    *("convtranspose-2d", "opset-ceiling", "slice-start", "gemm-bias", "keep-output"),
+    "reshape-allowzero",
+)
 PROFILES: dict[str, tuple[str, ...]] = {
-    "directml": (
-        *("fresh-shapes", "float-conv-input", "bool-cast", "clip-minmax", "pad-slice"),
-        "mask-lookup",
-        *("additive-mask", "finite-mask", "drop-nan-guard"),
-        *("cumsum-index", "unflatten-heads", "gather-int64"),
-        *("convtranspose-2d", "opset-ceiling", "slice-start", "gemm-bias", "keep-output"),
-        "reshape-allowzero",
-    ),
+    "directml": _DIRECTML,
+    # An attention takes the biases of its inputs, so it is fused first; what is left over by all of
+    # them is folded last.
+    "fast": (*_DIRECTML, "fuse-attention", "fuse-norm", "fuse-gelu", "fuse-matmul", "fold"),
 }
 
 _plugins: dict[str, type[Check]] = {}
