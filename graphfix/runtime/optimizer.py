@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
+from graphfix.model.values import nodes_of, tensor_in
 from graphfix.runtime.errors import reason_of
 from graphfix.runtime.local import options_of
 from graphfix.runtime.provider import PROVIDERS
@@ -42,8 +43,7 @@ def optimized(
     Raises:
         ModelError: ONNX Runtime rejects the model, or has no CPU kernel for a node of it.
     """
-    held = model.clone()
-    ir.external_data.load_to_model(held)
+    held = _with_weights(model)
     with tempfile.TemporaryDirectory(prefix="graphfix-") as folder:
         path = Path(folder) / "optimized.onnx"
         data = ir.to_proto(held).SerializeToString()
@@ -91,6 +91,21 @@ def write_optimized(
         )
     except Exception as error:  # ONNX Runtime raises a dozen unrelated types
         raise ModelError(reason_of(error)) from error
+
+
+def _with_weights(model: ir.Model) -> ir.Model:
+    """A copy that holds its weights, those in Constant nodes too: bytes have no folder beside."""
+    held = model.clone()
+    ir.external_data.load_to_model(held)
+    for graph in (held.graph, *(f.graph for f in held.functions.values())):
+        for node in nodes_of(graph):
+            for name, attribute in list(node.attributes.items()):
+                if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+                    tensor = tensor_in(attribute)
+                    if isinstance(tensor, ir.ExternalTensor):
+                        inside = ir.tensor(tensor.numpy(), tensor.dtype, name=tensor.name)
+                        node.attributes[name] = ir.AttrTensor(name, inside)
+    return held
 
 
 def _learn_shapes(model: ir.Model) -> None:

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
@@ -506,3 +507,21 @@ def test_bad_input_is_a_sentence(
 ) -> None:
     assert run(saved(tmp_path), *words) == 2
     assert said in capsys.readouterr().err
+
+
+def test_weights_in_a_constant_node_are_planned_with(tmp_path: Path) -> None:
+    weight = onnx.numpy_helper.from_array(np.ones((150, 150), np.float32), "w")  # over 64 KiB
+    graph = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("Constant", [], ["w"], value=weight),
+            onnx.helper.make_node("MatMul", ["x", "w"], ["y"]),
+        ],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["T", 150])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["T", 150])],
+    )
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    found = planning.plan(graphfix.load(path))
+    assert [x.where for x in found.places] == ["gone", "dml"]
