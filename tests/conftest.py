@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+# How long an example takes says something of the machine, and nothing of the code.
+settings.register_profile("graphfix", deadline=None)
+settings.load_profile("graphfix")
 
 
 @pytest.fixture
