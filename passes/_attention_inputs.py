@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.shapes import same
-from graphfix.model.values import is_op
+from graphfix.model.values import const_of, is_op
 
 from ._attention_bits import aligned
 from ._attention_layout import Atom
@@ -172,12 +172,13 @@ def joined_biases(
     """The biases of queries, keys and values one behind the other, as a constant."""
     if all(bias is None for bias in biases):
         return None
-    parts = [
-        np.zeros(int(str(width)), _numpy(dtype))
-        if bias is None or bias.const_value is None
-        else bias.const_value.numpy()
-        for bias, width in zip(biases, widths, strict=True)
-    ]
+    parts = []
+    for bias, width in zip(biases, widths, strict=True):
+        size = int(str(width))
+        array = np.zeros(size, _numpy(dtype)) if bias is None else const_of(bias, limit=size)
+        if array is None:
+            raise RuntimeError(f"{bias and bias.name} is no constant any more")
+        parts.append(array)
     return op.constant(np.concatenate(parts))
 
 
