@@ -266,6 +266,16 @@ PLAIN = f"{SCORED} m = Identity (s) {WEIGHED}"
 HIDES = "hf = Cast <to = 1> (hidden) ha = Mul (hf, floor)"
 ONE_HEAD = "kt = Transpose <perm = [0,2,1]> (k) p = MatMul (q, kt) s = Mul (p, sc)"
 
+# [B * H, T, D], as by torch.bmm.
+MERGED = f"""{SPLIT} lq = Shape <start = 1, end = 2> (q) lk = Shape <start = 1, end = 2> (k)
+    b = Shape <start = 0, end = 1> (q) bh = Mul (b, two) row = Constant <value_ints = [1]> ()
+    qto = Concat <axis = 0> (bh, lq, eight) q3 = Reshape (qh, qto)
+    kto = Concat <axis = 0> (bh, lk, eight) k3 = Reshape (kh, kto) v3 = Reshape (vh, kto)
+    to3 = Concat <axis = 0> (bh, lq, lk) kt = Transpose <perm = [0,2,1]> (k3) p = MatMul (q3, kt)"""
+MERGED_END = """w = Softmax <axis = -1> (m) c3 = MatMul (w, v3)
+    cto = Concat <axis = 0> (b, two, lq, eight) c = Reshape (c3, cto)
+    ct = Transpose <perm = [0,2,1,3]> (c) y = Reshape (ct, m3)"""
+
 OTHERS = {
     "time before batch, batch and heads merged": (
         f"""(float[T,B,16] q, float[S,B,16] k, float[S,B,16] v, bool[B,S] hidden)
@@ -390,6 +400,35 @@ OTHERS = {
         w = Softmax <axis = -1> (s) c = MatMul (w, vh) ct = Transpose <perm = [0,2,1,3]> (c)
         merge = Constant <value_ints = [0,0,24]> () y = Reshape (ct, merge) }}""",
         "",
+        0,
+    ),
+    "slopes of merged heads, then a mask": (
+        f"""({IN}, float[B,2,S] slopes, bool[B,1,T,S] hidden) => (float[B,T,16] y) {GIVEN} {{
+        {MERGED} bto = Concat <axis = 0> (bh, row, lk) bias = Reshape (slopes, bto)
+        pb = Add (bias, p) to4 = Concat <axis = 0> (b, two, lq, lk) s = Reshape (pb, to4)
+        {HIDES} m4 = Add (s, ha) m = Reshape (m4, to3) {MERGED_END} }}""",
+        "a",
+        0,
+    ),
+    "positions of merged heads": (
+        f"""({IN}, float[B,2,T,S] positions) => (float[B,T,16] y) {GIVEN} {{
+        {MERGED} bias = Reshape (positions, to3) m = Add (bias, p) {MERGED_END} }}""",
+        "a",
+        0,
+    ),
+    "merged heads, each with an addend of its own": (
+        f"""({IN}, float[B,T,S] given) => (float[B,T,16] y) {GIVEN} {{
+        {MERGED} twice = Concat <axis = 0> (given, given) bias = Reshape (twice, to3)
+        m = Add (bias, p) {MERGED_END} }}""",
+        "a",
+        4,
+    ),
+    "a mask of keys of merged heads": (
+        f"""({IN}, bool[B,S] hidden) => (float[B,T,16] y) {GIVEN} {{
+        {MERGED} {HIDES} h4 = Unsqueeze (ha, a12) often = Constant <value_ints = [1,2,1,1]> ()
+        he = Expand (h4, often) bto = Concat <axis = 0> (bh, row, lk) bias = Reshape (he, bto)
+        m = Add (bias, p) {MERGED_END} }}""",
+        "k",
         0,
     ),
     "heads are not merged": (
