@@ -139,8 +139,7 @@ def _fit(place: Place, heads: int, view: View) -> Fit | None:
     if layout.repeated.intersection(batch):
         return None
     there = tuple(atom for atom in own if atom not in layout.repeated)
-    time = tuple(atom for atom in layout.flat if atom.role in ("query", "key"))
-    feature = tuple(atom for atom in layout.flat if atom.role == "feature")
+    time, feature = layout.of("query", "key"), layout.of("feature")
     wanted = (batch, time, (*there, *feature))
     flat = [atom for axis in wanted for atom in axis]
     if len(flat) != len(layout.flat):

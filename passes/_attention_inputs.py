@@ -10,10 +10,10 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.shapes import same
-from graphfix.model.values import is_op
+from graphfix.model.values import const_of, is_op
 
 from ._attention_bits import aligned
-from ._attention_layout import Atom
+from ._attention_layout import REGROUPS, Atom, Layout, regrouped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from graphfix.model.shapes import Dim
     from graphfix.model.view import View
 
+    from ._attention_bits import Axes
     from ._attention_mask import KeyMask
     from ._attention_scores import Addend
 
@@ -58,27 +59,36 @@ class Term:
         value: It, or what it was expanded from.
         dims: Its dims as [B, H, S, T], with 1 where it is the same for all.
         factor: What it is multiplied by.
+        insert: The axis of 1 that it lacks; None if it broadcasts as it is.
     """
 
     value: ir.Value
     dims: tuple[Dim, ...]
     factor: float
+    insert: int | None = None
 
 
-def term_of(addend: Addend, batch: Sequence[Atom], own: Sequence[Atom], view: View) -> Term | None:
+def term_of(
+    addend: Addend, batch: Sequence[Atom], own: Sequence[Atom], sizes: Sizes, view: View
+) -> Term | None:
     """An addend as a part of the attention bias; None if its axes lie otherwise.
 
     Args:
         addend: What is added to the scores.
-        batch: The atoms of the batch.
+        batch: The atoms of the batch; empty if the scores do not tell it from the heads.
         own: The atoms of the heads.
+        sizes: The sizes.
         view: The model around it.
     """
-    value = addend.value
+    value, leading = addend.value, addend.axes[:-2]
     axes = aligned(value, addend.axes, view)
     roles = [{atom.role for atom in axis} for axis in addend.axes[-2:]]
     if axes is None or roles[0] - {"query"} or roles[1] - {"key"}:
         return None
+    alike = not any(axes[:-2])
+    told_apart = leading == (tuple(batch), tuple(own)) or (leading == (tuple(batch),) and not own)
+    if not alike and not told_apart:
+        return _parted(value, axes, addend.factor, sizes, view)
     while is_op(node := value.producer(), "Expand") and node.inputs[0] is not None:
         if aligned(node.inputs[0], addend.axes, view) is None:
             break
@@ -86,17 +96,30 @@ def term_of(addend: Addend, batch: Sequence[Atom], own: Sequence[Atom], view: Vi
     dims = view.shapes.dims(value)
     if dims is None:
         return None
-    padded = [1] * (len(addend.axes) - len(dims)) + list(dims)
-    leading = padded[:-2]
-    if addend.axes[:-2] == (tuple(batch), tuple(own)) or all(dim == 1 for dim in leading):
-        there: tuple[Dim, ...] = tuple(leading[-2:])
-    elif addend.axes[:-2] == (tuple(batch),) and not own:
-        there = (*leading, 1)
-        if len(dims) < 3:
-            there = (1, 1)
-    else:
-        return None
-    return Term(value, (*([1] * (2 - len(there))), *there, *padded[-2:]), addend.factor)
+    padded = [*([1] * (4 - len(dims))), *dims]
+    if len(leading) == 1 and len(dims) == 3 and not alike:  # [B, S, T] of one head
+        return Term(value, (dims[0], 1, *dims[1:]), addend.factor, insert=1)
+    return Term(value, tuple(padded[-4:]), addend.factor)
+
+
+def _parted(value: ir.Value, axes: Axes, factor: float, sizes: Sizes, view: View) -> Term | None:
+    """An addend [B * H, S, T], where it was made of one that tells the batch from the heads."""
+    while (node := value.producer()) is not None and is_op(node, "Identity", *REGROUPS):
+        source = node.inputs[0]
+        dims = view.shapes.dims(source)
+        moved = None if dims is None else regrouped(Layout(axes, ()), dims)
+        if source is None or dims is None or moved is None:
+            return None
+        value, axes = source, moved.axes
+        if len(dims) < 3 or not (same(dims[0], sizes.batch) and dims[1] == sizes.heads):
+            continue
+        roles = [{atom.role for atom in axis} for axis in axes]
+        if any(role - {"batch"} for role in roles[:2]) or roles[-1] - {"key"}:
+            return None
+        if len(dims) == 3:
+            return Term(value, (*dims[:2], 1, dims[2]), factor, insert=2)
+        return Term(value, dims, factor) if len(dims) == 4 and not roles[2] - {"query"} else None
+    return None
 
 
 def key_padding_of(
@@ -172,12 +195,13 @@ def joined_biases(
     """The biases of queries, keys and values one behind the other, as a constant."""
     if all(bias is None for bias in biases):
         return None
-    parts = [
-        np.zeros(int(str(width)), _numpy(dtype))
-        if bias is None or bias.const_value is None
-        else bias.const_value.numpy()
-        for bias, width in zip(biases, widths, strict=True)
-    ]
+    parts = []
+    for bias, width in zip(biases, widths, strict=True):
+        size = int(str(width))
+        array = np.zeros(size, _numpy(dtype)) if bias is None else const_of(bias, limit=size)
+        if array is None:
+            raise RuntimeError(f"{bias and bias.name} is no constant any more")
+        parts.append(array)
     return op.constant(np.concatenate(parts))
 
 
@@ -185,8 +209,8 @@ def _scaled(term: Term, op: Builder, view: View) -> tuple[ir.Value, int]:
     """A term times its factor, with its rank; it broadcasts to [B, H, S, T]."""
     value, dims = term.value, view.shapes.dims(term.value) or ()
     rank = len(dims)
-    if rank == 3 and dims[0] != 1 and not same(dims[0], term.dims[1]):  # a batch without heads
-        value, rank = _with_axes("Unsqueeze", value, [1], op, view), 4
+    if term.insert is not None:
+        value, rank = _with_axes("Unsqueeze", value, [term.insert], op, view), rank + 1
     if term.factor != 1:
         factor = np.array(term.factor, _numpy(view.shapes.dtype(term.value)))
         value = op.Mul(value, factor)

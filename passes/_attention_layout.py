@@ -48,13 +48,30 @@ class Layout:
 
     Attributes:
         axes: The atoms in each axis; none in an axis of size 1.
-        batch: The atoms of the batch, the heads among them, in the order of the scores.
+        order: The atoms as they lie in the operand of the product, from where the way began.
         repeated: Those of the batch that the tensor itself does not have: grouped heads.
     """
 
     axes: tuple[tuple[Atom, ...], ...]
-    batch: tuple[Atom, ...]
+    order: tuple[Atom, ...]
     repeated: frozenset[Atom] = frozenset()
+
+    @property
+    def batch(self) -> tuple[Atom, ...]:
+        """The atoms of the batch, the heads among them."""
+        return tuple(atom for atom in self.order if atom.role == "batch")
+
+    def of(self, *roles: Role) -> tuple[Atom, ...]:
+        """The atoms that the tensor has of these roles, as they lie in the operand."""
+        return tuple(x for x in self.order if x.role in roles and x not in self.repeated)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the atoms of each role follow each other as they do in the operand."""
+        return all(
+            [atom for atom in self.flat if atom.role == role] == list(self.of(role))
+            for role in ("batch", "query", "key", "feature")
+        )
 
     @property
     def flat(self) -> tuple[Atom, ...]:
@@ -72,19 +89,18 @@ def layout_of(dims: Sequence[Dim], roles: Sequence[Role], *, heads: Sequence[Dim
             operand has 1 and the result a number, it is repeated.
     """
     axes: list[tuple[Atom, ...]] = []
-    batch: list[Atom] = []
+    order: list[Atom] = []
     repeated: set[Atom] = set()
     results = iter(heads)
     for dim, role in zip(dims, roles, strict=True):
         wanted = next(results, dim) if role == "batch" else dim
         axis = () if wanted == 1 else (Atom(role, wanted),)
-        if role == "batch":
-            batch += axis
+        order += axis
         if dim == 1 and axis:
             repeated.update(axis)
             axis = ()
         axes.append(axis)
-    return Layout(tuple(axes), tuple(batch), frozenset(repeated))
+    return Layout(tuple(axes), tuple(order), frozenset(repeated))
 
 
 def before(node: ir.Node, layout: Layout, view: View) -> Layout | None:
@@ -99,7 +115,7 @@ def before(node: ir.Node, layout: Layout, view: View) -> Layout | None:
         axes: list[tuple[Atom, ...]] = [()] * len(dims)
         for axis, place in zip(layout.axes, _perm(node, len(dims)), strict=True):
             axes[place] = axis
-        return Layout(tuple(axes), layout.batch, layout.repeated)
+        return Layout(tuple(axes), layout.order, layout.repeated)
     if is_op(node, *REGROUPS):
         return regrouped(layout, dims)
     if is_op(node, "Expand"):
@@ -116,7 +132,7 @@ def after(node: ir.Node, layout: Layout, view: View) -> Layout | None:
         return None
     if is_op(node, "Transpose"):
         axes = tuple(layout.axes[place] for place in _perm(node, len(dims)))
-        return Layout(axes, layout.batch, layout.repeated)
+        return Layout(axes, layout.order, layout.repeated)
     return regrouped(layout, dims) if is_op(node, *REGROUPS) else None
 
 
@@ -157,8 +173,8 @@ def regrouped(layout: Layout, dims: Sequence[Dim]) -> Layout | None:
         axes.append(tuple(axis))
     if pending:
         return None
-    batch = tuple(part for atom in layout.batch for part in _parts(atom, parts))
-    return Layout(tuple(axes), batch, layout.repeated)
+    order = tuple(part for atom in layout.order for part in _parts(atom, parts))
+    return Layout(tuple(axes), order, layout.repeated)
 
 
 def size_of(atoms: Iterable[Atom]) -> Dim:
@@ -193,7 +209,7 @@ def _before_expand(layout: Layout, dims: Sequence[Dim]) -> Layout | None:
         repeated.update(axis)
         axes.append(())
     kept = axes[len(padded) - len(dims) :]
-    return Layout(tuple(kept), layout.batch, frozenset(repeated))
+    return Layout(tuple(kept), layout.order, frozenset(repeated))
 
 
 def _perm(node: ir.Node, rank: int) -> Sequence[int]:

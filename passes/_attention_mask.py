@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from graphfix.model.view import View
 
     from ._attention_bits import Axes
+    from ._attention_scores import Addend
 
 
 @dataclass(frozen=True)
@@ -35,51 +36,41 @@ class KeyMask:
     low: float
 
 
-def key_mask_of(value: ir.Value, axes: Axes, view: View) -> KeyMask | None:
-    """An addend as a mask of keys; None if it is anything else.
-
-    Args:
-        value: The addend.
-        axes: What its axes are.
-        view: The model around it.
-    """
+def key_mask_of(addend: Addend, view: View) -> KeyMask | None:
+    """An addend as a mask of keys; None if it is anything else."""
     best: KeyMask | None = None
-    for bit in bits_of(value, axes, view):
+    for bit in addend.bits:
         roles = [atom.role for atom in bit.flat]
-        if any(not x.is_graph_input() for x in bit.given):
-            continue  # integers that are computed may be anything
         if not roles or roles.pop() != "key" or any(role != "batch" for role in roles):
             continue
-        found = _mask_by(value, bit, view)
+        found = _mask_by(addend, bit, view)
         # A boolean needs no faith; of those that do not, the one nearest to the input.
         if found is not None and (best is None or best.bit.given or not bit.given):
             best = found
     return best
 
 
-def is_nothing(value: ir.Value, axes: Axes, view: View) -> bool:
+def is_nothing(addend: Addend, view: View) -> bool:
     """Whether an addend is 0 everywhere: the mask of a model that was exported without one."""
     return any(
-        is_always(bit.value, view) and applied(value, bit.value, 1, view) == 0
-        for bit in bits_of(value, axes, view)
+        is_always(bit.value, view) and applied(addend.value, bit.value, 1, view) == 0
+        for bit in addend.bits
     )
 
 
-def is_kept(
-    value: ir.Value, axes: Axes, masks: Sequence[tuple[ir.Value, Axes]], view: View
-) -> bool:
-    """Whether ``value`` is 0 only where one of the addends ``masks`` hides, and 1 elsewhere."""
+def kept_by(value: ir.Value, axes: Axes, addends: Sequence[Addend], view: View) -> Bit | None:
+    """What decides that ``value`` is 0 where one of the addends hides, and 1 elsewhere."""
     mine = {_key(bit, view): bit for bit in bits_of(value, axes, view)}
-    for mask, there in masks:
-        for theirs in bits_of(mask, there, view):
+    for addend in addends:
+        for theirs in addend.bits:
             bit = mine.get(_key(theirs, view))
-            found = _mask_by(mask, theirs, view)
+            found = None if bit is None else _mask_by(addend, theirs, view)
             if bit is None or found is None:
                 continue
             weights = [applied(value, bit.value, x, view) for x in (0, 1)]
             if weights[found.visible] == 1 and weights[not found.visible] == 0:
-                return True
-    return False
+                return bit
+    return None
 
 
 def _key(bit: Bit, view: View) -> object:
@@ -87,10 +78,13 @@ def _key(bit: Bit, view: View) -> object:
     return view.numbering.of(bit.value), axes
 
 
-def _mask_by(value: ir.Value, bit: Bit, view: View) -> KeyMask | None:
-    numbers = [applied(value, bit.value, x, view) for x in (0, 1)]
+def _mask_by(addend: Addend, bit: Bit, view: View) -> KeyMask | None:
+    if any(not x.is_graph_input() for x in bit.given):
+        return None  # integers that are computed may be anything
+    numbers = [applied(addend.value, bit.value, x, view) for x in (0, 1)]
     for visible in (False, True):
         seen, hidden = numbers[visible], numbers[not visible]
-        if seen == 0 and hidden is not None and HIDES >= hidden > -np.inf:
-            return KeyMask(bit, visible, float(hidden))
+        low = None if hidden is None else hidden * addend.factor
+        if seen == 0 and low is not None and HIDES >= low > -np.inf:
+            return KeyMask(bit, visible, float(low))
     return None

@@ -111,7 +111,8 @@ def _joined(node: ir.Node, place: Place, view: View) -> Place | None:
     keys = () if dims[1][2] == 1 else (Atom("key", dims[1][2]),)
     axes = (*layout.axes[:2], keys, layout.axes[3])
     joined = Past(past, node, readers[0], dims[1][1])
-    layout = replace(layout, axes=axes)
+    kept = [atom for atom in layout.order if atom.role != "key"]
+    layout = replace(layout, axes=axes, order=(*kept, *keys))
     return replace(place, value=new, layout=layout, past=joined, freed=place.freed + 1)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from graphfix.model.text import path_of
 from graphfix.model.values import attr_int, const_of, is_op
 
+from ._attention_bits import Bit, bits_of
 from ._attention_layout import REGROUPS, Atom, Layout, after
 from ._attention_place import keeps_dims, only_user, scaling_of
 from ._attention_product import Product, not_a_product, product_of
@@ -37,12 +38,14 @@ class Addend:
         node: The Add.
         value: The addend.
         axes: What the axes of the scores are there.
+        bits: The tensors of zeros and ones that alone decide about it.
         factor: What the sum is multiplied by before the Softmax.
     """
 
     node: ir.Node
     value: ir.Value
     axes: tuple[tuple[Atom, ...], ...]
+    bits: tuple[Bit, ...]
     factor: float = 1.0
 
 
@@ -132,8 +135,11 @@ def scores_of(softmax: ir.Node, view: View) -> Scores | str | None:
             addends = [replace(x, factor=x.factor * scaled[1]) for x in addends]
         elif is_op(node, "Add"):
             addend = node.inputs[1 - index]
+            if not layout.in_order:
+                return f"its scores are in another order at {path_of(node)!r}"
             if addend is not None:
-                addends.append(Addend(node, addend, layout.axes))
+                bits = tuple(bits_of(addend, layout.axes, view))
+                addends.append(Addend(node, addend, layout.axes, bits))
         elif not is_op(node, "Max", "Clip"):
             moved = after(node, layout, view)
             if moved is None:

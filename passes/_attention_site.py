@@ -12,14 +12,14 @@ from graphfix.model.shapes import same
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op
 
-from ._attention_bits import aligned
+from ._attention_bits import Bit
 from ._attention_fit import Fit, Undone, best, bias_of, first_head, fits_of, undone
 from ._attention_inputs import Sizes, Term, term_of
 from ._attention_layout import Atom, Layout, after, size_of
-from ._attention_mask import KeyMask, is_kept, is_nothing, key_mask_of
+from ._attention_mask import KeyMask, is_nothing, kept_by, key_mask_of
 from ._attention_place import Place, heads_in, places_after, places_before
 from ._attention_product import Product, not_a_product, product_of
-from ._attention_scores import Addend, Scores, Weights, read_elsewhere, scores_of, weights_of
+from ._attention_scores import Scores, Weights, read_elsewhere, scores_of, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,16 +75,14 @@ def attention_at(node: ir.Node, view: View) -> Attention | str | None:
     elsewhere = read_elsewhere(inner)
     if elsewhere is not None:
         return elsewhere
-    unlike = _unlike(weights, scores, context, view)
-    if unlike is not None:
-        return unlike
-    return _arranged(node, scores, context, view)
+    kept = _unchanged(weights, scores, context, view)
+    return kept if isinstance(kept, str) else _arranged(node, scores, context, kept, view)
 
 
-def _unlike(weights: Weights, scores: Scores, context: Product, view: View) -> str | None:
-    """How the weights differ from what the Softmax made, or None."""
+def _unchanged(weights: Weights, scores: Scores, context: Product, view: View) -> list[Bit] | str:
+    """What decides about what the weights are multiplied by; or how they are not the Softmax's."""
     layout: Layout | None = scores.layout
-    masks = [(addend.value, addend.axes) for addend in scores.addends]
+    bits: list[Bit] = []
     for node in weights.path:
         if layout is None:
             break
@@ -92,22 +90,29 @@ def _unlike(weights: Weights, scores: Scores, context: Product, view: View) -> s
             layout = after(node, layout, view)
             continue
         for keep in weights.keeps:
-            if keep in node.inputs and not is_kept(keep, layout.axes, masks, view):
+            if keep not in node.inputs:
+                continue
+            bit = kept_by(keep, layout.axes, scores.addends, view)
+            if bit is None:
                 return (
                     f"its weights are multiplied at {path_of(node)!r} by {keep.name}, which is not "
                     "seen to be 0 only where a mask hides a key"
                 )
+            bits.append(bit)
     wanted = context.left.layout
-    if layout is None or [_roles(x) for x in layout.axes] != [_roles(x) for x in wanted.axes]:
+    found = None if layout is None else [_roles(x) for x in layout.axes]
+    if layout is None or not layout.in_order or found != [_roles(x) for x in wanted.axes]:
         return f"how its weights are arranged for {path_of(context.node)!r} is not seen"
-    return None
+    return bits
 
 
 def _roles(axis: Sequence[Atom]) -> set[str]:
     return {atom.role for atom in axis}
 
 
-def _arranged(node: ir.Node, scores: Scores, context: Product, view: View) -> Attention | str:
+def _arranged(
+    node: ir.Node, scores: Scores, context: Product, kept: Sequence[Bit], view: View
+) -> Attention | str:
     """The attention with the number of heads for which all its tensors can be had."""
     product = scores.product
     operands = [
@@ -115,6 +120,7 @@ def _arranged(node: ir.Node, scores: Scores, context: Product, view: View) -> At
     ]
     operands[2] = [place for place in operands[2] if place.factor == 1]
     after_ = places_after(context.result.value, context.result.layout, view)
+    reason = "its queries, keys, values and result are not seen as [B, T, H * D] of the same heads"
     for heads in _heads([*operands, after_]):
         outs = (undone(fit, view) for fit in fits_of(after_, heads, view))
         out = best(x for x in outs if x is not None)
@@ -124,8 +130,11 @@ def _arranged(node: ir.Node, scores: Scores, context: Product, view: View) -> At
         keys = _keys_and_values(operands[1], operands[2], heads, view)
         if keys is not None:
             key, value = keys
-            return _made(node, (query, key, value), out, heads, scores, view)
-    return "its queries, keys, values and result cannot be had as [B, T, H * D] with the same heads"
+            made = _made(node, (query, key, value), out, heads, scores, kept, view)
+            if isinstance(made, Attention):
+                return made
+            reason = made
+    return reason
 
 
 def _keys_and_values(
@@ -157,6 +166,7 @@ def _made(
     out: Undone,
     heads: int,
     scores: Scores,
+    kept: Sequence[Bit],
     view: View,
 ) -> Attention | str:
     query, key, value = operands
@@ -165,48 +175,53 @@ def _made(
     site = out.value.producer()
     if site is None:
         return "its result is made by no node"
+    total = size_of(scores.layout.axes[-1]) if key.place.past is not None else key.dims[1]
+    sizes = Sizes(query.dims[0], heads, query.dims[1], total, query.dims[2])
     start = first_head(scores.layout.batch, heads)
     split = 0 if start is None else start
     batch, own = scores.layout.batch[:split], scores.layout.batch[split:]
     mask, terms = None, list[Term]()
     for addend in scores.addends:
-        if is_nothing(addend.value, addend.axes, view):
+        if is_nothing(addend, view):
             continue
         # With a past, the mask of keys is [B, P + T] on the CPU and [B, T] on DirectML.
         alone = mask is None and key.place.past is None
-        found = key_mask_of(addend.value, addend.axes, view) if alone else None
-        if found is not None and _is_of_keys(addend, batch, view):
-            mask = KeyMask(found.bit, found.visible, found.low * addend.factor)
+        found = key_mask_of(addend, view) if alone else None
+        if found is not None and _is_of_keys(found, batch, sizes):
+            mask = found
             continue
-        term = term_of(addend, batch, own, view)
+        term = term_of(addend, batch, own, sizes, view)
         if term is None:
             return f"the addend {addend.value.name} does not lie as [B, H, S, T]"
         terms.append(term)
     factor = scores.factor * query.place.factor * key.place.factor
-    total = size_of(scores.layout.axes[-1]) if key.place.past is not None else key.dims[1]
-    sizes = Sizes(query.dims[0], heads, query.dims[1], total, query.dims[2])
     biases = tuple(bias_of(x) for x in operands)
     return Attention(
-        site, node, operands, biases, out, factor, sizes, mask, tuple(terms), note=_note(mask)
+        site,
+        node,
+        operands,
+        biases,
+        out,
+        factor,
+        sizes,
+        mask,
+        tuple(terms),
+        note=_note([*kept, *([] if mask is None else [mask.bit])]),
     )
 
 
-def _is_of_keys(addend: Addend, batch: Sequence[Atom], view: View) -> bool:
-    """Whether an addend is the same for all heads, and for all or none of the batch."""
-    there = aligned(addend.value, addend.axes, view) or ()
-    behind = addend.axes[len(addend.axes) - len(there) :]
-    present = {
-        atom
-        for mine, axis in zip(there, behind, strict=True)
-        if mine
-        for atom in axis
-        if atom.role == "batch"
-    }
-    return not present or present == set(batch)
+def _is_of_keys(mask: KeyMask, batch: Sequence[Atom], sizes: Sizes) -> bool:
+    """Whether a mask is the same for all heads, and for all or none of the batch."""
+    mine = mask.bit.flat[:-1]
+    if not mine or list(mine) == list(batch):
+        return True
+    # Of a batch that was merged with the heads: told apart by its size.
+    parted = not batch and len(mine) == 1 and not isinstance(sizes.batch, int)
+    return parted and same(mine[0].size, sizes.batch)
 
 
-def _note(mask: KeyMask | None) -> str:
-    if mask is None or not mask.bit.given:
-        return ""
-    names = " and ".join(sorted(str(x.name) for x in mask.bit.given))
-    return f"{names} holds only 0 and 1"
+def _note(bits: Sequence[Bit]) -> str:
+    names = sorted({str(x.name) for bit in bits for x in bit.given})
+    return f"{' and '.join(names)} {'hold' if len(names) > 1 else 'holds'} only 0 and 1" * bool(
+        names
+    )

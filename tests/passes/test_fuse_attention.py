@@ -255,15 +255,26 @@ GIVEN = """<int64[3] m3 = {0,0,16}, int64[4] split = {0,0,2,8}, float sc = {0.3}
     int64[1] two = {2}, int64[1] eight = {8}, int64[1] width = {16},
     int64[1] end = {9223372036854775807}>"""
 IN = "float[B,T,16] q, float[B,S,16] k, float[B,S,16] v"
-QKV = """qs = Reshape (q, split) qh = Transpose <perm = [0,2,1,3]> (qs)
+SPLIT = """qs = Reshape (q, split) qh = Transpose <perm = [0,2,1,3]> (qs)
     ks = Reshape (k, split) kh = Transpose <perm = [0,2,1,3]> (ks)
-    vs = Reshape (v, split) vh = Transpose <perm = [0,2,1,3]> (vs)
-    kt = Transpose <perm = [0,1,3,2]> (kh)"""
+    vs = Reshape (v, split) vh = Transpose <perm = [0,2,1,3]> (vs)"""
+QKV = f"{SPLIT} kt = Transpose <perm = [0,1,3,2]> (kh)"
 SCORED = f"{QKV} p = MatMul (qh, kt) s = Mul (p, sc)"
 WEIGHED = """w = Softmax <axis = -1> (m) c = MatMul (w, vh)
     ct = Transpose <perm = [0,2,1,3]> (c) y = Reshape (ct, m3)"""
+PLAIN = f"{SCORED} m = Identity (s) {WEIGHED}"
 HIDES = "hf = Cast <to = 1> (hidden) ha = Mul (hf, floor)"
 ONE_HEAD = "kt = Transpose <perm = [0,2,1]> (k) p = MatMul (q, kt) s = Mul (p, sc)"
+
+# [B * H, T, D], as by torch.bmm.
+MERGED = f"""{SPLIT} lq = Shape <start = 1, end = 2> (q) lk = Shape <start = 1, end = 2> (k)
+    b = Shape <start = 0, end = 1> (q) bh = Mul (b, two) row = Constant <value_ints = [1]> ()
+    qto = Concat <axis = 0> (bh, lq, eight) q3 = Reshape (qh, qto)
+    kto = Concat <axis = 0> (bh, lk, eight) k3 = Reshape (kh, kto) v3 = Reshape (vh, kto)
+    to3 = Concat <axis = 0> (bh, lq, lk) kt = Transpose <perm = [0,2,1]> (k3) p = MatMul (q3, kt)"""
+MERGED_END = """w = Softmax <axis = -1> (m) c3 = MatMul (w, v3)
+    cto = Concat <axis = 0> (b, two, lq, eight) c = Reshape (c3, cto)
+    ct = Transpose <perm = [0,2,1,3]> (c) y = Reshape (ct, m3)"""
 
 OTHERS = {
     "time before batch, batch and heads merged": (
@@ -391,6 +402,35 @@ OTHERS = {
         "",
         0,
     ),
+    "slopes of merged heads, then a mask": (
+        f"""({IN}, float[B,2,S] slopes, bool[B,1,T,S] hidden) => (float[B,T,16] y) {GIVEN} {{
+        {MERGED} bto = Concat <axis = 0> (bh, row, lk) bias = Reshape (slopes, bto)
+        pb = Add (bias, p) to4 = Concat <axis = 0> (b, two, lq, lk) s = Reshape (pb, to4)
+        {HIDES} m4 = Add (s, ha) m = Reshape (m4, to3) {MERGED_END} }}""",
+        "a",
+        0,
+    ),
+    "positions of merged heads": (
+        f"""({IN}, float[B,2,T,S] positions) => (float[B,T,16] y) {GIVEN} {{
+        {MERGED} bias = Reshape (positions, to3) m = Add (bias, p) {MERGED_END} }}""",
+        "a",
+        0,
+    ),
+    "merged heads, each with an addend of its own": (
+        f"""({IN}, float[B,T,S] given) => (float[B,T,16] y) {GIVEN} {{
+        {MERGED} twice = Concat <axis = 0> (given, given) bias = Reshape (twice, to3)
+        m = Add (bias, p) {MERGED_END} }}""",
+        "a",
+        4,
+    ),
+    "a mask of keys of merged heads": (
+        f"""({IN}, bool[B,S] hidden) => (float[B,T,16] y) {GIVEN} {{
+        {MERGED} {HIDES} h4 = Unsqueeze (ha, a12) often = Constant <value_ints = [1,2,1,1]> ()
+        he = Expand (h4, often) bto = Concat <axis = 0> (bh, row, lk) bias = Reshape (he, bto)
+        m = Add (bias, p) {MERGED_END} }}""",
+        "k",
+        0,
+    ),
     "heads are not merged": (
         """(float[B,2,T,8] q, float[B,2,S,8] k, float[B,2,S,8] v) => (float[B,2,T,8] y) {
         kt = Transpose <perm = [0,1,3,2]> (k) p = MatMul (q, kt) w = Softmax <axis = -1> (p)
@@ -458,8 +498,9 @@ PASTS = (
 
 def with_past(given: str, mask: str, outputs: str = "", last: str = "") -> str:
     return f"""(float[B,T,16] q, float[B,T,16] k, float[B,T,16] v, float[B,2,P,8] pk,
-        float[B,2,P,8] pv{given}) => (float[B,T,16] y, float[B,2,N,8] nk, float[B,2,N,8] nv{outputs})
-        {GIVEN} {{ {QKV.rsplit("kt =", 1)[0]}
+        float[B,2,P,8] pv{given}) => (float[B,T,16] y, float[B,2,N,8] nk,
+        float[B,2,N,8] nv{outputs})
+        {GIVEN} {{ {SPLIT}
         nk = Concat <axis = 2> (pk, kh) nv = Concat <axis = -2> (pv, vh)
         kt = Transpose <perm = [0,1,3,2]> (nk) p = MatMul (qh, kt) s = Mul (p, sc) {mask}
         w = Softmax <axis = -1> (m) c = MatMul (w, nv) ct = Transpose <perm = [0,2,1,3]> (c)
@@ -498,7 +539,7 @@ ROTATED = """{n}c = Mul ({n}h, cos) {n}2 = Slice ({n}h, four, end, a3) {n}n = Ne
 def rotary(table: str, first: str = "{n}n, {n}1", cosines: str = "[1,T,8]") -> str:
     turn = ROTATED.replace("{n}n, {n}1", first)
     return f"""(float[B,T,16] q, float[B,T,16] k, float[B,T,16] v, float[1,T,4] f)
-        => (float[B,T,16] y) {GIVEN} {{ {QKV.rsplit("kt =", 1)[0]} {table}
+        => (float[B,T,16] y) {GIVEN} {{ {SPLIT} {table}
         cu = Cos (ff) su = Sin (ff) cos = Unsqueeze (cu, a1) sin = Unsqueeze (su, a1)
         {turn.format(n="q")} {turn.format(n="k")} kt = Transpose <perm = [0,1,3,2]> (kt0)
         p = MatMul (qt, kt) m = Mul (p, sc) {WEIGHED} }}""".replace("kt = Add", "kt0 = Add")
@@ -537,8 +578,7 @@ def test_what_is_not_quite_a_rotation_stays_as_it_is(table: str, first: str) -> 
             None,  # no scores of a product: nothing like an attention
         ),
         (
-            f"({IN}) => (float[B,T,16] y, float[B,2,T,S] w) {GIVEN} "
-            f"{{ {SCORED} m = Identity (s) {WEIGHED} }}",
+            f"({IN}) => (float[B,T,16] y, float[B,2,T,S] w) {GIVEN} {{ {PLAIN} }}",
             "also an output",
         ),
         (
@@ -556,7 +596,8 @@ def test_what_is_not_quite_a_rotation_stays_as_it_is(table: str, first: str) -> 
             "neither a constant scale nor an addend",
         ),
         (
-            f"({IN}, float[1] x) => (float[B,T,16] y) {GIVEN} {{ {SCORED} m = Mul (s, x) {WEIGHED} }}",
+            f"({IN}, float[1] x) => (float[B,T,16] y) {GIVEN} "
+            f"{{ {SCORED} m = Mul (s, x) {WEIGHED} }}",
             "neither a constant scale nor an addend",
         ),
         (
@@ -576,24 +617,19 @@ def test_what_is_not_quite_a_rotation_stays_as_it_is(table: str, first: str) -> 
             "not seen to be 0 only where a mask hides a key",
         ),
         (
-            f"({IN}) => (float[B,T,16] y) {GIVEN} {{ {SCORED} m = Identity (s) {WEIGHED} }}".replace(
-                "-1", "-2"
-            ),
+            f"({IN}) => (float[B,T,16] y) {GIVEN} {{ {PLAIN} }}".replace("-1", "-2"),
             "does not go along the last axis",
         ),
         (
-            f"({IN}) => (double[B,T,16] y) {GIVEN} {{ {SCORED} m = Identity (s) {WEIGHED} }}".replace(
-                "float", "double"
-            ),
+            f"({IN}) => (double[B,T,16] y) {GIVEN} {{ {PLAIN} }}".replace("float", "double"),
             "no kernel for DOUBLE",
         ),
         (
-            f"({IN.replace('[B,S', '[C,S')}) => (float[N,T,16] y) {GIVEN} "
-            f"{{ {SCORED} m = Identity (s) {WEIGHED} }}",
+            f"({IN.replace('[B,S', '[C,S')}) => (float[N,T,16] y) {GIVEN} {{ {PLAIN} }}",
             "not seen to be batches of the same size",
         ),
         (
-            f"({IN}) => (float[B,T,16] y) {GIVEN} {{ {SCORED} m = Identity (s) {WEIGHED} }}".replace(
+            f"({IN}) => (float[B,T,16] y) {GIVEN} {{ {PLAIN} }}".replace(
                 "c = MatMul (w, vh)",
                 "bad = IsNaN (w) wn = Where (bad, sc, w) c = MatMul (wn, vh)",
             ),
@@ -605,6 +641,35 @@ def test_what_is_left_alone_says_why(text: str, reason: str | None) -> None:
     reasons = skipped(text)
     assert len(reasons) == (reason is not None)
     assert reason is None or reason in reasons[0]
+
+
+FOUR = "float[B,4,16] q, float[B,4,16] k, float[B,4,16] v"
+MIXED = {
+    # The queries in another order before they are split into heads.
+    "queries": ("q4", "x1 = Reshape (q, pairs) x2 = Transpose <perm = [0,2,1,3]> (x1)"),
+    # The features of keys, within each head.
+    "features": ("k4", "x1 = Reshape (k, eights) x2 = Transpose <perm = [0,1,2,4,3]> (x1)"),
+    "heads": ("v4", "x1 = Reshape (v, split) x2 = Transpose <perm = [0,1,3,2]> (x1)"),
+}
+
+
+@pytest.mark.parametrize("what", MIXED)
+def test_what_lies_in_another_order_is_not_taken_for_it(what: str) -> None:
+    name, mixed = MIXED[what]
+    text = f"""({FOUR}) => (float[B,4,16] y) {GIVEN} {{
+        pairs = Constant <value_ints = [0,2,2,16]> () whole = Constant <value_ints = [0,4,16]> ()
+        eights = Constant <value_ints = [0,0,2,4,2]> ()
+        {mixed} {name} = Reshape (x2, whole) {PLAIN} }}"""
+    operand = name[0]
+    fused(text.replace(f"{operand}s = Reshape ({operand},", f"{operand}s = Reshape ({name},"))
+
+
+def test_scores_whose_keys_are_shuffled_are_left_alone() -> None:
+    text = f"""({FOUR}) => (float[B,4,16] y) {GIVEN} {{ {SCORED}
+        pairs = Constant <value_ints = [0,0,0,2,2]> () whole = Constant <value_ints = [0,0,0,4]> ()
+        x1 = Reshape (s, pairs) x2 = Transpose <perm = [0,1,2,4,3]> (x1) m = Reshape (x2, whole)
+        {WEIGHED} }}"""
+    assert "arranged" in skipped(text)[0]
 
 
 def test_a_mask_of_integers_rests_on_their_being_0_and_1() -> None:
