@@ -33,13 +33,15 @@ class ResidualSite(Match):
     Attributes:
         total: The sum.
         data: One of its parts.
-        skip: The other.
+        more: What is added to that first, if it is in the sum as well.
+        skip: The other part.
         bias: The bias that is in the sum as well, or None.
         kept: Whether the sum is used elsewhere too.
     """
 
     total: ir.Value
     data: ir.Value
+    more: ir.Value | None
     skip: ir.Value
     bias: ir.Value | None
     kept: bool
@@ -75,12 +77,13 @@ class NormResidual(NodePass[ResidualSite]):
     def rewrite(self, match: ResidualSite, op: Builder) -> ir.Value:
         """The one operator; where the sum is used elsewhere, it is the fourth output."""
         node = match.node
-        given: list[ir.Value | None] = [match.data, match.skip, *node.inputs[1:]]
-        if match.bias is not None:
-            given += [None] * (4 - len(given)) + [match.bias]
         add = match.total.producer()
         if match.kept and add is not None:
             op.at(add)  # its other users may come before the norm
+        data = match.data if match.more is None else op.Add(match.data, match.more)
+        given: list[ir.Value | None] = [data, match.skip, *node.inputs[1:]]
+        if match.bias is not None:
+            given += [None] * (4 - len(given)) + [match.bias]
         made = op.make_all(
             f"{MICROSOFT}.{_SKIP[node.op_type]}",
             (True, False, False, True) if match.kept else (True,),
@@ -94,28 +97,46 @@ class NormResidual(NodePass[ResidualSite]):
 
 def _sums(
     add: ir.Node, norm: ir.Node
-) -> Iterator[tuple[ir.Value | None, ir.Value | None, ir.Value | None]]:
-    """The parts of a sum and the bias among them, in each way that they may be."""
+) -> Iterator[tuple[ir.Value | None, ir.Value | None, ir.Value | None, ir.Value | None]]:
+    """The parts of a sum, in each way they may be: one, what is added to it first, the other, bias.
+
+    The sum may be of three tensors and a bias, which is then added last instead of first.
+    """
     a, b = add.inputs
     # DirectML reads the bias of a SkipSimplifiedLayerNormalization as if it were a SkipLayer...'s.
     for data, other in ((a, b), (b, a)) if norm.op_type == "LayerNormalization" else ():
-        inner = data.producer() if data is not None else None
-        if not is_op(inner, "Add") or inner.graph is not add.graph or only_user(inner) is not add:
+        inner = _alone(data, add)
+        if inner is None:
             continue
         x, y = inner.inputs
-        yield from ((x, other, y), (y, other, x), (x, y, other))
-    yield a, b, None
+        yield from ((x, None, other, y), (y, None, other, x), (x, None, y, other))
+        for one, two in ((x, y), (y, x)):
+            biased = _alone(one, inner)
+            if biased is not None:
+                p, q = biased.inputs
+                yield from ((p, two, other, q), (q, two, other, p))
+    yield a, None, b, None
+
+
+def _alone(value: ir.Value | None, user: ir.Node) -> ir.Node | None:
+    """The sum that makes ``value``, if only ``user`` uses it."""
+    node = value.producer() if value is not None else None
+    if not is_op(node, "Add") or node.graph is not user.graph:
+        return None
+    return node if only_user(node) is user else None
 
 
 def _fits(
-    parts: tuple[ir.Value | None, ir.Value | None, ir.Value | None], total: ir.Value, view: View
-) -> TypeGuard[tuple[ir.Value, ir.Value, ir.Value | None]]:
-    """Whether both parts have the shape of the sum, and the bias that of its last axis."""
-    data, skip, bias = parts
+    parts: tuple[ir.Value | None, ir.Value | None, ir.Value | None, ir.Value | None],
+    total: ir.Value,
+    view: View,
+) -> TypeGuard[tuple[ir.Value, ir.Value | None, ir.Value, ir.Value | None]]:
+    """Whether the parts have the shape of the sum, and the bias that of its last axis."""
+    data, more, skip, bias = parts
     dims = view.shapes.dims(total)
     if dims is None or (bias is not None and not fits_scale(bias, total, -1, view)):
         return False
-    given = [view.shapes.dims(x) for x in (data, skip)]
+    given = [view.shapes.dims(x) for x in (data, skip, *([] if more is None else [more]))]
     return all(x is not None and len(x) == len(dims) and all(map(same, x, dims)) for x in given)
 
 

@@ -28,8 +28,8 @@ class FuseNorm(Pass):
     Pow, divided by it or multiplied with its inverse, one difference or, as TorchScript writes it,
     two. They become LayerNormalization or SimplifiedLayerNormalization. Where that, or one that was
     there before, is taken of a residual sum, the two become SkipLayerNormalization or
-    SkipSimplifiedLayerNormalization of com.microsoft, with the bias in that sum; a sum that is used
-    elsewhere too is its fourth output.
+    SkipSimplifiedLayerNormalization of com.microsoft, with the bias in that sum, also where it is
+    one of three tensors; a sum that is used elsewhere too is its fourth output.
 
     Why:
         Each piece is a kernel of its own on DirectML: seven for an RMSNorm, eight for a LayerNorm.

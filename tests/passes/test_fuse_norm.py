@@ -312,6 +312,25 @@ def test_residual(case: str) -> None:
     assert "LayerNormalization" not in ops(after)
 
 
+SUMS_OF_THREE = {
+    "the bias in the first": "p = Add (x, b) q = Add (p, wide) h = Add (q, r)",
+    "in the second": "p = Add (b, wide) q = Add (x, p) h = Add (r, q)",
+}
+
+
+@pytest.mark.parametrize("case", SUMS_OF_THREE)
+def test_a_sum_of_three_tensors_and_a_bias(case: str) -> None:
+    after = fused(f"{SUMS_OF_THREE[case]} z = Neg (h) {LN}", out=f"{Y}, {Z}")
+    assert ops(after) == ["Add", "SkipLayerNormalization", "Neg"]
+    assert len(after.graph[1].inputs) == 5
+
+
+def test_a_sum_of_three_tensors_without_a_bias() -> None:
+    after = fused(f"q = Add (x, wide) h = Add (q, r) {LN}")
+    assert ops(after) == ["Add", "SkipLayerNormalization"]
+    assert after.graph[0].outputs[0].name == "q"
+
+
 def test_two_dims() -> None:
     signature = SIGNATURE.replace("B, T", "T")
     after = fused(f"h = Add (x, r) {LN}", signature=signature, out="float[T, 8] y")
