@@ -105,6 +105,7 @@ _SHAPES: dict[str, ShapeRule] = {
     "AveragePool": windows.pool,
     "MaxPool": windows.pool,
     "Resize": windows.resize,
+    "STFT": windows.stft,
     "Upsample": windows.resize,
     "Reshape": layout.reshape,
     "Slice": layout.slice_,
