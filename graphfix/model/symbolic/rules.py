@@ -43,6 +43,7 @@ def register() -> None:
             library = registry.get("", op_type, version)
             if library is not None:
                 registry.register("", op_type, version)(_rule(op_type, library))
+    registry.register("com.microsoft", "DynamicQuantizeLSTM", 1)(windows.quantized_lstm)
     for version in registry.version_boundaries("", "Constant"):
         library = registry.get("", "Constant", version)
         if library is not None:
