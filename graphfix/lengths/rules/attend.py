@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING
 
 from graphfix.lengths.domain import ANY, FINITE, ZERO, State, carries_time
@@ -31,8 +30,7 @@ def softmax(site: Site) -> State:
             tails.append(ANY if log else ZERO)
         else:
             # A row that is hidden whole has no largest score.
-            known = tail.kind != "any" and math.isfinite(tail.value)
-            tails.append(FINITE if known else ANY)
+            tails.append(FINITE if tail.is_bounded else ANY)
     return dataclasses.replace(
         state,
         tails=tuple(tails),

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from graphfix.lengths import numbers
-from graphfix.lengths.domain import ANY, FINITE, HIDDEN, LAST, LOW, ONE, ZERO, State, Tail
+from graphfix.lengths.domain import ANY, FINITE, HIDDEN, LAST, LOW, ONE, WILD, ZERO, State, Tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ def _content(state: State, from_end: int) -> Tail:
     if state.fill is not None:
         return Tail("number", state.fill)
     # It does not change along that axis; its own tails, on other axes, may be anything.
-    return LAST if state.is_finite else ANY
+    return LAST if state.is_finite else WILD if state.is_bounded else ANY
 
 
 def _repeats(state: State, from_end: int) -> bool:
@@ -30,6 +30,8 @@ def _repeats(state: State, from_end: int) -> bool:
     return not has_tail or state.fill is not None or state.tail(index).kind == "last"
 
 
+_PASSES = ("Add", "Where", "Min", "Max", "Identity", "Cast")
+"""What makes nothing lower than the lowest of what it takes, but for a sum of two such."""
 _HUGE = 1e30
 """No score is as large as that."""
 
@@ -76,6 +78,10 @@ def tail_of(
         return LAST if to_bool or numbers.keeps_finite(op_type, signs, fills) else ANY
     if to_bool or (finite and numbers.keeps_finite(op_type, signs, fills)):
         return FINITE
+    wild = sum(not x.is_finite for x in args)
+    low = args[1:] if op_type == "Where" else args
+    if op_type in _PASSES and all(x.is_bounded for x in low) and (wild < 2 or op_type != "Add"):
+        return WILD
     return ANY
 
 
