@@ -113,7 +113,9 @@ def _add(args: list[Tail], levels: list[float | None], floor: float) -> Tail | N
     low = [x for x, n in zip(args, levels, strict=True) if x.kind == "low" or _hides(x, n, floor)]
     if not low or not all(x in low or x.is_finite for x in args):
         return None
-    return HIDDEN if len(low) == 1 and low[0].is_finite else Tail("low", -math.inf)
+    if len(low) > 1 or not low[0].is_bounded:
+        return Tail("low", -math.inf)
+    return HIDDEN if low[0].is_finite else Tail("low", WILD.value)
 
 
 def _sub(args: list[Tail], levels: list[float | None], floor: float) -> Tail | None:
