@@ -8,7 +8,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint types docs site zoo counts headline bench dml agreement edges wheel clean
+.PHONY: help install test lint graphs types docs site zoo counts headline bench dml agreement edges wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,10 @@ $(STAMP): pyproject.toml
 
 test: $(STAMP)  ## Run the tests
 	$(BIN)/python -m pytest -q -n $(WORKERS)
+
+GRAPHS ?= 5000
+graphs: $(STAMP)  ## Hold rules and shapes against ONNX Runtime on generated graphs (GRAPHS=5000)
+	GRAPHFIX_GRAPHS=$(GRAPHS) $(BIN)/python -m pytest -q -n $(WORKERS) tests/lengths tests/model
 
 lint: $(STAMP)  ## Check style and formatting
 	$(BIN)/ruff check .

@@ -101,8 +101,9 @@ class IlensMask(Pass):
         written. Proved for the operators and sizes of the graph, in runs with no size of 0 and no
         table read past its end; relative positions are proved by trial at several sizes. The size
         of what lies behind `ilens` must still be one that the model accepts. Each row of a batch
-        has its own length; `ilens` is [B], or [1] where no batch dim is symbolic. A mask that the
-        model has must be 1 for what is valid, then 0.
+        has its own length; `ilens` is [B], or [1] where no batch dim is symbolic. What is quantized
+        dynamically shares its range with the other rows of a batch, as it always did. A mask that
+        the model has must be 1 for what is valid, then 0, and is believed to hide what it hides.
 
     Options:
         axis: The axis that is padded, `input.axis` such as `axis=audio.2`; found by itself if one

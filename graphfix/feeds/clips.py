@@ -286,7 +286,7 @@ def _padding(item: Input, shape: tuple[int, ...], fill: Fill, rng: np.random.Gen
             return np.full(shape, min(max(low, 0), high - 1)).astype(dtype)
         if fill == "large":
             return np.full(shape, high - 1).astype(dtype)
-        return rng.integers(low, high, shape).astype(dtype)
+        return np.asarray(rng.integers(low, high, shape)).astype(dtype)
     if fill == "zero":
         return np.zeros(shape, dtype)
     if fill == "nan":
@@ -294,7 +294,9 @@ def _padding(item: Input, shape: tuple[int, ...], fill: Fill, rng: np.random.Gen
     if fill == "inf":
         return np.where(rng.integers(0, 2, shape) == 1, np.inf, -np.inf).astype(dtype)
     scale = _LARGE if fill == "large" else 1.0
-    return (scale * rng.standard_normal(shape)).clip(-6e4, 6e4).astype(dtype)
+    # Of a scalar numpy gives the number itself, into which nothing can be put.
+    noise = np.asarray(rng.standard_normal(shape))
+    return np.asarray((scale * noise).clip(-6e4, 6e4)).astype(dtype)
 
 
 FILLS: tuple[Fill, ...] = get_args(Fill)[:3]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import sympy
 
-from graphfix.lengths.domain import FINITE, Cells, State, carries_time
+from graphfix.lengths.domain import FINITE, Cells, Rows, State, carries_time
 from graphfix.lengths.moves import MOVES
 from graphfix.lengths.numbers import UNARY
 from graphfix.lengths.site import RefusedError, Site
@@ -40,6 +40,7 @@ def follow(site: Site) -> State:
         raise RefusedError("it computes with positions that move when the clip is padded")
     if not all(x.is_finite for x in states):
         raise RefusedError("it moves what may be no number")
+    _check_rows(site)
     trials = next((x.cells.trials for x in states if x.cells is not None), None) or _trials(site)
     made: list[tuple[Ids, Ids]] = []
     for place, (clip, container) in enumerate(trials):
@@ -56,6 +57,25 @@ def follow(site: Site) -> State:
     state = State(axes, tails)
     cells = Cells(trials, tuple(made))
     return state if _is_settled(site, cells) else dataclasses.replace(state, cells=cells)
+
+
+def _check_rows(site: Site) -> None:
+    """Refuse what may mix rows of the batch: a trial has a single one."""
+    if site.source.batch is None or site.node.op_type not in ("Reshape", "Slice"):
+        return
+    state = site.state()
+    held = [i for i, x in enumerate(state.axes or ()) if any(isinstance(y, Rows) for y in x)]
+    dims = site.out_dims()
+    names = {x.name for x in dims[0].free_symbols} if dims else set()
+    if held and (held != [0] or not isinstance(state.at(0)[0], Rows)):
+        raise RefusedError("it may mix rows of the batch")
+    if held and site.source.batch not in names:
+        raise RefusedError("it may mix rows of the batch")
+    if held and site.node.op_type == "Slice" and dims[0] != state.size(0):
+        raise RefusedError("it cuts the batch")
+    axes = site.contents(3) if site.has(3) else [sympy.Integer(0)]
+    if held and site.node.op_type == "Slice" and (axes is None or 0 in axes):
+        raise RefusedError("it cuts the batch")
 
 
 def _is_settled(site: Site, cells: Cells) -> bool:

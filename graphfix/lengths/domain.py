@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -69,7 +70,8 @@ class Tail:
         kind: A known number, the zero point of a quantization, copies of the last valid slice,
             scores that a mask of the model hides, garbage that is finite, or anything, NaN
             included.
-        value: The number, for ``number``; -inf for scores that two masks hide, whose sum may be.
+        value: The number, for ``number``; for the others the least that may be in it, where that
+            is lower than any score: -inf for scores that two masks hide, whose sum may be.
     """
 
     kind: Literal["number", "point", "last", "low", "finite", "any"]
@@ -79,6 +81,11 @@ class Tail:
     def is_finite(self) -> bool:
         """Whether times 0 it is 0, and what is made of it: the square of 1e20 is no float32."""
         return self.kind != "any" and abs(self.value) < _SQUARABLE
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it is finite, if perhaps as low as numbers get, as masks are."""
+        return self.kind != "any" and -math.inf < self.value < _SQUARABLE
 
     @property
     def is_zero(self) -> bool:
@@ -99,6 +106,7 @@ ONE = Tail("number", 1.0)
 LAST = Tail("last")
 HIDDEN = Tail("low")
 FINITE = Tail("finite")
+WILD = Tail("finite", -3.4e38)
 ANY = Tail("any")
 
 
@@ -203,6 +211,11 @@ class State:
     def is_finite(self) -> bool:
         """Whether no tail may hold NaN or an infinity."""
         return all(x is None or x.is_finite for x in self.tails)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether every tail is finite, if perhaps as low as numbers get."""
+        return all(x is None or x.is_bounded for x in self.tails)
 
 
 def carries_time(axis: Axis) -> bool:

@@ -179,7 +179,7 @@ class Lengths:
         def build() -> ir.Value:
             valid = self._within(time)
             if len(factors) > len(held):
-                return self._merged(value, held, factors, valid)
+                return self._merged(value, len(axes), held, factors, valid)
             if rows is None:
                 valid = self.squeeze(valid, [0])
             elif rows > axis:
@@ -238,7 +238,12 @@ class Lengths:
         return op.once(("within", str(time.size), time.turned), build, self._given)
 
     def _merged(
-        self, value: ir.Value, held: Sequence[int], factors: Sequence[object], valid: ir.Value
+        self,
+        value: ir.Value,
+        rank: int,
+        held: Sequence[int],
+        factors: Sequence[object],
+        valid: ir.Value,
     ) -> ir.Value:
         """A mask where an axis holds batch or time beside something else, such as [B * H, T]."""
         op = self._op
@@ -251,7 +256,6 @@ class Lengths:
         valid = self.unsqueeze(valid, [i for i in range(len(factors)) if i not in (time, batch)])
         sizes = [1 if i in (time, batch) else int(x.size) for i, x in enumerate(factors)]  # type: ignore[attr-defined]
         valid = op.Expand(valid, np.array(sizes, np.int64))
-        rank = len(self.source.shapes.dims(value) or ())
         here = np.array([i in held for i in range(rank)])
         return op.Reshape(valid, op.Where(here, op.Shape(value), np.ones(rank, np.int64)))
 

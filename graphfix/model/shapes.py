@@ -168,7 +168,8 @@ def infer(
         model: The model; it is as it was afterwards.
         renamed: Symbols of the inputs' dims that are to have another name: exporters name the same
             size anew for each input.
-        usual: Whether only usual runs count: no size is 0, no table is read past its end.
+        usual: Whether only usual runs count: no size is 0 or over a million, no table is read past
+            its end.
     """
     return _infer(model, renamed or {}, None, usual=usual)
 

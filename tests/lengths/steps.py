@@ -491,6 +491,188 @@ def skip_norm(g: Graph, x: str) -> str:
     return g.op("SkipLayerNormalization", x, linear(g, x), b, b, domain="com.microsoft")
 
 
+def half(g: Graph, x: str) -> str:
+    """Weights over time out of float16 scores, as low as they get."""
+    if x != "x":
+        return linear(g, x)
+    # Numbers that float16 has: ONNX Runtime may leave out the Casts.
+    scores = g.op(
+        "Round", g.op("Mul", g.op("Clip", x, g.const(-3e4), g.const(3e4)), g.const(0.0625))
+    )
+    scores = g.op("Cast", g.op("Mul", scores, g.const(16.0)), to=10)
+    if g.pick(0, 1):
+        weights = g.op("Softmax", g.turn(scores), axis=2)
+        return g.op("Mul", x, g.turn(g.op("Cast", weights, to=1)))
+    peak = g.reduce("ReduceMax", scores, [1], 1)
+    return g.op("Sub", x, g.op("Cast", peak, to=1))
+
+
+def conv_features(g: Graph, x: str) -> str:
+    """Batch and time as one axis, and a window that slides over features."""
+    y = g.op("Reshape", x, g.ints(-1, 1, FEATURES))
+    y = g.op("Conv", y, g.weights(2, 1, 3), pads=[1, 1])
+    if g.pick(0, 1):
+        y = g.op("InstanceNormalization", y, g.weights(2), g.weights(2))
+    y = g.reduce("ReduceSum", y, [1], 0)
+    shape = g.op("Concat", g.ints(-1), g.size(x), g.ints(FEATURES), axis=0)
+    return g.op("Reshape", y, shape)
+
+
+def heads(g: Graph, x: str) -> str:
+    """Attention with heads in the batch axis."""
+    size = g.size(x)
+    y = g.op("Reshape", x, g.ints(0, 0, 2, 2))
+    y = g.op("Transpose", y, perm=[0, 2, 1, 3])
+    flat = g.op("Reshape", y, g.op("Concat", g.ints(-1), size, g.ints(2), axis=0))
+    scores = g.op("MatMul", flat, g.op("Transpose", flat, perm=[0, 2, 1]))
+    z = g.op("MatMul", g.op("Softmax", scores, axis=2), flat)
+    z = g.op("Reshape", z, g.op("Concat", g.ints(-1, 2), size, g.ints(2), axis=0))
+    z = g.op("Transpose", z, perm=[0, 2, 1, 3])
+    return g.op("Reshape", z, g.ints(0, 0, FEATURES))
+
+
+def by_size(g: Graph, x: str) -> str:
+    """Operators that take a size where others take a number."""
+    size = g.size(x)
+    half_ = g.op("Div", size, g.ints(2))
+    way = g.integer(0, 11)
+    scalar = g.op("Squeeze", half_)
+    if way == 0:
+        return g.op("Sub", x, g.op("Gather", x, half_, axis=1))
+    if way == 1:
+        return g.op("Slice", x, half_, g.ints(FAR), g.ints(1), g.ints(1))
+    if way == 2:
+        return g.op("Slice", x, g.ints(0), half_, g.ints(1), g.ints(1))
+    if way == 3:
+        none = g.ints(0)
+        pads = g.op("Concat", none, half_, none, none, none, none, axis=0)
+        return g.op("Pad", x, pads)
+    if way == 4:
+        g.op("TopK", x, half_, axis=1, outputs=2)
+        top_ = str(g.nodes[-1].output[0])
+        return g.op("Sub", x, g.reduce("ReduceMean", top_, [1], 1))
+    if way == 5:
+        step = g.op("Range", scalar, g.op("Squeeze", size), g.const(1, np.int64))
+        column = g.op("Reshape", g.op("Cast", step, to=1), g.ints(1, -1, 1))
+        return g.op("Sub", x, g.reduce("ReduceMean", column, [1], 1))
+    if way == 6:
+        row = g.op(
+            "Tile", g.const([[[1.0, 2.0]]]), g.op("Concat", g.ints(1), half_, g.ints(2), axis=0)
+        )
+        return g.op("Add", x, g.reduce("ReduceMean", row, [1], 1))
+    if way == 7:
+        step = g.op("Range", g.op("Squeeze", size), g.const(0, np.int64), g.const(-1, np.int64))
+        column = g.op("Reshape", g.op("Cast", step, to=1), g.ints(1, -1, 1))
+        return g.op("Mul", x, column)
+    if way == 8:
+        grid = g.op("Concat", size, size, axis=0)
+        eye = g.op("EyeLike", g.op("ConstantOfShape", grid), dtype=1, k=g.integer(-1, 1))
+        return g.op("MatMul", eye, x)
+    if way == 9:
+        steps = g.op("Range", g.const(0, np.int64), g.op("Squeeze", size), g.const(1, np.int64))
+        hot = g.op("OneHot", steps, g.op("Squeeze", size), g.const([0.0, 1.0]))
+        return g.op("MatMul", hot, x)
+    if way == 10:
+        weights = g.op("Cast", g.op("Shape", x), to=1)
+        weights = g.op("Reshape", g.op("Concat", weights, g.const([1.0]), axis=0), g.ints(4, 1))
+        return g.op("Add", x, g.op("MatMul", x, weights))
+    last = g.op("Sub", size, g.ints(1))
+    steps = g.op("Range", g.const(0, np.int64), g.op("Squeeze", size), g.const(1, np.int64))
+    steps = g.op("Add", steps, g.ints(1))
+    if g.opset < 12:
+        return x
+    return g.op("Gather", x, g.op("Min", steps, last), axis=1)
+
+
+def picked(g: Graph, x: str) -> str:
+    """Frames by an index for each element, or for each row."""
+    rows = g.op("Gather", g.op("Shape", x), g.ints(0), axis=0)
+    way = g.integer(0, 3)
+    if way == 0 and g.opset >= 13:
+        index = g.op(
+            "Expand",
+            g.const([[[g.pick(0, 2, -1)]]], np.int64),
+            g.op("Concat", rows, g.ints(1, FEATURES), axis=0),
+        )
+        y = g.op("GatherElements", x, index, axis=1)
+        return g.op("Sub", x, y)
+    if way == 1 and g.opset >= 12:
+        index = g.op(
+            "Expand",
+            g.const([[g.pick(0, 3, -1)]], np.int64),
+            g.op("Concat", rows, g.ints(1), axis=0),
+        )
+        return g.op("Sub", x, g.unsqueeze(g.op("GatherND", x, index, batch_dims=1), 1))
+    if way == 2:  # the loudest frame
+        loud = g.reduce("ReduceSum", g.op("Clip", x, g.const(-9.0), g.const(9.0)), [2], 0)
+        at = g.op("ArgMax", loud, axis=1, keepdims=1)
+        index = g.op(
+            "Expand", g.unsqueeze(at, 2), g.op("Concat", rows, g.ints(1, FEATURES), axis=0)
+        )
+        return g.op("Sub", x, g.op("GatherElements", x, index, axis=1))
+    lens = g.op("Expand", g.size(x), rows)
+    return g.op("ReverseSequence", x, lens, batch_axis=0, time_axis=1)
+
+
+def dynamic(g: Graph, x: str) -> str:
+    """Quantized by the range that is found."""
+    y = g.op("DynamicQuantizeLinear", g.op("Clip", x, g.const(-4.0), g.const(4.0)), outputs=3)
+    scale, point = g.last(1), g.last(2)
+    if g.pick(0, 1):
+        return g.op("DequantizeLinear", y, scale, point)
+    w = g.const(g.rng.integers(0, 255, (FEATURES, FEATURES, 3)), np.uint8)
+    pads = [g.integer(0, 2), g.integer(0, 2)]
+    y = g.op(
+        "ConvInteger", g.turn(y), w, point, g.const(100, np.uint8), pads=pads, kernel_shape=[3]
+    )
+    return g.turn(g.op("Mul", g.op("Cast", y, to=1), g.op("Mul", scale, g.const(0.01))))
+
+
+def dynamic_lstm(g: Graph, x: str) -> str:
+    w = g.const(g.rng.integers(-90, 90, (1, FEATURES, 4 * FEATURES)), np.int8)
+    r = g.const(g.rng.integers(-90, 90, (1, FEATURES, 4 * FEATURES)), np.int8)
+    scale, point = g.const([0.01]), g.const([0], np.int8)
+    t = g.op("Transpose", g.op("Tanh", x), perm=[1, 0, 2])
+    given = [t, w, r, "", "", "", "", "", scale, point, scale, point]
+    y = g.op("DynamicQuantizeLSTM", *given, hidden_size=FEATURES, domain="com.microsoft")
+    return g.op("Reshape", g.op("Transpose", y, perm=[2, 0, 1, 3]), g.ints(0, 0, FEATURES))
+
+
+def other_kinds(g: Graph, x: str) -> str:
+    """Operators that mix along time and may have no rule at all."""
+    t = g.turn(x)
+    way = g.integer(0, 6)
+    if way == 0:
+        return g.op("Hardmax", x, axis=1) if g.opset >= 13 else x
+    if way == 1:
+        return g.turn(g.op("LpPool", t, kernel_shape=[3], pads=[1, 1], p=2))
+    if way == 2:
+        return g.turn(g.op("MeanVarianceNormalization", t, axes=[0, 2]))
+    if way == 3:
+        return g.turn(g.squeeze(g.op("DepthToSpace", g.unsqueeze(t, 2), blocksize=1), 2))
+    if way == 4:
+        return g.turn(g.op("Sub", t, g.op("GlobalLpPool", t, p=2)))
+    if way == 5:
+        y = g.op("Transpose", x, perm=[1, 0, 2])
+        y = g.op("Softmax", y, axis=0) if g.opset >= 13 else y
+        return g.op("Transpose", y, perm=[1, 0, 2])
+    return g.turn(g.op("LayerNormalization", t, g.const([1.0]), axis=-1)) if g.opset >= 17 else x
+
+
+def rows_mixed(g: Graph, x: str) -> str:
+    """Along the batch."""
+    way = g.integer(0, 4)
+    if way == 0:
+        return g.op("CumSum", x, g.const(0, np.int64))
+    if way == 1:
+        return g.op("Sub", x, g.reduce("ReduceMax", x, [0], 1))
+    if way == 2:
+        return g.slice(x, -1, -FAR, 0, -1)
+    if way == 3:
+        return g.op("Softmax", x, axis=0)
+    return g.op("Concat", x, x, axis=0)
+
+
 STEPS: dict[str, Step] = {
     f.__name__: f
     for f in (
@@ -499,7 +681,8 @@ STEPS: dict[str, Step] = {
         *(layer_norm, layer_norm_over_time, rms_norm, group_norm, lp_norm, batch_norm, lrn, pad),
         *(cut, backwards, there_and_back, sums, concat, stack, fold, spread, recur, positions),
         *(length, trilu, gathered, scattered, quantized, summed_quantized, expand, repeated, top),
-        *(compared, dropout, skip_norm),
+        *(compared, dropout, skip_norm, half, conv_features, heads, by_size, picked, dynamic),
+        *(dynamic_lstm, other_kinds, rows_mixed),
     )
 }
 
@@ -562,6 +745,8 @@ def generated(
     y = ENDS[end](g, x)
     g.outputs.append(g.op("Identity", y) if y == "x" else y)
     batch: object = "B" if rng.random() < 0.75 else 1
+    if any(name.startswith("dynamic") for name in names):
+        batch = 1  # all rows together say in what range they are quantized
     return g.model(batch), names, batch
 
 

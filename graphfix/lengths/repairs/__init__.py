@@ -14,6 +14,7 @@ from graphfix.lengths.repairs.frames import (
     ClampedFrames,
     CopiedTail,
     LastFrames,
+    OwnPads,
     PadFrames,
     TurnedFrames,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "MaskedMean",
     "MaskedNorm",
     "MaskedPool",
+    "OwnPads",
     "PadFrames",
     "PoisonedInput",
     "Repair",

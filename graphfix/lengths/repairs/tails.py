@@ -65,7 +65,7 @@ class Hide(Repair):
         scores = self.leak == "attention dilution"
 
         def hide() -> ir.Value:
-            if scores and dtype.is_floating_point() and self.state.is_finite:
+            if scores and dtype.is_floating_point() and self.state.is_bounded:
                 limit = lengths.limit(value, axes, self.axis)
                 if limit is not None:
                     return op.Min(value, limit)

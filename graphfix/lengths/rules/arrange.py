@@ -5,7 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from graphfix.lengths.domain import ANY, FINITE, LAST, Other, State, Tail, carries_time, time_of
+from graphfix.lengths.domain import (
+    ANY,
+    FINITE,
+    LAST,
+    WILD,
+    Other,
+    State,
+    Tail,
+    carries_time,
+    time_of,
+)
 from graphfix.lengths.rules.axes import placed, with_axis
 from graphfix.lengths.site import RefusedError, Site
 from graphfix.model.values import attr_int, attr_ints, axes_of
@@ -69,7 +79,7 @@ def expand(site: Site) -> State:
     for i, axis in enumerate(axes):
         at = i - len(made) + state.rank
         has = at >= 0 and state.tails[at] is not None
-        new = LAST if state.is_finite else ANY
+        new = LAST if state.is_finite else WILD if state.is_bounded else ANY
         if state.fill is not None:
             new = Tail("number", state.fill)
         tails.append(state.tails[at] if has else new if carries_time(axis) else None)

@@ -30,7 +30,7 @@ def softmax(site: Site) -> State:
             tails.append(ANY if log else ZERO)
         else:
             # A row that is hidden whole has no largest score.
-            tails.append(FINITE if tail.is_finite else ANY)
+            tails.append(FINITE if tail.is_bounded else ANY)
     return dataclasses.replace(
         state,
         tails=tuple(tails),

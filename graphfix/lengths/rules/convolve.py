@@ -15,7 +15,7 @@ from graphfix.lengths.domain import (
     size_of,
     time_of,
 )
-from graphfix.lengths.repairs import MaskedMean, MaskedPool
+from graphfix.lengths.repairs import MaskedMean, MaskedPool, OwnPads
 from graphfix.lengths.rules.quantize import unbiased
 from graphfix.lengths.site import RefusedError, Site, check_apart
 from graphfix.model.values import attr_int, attr_ints
@@ -40,12 +40,59 @@ def conv_integer(site: Site) -> State:
 def _convolved(site: Site, *, bias: int | None) -> State:
     state = checked(site)
     for axis in spatial(state):
+        if site.node.op_type == "Conv" and _shifts(site, axis):
+            _same(site, state, axis, low=False)
+            continue
         kernel, past = _window(site, axis)
         if kernel > 1 or past:
             _forward(state.at(axis))
         if past:
             state = site.need_zero(0, axis, "boundary leak")
     return _result(site, state, bias=bias)
+
+
+def _shifts(site: Site, axis: int) -> bool:
+    """Whether how much is put in front depends on how long the axis is."""
+    auto = site.node.attributes.get("auto_pad")
+    strides = attr_ints(site.node, "strides")
+    same = auto is not None and auto.as_string().startswith("SAME")
+    return same and strides is not None and strides[axis - 2] > 1
+
+
+def _same(site: Site, state: State, axis: int, *, low: bool) -> None:
+    """Each row begins as its own length says."""
+    _forward(state.at(axis))
+    time = time_of(state.at(axis))
+    strides = attr_ints(site.node, "strides") or ()
+    dilations = attr_ints(site.node, "dilations") or ()
+    kernel = [_kernel(site, i) for i in range(2, state.rank)]
+    dims = [size_of(x) for x in state.axes or ()][2:]
+    others = [x for i, x in enumerate(dims, 2) if i != axis]
+    if len(spatial(state)) > 1 or not all(x.is_Integer for x in others):
+        raise RefusedError("how much it pads its other axes is not known")
+    if any(x != 1 for x in dilations) or attr_int(site.node, "ceil_mode", 0) or time is None:
+        raise RefusedError("there is no repair for its padding")
+    site.check_size(time.size)
+    lower = site.node.attributes["auto_pad"].as_string() == "SAME_LOWER"
+    pads: list[tuple[int, int]] = []
+    for i, size in enumerate(dims):
+        spare = 0 if i == axis - 2 else -(-int(size) // strides[i]) * strides[i] - strides[i]
+        total = 0 if i == axis - 2 else max(spare + kernel[i] - int(size), 0)
+        pads.append(((total + lower) // 2, total - (total + lower) // 2))
+    site.repair(
+        OwnPads(
+            site.node,
+            "boundary leak",
+            axis,
+            time.size,
+            kernel[axis - 2],
+            strides[axis - 2],
+            lower,
+            tuple(x for x, _ in pads) + tuple(x for _, x in pads),
+            low,
+            state,
+        )
+    )
 
 
 def conv_transpose(site: Site) -> State:
@@ -62,11 +109,18 @@ def conv_transpose(site: Site) -> State:
 def max_pool(site: Site) -> State:
     """Nothing is larger than what a window finds past the end."""
     state = checked(site)
+    own = False
     for axis in spatial(state):
+        if _shifts(site, axis):
+            _same(site, state, axis, low=True)
+            own = True
+            continue
         kernel, past = _window(site, axis)
         _forward(state.at(axis))
         if kernel > 1 and (past or attr_int(site.node, "ceil_mode", 0)):
             state = site.need_low(0, axis, "boundary leak")
+    if own:  # where nothing is valid there is the least number
+        state = dataclasses.replace(state, tails=tuple(x and ANY for x in state.tails))
     if len(site.node.outputs) > 1 and site.node.outputs[1].uses():
         raise RefusedError("its indices count the padding in")
     return dataclasses.replace(_result(site, state, bias=None), sign=state.sign)
@@ -96,8 +150,14 @@ def stft(site: Site) -> State:
     """Frames cut out of a signal, none past its end, each by itself."""
     state = site.state()
     dims = site.out_dims()
-    if state.axes is None or time_of(state.at(1)) is None or not site.grows(dims[1]):
+    if state.axes is None or time_of(state.at(1)) is None:
         raise RefusedError("time is not the second axis of its signal")
+    if not site.is_known(dims[1]):
+        raise RefusedError("how many frames it makes is not known")
+    if not site.grows(dims[1]):
+        raise RefusedError("it makes as many frames however long the clip is")
+    if any(x is not None and x.timed for x in site.states[1:]):
+        raise RefusedError("its window carries time")
     tail = FINITE if state.is_finite else ANY
     axes = (state.at(0), (Time(dims[1]),), *(site.axis_of(x) for x in dims[2:]))
     return State(axes, (None, tail, *(None for _ in dims[2:])))
@@ -160,19 +220,23 @@ def _forward(axis: Axis) -> None:
         raise RefusedError("its time axis holds something else beside time, or runs backwards")
 
 
+def _kernel(site: Site, axis: int) -> int:
+    """The size of the window on an axis."""
+    node = site.node
+    kernel = attr_ints(node, "kernel_shape")
+    if kernel is not None:
+        return kernel[axis - 2]
+    weights = site.source.shapes.dims(node.inputs[1]) if len(node.inputs) > 1 else None
+    size = None if weights is None else weights[axis]
+    if not isinstance(size, int):
+        raise RefusedError("the size of its window is not known")
+    return size
+
+
 def _window(site: Site, axis: int) -> tuple[int, bool]:
     """The size of the window on an axis, and whether it reaches past the end."""
     node, place = site.node, axis - 2
-    kernel = attr_ints(node, "kernel_shape")
-    if kernel is None:
-        weights = site.source.shapes.dims(node.inputs[1]) if len(node.inputs) > 1 else None
-        if weights is None or not isinstance(weights[axis], int):
-            raise RefusedError("the size of its window is not known")
-        size = weights[axis]
-        if not isinstance(size, int):
-            raise RefusedError("the size of its window is not known")
-    else:
-        size = kernel[place]
+    size = _kernel(site, axis)
     attribute = node.attributes.get("auto_pad")
     auto = "NOTSET" if attribute is None else attribute.as_string()
     pads = attr_ints(node, "pads")
@@ -211,7 +275,7 @@ def _result(site: Site, state: State, *, bias: int | None) -> State:
             _forward(old)
         axes.append(old if same else (Time(dims[i]),))
         kept = state.tails[i]
-        plain_one = _window(site, i)[0] == 1 and (bias is None or not site.has(bias))
+        plain_one = _kernel(site, i) == 1 and (bias is None or not site.has(bias))
         if plain_one and kept is not None and kept.is_zero:
             tails.append(kept)
         else:

@@ -196,6 +196,8 @@ def _check_written(site: Site, data: State, index: State) -> None:
     if data.axes is None or index.axes is None:
         raise RefusedError("the rank of one of its inputs is not known")
     array = const_of(site.node.inputs[1])
+    if array is None and not index.fixed:
+        return  # natively it wrote at valid places
     if site.node.op_type == "ScatterND":
         depth = index.at(index.rank - 1)
         axes = range(int(depth[0].size) if depth and depth[0].size.is_Integer else len(depth) or 1)

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from graphfix.lengths import numbers
-from graphfix.lengths.domain import ANY, FINITE, HIDDEN, LAST, LOW, ONE, ZERO, State, Tail
+from graphfix.lengths.domain import ANY, FINITE, HIDDEN, LAST, LOW, ONE, WILD, ZERO, State, Tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ def _content(state: State, from_end: int) -> Tail:
     if state.fill is not None:
         return Tail("number", state.fill)
     # It does not change along that axis; its own tails, on other axes, may be anything.
-    return LAST if state.is_finite else ANY
+    return LAST if state.is_finite else WILD if state.is_bounded else ANY
 
 
 def _repeats(state: State, from_end: int) -> bool:
@@ -28,6 +28,12 @@ def _repeats(state: State, from_end: int) -> bool:
     index = state.rank + from_end
     has_tail = index >= 0 and state.tails[index] is not None
     return not has_tail or state.fill is not None or state.tail(index).kind == "last"
+
+
+_PASSES = ("Add", "Where", "Min", "Max", "Identity", "Cast")
+"""What makes nothing lower than the lowest of what it takes, but for a sum of two such."""
+_HUGE = 1e30
+"""No score is as large as that."""
 
 
 def tail_of(
@@ -50,10 +56,11 @@ def tail_of(
     """
     args = [_content(x, at) for x in states]
     levels = [x.level for x in states]
+    floor = -min(_HUGE, 0.9 * largest)
     special = _SPECIAL.get(op_type)
     # A mask that is added to scores hides them, whatever number comes of it.
     masked = op_type in ("Add", "Sum", "Sub", "Where") and None in levels
-    found = special(args, levels) if special is not None and masked else None
+    found = special(args, levels, floor) if special is not None and masked else None
     values = [x.value for x in args if x.kind == "number"]
     if found is None and len(values) == len(args):
         number = numbers.apply(op_type, values, whole=whole, to_bool=to_bool)
@@ -62,7 +69,7 @@ def tail_of(
                 number = math.copysign(math.inf, number)
             return ANY if math.isnan(number) else Tail("number", number)
     if found is None and special is not None:
-        found = special(args, levels)
+        found = special(args, levels, floor)
     if found is not None:
         return found
     finite = all(x.is_finite for x in args)
@@ -71,6 +78,10 @@ def tail_of(
         return LAST if to_bool or numbers.keeps_finite(op_type, signs, fills) else ANY
     if to_bool or (finite and numbers.keeps_finite(op_type, signs, fills)):
         return FINITE
+    wild = sum(not x.is_finite for x in args)
+    low = args[1:] if op_type == "Where" else args
+    if op_type in _PASSES and all(x.is_bounded for x in low) and (wild < 2 or op_type != "Add"):
+        return WILD
     return ANY
 
 
@@ -85,43 +96,56 @@ def hidden(number: float, mask: float | None) -> Tail:
     return HIDDEN if scores else Tail("number", number)
 
 
-def _hides(tail: Tail, level: float | None, sign: int = 1) -> bool:
-    """Whether it is an addend that leaves alone what is valid, and hides the rest."""
-    return tail.kind == "number" and level == 0 and LOW >= sign * tail.value > -math.inf
+def _hides(tail: Tail, level: float | None, floor: float, sign: int = 1) -> bool:
+    """Whether it is an addend that leaves alone what is valid, and hides the rest.
+
+    What is as low as numbers get hides the rest, whatever is valid.
+    """
+    number = sign * tail.value
+    low = (level == 0 and number <= LOW) or number <= floor
+    return tail.kind == "number" and low and number > -math.inf
 
 
-def _add(args: list[Tail], levels: list[float | None]) -> Tail | None:
+def _add(args: list[Tail], levels: list[float | None], floor: float) -> Tail | None:
     if any(x.is_below(-math.inf) for x in args):
         known = all(x.is_finite or x.is_below(-math.inf) for x in args)
         return Tail("number", -math.inf) if known else None
-    low = [x for x, n in zip(args, levels, strict=True) if x.kind == "low" or _hides(x, n)]
+    low = [x for x, n in zip(args, levels, strict=True) if x.kind == "low" or _hides(x, n, floor)]
     if not low or not all(x in low or x.is_finite for x in args):
         return None
-    return HIDDEN if len(low) == 1 and low[0].is_finite else Tail("low", -math.inf)
+    if len(low) > 1 or not low[0].is_bounded:
+        return Tail("low", -math.inf)
+    return HIDDEN if low[0].is_finite else Tail("low", WILD.value)
 
 
-def _sub(args: list[Tail], levels: list[float | None]) -> Tail | None:
-    low = args[0].kind == "low" or _hides(args[0], levels[0]) or _hides(args[1], levels[1], -1)
-    once = args[0].is_finite and not (args[0].kind == "low" and _hides(args[1], levels[1], -1))
+def _sub(args: list[Tail], levels: list[float | None], floor: float) -> Tail | None:
+    low = (
+        args[0].kind == "low"
+        or _hides(args[0], levels[0], floor)
+        or _hides(args[1], levels[1], floor, -1)
+    )
+    once = args[0].is_finite and not (
+        args[0].kind == "low" and _hides(args[1], levels[1], floor, -1)
+    )
     if not low or any(x.kind == "any" for x in args):
         return None
     return HIDDEN if once and args[1].is_finite else Tail("low", -math.inf)
 
 
-def _mul(args: list[Tail], levels: list[float | None]) -> Tail | None:
+def _mul(args: list[Tail], levels: list[float | None], floor: float) -> Tail | None:
     if any(x.is_zero for x in args) and all(x.is_finite for x in args):
         return ZERO
     return None
 
 
-def _div(args: list[Tail], levels: list[float | None]) -> Tail | None:
+def _div(args: list[Tail], levels: list[float | None], floor: float) -> Tail | None:
     # Divided by 0 it would be NaN; the caller of tail_of knows of numbers only.
     if args[0].is_zero and args[1].kind == "number" and args[1].value:
         return ZERO
     return None
 
 
-def _where(args: list[Tail], levels: list[float | None]) -> Tail | None:
+def _where(args: list[Tail], levels: list[float | None], floor: float) -> Tail | None:
     if args[0].kind == "number":
         chosen = args[1 if args[0].value else 2]
         return hidden(chosen.value, levels[0]) if chosen.kind == "number" else chosen
@@ -132,11 +156,11 @@ def _where(args: list[Tail], levels: list[float | None]) -> Tail | None:
     return None
 
 
-def _min(args: list[Tail], levels: list[float | None]) -> Tail | None:
+def _min(args: list[Tail], levels: list[float | None], floor: float) -> Tail | None:
     return HIDDEN if any(x.kind == "low" for x in args) and all(x.is_finite for x in args) else None
 
 
-_SPECIAL: dict[str, Callable[[list[Tail], list[float | None]], Tail | None]] = {
+_SPECIAL: dict[str, Callable[[list[Tail], list[float | None], float], Tail | None]] = {
     "Add": _add,
     "Sum": _add,
     "Sub": _sub,
@@ -144,9 +168,9 @@ _SPECIAL: dict[str, Callable[[list[Tail], list[float | None]], Tail | None]] = {
     "Div": _div,
     "Where": _where,
     "Min": _min,
-    "And": lambda args, _: ZERO if any(x.is_zero for x in args) else None,
-    "Or": lambda args, _: ONE if any(x.kind == "number" and x.value for x in args) else None,
-    "Cast": lambda args, _: args[0] if args[0].kind in ("low", "last") else None,
-    "Identity": lambda args, _: args[0],
-    "Dropout": lambda args, _: args[0],
+    "And": lambda args, *_: ZERO if any(x.is_zero for x in args) else None,
+    "Or": lambda args, *_: ONE if any(x.kind == "number" and x.value for x in args) else None,
+    "Cast": lambda args, *_: args[0] if args[0].kind in ("low", "last") else None,
+    "Identity": lambda args, *_: args[0],
+    "Dropout": lambda args, *_: args[0],
 }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx_ir as ir
 import sympy
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 # Shape tensors are small: what holds more is data.
 SMALL = 64
 INTEGERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
+FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 _current: contextvars.ContextVar[Facts | None] = contextvars.ContextVar("facts", default=None)
 
@@ -40,7 +43,8 @@ class Facts:
     Attributes:
         contents: What small integer tensors hold, as arrays of expressions. True is 1.
         never_empty: Symbols that are at least 1 in every run that succeeds.
-        usual: Whether only usual runs count: no size is 0, no table is read past its end.
+        usual: Whether only usual runs count: no size is 0 or over a million, no table is read past
+            its end.
         undecided: Whether the sign of a size was asked for and was not known. What is learned
             further down may tell: a second inference, given these facts, knows it from the start.
     """
@@ -129,8 +133,8 @@ class Facts:
         return known
 
     def read(self, ctx: Context, value: ir.Value | None) -> Array | None:
-        """What ``value`` holds, if it is a small tensor of integers that is known."""
-        if value is None or value.dtype not in INTEGERS:
+        """What ``value`` holds, if it is small and known; fractions of sizes, if of floats."""
+        if value is None or value.dtype not in (*INTEGERS, *FLOATS):
             return None
         if value in self.contents:
             return self.contents[value]
@@ -143,10 +147,16 @@ class Facts:
                 tensor = ir.convenience.get_const_tensor(value)
             if tensor is None or tensor.size > SMALL:
                 return None
-            numbers = [sympy.Integer(int(x)) for x in tensor.numpy().flat]
+            if value.dtype in FLOATS:
+                given = tensor.numpy()
+                if not np.isfinite(given).all():
+                    return None
+                numbers = [sympy.Rational(Fraction(float(x))) for x in given.flat]
+            else:
+                numbers = [sympy.Integer(int(x)) for x in tensor.numpy().flat]
             array = self.contents[value] = array_of(numbers, list(tensor.shape))
             return array
-        known = ctx.get_symbolic_value(value)
+        known = ctx.get_symbolic_value(value) if value.dtype in INTEGERS else None
         if known is None or value.shape is None or len(value.shape) > 1:
             return None
         return array_of([expr_of(x) for x in known], [len(known)] * len(value.shape))
@@ -173,6 +183,11 @@ class Facts:
         if value.shape is None:
             value.shape = ir.Shape(array.shape)
         ctx.set_symbolic_value(value, [dim_of(x) for x in array.flat])
+
+    def note(self, value: ir.Value, array: Array | None) -> None:
+        """Keep what a float tensor holds; the library is not told, it knows only integers."""
+        if array is not None and array.size <= SMALL:
+            self.contents[value] = array
 
     def take_dims(self, shape: ir.Shape) -> list[sympy.Expr]:
         """The dims of a tensor, as expressions that are known to be sizes."""
@@ -238,7 +253,8 @@ def learning(
     Args:
         graph: The graph.
         before: What an earlier inference has learned.
-        usual: Whether only usual runs count: no size is 0, no table is read past its end.
+        usual: Whether only usual runs count: no size is 0 or over a million, no table is read past
+            its end.
     """
     facts = Facts(graph, before, usual=usual)
     token = _current.set(facts)

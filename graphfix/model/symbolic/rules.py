@@ -14,7 +14,8 @@ from onnx_shape_inference import registry
 from graphfix.model.symbolic import bodies, layout, windows
 from graphfix.model.symbolic.contents import EVALUATORS
 from graphfix.model.symbolic.contrib import register as register_contrib
-from graphfix.model.symbolic.facts import INTEGERS, current
+from graphfix.model.symbolic.facts import FLOATS, INTEGERS, current
+from graphfix.model.symbolic.floats import floats_of, is_of_floats, whole_of
 from graphfix.model.values import tensor_in
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def register() -> None:
     if norm is not None and registry.get("", "LayerNormalization", 1) is None:
         registry.register("", "LayerNormalization", 1)(norm)
     register_contrib()
+    registry.register("com.microsoft", "DynamicQuantizeLSTM", 1)(windows.quantized_lstm)
     for version in registry.version_boundaries("", "Constant"):
         library = registry.get("", "Constant", version)
         if library is not None:
@@ -74,12 +76,17 @@ def _rule(op_type: str, library: Rule, shape_rule: ShapeRule | None) -> Rule:
             arrays = [facts.read(ctx, x) for x in node.inputs if x is not None]
             known = [x for x in arrays if x is not None]
             array = None
-            if len(known) == len(arrays) or op_type in ("Concat", "Shape", "Size"):
+            if is_of_floats(node) and op_type not in ("Concat", "Shape", "Size"):
+                usual = facts.usual and op_type == "Cast"
+                array = whole_of(facts, ctx, node) if usual else None
+            elif len(known) == len(arrays) or op_type in ("Concat", "Shape", "Size"):
                 array = evaluator(facts, ctx, node, known)
             facts.write(ctx, node.outputs[0], array)
         elif evaluator is not None:
             # The library carries integers through floats, where they may have been rounded.
             facts.write(ctx, node.outputs[0], None)
+            if facts.usual and node.outputs[0].dtype in FLOATS:
+                facts.note(node.outputs[0], floats_of(facts, ctx, node))
 
     return rule
 
@@ -116,6 +123,7 @@ _SHAPES: dict[str, ShapeRule] = {
     "AveragePool": windows.pool,
     "MaxPool": windows.pool,
     "Resize": windows.resize,
+    "STFT": windows.stft,
     "Upsample": windows.resize,
     "Reshape": layout.reshape,
     "Slice": layout.slice_,

@@ -10,7 +10,8 @@ import numpy as np
 import onnx_ir as ir
 import sympy
 
-from graphfix.model.symbolic.exprs import Dim, dim_of, expr_of, settled
+from graphfix.model.symbolic.exprs import Dim, dim_of, expr_of, settled, whole_numbers
+from graphfix.model.symbolic.facts import current
 from graphfix.model.symbolic.layout import join_shapes, set_shape
 from graphfix.model.values import attr_int, attr_ints, const_of
 
@@ -65,6 +66,35 @@ def conv(facts: Facts, ctx: Context, node: ir.Node) -> None:
     shape = node.outputs[0].shape
     for dim in list(shape)[2:] if shape is not None else []:
         facts.must_be_positive(node, expr_of(dim))
+
+
+def stft(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """As many frames as fit into the signal, none past its end."""
+    out, signal = node.outputs[0], node.inputs[0]
+    step = whole_numbers(facts.read(ctx, node.inputs[1]))
+    window = node.inputs[2] if len(node.inputs) > 2 else None
+    given = facts.read(ctx, node.inputs[3]) if len(node.inputs) > 3 else None
+    size = whole_numbers(given)
+    if size is None and given is None and window is not None and window.shape is not None:
+        size = [x for x in window.shape if isinstance(x, int)]
+    if signal is None or signal.shape is None or not step or not size or step[0] < 1:
+        return
+    spare = expr_of(signal.shape[1]) - size[0]
+    frames = settled(sympy.floor(spare / step[0]) + 1)
+    bins = size[0] // 2 + 1 if attr_int(node, "onesided", 1) else size[0]
+    set_shape(out, [signal.shape[0], dim_of(frames), bins, 2])
+
+
+def quantized_lstm(ctx: Context, node: ir.Node) -> None:
+    """com.microsoft's DynamicQuantizeLSTM: [T, directions, B, hidden], and its last states."""
+    x = node.inputs[0]
+    if x is None or x.shape is None or current() is None:
+        return
+    both = node.attributes.get("direction")
+    many = 2 if both is not None and both.as_string() == "bidirectional" else 1
+    hidden: list[Dim] = [many, x.shape[1], attr_int(node, "hidden_size", 1)]
+    for i, out in enumerate(node.outputs):
+        ctx.set_shape_and_dtype(out, ir.Shape([x.shape[0], *hidden] if i == 0 else hidden), x.dtype)
 
 
 def conv_transpose(facts: Facts, ctx: Context, node: ir.Node) -> None:

@@ -1,0 +1,98 @@
+"""Leaks that were called safe, or were repaired wrongly: each on a graph of its own."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+import pytest
+
+from tests.lengths.padding import hold
+
+INITIALIZERS = (
+    "float eps = {0.00001}, int64[1] one = {1}, int64[1] m1 = {-1}, int64[1] m2 = {-2}, "
+    "int64[1] zero1 = {0}, int64 at1 = {1}, int64 two = {2}, "
+    "int64[1] far = {9223372036854775807}, "
+    "int64[1] back = {-9223372036854775807}, float[3] by4 = {1, 1, 4}, "
+    "float[3] by14 = {1, 1, 1.4}, "
+    "float[3] by53 = {1, 1, 1.6666666}, float[4] g = {1, 2, 0.5, 1}, float scale = {0.05}, "
+    "uint8 point = {128}, float low = {-20000.0}, float hundredth = {0.01}, float db = {-90.0}, "
+    "uint8[4, 4, 3] k8 = {"
+    + ", ".join(str(37 * i % 251) for i in range(48))
+    + "}, float[4, 4, 3] k = {"
+    + ", ".join(str(round((17 * i % 29 - 14) / 20, 2)) for i in range(48))
+    + "}, float[4, 4, 2] k2 = {"
+    + ", ".join(str(round((13 * i % 23 - 11) / 20, 2)) for i in range(32))
+    + "}"
+)
+C = "c = Transpose <perm = [0, 2, 1]> (x)"
+BACK = "y = Transpose <perm = [0, 2, 1]> (r) }"
+REPAIRED = {
+    "exp less its maximum, normalised by hand": """{ m = ReduceMax <axes = [1]> (x) d = Sub (x, m)
+        e = Exp (d) s = ReduceSum (e, one) y = Div (e, s) }""",
+    "cosh over time": """{ m = ReduceMax <axes = [1]> (x) d = Sub (x, m) e = Cosh (d)
+        i = Reciprocal (e) s = ReduceSum (i, one) t = ReduceSum (e, one) y = Add (s, t) }""",
+    "a high power": """{ m = ReduceMax <axes = [1]> (x) d = Sub (x, m) e = Pow (d, two)
+        f = Pow (e, two) h = Pow (f, two) n = Neg (h) z = Exp (n) y = ReduceSum (z, one) }""",
+    "scores of -20000": """{ s = Add (x, low) p = Softmax <axis = 1> (s) y = Mul (p, x) }""",
+    "resize by 4": f"""{{ {C} r = Resize <mode = "nearest",
+        coordinate_transformation_mode = "asymmetric"> (c, , by4) {BACK}""",
+    "resize to the next": f"""{{ {C}
+        r = Resize <mode = "nearest", nearest_mode = "ceil"> (c, , by4) {BACK}""",
+    "resize by 1.4 before a mean": f'{{ {C} r = Resize <mode = "linear"> (c, , by14) '
+    "y = ReduceMean <axes = [2]> (r) }",
+    "resize by 5/3 before a mean": f'{{ {C} r = Resize <mode = "nearest"> (c, , by53) '
+    "y = ReduceMean <axes = [2]> (r) }",
+    "root mean square over time": "{ y = SimplifiedLayerNormalization <axis = 1> (x, g) }",
+    "an output that runs backwards": "{ r = Slice (x, m1, back, one, m1) y = Relu (r) }",
+    "same padding with a stride": f"""{{ {C}
+        r = Conv <auto_pad = "SAME_UPPER", strides = [2]> (c, k) {BACK}""",
+    "same padding in front": f"""{{ {C}
+        r = Conv <auto_pad = "SAME_LOWER", strides = [3]> (c, k2) {BACK}""",
+    "a quantized convolution": """{ n = Mul (x, hundredth) q = QuantizeLinear (n, scale, point)
+        c = Transpose <perm = [0, 2, 1]> (q) r = ConvInteger <pads = [1, 1]> (c, k8, point, point)
+        f = Cast <to = 1> (r) y = Transpose <perm = [0, 2, 1]> (f) }""",
+    "a quantized sum over time": """{ n = Mul (x, hundredth) q = QuantizeLinear (n, scale, point)
+        c = Transpose <perm = [0, 2, 1]> (q) r = MatMulInteger (c, q, point, point)
+        y = Cast <to = 1> (r) }""",
+    "the mean and deviation of a LayerNormalization": """{ z, m, i = LayerNormalization (x, g)
+        s = Sub (z, m) y = ReduceMean <axes = [1]> (s) }""",
+}
+REFUSED = {
+    "backwards, but not all of it": ("{ y = Slice (x, m2, back, one, m1) }", "is not known"),
+    "a shape as an output": ("{ y = Shape (x) }", "counts the padding in"),
+    "a triangle that depends on the length": (
+        """{ c = Transpose <perm = [0, 2, 1]> (x) s = MatMul (x, c) n = Shape (x)
+        t = Gather <axis = 0> (n, at1) d = Sub (t, two) u = Trilu (s, d) y = MatMul (u, x) }""",
+        "it computes with the padded length",
+    ),
+    "an index that counts from the end": (
+        "{ v = Slice (x, zero1, one, one) y = ScatterElements <axis = 1> (x, last, v1) }",
+        "may count from the end",
+    ),
+    "a sum along the batch": ("{ y = CumSum (x, first) }", "mixes rows of the batch"),
+}
+EXTRA = ", int64[1, 1, 1] last = {-1}, float[1, 1, 1] v1 = {7}, int64 first = {0}"
+
+
+def model_of(body: str) -> onnx.ModelProto:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[B, T, 4] x) => (float[N] y)
+        <{INITIALIZERS}{EXTRA}> {body}"""
+    model = ir.to_proto(ir.from_onnx_text(text))
+    model.graph.output[0].ClearField("type")
+    return model
+
+
+@pytest.mark.parametrize("case", REPAIRED)
+def test_it_is_repaired(case: str) -> None:
+    model = model_of(REPAIRED[case])
+    for seed in range(7):  # levels of clips, and lengths
+        found = hold(model, seed, "B")
+        assert found.kind == "repaired", found
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_it_is_refused(case: str) -> None:
+    body, reason = REFUSED[case]
+    found = hold(model_of(body), 0, "B")
+    assert found.kind == "refused", found
+    assert reason in found.what
