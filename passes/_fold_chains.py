@@ -306,7 +306,27 @@ def _not(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
     return Found(f"it is a {op_type}", lambda op: [op.make(op_type, *inputs)])
 
 
+def _asked(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+    """``b == True`` and ``b xor False`` are b; DirectML compares no booleans."""
+    for place in (0, 1):
+        array, kept = constant_of(node.inputs[place], 1), node.inputs[1 - place]
+        if array is None or array.dtype.kind != "b" or array.size != 1 or kept is None:
+            continue
+        if not _same_shape(node, kept, look):
+            continue
+        if bool(array.item()) == is_op(node, "Equal"):
+            return _nothing(kept, node)
+        return Found("it is a Not", partial(_negated, kept))
+    return None
+
+
+def _negated(value: ir.Value, op: Builder) -> list[ir.Value]:
+    return [op.Not(value)]
+
+
 _RULES: dict[str, Rule] = {
+    "Equal": _asked,
+    "Xor": _asked,
     **dict.fromkeys(VIEWS, _view),
     "Identity": _identity,
     "Cast": _cast,

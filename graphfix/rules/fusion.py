@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from graphfix.directml import facts, fusing
 from graphfix.model.symbolic import symbols_of
+from graphfix.model.values import is_op
 
 from .base import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded, nodes_of
 
@@ -51,8 +52,12 @@ class ControlFlow(Rule):
     name: ClassVar[str] = "control-flow"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each node with a graph inside."""
+        """Each node with a graph inside; an If that is decided already is a note."""
         for node in view.nodes(*_CONTROL):
+            if is_op(node, "If") and _is_decided(node.inputs[0], view):
+                message = "its condition is the same in each run: the branch takes its place"
+                yield Hazard(node, message, "note", "fold")
+                continue
             message = f"{node.op_type} turns fusion off for the whole graph, and runs on the CPU"
             yield Hazard(node, message)
 
@@ -225,6 +230,12 @@ class LostOutput(Rule):
             message = f"{lost.value.name!r} is an output and feeds a {lost.after.op_type}, which "
             message += f"DirectML puts into the {lost.home.op_type}: no session can be made"
             yield Hazard(lost.home, message, "error", self.repaired_by)
+
+
+def _is_decided(condition: ir.Value | None, view: View) -> bool:
+    """Whether ONNX Runtime works it out when the session is made, from constants or fixed sizes."""
+    data = view.shapes.data(condition)
+    return is_fixed(condition) or (data is not None and all(isinstance(x, int) for x in data))
 
 
 def _followers(view: View) -> tuple[Counter[str], int, dict[str, ir.Node]]:

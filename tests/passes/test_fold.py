@@ -441,6 +441,27 @@ def test_masks_of_0_and_1(nodes: str, left: list[str]) -> None:
     assert ops(after)[: len(left)] == left
 
 
+@pytest.mark.parametrize(
+    ("nodes", "left"),
+    [
+        ("c = Equal (b, yes)", []),
+        ("c = Equal (no, b)", ["Not"]),
+        ("c = Xor (b, no)", []),
+        ("c = Xor (b, yes)", ["Not"]),
+        ("d = Not (b) c = Not (d)", []),
+        ("d = Less (x, zero) c = Not (d)", ["Less", "Not"]),  # neither holds of a NaN
+        ("i = Cast <to = 7> (x) d = Less (i, nought) c = Not (d)", ["Cast", "GreaterOrEqual"]),
+    ],
+)
+def test_booleans(nodes: str, left: list[str]) -> None:
+    after = fold(
+        model(f"""m (float[B, T] x, bool[B, T] b) => (float[B, T] y)
+            <bool yes = {{1}}, bool no = {{0}}, float zero = {{0.0}}, int64 nought = {{0}}>
+            {{ {nodes} y = Where (c, x, zero) }}""")
+    )
+    assert ops(after) == [*left, "Where"]
+
+
 # --- graphs inside ---------------------------------------------------------------------------
 
 IF = """m (float[T] x, bool flag) => (float[T] y) <bool yes = {{1}}, bool no = {{0}}> {{
