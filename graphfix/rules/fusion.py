@@ -54,12 +54,13 @@ class ControlFlow(Rule):
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node with a graph inside; an If that is decided already is a note."""
         for node in view.nodes(*_CONTROL):
-            if is_op(node, "If") and _is_decided(node.inputs[0], view):
+            if is_op(node, "If") and _is_worked_out(node.inputs[0], view):
                 message = "its condition is the same in each run: the branch takes its place"
                 yield Hazard(node, message, "note", "fold")
                 continue
             message = f"{node.op_type} turns fusion off for the whole graph, and runs on the CPU"
-            yield Hazard(node, message)
+            decided = is_op(node, "If") and _is_decided(node.inputs[0], view)
+            yield Hazard(node, message, fix="fold" if decided else None)
 
 
 class DynamicDims(Rule):
@@ -233,9 +234,34 @@ class LostOutput(Rule):
 
 
 def _is_decided(condition: ir.Value | None, view: View) -> bool:
-    """Whether ONNX Runtime works it out when the session is made, from constants or fixed sizes."""
+    """Whether symbolic shapes prove that a condition is the same in each run."""
     data = view.shapes.data(condition)
-    return is_fixed(condition) or (data is not None and all(isinstance(x, int) for x in data))
+    return data is not None and all(isinstance(x, int) for x in data)
+
+
+def _is_worked_out(condition: ir.Value | None, view: View) -> bool:
+    """Whether ONNX Runtime knows a condition when the session is made.
+
+    It folds what is made of constants, and of the shapes of tensors all of whose dims are numbers.
+    """
+    if is_fixed(condition):
+        return True
+    pending, seen = [condition], set()
+    while pending:
+        value = pending.pop()
+        node = value.producer() if value is not None else None
+        if value is None or is_fixed(value) or value in seen:
+            continue
+        seen.add(value)
+        if node is None:
+            return False
+        if is_op(node, "Shape", "Size"):
+            dims = view.shapes.dims(node.inputs[0])
+            if dims is None or not all(isinstance(x, int) for x in dims):
+                return False
+        else:
+            pending += node.inputs
+    return True
 
 
 def _followers(view: View) -> tuple[Counter[str], int, dict[str, ir.Node]]:
