@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from graphfix.model.view import View
 
+_RANDOM = ("RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
 _CONTROL = ("If", "Loop", "Scan")
 
 
@@ -253,7 +254,7 @@ def _is_worked_out(condition: ir.Value | None, view: View) -> bool:
         if value is None or is_fixed(value) or value in seen:
             continue
         seen.add(value)
-        if node is None:
+        if node is None or not node.inputs or node.op_type in _RANDOM:
             return False
         if is_op(node, "Shape", "Size"):
             dims = view.shapes.dims(node.inputs[0])
