@@ -87,6 +87,27 @@ class Found:
     build: Callable[[Builder], Sequence[ir.Value]]
 
 
+def nothing(value: ir.Value, node: ir.Node) -> Found | None:
+    """``node`` gives back ``value``; if it makes an output of its graph its name is wanted."""
+    if node.outputs[0].is_graph_output():
+        return None
+    return Found("it gives back what it is given", lambda op: [value])
+
+
+def same_shape(node: ir.Node, source: ir.Value, look: Look) -> bool:
+    """Whether ``node`` makes something of the shape of ``source``."""
+    dims = look.dims(node.outputs[0])
+    return dims is not None and dims == look.dims(source)
+
+
+def alone(value: ir.Value, *op_types: str) -> ir.Node | None:
+    """The node that makes ``value``, if nothing else than one node needs that."""
+    node = value.producer()
+    if not is_op(node, *op_types) or len(value.uses()) != 1 or value.is_graph_output():
+        return None
+    return node
+
+
 def constant_of(value: ir.Value | None, limit: int = LIMIT) -> Array | None:
     """What is fixed in the file itself; what lies beside it is weights, and is not read."""
     if value is None or isinstance(value.const_value, ir.ExternalTensor):

@@ -12,6 +12,7 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
+from graphfix import planning
 from graphfix.core import Match, NodePass, Safety
 from graphfix.errors import FeedError, ModelError, UsageError
 
@@ -202,3 +203,55 @@ def test_the_input_is_not_overwritten(file: Path) -> None:
         graphfix.repair_file(file, file)
     assert file.read_bytes() == data
     assert listing(file.parent) == ["model.onnx"]
+
+
+def test_the_kernels_of_a_run_are_counted_before_and_after(file: Path) -> None:
+    report = graphfix.repair_file(file, passes="additive-mask,fold")
+    counted = report.kernels
+    assert counted is not None
+    before, after = counted["before"], counted["after"]
+    assert before is not None
+    assert after is not None
+    wanted = planning.plan(graphfix.load(file))
+    assert before["directml"] == wanted.steps_on("graph", "dml")
+    assert before["cpu"] == wanted.steps_on("cpu")
+    assert before["all"] == before["directml"] + before["cpu"]
+    assert after["all"] != before["all"]
+    assert before["remade"] == wanted.remade
+    assert report.to_json()["kernels"] == counted
+
+
+def test_kernels_are_counted_only_where_the_model_is_run_anyway(file: Path) -> None:
+    assert graphfix.repair_file(file, check=False).kernels is None
+    assert graphfix.repair_file(file, dry_run=True).kernels is None
+    assert graphfix.repair_file(file, kernels=False).kernels is None
+    asked = graphfix.repair_file(file, check=False, kernels=True).kernels
+    assert asked is not None
+    assert asked["before"] is not None
+
+
+def test_a_model_that_does_not_load_has_no_kernels(tmp_path: Path) -> None:
+    path = tmp_path / "conv.onnx"
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        m (bool[1, 1, T] x, float[1, 1, 3] w) => (float[1, 1, U] y)
+        { c = Conv (x, w) y = Relu (c) }"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    report = graphfix.repair_file(path, passes="float-conv-input", check=False, kernels=True)
+    assert report.kernels is not None
+    assert report.kernels["before"] is None
+    assert report.kernels["after"] is not None
+
+
+def test_kernels_of_many_nodes_are_counted_only_if_asked_for(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphfix.planning._TOO_MANY", 3)
+    assert graphfix.repair_file(file).kernels is None
+    assert graphfix.repair_file(file, kernels=True).kernels is not None
+
+
+def test_buckets_have_their_kernels(file: Path) -> None:
+    reports = graphfix.repair_buckets(file, passes="additive-mask,fix-dims:B=1:T=4,8,fold")
+    counted = [x.kernels for x in reports]
+    assert all(x is not None and x["after"] is not None for x in counted)
+    assert counted[0] == counted[1]

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from graphfix.directml import facts, fusing
 from graphfix.model.symbolic import symbols_of
+from graphfix.model.values import is_op
 
 from .base import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded, nodes_of
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from graphfix.model.view import View
 
+_RANDOM = ("RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
 _CONTROL = ("If", "Loop", "Scan")
 
 
@@ -51,10 +53,15 @@ class ControlFlow(Rule):
     name: ClassVar[str] = "control-flow"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each node with a graph inside."""
+        """Each node with a graph inside; an If that is decided already is a note."""
         for node in view.nodes(*_CONTROL):
+            if is_op(node, "If") and _is_worked_out(node.inputs[0], view):
+                message = "its condition is the same in each run: the branch takes its place"
+                yield Hazard(node, message, "note", "fold")
+                continue
             message = f"{node.op_type} turns fusion off for the whole graph, and runs on the CPU"
-            yield Hazard(node, message)
+            decided = is_op(node, "If") and _is_decided(node.inputs[0], view)
+            yield Hazard(node, message, fix="fold" if decided else None)
 
 
 class DynamicDims(Rule):
@@ -225,6 +232,37 @@ class LostOutput(Rule):
             message = f"{lost.value.name!r} is an output and feeds a {lost.after.op_type}, which "
             message += f"DirectML puts into the {lost.home.op_type}: no session can be made"
             yield Hazard(lost.home, message, "error", self.repaired_by)
+
+
+def _is_decided(condition: ir.Value | None, view: View) -> bool:
+    """Whether symbolic shapes prove that a condition is the same in each run."""
+    data = view.shapes.data(condition)
+    return data is not None and all(isinstance(x, int) for x in data)
+
+
+def _is_worked_out(condition: ir.Value | None, view: View) -> bool:
+    """Whether ONNX Runtime knows a condition when the session is made.
+
+    It folds what is made of constants, and of the shapes of tensors all of whose dims are numbers.
+    """
+    if is_fixed(condition):
+        return True
+    pending, seen = [condition], set()
+    while pending:
+        value = pending.pop()
+        node = value.producer() if value is not None else None
+        if value is None or is_fixed(value) or value in seen:
+            continue
+        seen.add(value)
+        if node is None or not node.inputs or node.op_type in _RANDOM:
+            return False
+        if is_op(node, "Shape", "Size"):
+            dims = view.shapes.dims(node.inputs[0])
+            if dims is None or not all(isinstance(x, int) for x in dims):
+                return False
+        else:
+            pending += node.inputs
+    return True
 
 
 def _followers(view: View) -> tuple[Counter[str], int, dict[str, ir.Node]]:

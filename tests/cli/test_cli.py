@@ -147,6 +147,21 @@ class TestRun:
         assert data["output"] == str(target)
         assert data["verdict"]["ok"]
         assert len(data["passes"][0]["changes"]) == 2
+        assert set(data["kernels"]) == {"before", "after"}
+
+    def test_the_kernels_of_a_run_are_said(
+        self, masked: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        _, out, _ = said(capsys, "run", masked, "-p", "additive-mask", "--json", "--dry-run")
+        assert json.loads(out)["kernels"] is None
+        _, out, _ = said(capsys, "run", masked, "-p", "additive-mask", "--json")
+        counted = json.loads(out)["kernels"]
+        _, out, _ = said(capsys, "run", masked, "-p", "additive-mask")
+        told = " ".join(out.split())
+        before, after = counted["before"], counted["after"]
+        assert f"kernels {before['all']} -> {after['all']} in a run on DirectML, foreseen" in told
+        _, out, _ = said(capsys, "run", masked, "-p", "additive-mask", "--no-kernels")
+        assert "in a run on DirectML" not in out
 
     def test_nothing_to_repair_is_a_success(
         self, plain: Path, capsys: pytest.CaptureFixture[str]

@@ -317,6 +317,18 @@ def test_a_size_that_is_an_output() -> None:
     assert ops(after).count("Shape") == 1
 
 
+def test_a_long_chain_of_sizes_that_use_each_other_twice() -> None:
+    """Each size is worked out from the two before it: tried one by one that takes for ever."""
+    steps = " ".join(
+        f"a{i} = Add (a{i - 1}, a{i - 2}) a{i}u = Unsqueeze (a{i}, axis)" for i in range(2, 40)
+    )
+    text = f"""m (float[B, T] x) => (float[N] y)
+        <int64 zero = {{0}}, int64 one = {{1}}, int64[1] axis = {{0}}, int64[1] m = {{64}}> {{
+        s = Shape (x) a0 = Gather (s, zero) r = Shape (x) a1 = Gather (r, one) {steps}
+        k = Mod (a39u, m) y = ConstantOfShape (k) }}"""
+    assert len(ops(fold(model(text)))) < 50
+
+
 def test_a_pad_computed_by_reshape_and_slice() -> None:
     """TorchScript turns the pairs of a Pad around with a matrix; the sizes can be put in order."""
     text = """m (float[B, T] x) => (float[P, Q] y)
@@ -441,6 +453,27 @@ def test_masks_of_0_and_1(nodes: str, left: list[str]) -> None:
     assert ops(after)[: len(left)] == left
 
 
+@pytest.mark.parametrize(
+    ("nodes", "left"),
+    [
+        ("c = Equal (b, yes)", []),
+        ("c = Equal (no, b)", ["Not"]),
+        ("c = Xor (b, no)", []),
+        ("c = Xor (b, yes)", ["Not"]),
+        ("d = Not (b) c = Not (d)", []),
+        ("d = Less (x, zero) c = Not (d)", ["Less", "Not"]),  # neither holds of a NaN
+        ("i = Cast <to = 7> (x) d = Less (i, nought) c = Not (d)", ["Cast", "GreaterOrEqual"]),
+    ],
+)
+def test_booleans(nodes: str, left: list[str]) -> None:
+    after = fold(
+        model(f"""m (float[B, T] x, bool[B, T] b) => (float[B, T] y)
+            <bool yes = {{1}}, bool no = {{0}}, float zero = {{0.0}}, int64 nought = {{0}}>
+            {{ {nodes} y = Where (c, x, zero) }}""")
+    )
+    assert ops(after) == [*left, "Where"]
+
+
 # --- graphs inside ---------------------------------------------------------------------------
 
 IF = """m (float[T] x, bool flag) => (float[T] y) <bool yes = {{1}}, bool no = {{0}}> {{
@@ -484,6 +517,32 @@ def test_an_if_decided_by_static_sizes_with_names_that_are_taken() -> None:
             else_branch = e2 () => (float[N, M] v) { v = Identity (x) } > }""")
     after = fold(before)
     assert sorted(ops(after)) == ["Abs", "Constant", "Neg", "Squeeze"]
+
+
+def test_an_if_that_fix_dims_decides() -> None:
+    before = model("""m (float[B, T] x) => (float[N] y) <int64 one = {1}, int64 first = {0}> {
+        s = Shape (x) n = Gather (s, first) is_one = Equal (n, one)
+        y = If (is_one) < then_branch = t () => (float[N] u) {
+                k = Constant <value_ints = [0]> () w = Squeeze (x, k) u = Neg (w) },
+            else_branch = e () => (float[N, M] v) { v = Identity (x) } > }""")
+    after = before.clone()
+    graphfix.run(after, "fix-dims:B=1:T=4,fold")
+    assert "If" not in ops(after)
+    feeds = {"x": np.ones((1, 4), np.float32)}
+    np.testing.assert_array_equal(execute(before, feeds)[0], execute(after, feeds)[0])
+
+
+def test_an_if_in_a_loop_in_a_branch() -> None:
+    before = model("""m (float[T] x, bool flag) => (float[T] y) <int64 two = {2}, bool yes = {1}> {
+        y = If (flag) < then_branch = t () => (float[T] u) {
+                u = Loop (two, yes, x) < body = b (int64 i, bool c, float[T] s)
+                    => (bool again, float[T] out) {
+                    again = Identity (c)
+                    out = If (yes) < then_branch = tt () => (float[T] p) { p = Add (s, x) },
+                        else_branch = ee () => (float[T] q) { q = Neg (s) } > } > },
+            else_branch = e () => (float[T] v) { v = Relu (x) } > }""")
+    after = fold(before)
+    assert ops(after).count("If") == 1
 
 
 def test_a_branch_that_hands_on_what_it_was_given_and_holds_a_constant() -> None:

@@ -8,7 +8,7 @@ import onnxruntime as ort
 import pytest
 
 import graphfix
-from graphfix import hazards, registry
+from graphfix import hazards, planning, registry
 from graphfix.core import Finding
 from graphfix.errors import UsageError
 from graphfix.manual import rule_manual_of
@@ -228,6 +228,32 @@ class TestFusion:
             { d = If (c) < then_branch = t () => (float[N] p) { p = Neg (a) },
                            else_branch = e () => (float[N] q) { q = Relu (a) } > }"""
         assert severities(text, "control-flow") == ["warning"]
+
+    @pytest.mark.parametrize(
+        ("condition", "severity", "fix"),
+        [
+            ("c = Constant <value = bool {1}> ()", "note", "fold"),
+            ("s = Shape (w) c0 = Equal (s, one) c = Squeeze (c0)", "note", "fold"),
+            # ONNX Runtime works out no Shape of which it knows one dim only
+            ("s = Shape <end = 1> (x) n = Squeeze (s) c = Equal (n, one)", "warning", "fold"),
+            ("s = Shape <start = 1> (x) n = Squeeze (s) c = Equal (n, one)", "warning", None),
+            ("c = Identity (b)", "warning", None),
+        ],
+    )
+    def test_an_if_that_is_decided(self, condition: str, severity: str, fix: str | None) -> None:
+        text = graph(
+            f"""(float[1, N] x, float[1] w, bool b) => (float[1, N] y) <int64 one = {{1}}> {{
+            {condition} y = If (c) <
+                then_branch = t () => (float[1, N] p) {{ p = Neg (x) }},
+                else_branch = e () => (float[1, N] q) {{ q = Relu (x) }} > }}"""
+        )
+        flagged = found(text, "control-flow")
+        assert [(x.severity, x.fix) for x in flagged] == [(severity, fix)]
+        folded = ir.from_onnx_text(text)
+        graphfix.run(folded, "fold")
+        assert bool([*hazards.check(folded, "control-flow")]) == (fix is None)
+        steps = [x.name for x in planning.plan(ir.from_onnx_text(text)).steps]
+        assert any(x.startswith("If") for x in steps) == (severity == "warning")
 
     def test_a_slice_by_the_shape_is_no_matter_of_data(self) -> None:
         text = graph(

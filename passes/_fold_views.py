@@ -1,0 +1,85 @@
+"""Reshape, Unsqueeze, Squeeze and Flatten: the same elements in the same order, once more."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.model.values import is_op
+
+from ._fold_look import VIEWS, Found, alone, nothing, root_of
+from ._targets import constant_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from graphfix.build import Builder
+
+    from ._fold_look import Key, Look
+
+
+def view(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+    """Reshape, Unsqueeze, Squeeze, Flatten."""
+    root = root_of(node.outputs[0])
+    dims = look.dims(node.outputs[0])
+    if dims is None:
+        return None
+    if dims == look.dims(root):
+        return nothing(root, node)
+    start = source
+    while (before := alone(start, *VIEWS)) is not None and before.inputs[0] is not None:
+        start = before.inputs[0]
+    computed = is_op(node, "Reshape") and len(node.inputs) > 1 and look.numbers(node.inputs[1])
+    if start is source and computed is not None:
+        return None
+    again = _remade(node, start, look)
+    if again is None:
+        return None
+    return Found(f"it can be made of {start.name!r} at once", lambda op: [again(op)])
+
+
+def _remade(node: ir.Node, source: ir.Value, look: Look) -> Callable[[Builder], ir.Value] | None:
+    """One view of ``source`` with the shape that ``node`` makes."""
+    given, made = look.dims(source), look.dims(node.outputs[0])
+    if given is None or made is None:
+        return None
+    opset = look.view.opset(node)
+    for op_type, small, large in (("Unsqueeze", given, made), ("Squeeze", made, given)):
+        axes = _ones(small, large)
+        if axes is not None:
+            return partial(_with_axes, op_type, source, axes, opset)
+    shape = node.inputs[1] if is_op(node, "Reshape") and len(node.inputs) > 1 else None
+    if shape is not None and 0 not in (look.numbers(shape) or (0,)):
+        return lambda op: op.again(node, source, shape)
+    shapes = look.view.shapes
+    told = shapes.data(shape) if node.inputs[0] is source else None
+    target = constant_target(
+        shapes.dims(source) or (), shapes.dims(node.outputs[0]) or (), told, shapes
+    )
+    if isinstance(target, str):
+        return None
+    return lambda op: op.Reshape(source, np.array(target, np.int64))
+
+
+def _ones(small: tuple[Key, ...], large: tuple[Key, ...]) -> tuple[int, ...] | None:
+    """The axes of ``large`` that are 1 and are all that it has more than ``small``."""
+    axes, left = [], list(small)
+    for i, dim in enumerate(large):
+        if left and left[0] == dim:
+            left.pop(0)
+        elif dim == 1:
+            axes.append(i)
+        else:
+            return None
+    return tuple(axes) if not left and axes else None
+
+
+def _with_axes(
+    op_type: str, value: ir.Value, axes: tuple[int, ...], opset: int, op: Builder
+) -> ir.Value:
+    if opset < 13:
+        return op.make(op_type, value, axes=list(axes))
+    return op.make(op_type, value, np.array(axes, np.int64))
