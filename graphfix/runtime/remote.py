@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _OPEN_SECONDS = 600.0
 _RUN_SECONDS = 600.0
+_MOST_RUNS = 10_000
 
 
 class RemoteSession:
@@ -195,16 +196,14 @@ class RemoteSession:
         runs: int,
         *,
         seconds: float = 0.0,
-        most: int = 1_000_000,
         bind: bool = False,
-    ) -> list[float]:
+    ) -> tuple[float, ...]:
         """Run the model again and again in the other process, one run after the other.
 
         Args:
             feeds: An array for each input, by name.
             runs: How many runs at least.
-            seconds: More than these, until so much time has passed.
-            most: But never more runs than these, or ``runs``.
+            seconds: And until so much time has passed; but never more than 10,000 times.
             bind: As in :meth:`run`.
 
         Returns:
@@ -220,11 +219,14 @@ class RemoteSession:
             "feeds": self._as_files(feeds),
             "runs": runs,
             "seconds": seconds,
-            "most": most,
+            "most": _MOST_RUNS,
             "bind": bind,
         }
-        answer = self._ask(request, "running the model")
-        return [float(x) for x in answer["seconds"]]
+        if self._worker is None:
+            raise RunError("the session is closed")
+        limit = seconds + _RUN_SECONDS * runs
+        answer = self._worker.ask(request, limit, "running the model")
+        return tuple(float(x) for x in answer["seconds"])
 
     def _as_files(self, feeds: Mapping[str, Array]) -> dict[str, str]:
         """Each input in a file, by its path there."""
