@@ -84,7 +84,14 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The row of a small model, and what DirectML would have said of it."""
     path = tmp_path_factory.mktemp("heads") / "model.onnx"
     onnx.save(onnx.parser.parse_model(HEADS), path)
-    recipe = Recipe("heads", path, name="Heads", shows="A head split.", gates={"nodes": 3})
+    recipe = Recipe(
+        "heads",
+        path,
+        name="Heads",
+        shows="A head split.",
+        gates={"nodes": 3},
+        bench={"processes": 1},
+    )
     made = json.loads(json.dumps(work.work(Request(recipe, "cpu", "k"))))
     nodes = [
         {"name": "a", "op": "Shape", "on": "cpu"},
@@ -101,6 +108,9 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     made["stages"]["directml"] = {
         "figures": {"crashes": figure(1, 0), "worst": figure(None, 2.5e-7, "8007023E")}
     }
+    # Of one process nothing is told.
+    ratio = {**figure(None, 0.87, "the original"), "interval": [0.8, 0.9]}
+    made["stages"]["bench"]["figures"] = {"ratio": ratio}
     made["figures"] = gather(made["stages"])
     return made
 
