@@ -213,7 +213,7 @@ def bench(job: Job) -> Json:
     claim = done.models[1].claim
     why = next((one.error for one in done.models if one.error), "the original is what it is of")
     if claim is None or claim.ratio is None:
-        ratio = figure(None, None, why if claim is None else f"cannot tell: {claim.why}")
+        ratio = figure(None, None, why if claim is None else f"{figures.CANNOT_TELL}: {claim.why}")
     else:
         ratio = figure(None, claim.ratio.value, why)
         ratio["interval"] = (claim.ratio.low, claim.ratio.high)
