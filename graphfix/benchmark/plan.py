@@ -25,6 +25,8 @@ def plan_of(
     dims: Mapping[str, int] | None,
     other: Mapping[str, int] | None,
     buckets: Mapping[str, Sequence[int]] | None,
+    *,
+    fixed: bool,
     seed: int,
 ) -> list[Planned]:
     """The setups, each with its inputs and those of its other shape if it has one.
@@ -35,6 +37,7 @@ def plan_of(
         dims: The sizes to time at, by the name of the symbolic dim.
         other: The sizes of another shape; by default three quarters of the longest dim.
         buckets: Sizes of a dim that get a session each, with the dims fixed.
+        fixed: Whether the first sizes are timed with the dims fixed, too.
         seed: The same seed makes the same inputs.
 
     Raises:
@@ -43,7 +46,7 @@ def plan_of(
     sizes = {**_only_sizes(entrants), **(dims or {})}
     first, second = _two_cases(model, sizes, other, seed)
     plan = [(Setup(AS_IT_IS, first.dims, second.dims if second else {}), first, second)]
-    if any(x is not None and x.free_dims(first.feeds) for x in entrants):
+    if fixed and any(x is not None and x.free_dims(first.feeds) for x in entrants):
         plan.append((Setup(FIXED, first.dims, fixed=True), first, None))
     for combination in itertools.product(*(buckets or {}).values()) if buckets else ():
         bucket = dict(zip(buckets or {}, combination, strict=True))

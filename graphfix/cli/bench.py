@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     help="Time a session of its own, with the dims fixed, for each of these sizes, too.",
 )
 @click.option(
+    "--fixed/--no-fixed",
+    default=True,
+    help="Whether to time with the dims fixed, too; --no-fixed takes half as long.",
+)
+@click.option(
     "--processes",
     type=int,
     help="How many processes of each model; 9 by default, 6 on DirectML. No ratio comes of fewer "
@@ -74,6 +79,7 @@ def bench(
     dims: tuple[str, ...],
     other: tuple[str, ...],
     bucket: tuple[str, ...],
+    fixed: bool,
     processes: int | None,
     runs: int | None,
     seconds: float | None,
@@ -102,6 +108,7 @@ def bench(
             dims=sizes,
             other=others,
             buckets=buckets,
+            fixed=fixed,
             processes=processes,
             runs=runs,
             seconds=seconds,

@@ -131,6 +131,11 @@ def test_a_model_by_itself_needs_no_copy(processes: list[list[str]]) -> None:
     assert not done.models[0].results[AS_IT_IS].copy
 
 
+def test_dims_need_not_be_fixed(processes: list[list[str]]) -> None:
+    assert [x.name for x in timed("a", fixed=False).setups] == [AS_IT_IS]
+    assert processes == [["a"]]
+
+
 def test_the_seed_draws_the_order(processes: list[list[str]]) -> None:
     orders = []
     for seed in (1, 1, 2):
