@@ -3,12 +3,13 @@
 VENV   ?= .venv
 PYTHON ?= python3
 BENCH  ?=
+COMPARE ?=
 WORKERS ?= 2
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint graphs types docs site zoo counts headline bench dml agreement edges wheel clean
+.PHONY: help install test lint graphs types docs site zoo counts headline bench compare dml agreement edges wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +75,10 @@ headline: $(STAMP)  ## Measure the table in README on DirectML, and take its pic
 bench: $(STAMP)  ## Time graphfix beside its peers on gigabytes, into docs/ (an hour, 16 GB of disk)
 	$(PIP) install --quiet --group bench
 	$(BIN)/python bench/compare.py $(BENCH)
+
+compare: $(STAMP)  ## Hold graphfix against its peers over a folder of exports, into docs/ (COMPARE="--zoo FOLDER")
+	$(PIP) install --quiet --group peers
+	$(BIN)/python bench/side_by_side.py $(COMPARE)
 
 dml:  ## Set up the real DirectML under Wine in build/dml (Debian, as root; 4 minutes, 3 GB)
 	dml/setup.sh

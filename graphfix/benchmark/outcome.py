@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from graphfix.benchmark.timing import Timing
+from graphfix.benchmark.timing import Claim, Timing
 from graphfix.runtime.profile import Placed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from graphfix.benchmark.timing import Ratio
     from graphfix.proof.compare import OutputDiff
     from graphfix.runtime.provider import Ep
 
-PHASES = ("session", "first run", "steady", "other shape", "back")
+SESSION, FIRST, STEADY, OTHER, BACK = "session", "first run", "steady", "other shape", "back"
+PHASES = (SESSION, FIRST, STEADY, OTHER, BACK)
 """Making a session; its first run; runs at that shape; at another, each time; and back."""
 AS_IT_IS = "any shape"
 FIXED = "fixed dims"
@@ -37,49 +40,67 @@ class Setup:
     fixed: bool = False
 
 
-@dataclass
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of one model in one setup, in a run of its own.
+
+    Attributes:
+        diffs: How its outputs differ from the first model's on the CPU; the worst of each output
+            and shape over all runs.
+        placed: What ran where.
+        peak_memory: The most memory, in bytes, that the process had in use; None if it could not
+            be had.
+        gpu_memory: What it held of the device's memory, in bytes; None if it could not be had.
+        gpu_reason: Why not.
+    """
+
+    diffs: tuple[OutputDiff, ...] = ()
+    placed: Placed = field(default_factory=Placed)
+    peak_memory: int | None = None
+    gpu_memory: int | None = None
+    gpu_reason: str = ""
+
+
+@dataclass(frozen=True)
 class Result:
     """One model in one setup.
 
     Attributes:
         phases: What was timed, by phase.
-        ratios: How many times as long as the first model each phase took; {} for the first model.
-        diffs: How its outputs differ from the first model's on the CPU; the worst of each output
-            and shape over all runs.
-        placed: What ran where, seen in a session of its own.
-        peak_memory: The most memory, in bytes, that a process with this session alone had in use;
-            None if it could not be had.
-        gpu_memory: What it held of the device's memory, in bytes; None if it could not be had.
-        gpu_reason: Why not.
+        claims: What is said of it beside the first model, by phase; {} for the first model.
+        copy: How many times as long as itself the first model took, by phase; {} for the others.
+        seen: What was seen of it.
         error: Why it could not be timed; empty if it was.
     """
 
-    phases: dict[str, Timing] = field(default_factory=lambda: {x: Timing() for x in PHASES})
-    ratios: dict[str, Ratio] = field(default_factory=dict)
-    diffs: list[OutputDiff] = field(default_factory=list)
-    placed: Placed = field(default_factory=Placed)
-    peak_memory: int | None = None
-    gpu_memory: int | None = None
-    gpu_reason: str = ""
+    phases: Mapping[str, Timing] = field(default_factory=dict)
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    copy: Mapping[str, Ratio] = field(default_factory=dict)
+    seen: Seen = field(default_factory=Seen)
     error: str = ""
 
     @property
     def failure(self) -> str:
         """Why it failed, in one sentence: an error, or an output that differs; or empty."""
-        wrong = (f"output {d.output!r} {d.reason}, at {d.case}" for d in self.diffs if not d.ok)
-        return self.error or next(wrong, "")
+        bad = (f"output {d.output!r} {d.reason}, at {d.case}" for d in self.seen.diffs if not d.ok)
+        return self.error or next(bad, "")
+
+    def timing(self, phase: str) -> Timing:
+        """What was timed in a phase."""
+        return self.phases.get(phase, Timing())
 
     def to_json(self) -> dict[str, object]:
         """As plain data."""
         return {
             "ok": not self.failure,
             "error": self.error,
-            "phases": {name: timing.to_json() for name, timing in self.phases.items()},
-            "ratios": {name: ratio.to_json() for name, ratio in self.ratios.items()},
-            "placement": self.placed.to_json(),
-            "peak_memory_bytes": self.peak_memory,
-            "gpu_memory_bytes": self.gpu_memory,
-            "gpu_memory_reason": self.gpu_reason,
+            "phases": {name: self.timing(name).to_json() for name in PHASES},
+            "ratios": {name: claim.to_json() for name, claim in self.claims.items()},
+            "copy": {name: ratio.to_json() for name, ratio in self.copy.items()},
+            "placement": self.seen.placed.to_json(),
+            "peak_memory_bytes": self.seen.peak_memory,
+            "gpu_memory_bytes": self.seen.gpu_memory,
+            "gpu_memory_reason": self.seen.gpu_reason,
             "outputs": [
                 {
                     "output": d.output,
@@ -88,12 +109,12 @@ class Result:
                     "max_abs": d.max_abs,
                     "reason": d.reason,
                 }
-                for d in self.diffs
+                for d in self.seen.diffs
             ],
         }
 
 
-@dataclass
+@dataclass(frozen=True)
 class Timed:
     """One model.
 
@@ -104,39 +125,32 @@ class Timed:
     """
 
     model: str
-    results: dict[str, Result] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    results: Mapping[str, Result] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def _main(self) -> Result:
         return next(iter(self.results.values()), Result())
 
     @property
-    def phases(self) -> dict[str, Timing]:
+    def phases(self) -> Mapping[str, Timing]:
         """What was timed with any shape, by phase."""
         return self._main.phases
 
     @property
-    def ratio(self) -> float | None:
-        """How many times as long as the first model its steady runs take, with any shape."""
-        found = self._main.ratios.get("steady")
-        return None if found is None else found.value
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Where that ratio lies."""
-        found = self._main.ratios.get("steady")
-        return None if found is None else (found.low, found.high)
+    def claim(self) -> Claim | None:
+        """What is said of its steady runs beside those of the first model, with any shape."""
+        return self._main.claims.get(STEADY)
 
     @property
     def diffs(self) -> list[OutputDiff]:
         """How its outputs differ from the first model's on the CPU, in all setups."""
-        return [d for result in self.results.values() for d in result.diffs]
+        return [d for result in self.results.values() for d in result.seen.diffs]
 
     @property
     def placement(self) -> dict[str, int]:
         """How many nodes each execution provider ran, with any shape."""
-        return self._main.placed.counts
+        return self._main.seen.placed.counts
 
     @property
     def error(self) -> str:
@@ -149,7 +163,7 @@ class Timed:
         return not any(x.failure for x in self.results.values())
 
 
-@dataclass
+@dataclass(frozen=True)
 class Benchmark:
     """What was timed.
 
@@ -165,8 +179,8 @@ class Benchmark:
     ep: Ep
     note: str
     about: dict[str, str]
-    setups: list[Setup]
-    models: list[Timed]
+    setups: tuple[Setup, ...]
+    models: tuple[Timed, ...]
     bound: bool = False
 
     @property
@@ -187,7 +201,7 @@ class Benchmark:
     def to_json(self) -> dict[str, Any]:
         """As plain data that ``json`` can write."""
         return {
-            "schema": 1,
+            "schema": 2,
             "ok": self.ok,
             "ep": self.ep,
             "note": self.note,
@@ -203,7 +217,7 @@ class Benchmark:
                 {
                     "model": x.model,
                     "ok": x.ok,
-                    "notes": x.notes,
+                    "notes": list(x.notes),
                     "setups": {name: result.to_json() for name, result in x.results.items()},
                 }
                 for x in self.models

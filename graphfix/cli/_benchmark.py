@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.benchmark.outcome import PHASES
+from graphfix.benchmark.outcome import PHASES, STEADY
 from graphfix.cli import _terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from graphfix.benchmark.outcome import Benchmark, Result, Setup
-    from graphfix.benchmark.timing import Ratio, Timing
+    from graphfix.benchmark.timing import Claim, Ratio, Timing
 
 _SHORT = {"cpu": "CPU", "dml": "DirectML", "cuda": "CUDA"}
 _CELL = 26
@@ -33,6 +33,10 @@ def show(done: Benchmark, *, verbose: bool) -> None:
     for setup in done.setups:
         click.echo()
         _table(done, setup, names, verbose=verbose)
+    if len(names) > 1:
+        click.echo()
+        text = f"times as long as {names[0]}; ~1: no difference was seen; ?: it cannot be told"
+        _terminal.row("x", text)
     click.echo()
     failed = [x for x in done.models if not x.ok]
     if not failed:
@@ -45,7 +49,9 @@ def show(done: Benchmark, *, verbose: bool) -> None:
     for name in ("adapter", "clock"):
         if name in about:
             _terminal.row(name, about[name])
-    unknown = {r.gpu_reason for x in done.models for r in x.results.values() if r.gpu_reason}
+    unknown = {
+        r.seen.gpu_reason for x in done.models for r in x.results.values() if r.seen.gpu_reason
+    }
     for reason in sorted(unknown):
         _terminal.row("unknown", f"memory on the device: {reason}")
 
@@ -71,9 +77,12 @@ def _table(done: Benchmark, setup: Setup, names: Sequence[str], *, verbose: bool
         _phases(shown[i : i + beside], label)
     for name, result in shown:
         _facts(name, result, label, verbose=verbose)
+    first, base = shown[0]
+    if (same := base.copy.get(STEADY)) is not None:
+        _terminal.row(f"{first} / {first}", f"{label}, steady, the copy of {first}: {_ratio(same)}")
     for name, result in shown[1:]:
-        if (found := result.ratios.get("steady")) is not None:
-            _terminal.row(f"{name} / {shown[0][0]}", f"{label}, steady: {_ratio(found)}")
+        if (found := result.claims.get(STEADY)) is not None:
+            _terminal.row(f"{name} / {first}", f"{label}, steady: {_claim(found)}")
 
 
 def _title(done: Benchmark, setup: Setup) -> str:
@@ -86,21 +95,29 @@ def _title(done: Benchmark, setup: Setup) -> str:
 
 def _phases(shown: Sequence[tuple[str, Result]], label: str) -> None:
     # Not wrapped as text: that would close the gaps that align the numbers.
-    heads = (f"{name:>7}   {'p95':>7}{'iqr':>5}" for name, _ in shown)
+    heads = (f"{name:>7}   {'iqr':>5}" for name, _ in shown)
     head = "".join(f"{text:<{_CELL}}" for text in heads)
     click.echo(f"  {'':<{len(label)}}  {'':<11}{head}".rstrip())
     for phase in PHASES:
-        if any(result.phases[phase].seconds for _, result in shown):
-            cells = "".join(_cell(r.phases[phase], r.ratios.get(phase)) for _, r in shown)
+        if any(result.timing(phase).processes for _, result in shown):
+            cells = "".join(_cell(r.timing(phase), r.claims.get(phase)) for _, r in shown)
             click.echo(f"  {label}  {phase:<11}{cells}".rstrip())
 
 
-def _cell(timing: Timing, found: Ratio | None) -> str:
-    if not timing.seconds:
+def _cell(timing: Timing, found: Claim | None) -> str:
+    if not timing.processes:
         return f"{'-':>10}" + " " * (_CELL - 10)
-    text = f"{_ms(timing.median):>7} ms{_ms(timing.p95):>7}{timing.spread:>5.0%}"
-    times = "" if found is None else f" x{found.value:.{2 if found.value < 10 else 0}f}"
+    text = f"{_ms(timing.median):>7} ms{timing.spread:>5.0%}"
+    times = "" if found is None else f" {_short(found)}"
     return f"{text}{times:<{_CELL - len(text)}}"
+
+
+def _short(found: Claim) -> str:
+    """A ratio if a difference was seen."""
+    if found.ratio is None:
+        return "?"
+    value = found.ratio.value
+    return "~1" if found.ratio.holds(1.0) else f"x{value:.{2 if value < 10 else 0}f}"
 
 
 def _ms(seconds: float) -> str:
@@ -113,27 +130,35 @@ def _facts(name: str, result: Result, label: str, *, verbose: bool) -> None:
     if result.failure:
         _terminal.row(name, f"{label}: failed: {result.failure}", colour="red")
         return
-    nodes = [f"{count} on {ep}" for ep, count in result.placed.counts.items()]
-    if result.placed.fused:
-        nodes.append(_terminal.plural(result.placed.fused, "fused graph") + " among them")
-    nodes.append(_terminal.plural(result.placed.copies, "copy", "copies"))
+    nodes = [f"{count} on {ep}" for ep, count in result.seen.placed.counts.items()]
+    if result.seen.placed.fused:
+        nodes.append(_terminal.plural(result.seen.placed.fused, "fused graph") + " among them")
+    nodes.append(_terminal.plural(result.seen.placed.copies, "copy", "copies"))
     _terminal.row(name, f"nodes: {', '.join(nodes)}")
     if verbose:
-        for node in result.placed.nodes:
+        for node in result.seen.placed.nodes:
             _terminal.row("", f"{node.provider}  {node.op}  {node.name}")
     memory = []
-    if result.peak_memory is not None:
-        memory.append(f"{result.peak_memory / _MIB:.0f} MiB at the peak")
-    if result.gpu_memory is not None:
-        memory.append(f"{result.gpu_memory / _MIB:.0f} MiB on the device")
+    if result.seen.peak_memory is not None:
+        memory.append(f"{result.seen.peak_memory / _MIB:.0f} MiB at the peak")
+    if result.seen.gpu_memory is not None:
+        memory.append(f"{result.seen.gpu_memory / _MIB:.0f} MiB on the device")
     if memory:
         _terminal.row("", f"memory: {', '.join(memory)}")
 
 
+def _claim(found: Claim) -> str:
+    if found.ratio is None:
+        return f"cannot tell: {found.why}"
+    same = "no difference seen: " if found.ratio.holds(1.0) else ""
+    return same + _ratio(found.ratio)
+
+
 def _ratio(found: Ratio) -> str:
+    each = _terminal.plural(found.turns, "process", "processes")
     return (
         f"{found.value:.3f} of the time ({found.low:.3f} to {found.high:.3f}, with "
-        f"{found.confidence:.0%} confidence, from {_terminal.plural(found.turns, 'turn')})"
+        f"{found.confidence:.0%} confidence, from {each} each)"
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from graphfix.runtime.provider import Ep
     from graphfix.zoo.recipe import Recipe
 
-SCHEMA = 1
+SCHEMA = 2
 _DECIDES = ("onnx", "onnx-ir", "onnx-shape-inference", "onnxscript", "onnxruntime")
 """Packages that the result depends on."""
 

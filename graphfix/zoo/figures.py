@@ -34,6 +34,9 @@ FIGURES = {
 PLACED = ("fused-graphs", "copies", "cpu-nodes")
 """Those that say what runs where."""
 
+CANNOT_TELL = "cannot tell"
+"""How ``why`` begins where a figure was measured, and too noisily to say anything."""
+
 # What scores pass on their way to a Softmax.
 _THROUGH = frozenset(
     {"Add", "Sub", "Mul", "Div", "Cast", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Expand"}

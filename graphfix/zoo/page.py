@@ -12,7 +12,7 @@ from graphfix.show import html
 from graphfix.show import plot as course
 from graphfix.version import __version__
 from graphfix.zoo import plot
-from graphfix.zoo.figures import FIGURES, is_known
+from graphfix.zoo.figures import CANNOT_TELL, FIGURES, is_known
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,6 +74,8 @@ def page(rows: Sequence[Json]) -> str:
 def cell(name: str, one: Figure) -> str:
     """A figure as the table shows it: ``12 → 0``, or one number, or a dash."""
     before, after = one["before"], one["after"]
+    if one["why"].startswith(CANNOT_TELL):
+        return CANNOT_TELL
     if not is_known(one) or (name in _SINGLE and after is None):
         return "-"
     if name in _SINGLE:
@@ -151,6 +153,7 @@ def _model(row: Json) -> Json:
             if f["severity"] != "note"
         ],
         "timed": plot.phases(timed) if timed else None,
+        "again": timed[0]["copy"].get("steady") if timed else None,
         "where": {"dml": "DirectML", "cpu": "the CPU"}[stages.get("bench", {}).get("ep", "cpu")],
         "strips": [
             {

@@ -18,7 +18,7 @@ _OPS_SHOWN = 12
 
 
 def phases(models: Sequence[Mapping[str, Any]]) -> Json | None:
-    """Each phase as a row, each model's runs in it as dots on a logarithmic axis of milliseconds.
+    """Each phase as a row, each model's processes as dots on a logarithmic axis of milliseconds.
 
     Args:
         models: As ``graphfix bench --json`` has them, before and after.

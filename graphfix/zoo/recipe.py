@@ -47,7 +47,8 @@ class Recipe:
         near_misses: How many near misses each pass must have; None if nothing is said of it.
         findings: How many errors and warnings of each rule must be left; None likewise.
         gates: The most that a figure of the repaired model may be, by the figure's name.
-        bench: What to time: ``dims`` and ``other`` by symbolic dim, and ``runs``.
+        bench: What to time: ``dims`` and ``other`` by symbolic dim, ``processes`` and
+            ``runs``.
     """
 
     id: str
@@ -175,7 +176,7 @@ def read(path: Path) -> Recipe:
         near_misses=expect.optional("near-misses", _count),
         findings=expect.optional("findings", _count),
         gates=table.table("gates", *FIGURES).each(_number),
-        bench=_bench(table.table("bench", "dims", "other", "runs")),
+        bench=_bench(table.table("bench", "dims", "other", "processes", "runs")),
     )
     table.only("model", "passes", "dims", "feeds", "tolerance", "expect", "gates", "bench", *_TEXTS)
     return recipe
@@ -239,7 +240,7 @@ class _Table:
 def _bench(table: _Table) -> dict[str, Any]:
     sizes = {key: table.optional(key, _size) for key in ("dims", "other")}
     given = {key: value for key, value in sizes.items() if value is not None}
-    return {**given, **table.number("runs", _size)}
+    return {**given, **table.number("processes", _size), **table.number("runs", _size)}
 
 
 def _count(value: object) -> int:

@@ -196,7 +196,7 @@ _PROBE_SECONDS = 600.0
 
 
 def bench(job: Job) -> Json:
-    """How long both take, side by side."""
+    """How long both take: one model a process, processes in turn."""
     from graphfix.benchmark import bench as measure
 
     asked = job.recipe.bench
@@ -205,23 +205,23 @@ def bench(job: Job) -> Json:
         ep=job.ep,
         dims=asked.get("dims"),
         other=asked.get("other"),
-        runs=asked.get("runs", 10),
-        sessions=1,
+        processes=asked.get("processes"),
+        runs=asked.get("runs"),
         tolerance=job.tolerance,
         progress=job.tell,
     )
-    for one, side in zip(done.models, ("before", "after"), strict=True):
-        one.model = side
-    after = done.models[1]
+    claim = done.models[1].claim
     why = next((one.error for one in done.models if one.error), "the original is what it is of")
-    ratio = figure(None, after.ratio, why)
-    if after.interval is not None:
-        ratio["interval"] = after.interval
+    if claim is None or claim.ratio is None:
+        ratio = figure(None, None, why if claim is None else f"{figures.CANNOT_TELL}: {claim.why}")
+    else:
+        ratio = figure(None, claim.ratio.value, why)
+        ratio["interval"] = (claim.ratio.low, claim.ratio.high)
     found = done.to_json()
     found["models"] = [
         # The page and the gates look at the first setup: any shape, or the only one there is.
-        {**one, **next(iter(one["setups"].values()), {}), "ok": one["ok"]}
-        for one in found["models"]
+        {**one, "model": side, **next(iter(one["setups"].values()), {}), "ok": one["ok"]}
+        for one, side in zip(found["models"], ("before", "after"), strict=True)
     ]
     return {**found, "figures": {"ratio": ratio}}
 

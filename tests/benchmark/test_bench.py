@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
+from graphfix.benchmark import bench as module
 from graphfix.benchmark.bench import bench
-from graphfix.benchmark.outcome import AS_IT_IS, FIXED, PHASES, Benchmark, Result, Setup, Timed
-from graphfix.benchmark.timing import Ratio, Timing
+from graphfix.benchmark.entrant import Entrant
+from graphfix.benchmark.outcome import (
+    AS_IT_IS,
+    FIXED,
+    PHASES,
+    STEADY,
+    Benchmark,
+    Result,
+    Seen,
+    Setup,
+    Timed,
+)
+from graphfix.benchmark.stint import Trial
+from graphfix.benchmark.timing import Claim, Ratio, Timing
+from graphfix.benchmark.turns import Course
 from graphfix.cli import main
 from graphfix.cli._benchmark import show
 from graphfix.runtime import process, provider, python
@@ -55,40 +70,138 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
 
 
 def timed(*models: str, **options: object) -> Benchmark:
-    given = {"ep": "cpu", "runs": 2, "sessions": 1, **options}
+    given = {"ep": "cpu", "processes": 1, "runs": 2, "seconds": 0.0, **options}
     return bench([f"{x}.onnx" for x in models], **given)  # type: ignore[arg-type]
 
 
 def test_two_that_are_the_same() -> None:
-    done = timed("a", "b", dims={"T": 8}, other={"T": 6}, buckets={"T": [3, 5]}, runs=4, sessions=2)
+    done = timed("a", "b", dims={"T": 8}, other={"T": 6}, buckets={"T": [3]}, runs=4, processes=2)
     assert done.ok
     assert done.ep == "cpu"
     assert (done.dims, done.other) == ({"T": 8}, {"T": 6})
-    assert [x.name for x in done.setups] == [AS_IT_IS, FIXED, "bucket T=3", "bucket T=5"]
-    assert [x.dims for x in done.setups] == [{"T": 8}, {"T": 8}, {"T": 3}, {"T": 5}]
-    wanted = {"session": 2, "first run": 2, "steady": 4, "other shape": 2, "back": 2}
+    assert [x.name for x in done.setups] == [AS_IT_IS, FIXED, "bucket T=3"]
+    assert [x.dims for x in done.setups] == [{"T": 8}, {"T": 8}, {"T": 3}]
+    wanted = {"session": 1, "first run": 1, "steady": 4, "other shape": 2, "back": 2}
     for one in done.models:
         for name, result in one.results.items():
-            counts = {name: len(timing.seconds) for name, timing in result.phases.items()}
-            fixed = {**wanted, "other shape": 0, "back": 0}
-            assert counts == (wanted if name == AS_IT_IS else fixed)
-            assert result.peak_memory
-    first, second = done.models
-    low, high = second.interval or (1.0, 0.0)
-    assert low <= (second.ratio or 0) <= high
-    assert first.ratio is None
+            runs = {phase: [len(x) for x in t.processes] for phase, t in result.phases.items()}
+            phases = PHASES if name == AS_IT_IS else PHASES[:3]
+            assert runs == {phase: [wanted[phase]] * 2 for phase in phases}
+            assert result.seen.peak_memory
+    first, second = (x.results[AS_IT_IS] for x in done.models)
+    assert first.copy.keys() == second.claims.keys() == set(PHASES)
+    assert not first.claims
+    assert not second.copy
     json.dumps(done.to_json())
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The models that each process has made sessions of, in order; none is ever started.
+
+    Each model takes as many seconds as its name is long.
+    """
+    started: list[list[str]] = []
+
+    def alone(_: Trial, entrant: Entrant) -> dict[str, tuple[float, ...]]:
+        name = Path(str(entrant.source)).stem
+        started.append([name])
+        return {phase: (float(len(name)),) for phase in PHASES}
+
+    monkeypatch.setattr(module, "time_alone", alone)
+    return started
+
+
+def test_a_copy_of_the_first_model_takes_part_in_every_turn(processes: list[list[str]]) -> None:
+    done = timed("one", "wrong", processes=20)
+    turns = [[name for (name,) in processes[i : i + 3]] for i in range(0, 60, 3)]
+    assert all(sorted(turn) == ["one", "one", "wrong"] for turn in turns)
+    assert {turn.index("wrong") for turn in turns} == {0, 1, 2}
+    first, second = (x.results[AS_IT_IS] for x in done.models)
+    assert first.copy["steady"].value == 1
+    claimed = second.claims["steady"]
+    assert claimed.ratio is not None
+    assert claimed.ratio.value == pytest.approx(5 / 3)
+    assert done.models[1].claim == claimed
+
+
+def test_a_model_by_itself_needs_no_copy(processes: list[list[str]]) -> None:
+    done = timed("one", processes=6)
+    assert processes == [["one"]] * 6
+    assert not done.models[0].results[AS_IT_IS].copy
+
+
+def test_dims_need_not_be_fixed(processes: list[list[str]]) -> None:
+    assert [x.name for x in timed("a", fixed=False).setups] == [AS_IT_IS]
+    assert processes == [["a"]]
+
+
+def test_the_seed_draws_the_order(processes: list[list[str]]) -> None:
+    orders = []
+    for seed in (1, 1, 2):
+        timed("one", "wrong", processes=9, seed=seed)
+        orders.append([*processes])
+        processes.clear()
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_where_a_copy_is_not_1_the_line_says_cannot_tell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unequal(members: list[int], *_: object, turns: int, **__: object) -> list[Course]:
+        """The last member, which is the copy, takes twice as long as the others."""
+        times = [1.0] * (len(members) - 1) + [2.0]
+        return [Course(({STEADY: (seconds,)},) * turns) for seconds in times]
+
+    monkeypatch.setattr(module, "take_turns", unequal)
+    arguments = ["bench", "one.onnx", "one.onnx", "--ep", "cpu", "--processes", "8"]
+    assert main(arguments) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "B / A CPU, steady: cannot tell: a model beside its own copy took 2.000" in said
+    assert "A / A CPU, steady, the copy of A: 2.000 of the time (2.000 to 2.000" in said
+    assert "CPU steady 1000 ms 0% 1000 ms 0% ?" in said
+    assert main([*arguments, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    first, second = (x["setups"][AS_IT_IS] for x in data["models"])
+    assert first["copy"]["steady"]["value"] == 2
+    assert second["ratios"]["steady"]["value"] is None
+    assert "its own copy" in second["ratios"]["steady"]["cannot_tell"]
+
+
+def test_a_process_is_of_one_model_and_another_one_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[int, str, str]] = []
+    ask = process.Worker.ask
+
+    def heard(
+        self: process.Worker, request: dict[str, object], seconds: float, doing: str
+    ) -> dict[str, object]:
+        asked.append((self._process.pid, str(request["verb"]), str(request.get("model", ""))))
+        return ask(self, request, seconds, doing)
+
+    monkeypatch.setattr(process.Worker, "ask", heard)
+    timed("one", "noise", processes=2)
+    timers = {pid for pid, verb, _ in asked if verb == "time"}
+    assert len(timers) == 2 * 3  # two turns of both and the copy
+    for pid in timers:
+        verbs = [(verb, Path(model).name) for x, verb, model in asked if x == pid]
+        assert [verb for verb, _ in verbs].count("open") == 2  # what starts the device, first
+        assert ("run", "") in verbs[: [v for v, _ in verbs].index("time")]
+    # No process begins before the last one has ended its work.
+    order = [pid for pid, verb, _ in asked if verb == "time"]
+    assert len([pid for pid, before in zip(order, [0, *order], strict=False) if pid != before]) == 6
 
 
 def test_what_ran_where_is_said() -> None:
     result = timed("wrong").models[0].results[AS_IT_IS]
-    assert result.placed.counts == {"CPUExecutionProvider": 1}
-    assert [node.op for node in result.placed.nodes] == ["Neg"]
-    assert (result.placed.fused, result.placed.copies) == (0, 0)
+    assert result.seen.placed.counts == {"CPUExecutionProvider": 1}
+    assert [node.op for node in result.seen.placed.nodes] == ["Neg"]
+    assert (result.seen.placed.fused, result.seen.placed.copies) == (0, 0)
 
 
 def test_a_wrong_graph_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--ep", "cpu", "--runs", "1", "--sessions", "1"]
+    arguments = ["--ep", "cpu", "--runs", "1", "--processes", "1", "--seconds", "0"]
     assert main(["bench", "one.onnx", "wrong.onnx", *arguments]) == 1
     assert "wrong.onnx: output 'y' differs" in " ".join(capsys.readouterr().err.split())
 
@@ -103,8 +216,8 @@ def test_a_model_of_one_size_sets_the_size_and_is_left_out_at_others() -> None:
     assert done.ok
     assert done.dims == {"T": 8}
     whole, fixed = done.models
-    assert whole.results[AS_IT_IS].phases["other shape"].seconds
-    assert not fixed.results[AS_IT_IS].phases["other shape"].seconds
+    assert whole.results[AS_IT_IS].timing("other shape").processes
+    assert not fixed.results[AS_IT_IS].timing("other shape").processes
     assert "bucket T=3" in whole.results
     assert "bucket T=3" not in fixed.results
     assert any("T=3" in note for note in fixed.notes)
@@ -122,15 +235,15 @@ def test_a_model_with_another_input_is_fed_by_what_its_pass_says() -> None:
 
 
 def test_models_that_draw_random_numbers_draw_the_same() -> None:
-    assert timed("noise", "noise2", sessions=2).ok
+    assert timed("noise", "noise2").ok
     assert "differs" in timed("noise", "louder").models[1].results[AS_IT_IS].failure
 
 
 def test_a_graph_that_kills_the_process_is_a_result_and_the_others_are_timed() -> None:
-    done = timed("a", "killer", runs=3)
+    done = timed("a", "killer", processes=2)
     good, bad = done.models
     assert good.ok
-    assert len(good.phases["steady"].seconds) == 3
+    assert len(good.phases["steady"].seconds) == 2
     assert "the process died while running the model" in bad.error
     assert bad.error.endswith("it dies at node 'fatal' (Div)")
 
@@ -153,7 +266,7 @@ def test_what_is_not_to_be_had_is_refused_with_how_to_get_it(
 
 
 def test_a_cpu_run_is_not_called_a_directml_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "a.onnx", "--runs", "1", "--sessions", "1"]) == 0
+    assert main(["bench", "a.onnx", "--processes", "1", "--seconds", "0"]) == 0
     told = capsys.readouterr()
     assert "on the CPU, not on DirectML" in told.err
     lines = [line for line in told.out.splitlines() if " ms" in line]
@@ -167,19 +280,26 @@ def test_it_fits_the_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     setup = Setup(AS_IT_IS, {"T": 500}, {"T": 480})
-    models = [Timed(f"{'folder/' * 20}model{i}.onnx") for i in range(count)]
-    for i, one in enumerate(models):
-        phases = {x: Timing([0.0001, 12.3456 * (i + 1), 9.999]) for x in PHASES}
-        ratios = {x: Ratio(123.456, 0.1, 1234.5, 0.978, 10) for x in PHASES} if i else {}
-        one.results[AS_IT_IS] = Result(phases, ratios, peak_memory=1 << 40, gpu_reason="no " * 40)
-    show(Benchmark("dml", "", {"adapter": "A card " * 20}, [setup], models), verbose=True)
+    models: list[Timed] = []
+    for i in range(count):
+        one = Timed(f"{'folder/' * 20}model{i}.onnx")
+        phases = dict.fromkeys(PHASES, Timing(((0.0001,), (12.3456 * (i + 1),), (9.999,))))
+        ratio = Ratio(123.456, 1.1, 1234.5, 0.978, 10)
+        result = Result(
+            phases,
+            claims=dict.fromkeys(PHASES, Claim(ratio)) if i else {},
+            copy={} if i else dict.fromkeys(PHASES, ratio),
+            seen=Seen(peak_memory=1 << 40, gpu_reason="no " * 40),
+        )
+        models.append(replace(one, results={AS_IT_IS: result}))
+    show(Benchmark("dml", "", {"adapter": "A card " * 20}, (setup,), tuple(models)), verbose=True)
     lines = capsys.readouterr().out.splitlines()
     assert max(len(x) for x in lines if "folder" not in x) <= 80
     assert sum("steady " in x for x in lines) == {1: 1, 2: 1, 3: 2}[count]
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--ep", "cpu", "--runs", "2", "--sessions", "1", "--json"]
+    arguments = ["--ep", "cpu", "--runs", "2", "--processes", "1", "--seconds", "0", "--json"]
     assert main(["bench", "one.onnx", *arguments]) == 0
     data = json.loads(capsys.readouterr().out)
     found = data["models"][0]["setups"][AS_IT_IS]
@@ -190,7 +310,13 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [["--runs", "0"], ["--sessions", "0"], ["--dims", "T=1,2"], ["--dims", "nope=3"]],
+    [
+        ["--runs", "0"],
+        ["--processes", "0"],
+        ["--seconds", "-1"],
+        ["--dims", "T=1,2"],
+        ["--dims", "nope=3"],
+    ],
 )
 def test_wrong_usage(wrong: list[str]) -> None:
     assert main(["bench", "a.onnx", "--ep", "cpu", *wrong]) == 2

@@ -103,7 +103,7 @@ def test_a_graph_that_kills_the_process_is_a_result(tmp_path: Path) -> None:
     good = saved(tmp_path, RELU)
     (tmp_path / "bad").mkdir()
     bad = saved(tmp_path / "bad", DIVIDES_BY_ZERO)
-    done = bench([good, bad], ep="dml", runs=2, sessions=1)
+    done = bench([good, bad], ep="dml", processes=2, seconds=0.1)
     assert done.models[0].ok
     assert len(done.models[0].phases["steady"].seconds) == 2
     error = done.models[1].error
@@ -116,21 +116,21 @@ def test_a_graph_that_kills_the_process_is_a_result(tmp_path: Path) -> None:
 def test_bench_says_what_ran_where(bind: bool, tmp_path: Path) -> None:
     path = saved(tmp_path, HEAD + "g (float[T, 4] x) => (float[T, 4] y) "
                  "{ a = Neg (x) b = Exp (a) y = Relu (b) }")  # fmt: skip
-    done = bench([path], ep="dml", runs=2, sessions=1, io_binding=bind)
+    done = bench([path], ep="dml", processes=2, seconds=0.1, io_binding=bind)
     assert done.ok, done.models[0].error
     assert done.ep == "dml"
-    loose, fixed = (done.models[0].results[x].placed for x in (AS_IT_IS, FIXED))
+    loose, fixed = (done.models[0].results[x].seen.placed for x in (AS_IT_IS, FIXED))
     assert (loose.counts, loose.fused) == ({provider.DML: 3}, 0)
     assert (fixed.counts, fixed.fused) == ({provider.DML: 1}, 1)
     assert {"adapter", "DirectML.dll", "clock", "onnxruntime"} <= done.about.keys()
-    assert done.models[0].results[AS_IT_IS].peak_memory
+    assert done.models[0].results[AS_IT_IS].seen.peak_memory
 
 
 def test_a_model_and_its_half_side_by_side(tmp_path: Path) -> None:
     whole = saved(tmp_path, RELU)
     (tmp_path / "half").mkdir()
     half = saved(tmp_path / "half", RELU.replace("float[", "float16["))
-    assert bench([whole, half], ep="dml", runs=2, sessions=1).ok
+    assert bench([whole, half], ep="dml", processes=2, seconds=0.1).ok
 
 
 def test_check_says_of_a_run_what_crashed_and_where(tmp_path: Path) -> None:

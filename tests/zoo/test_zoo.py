@@ -15,6 +15,8 @@ import onnx
 import pytest
 
 from graphfix import zoo
+from graphfix.benchmark import bench
+from graphfix.benchmark.timing import Timing, claim
 from graphfix.cli import main
 from graphfix.errors import FeedError, UsageError
 from graphfix.runtime import process, python
@@ -53,6 +55,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(python.COMMAND, raising=False)
     monkeypatch.setenv(python.HOME, str(tmp_path))
     monkeypatch.setattr(python, "native", lambda: False)
+    # What takes its time has its own tests.
+    monkeypatch.setattr(bench, "EFFORT", dict.fromkeys(bench.EFFORT, bench.Effort(1, 1, 0.0)))
 
 
 @pytest.fixture
@@ -106,6 +110,7 @@ class TestRecipes:
             [gates]
             ratio = 1.5
             [bench]
+            processes = 7
             dims = { T = 8 }
             runs = 3
             """,
@@ -118,7 +123,7 @@ class TestRecipes:
             None,
         )
         assert (found.tolerance, found.gates) == ({"max_abs": 1e-5}, {"ratio": 1.5})
-        assert found.bench == {"dims": {"T": 8}, "runs": 3}
+        assert found.bench == {"dims": {"T": 8}, "processes": 7, "runs": 3}
 
     def test_the_one_in_the_docs(self) -> None:
         page = (Path(__file__).parents[2] / "docs/zoo.md").read_text(encoding="utf-8")
@@ -232,7 +237,9 @@ class TestWork:
         assert row["ok"]
         assert row["figures"]["dynamic-reshapes"] == {"before": 1, "after": 0, "why": ""}
         assert row["figures"]["worst"]["after"] == 0
-        assert row["figures"]["ratio"]["after"] > 0
+        why = row["figures"]["ratio"]["why"]
+        assert row["figures"]["ratio"]["after"] is None
+        assert why.startswith("cannot tell: 1 of the 6 processes")
         assert row["figures"]["crashes"]["why"] == "measured on DirectML only: --ep dml"
         assert row["figures"]["copies"] == {"before": 0, "after": 0, "why": ""}  # foreseen
         assert row["stages"]["repair"]["verdict"]["ok"]
@@ -272,6 +279,25 @@ class TestWork:
         gate = row_of("a")["gates"][-1]
         assert gate["ok"] is None
         assert "--ep dml" in gate["text"]
+
+    def test_a_ratio_has_its_interval_and_is_told_of_enough_processes(
+        self, done: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def equal(processes: int, seconds: float) -> Timing:
+            return Timing(((seconds,),) * processes)
+
+        claimed = claim(equal(6, 0.5), equal(6, 1.0), equal(6, 1.0))
+        monkeypatch.setattr(bench, "claim", lambda *_: claimed)
+        model("a", HEADS, "[gates]\nratio = 0.4\n[bench]\nprocesses = 2")
+        assert main(["zoo"]) == 1
+        row = row_of("a")
+        assert row["figures"]["ratio"]["after"] == 0.5
+        assert row["figures"]["ratio"]["interval"] == [0.5, 0.5]
+        assert row["reason"] == "latency ratio: 0.5, at most 0.4 is allowed"
+        before, after = row["stages"]["bench"]["models"]
+        assert before["phases"]["steady"]["processes"] == 2
+        assert before["copy"]["steady"]["turns"] == 2
+        assert after["ratios"]["steady"]["value"] == 0.5
 
     def test_all_stages_in_another_python(
         self, done: list[str], monkeypatch: pytest.MonkeyPatch
@@ -422,7 +448,7 @@ class TestFailures:
         script = Path("dies.sh").resolve()
         script.write_text("#!/bin/sh\necho out of memory >&2\nkill -9 $$\n", encoding="utf-8")
         script.chmod(0o755)
-        model("a")
+        model("a", recipe="[bench]\nprocesses = 1")
         with monkeypatch.context() as patch:
             patch.setattr(sys, "executable", str(script))
             assert main(["zoo"]) == 1

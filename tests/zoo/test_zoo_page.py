@@ -84,7 +84,14 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The row of a small model, and what DirectML would have said of it."""
     path = tmp_path_factory.mktemp("heads") / "model.onnx"
     onnx.save(onnx.parser.parse_model(HEADS), path)
-    recipe = Recipe("heads", path, name="Heads", shows="A head split.", gates={"nodes": 3})
+    recipe = Recipe(
+        "heads",
+        path,
+        name="Heads",
+        shows="A head split.",
+        gates={"nodes": 3},
+        bench={"processes": 1},
+    )
     made = json.loads(json.dumps(work.work(Request(recipe, "cpu", "k"))))
     nodes = [
         {"name": "a", "op": "Shape", "on": "cpu"},
@@ -101,6 +108,11 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     made["stages"]["directml"] = {
         "figures": {"crashes": figure(1, 0), "worst": figure(None, 2.5e-7, "8007023E")}
     }
+    # Of one process nothing is told.
+    ratio = {**figure(None, 0.87, "the original"), "interval": [0.8, 0.9]}
+    made["stages"]["bench"]["figures"] = {"ratio": ratio}
+    copy = {"value": 1.0123, "low": 0.987, "high": 1.1}
+    made["stages"]["bench"]["models"][0]["copy"] = {"steady": copy}
     made["figures"] = gather(made["stages"])
     return made
 
@@ -140,6 +152,12 @@ def test_the_numbers_are_those_of_the_json(row: dict[str, Any]) -> None:
         assert cells[name] == page.cell(name, one)
 
 
+def test_a_ratio_that_cannot_be_told_is_none(row: dict[str, Any]) -> None:
+    unsure = figure(None, None, "cannot tell: a model beside its own copy took 1.2 of the time")
+    made = {**row, "figures": {**row["figures"], "ratio": unsure}}
+    assert read(made).cells["heads", "ratio"] == "cannot tell"
+
+
 def test_a_model_shows_what_was_found(row: dict[str, Any]) -> None:
     text = read(row).text
     change = next(p for p in row["stages"]["repair"]["passes"] if p["changes"])["changes"][0]
@@ -151,6 +169,7 @@ def test_a_model_shows_what_was_found(row: dict[str, Any]) -> None:
         for phase in one["phases"].values():
             if phase["runs"]:
                 assert plot.milliseconds(phase["median_ms"]) in text
+    assert "A copy of the original took 1.012 of its time (0.987 to 1.100)" in text
     assert "A head split." in text
     assert "4 nodes, 1 fused, 1 on the CPU, 1 copies" in text
     assert "Reshape node 'y': 8007023E" in text

@@ -1,0 +1,98 @@
+"""Steps of long work: each a process that may fail, none done twice."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a process said: its output, or why there is none."""
+
+    out: str
+    why: str = ""
+    code: int = 0
+
+
+def run(command: Sequence[str], seconds: float) -> Said:
+    """Run a command to its end, or to the limit; all that it has started ends with it."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=os.name != "nt",
+    )
+    try:
+        out, heard = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return Said("", f"it did not end within {seconds:.0f} s", -1)
+    finally:
+        if process.poll() is None:
+            with contextlib.suppress(OSError):
+                if os.name == "nt":
+                    process.kill()
+                else:
+                    os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    lines = [x.strip() for x in heard.decode("utf-8", "replace").splitlines() if x.strip()]
+    why = f"exit code {process.returncode}: {lines[-1][:300] if lines else 'no word'}"
+    code = process.returncode
+    return Said(out.decode("utf-8", "replace"), why if code else "", code)
+
+
+class Store:
+    """What is known, by a hash of all that it depends on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, parts: Sequence[str], find: Callable[[], Json]) -> Json:
+        """What was found before, or is found now and kept."""
+        name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
+        path = self._folder / "known" / f"{name}.json"
+        with contextlib.suppress(OSError, ValueError):
+            known: Json = json.loads(path.read_text(encoding="utf-8"))
+            return known
+        found = find()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".part")
+        draft.write_text(json.dumps(found), encoding="utf-8")
+        draft.replace(path)
+        return found
+
+    def made(self, name: str) -> Path:
+        """Where a file that a tool makes goes."""
+        path = self._folder / "made" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+def content(path: Path) -> str:
+    """A hash of a model's bytes, and of those of the weights beside it."""
+    digest = hashlib.sha256(path.read_bytes())
+    with contextlib.suppress(Exception):  # a file that is no model is its bytes
+        graph = onnx.load(path, load_external_data=False).graph
+        places = {
+            entry.value
+            for tensor in graph.initializer
+            for entry in tensor.external_data
+            if entry.key == "location"
+        }
+        for place in sorted(places):
+            with (path.parent / place).open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()

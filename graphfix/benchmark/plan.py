@@ -1,0 +1,126 @@
+"""At which shapes models are timed, and how their sessions are made."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from graphfix.benchmark.outcome import AS_IT_IS, FIXED, Setup
+from graphfix.errors import FeedError
+from graphfix.feeds.search import make_cases
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from graphfix.benchmark.entrant import Entrant
+    from graphfix.feeds.case import Case
+
+    Planned = tuple[Setup, Case, Case | None]
+
+
+def plan_of(
+    model: str | os.PathLike[str],
+    entrants: Sequence[Entrant | None],
+    dims: Mapping[str, int] | None,
+    other: Mapping[str, int] | None,
+    buckets: Mapping[str, Sequence[int]] | None,
+    *,
+    fixed: bool,
+    seed: int,
+) -> list[Planned]:
+    """The setups, each with its inputs and those of its other shape if it has one.
+
+    Args:
+        model: The first model.
+        entrants: All of them, it among them; None for those that cannot be read.
+        dims: The sizes to time at, by the name of the symbolic dim.
+        other: The sizes of another shape; by default three quarters of the longest dim.
+        buckets: Sizes of a dim that get a session each, with the dims fixed.
+        fixed: Whether the first sizes are timed with the dims fixed, too.
+        seed: The same seed makes the same inputs.
+
+    Raises:
+        FeedError: No inputs could be made at these sizes.
+    """
+    sizes = {**_only_sizes(entrants), **(dims or {})}
+    first, second = _two_cases(model, sizes, other, seed)
+    plan = [(Setup(AS_IT_IS, first.dims, second.dims if second else {}), first, second)]
+    if fixed and any(x is not None and x.free_dims(first.feeds) for x in entrants):
+        plan.append((Setup(FIXED, first.dims, fixed=True), first, None))
+    for combination in itertools.product(*(buckets or {}).values()) if buckets else ():
+        bucket = dict(zip(buckets or {}, combination, strict=True))
+        exact = {name: [size] for name, size in {**first.dims, **bucket}.items()}
+        case = _exactly(model, exact, seed)
+        name = " ".join(f"{name}={size}" for name, size in bucket.items())
+        plan.append((Setup(f"bucket {name}", case.dims, fixed=True), case, None))
+    return plan
+
+
+def _only_sizes(entrants: Sequence[Entrant | None]) -> dict[str, int]:
+    """Sizes of dims that are symbols in the first model and numbers in another."""
+    found: dict[str, int] = {}
+    first = entrants[0]
+    assert first is not None
+    for one in entrants[1:]:
+        if one is not None:
+            found.update(one.only_sizes(first))
+    return found
+
+
+def notes_of(entrant: Entrant, plan: Sequence[Planned]) -> tuple[str, ...]:
+    """Which sizes of the plan a model does not take."""
+    shown = [
+        sizes_of(case)
+        for _, first, second in plan
+        for case in (first, second)
+        if case is not None and not entrant.fits(case.feeds)
+    ]
+    return tuple(f"it does not take {shapes}" for shapes in dict.fromkeys(shown))
+
+
+def sizes_of(case: Case) -> str:
+    """The sizes of the inputs, as a user writes them."""
+    return " ".join(f"{name}={size}" for name, size in case.dims.items())
+
+
+def _two_cases(
+    model: str | os.PathLike[str],
+    dims: Mapping[str, int],
+    other: Mapping[str, int] | None,
+    seed: int,
+) -> tuple[Case, Case | None]:
+    """The inputs to time at, and those of another shape if the model takes one."""
+    given = {name: [size] for name, size in dims.items()}
+    cases = make_cases(model, dims=given, seed=seed)
+    # One row, as in use, and as long as the model takes it among what was tried.
+    first = min(cases, key=lambda c: (_rows(c), c.ragged, -sum(c.dims.values())))
+    if other:
+        sizes = {**{n: [s] for n, s in first.dims.items()}, **{n: [s] for n, s in other.items()}}
+        return first, _exactly(model, sizes, seed)
+    shorter = [c for c in cases if _shapes(c) != _shapes(first) and not c.ragged]
+    if shorter:
+        return first, max(shorter, key=lambda c: (-_rows(c), sum(c.dims.values())))
+    if not first.dims:
+        return first, None
+    longest = max(first.dims, key=lambda n: first.dims[n])
+    smaller = max(1, first.dims[longest] * 3 // 4)
+    sizes = {**{n: [s] for n, s in first.dims.items()}, longest: [smaller]}
+    try:
+        second = _exactly(model, sizes, seed)
+    except FeedError:
+        return first, None  # a model of one size
+    return first, second if _shapes(second) != _shapes(first) else None
+
+
+def _exactly(model: str | os.PathLike[str], sizes: Mapping[str, Sequence[int]], seed: int) -> Case:
+    cases = make_cases(model, dims=sizes, seed=seed)
+    return min(cases, key=lambda c: (_rows(c), c.ragged))
+
+
+def _rows(case: Case) -> int:
+    return min((x.shape[0] for x in case.feeds.values() if x.ndim), default=1)
+
+
+def _shapes(case: Case) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in case.feeds.items()}

@@ -1,0 +1,101 @@
+"""Processes in turn: each turn is one process of each member, in an order drawn anew.
+
+One after the other, never two at once. Whoever is second finds files and caches as the first has
+left them, a machine that has grown warm, and another moment of what else runs there: drawn anew in
+each turn, the order gives none of them the better place, and a machine that gets slower from
+process to process slows all of them alike.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from graphfix.benchmark.timing import Timing
+from graphfix.errors import GraphfixError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    Phases = Mapping[str, tuple[float, ...]]
+    """How long the runs of one process took, by phase."""
+
+T = TypeVar("T")
+
+
+class FailedError(GraphfixError):
+    """A model does not load or does not run; with the node at which a process dies of it."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a member went through the turns.
+
+    Attributes:
+        stints: What each of its processes took, in the order of the turns.
+        error: Why it did not get through; it has no part in the turns after that.
+    """
+
+    stints: tuple[Phases, ...] = ()
+    error: str = ""
+
+    def timing(self, phase: str) -> Timing:
+        """Its runs in one phase; none of what it did before it failed."""
+        if self.error:
+            return Timing()
+        return Timing(tuple(x[phase] for x in self.stints if x.get(phase)))
+
+
+@dataclass
+class _Member:
+    """A member while it goes through the turns."""
+
+    stints: list[Phases] = field(default_factory=list)
+    error: str = ""
+
+
+def take_turns(
+    members: Sequence[T],
+    run: Callable[[T], Phases],
+    *,
+    turns: int,
+    seed: int,
+    tell: Callable[[str], None] = lambda _: None,
+) -> list[Course]:
+    """Run each member once in each turn.
+
+    Args:
+        members: What to run; the same one may be among them twice.
+        run: Runs one in a process of its own. If it raises :class:`FailedError`, that is
+            this member's result.
+        turns: How many turns.
+        seed: The same seed draws the same orders.
+        tell: Called with a short text before each process.
+
+    Returns:
+        How it went, in the order of ``members``.
+    """
+    draw = np.random.default_rng(seed)
+    states = [_Member() for _ in members]
+    start, done = time.monotonic(), 0
+    for turn in range(turns):
+        for i in draw.permutation(len(members)):
+            if states[i].error:
+                continue
+            tell(f"turn {turn + 1} of {turns}{_left(start, done, turns * len(members))}")
+            try:
+                states[i].stints.append(run(members[i]))
+            except FailedError as error:
+                states[i].error = str(error)
+            done += 1
+    return [Course(tuple(x.stints), x.error) for x in states]
+
+
+def _left(start: float, done: int, count: int) -> str:
+    """How long it will take yet, once that can be said."""
+    if not done:
+        return ""
+    return f", about {(time.monotonic() - start) / done * (count - done):.0f} s left"

@@ -1,0 +1,185 @@
+"""make compare: what is counted, what is kept, and what the page says of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import onnx
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+HEAD = '<ir_version: 8, opset_import: ["": 18, "com.microsoft": 1]>\n'
+ATTENTION = (
+    HEAD
+    + """g (float[B, T, 4] q, float[B, T, 4] k) => (float[B, T, 4] y) {
+    t = Transpose <perm = [0, 2, 1]> (k)  s = MatMul (q, t)  p = Softmax (s)
+    c = Identity (p)  y = MatMul (c, k) }"""
+)
+FUSED = (
+    HEAD
+    + """g (float[B, T, 4] q, float[B, T, 4] k) => (float[B, T, 4] y) {
+    a = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, k)  y = Softmax (a) }"""
+)
+WRONG = HEAD + "g (float[T, 4] x) => (float[T, 4] y) { y = Neg (x) }"
+RELU = HEAD + "g (float[T, 4] x) => (float[T, 4] y) { y = Relu (x) }"
+
+
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """bench/side_by_side.py, as it is when it is run."""
+    names = ("peers", "steps", "side_by_side_page", "side_by_side")
+    monkeypatch.syspath_prepend(str(BENCH))
+    for name in names:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    import side_by_side  # type: ignore[import-not-found]
+
+    yield side_by_side
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def saved(folder: Path, name: str, text: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    onnx.save(onnx.parser.parse_model(text), folder / f"{name}.onnx")
+    return folder / f"{name}.onnx"
+
+
+def part(scripts: ModuleType, name: str) -> Any:
+    assert scripts
+    return sys.modules[name]
+
+
+def test_a_softmax_that_weighs_a_product_is_an_attention(scripts: Any, tmp_path: Path) -> None:
+    peers = part(scripts, "peers")
+    assert peers.attentions(saved(tmp_path, "a", ATTENTION)) == {"fused": 0, "open": 1}
+    assert peers.attentions(saved(tmp_path, "b", FUSED)) == {"fused": 1, "open": 0}
+
+
+def compare(scripts: Any, tmp_path: Path, *more: str) -> dict[str, Any]:
+    arguments = ["--zoo", str(tmp_path / "zoo"), "--work", str(tmp_path / "work"), "--no-dml"]
+    arguments += ["--out", str(tmp_path / "docs"), *more]
+    assert scripts.main(arguments) == 0
+    data: dict[str, Any] = json.loads((tmp_path / "docs" / "compare.json").read_text("utf-8"))
+    return data
+
+
+def test_what_is_known_is_not_done_again(
+    scripts: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(scripts, "TOOLS", {})
+    saved(tmp_path / "zoo", "a", ATTENTION)
+    specs = ["--no-time", "--spec", "mine=cumsum-index", "--spec", "nope"]
+    data = compare(scripts, tmp_path, *specs)
+    assert "graphfix nope is left out: there is no pass 'nope'" in capsys.readouterr().err
+    assert data["tools"] == ["exported", "graphfix mine"]
+    (row,) = data["rows"]
+    for tool in data["tools"]:
+        one = row["tools"][tool]
+        assert one["verify"]["ok"]
+        assert one["attentions"] == {"fused": 0, "open": 1}
+        assert one["plan"]["kernels"] > 0
+    page = (tmp_path / "docs" / "compare.md").read_text("utf-8")
+    kernels = row["tools"]["exported"]["plan"]["kernels"]
+    assert f"| as exported | 1 | {kernels} | 1.00 (1.00 to 1.00) | 0 of 1 | 0 | 0 |" in page
+
+    asked: list[list[str]] = []
+
+    def heard(command: list[str], seconds: float) -> Any:
+        asked.append(command)
+        return run(command, seconds)
+
+    run = scripts.run
+    monkeypatch.setattr(scripts, "run", heard)
+    assert compare(scripts, tmp_path, *specs) == data
+    assert asked == []
+    saved(tmp_path / "zoo", "a", ATTENTION.replace("c = Identity (p)", "c = Abs (p)"))
+    compare(scripts, tmp_path, *specs)
+    assert asked
+
+
+def test_a_tool_that_fails_and_one_that_is_wrong_are_results(
+    scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = saved(tmp_path, "wrong", WRONG)
+    peers = tmp_path / "scripts" / "peers.py"
+    peers.parent.mkdir()
+    peers.write_text(
+        "import shutil, sys\n"
+        "if sys.argv[1] == '--attentions': print('{\"fused\": 0, \"open\": 0}')\n"
+        "elif sys.argv[1] == 'crashes': raise SystemExit('no such thing')\n"
+        f"elif sys.argv[1] == 'breaks': shutil.copy({str(wrong)!r}, sys.argv[3])\n",
+        encoding="utf-8",
+    )
+    tools = {name: name for name in ("crashes", "breaks", "idle")}
+    monkeypatch.setattr(scripts, "HERE", peers.parent)
+    monkeypatch.setattr(scripts, "stamp", lambda tool: tool)
+    store = scripts.Store(tmp_path / "work")
+    study = scripts.Study(store, tools, dml=False, effort=None)
+    row = study.row("relu", saved(tmp_path / "zoo", "relu", RELU))
+    found = row["tools"]
+    assert (found["crashes"]["made"], found["crashes"]["why"]) == (
+        False,
+        "exit code 1: no such thing",
+    )
+    assert found["idle"]["why"] == "it wrote no file"
+    assert found["breaks"]["made"]
+    assert not found["breaks"]["verify"]["ok"]
+    assert found["breaks"]["verify"]["runs"]
+    labels = ["exported", *tools]
+    data = {"rows": [row], "tools": labels, "dml": False, "with": {}, "machine": "one"}
+    page = part(scripts, "side_by_side_page").page(data)
+    lines = {x.split("|")[1].strip(): x for x in page.splitlines() if x.startswith("| ")}
+    assert lines["breaks"].split("|")[6:8] == [" 1 ", " 0 "]
+    assert lines["crashes"].split("|")[6:8] == [" 0 ", " 1 "]
+    assert "- relu, crashes: exit code 1: no such thing" in page
+
+
+def test_a_step_that_hangs_is_ended(scripts: Any) -> None:
+    said = part(scripts, "steps").run([sys.executable, "-c", "while True: pass"], 1)
+    assert said.why == "it did not end within 1 s"
+
+
+def test_files_are_timed_side_by_side_and_those_that_are_wrong_are_not(
+    scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = {"phases": {"steady": {"processes": 6, "all_ms": [1.0]}}, "copy": {}}
+    ratio = {"value": 0.5, "low": 0.4, "high": 0.6}
+    models = [{"setups": {"any shape": {**setup, "ratios": x}}} for x in ({}, {"steady": ratio})]
+    commands: list[list[str]] = []
+
+    def answered(command: list[str], _: float) -> Any:
+        commands.append(command)
+        return part(scripts, "steps").Said(json.dumps({"models": models}), "", 0)
+
+    monkeypatch.setattr(scripts, "run", answered)
+    store = scripts.Store(tmp_path / "work")
+    study = scripts.Study(store, {}, dml=False, effort=("--processes", "6"))
+    first, second = (saved(tmp_path, name, RELU) for name in "ab")
+    found: dict[str, Any] = {"exported": {}, "mine": {}}
+    study._time({"exported": first, "mine": second}, found)
+    ((*_, bench, a, b, ep, cpu, fixed, as_json, processes, count),) = commands
+    assert [bench, a, b, ep, cpu] == ["bench", str(first), str(second), "--ep", "cpu"]
+    assert [fixed, as_json, processes, count] == ["--no-fixed", "--json", "--processes", "6"]
+    assert found["mine"]["time"]["ratio"] == ratio
+    assert found["exported"]["time"]["ratio"] is None
+    assert found["mine"]["time"]["steady"] == {"processes": 6}
+
+
+def test_the_time_on_the_page_is_the_median_with_its_interval(scripts: Any) -> None:
+    def one(value: float | None) -> dict[str, Any]:
+        ratio = {"value": value, "low": 0.9 * (value or 1), "high": 1.05 * (value or 1)}
+        return {"made": True, "verify": {"ok": True}, "time": {"ratio": ratio}}
+
+    plain = {"made": True, "verify": {"ok": True}}
+    values = [0.5, 0.6, 0.7, 0.8, 0.9, 1.2, None]
+    rows = [{"name": str(x), "tools": {"exported": plain, "t": one(x)}} for x in values]
+    data = {"rows": rows, "tools": ["exported", "t"], "dml": False, "with": {}, "machine": "one"}
+    page = part(scripts, "side_by_side_page").page(data)
+    assert "| 0.75 (0.50 to 1.20) | 5, 1 of 6 |" in page
