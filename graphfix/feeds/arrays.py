@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from graphfix.feeds.input import Input
     from graphfix.feeds.roles import Role
-    from graphfix.feeds.signature import Input, Signature
+    from graphfix.feeds.signature import Signature
 
 # (rows, length) of the usual cases, in the order they are tried. A length of 1 and 2 finds
 # off-by-ones, an odd one wrong roundings, two rows of different lengths a mask that is ignored.

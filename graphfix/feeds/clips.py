@@ -15,14 +15,15 @@ import onnx_ir as ir
 from graphfix.errors import FeedError
 from graphfix.feeds.arrays import Maker
 from graphfix.feeds.case import Array
+from graphfix.feeds.input import symbols
 from graphfix.feeds.search import wanted_sizes
-from graphfix.feeds.signature import symbols
 from graphfix.lengths.given import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from graphfix.feeds.signature import Input, Signature
+    from graphfix.feeds.input import Input
+    from graphfix.feeds.signature import Signature
     from graphfix.lengths.given import LengthInput
 
 Fill = Literal["zero", "noise", "large", "nan", "inf"]

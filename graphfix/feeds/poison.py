@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from graphfix.feeds.case import Array, Case, Poison
+    from graphfix.feeds.input import Input
     from graphfix.feeds.roles import Role
-    from graphfix.feeds.signature import Input, Signature
+    from graphfix.feeds.signature import Signature
 
 _LARGE = 1e4
 

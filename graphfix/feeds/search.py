@@ -15,7 +15,8 @@ import onnx_ir as ir
 from graphfix.errors import FeedError
 from graphfix.feeds.arrays import SCHEDULE, Maker
 from graphfix.feeds.case import Case, Cases, Dropped
-from graphfix.feeds.signature import Signature, Tie
+from graphfix.feeds.signature import Signature
+from graphfix.feeds.ties import Tie
 from graphfix.model import io
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.session import Session

@@ -12,10 +12,12 @@ import onnx_ir as ir
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.case import Dropped
 from graphfix.feeds.clips import Clips, Fill, time_of
+from graphfix.feeds.input import symbols
 from graphfix.feeds.search import wanted_sizes
-from graphfix.feeds.signature import Signature, symbols
+from graphfix.feeds.signature import Signature
 from graphfix.lengths.given import LengthInput
 from graphfix.model import io
+from graphfix.probing.contained import PaddedDiff, cropped
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare, computes_in_half
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given, open_session
@@ -26,7 +28,7 @@ from graphfix.runtime.session import Session
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from graphfix.feeds.signature import Tie
+    from graphfix.feeds.ties import Tie
 
     Progress = Callable[[int, int, str], None]
     Outputs = dict[str, Array]
@@ -40,36 +42,6 @@ _ENOUGH = 3
 _LONGER = (1.5, 12.0)
 # Rows beyond the given lengths are such shares of the longest.
 _SHARES = (0.62, 0.81, 0.47)
-
-
-@dataclass(frozen=True)
-class PaddedDiff:
-    """How far one output of a clip in a container is from that of the clip alone.
-
-    Attributes:
-        clip: The length of the clip.
-        container: The length of the container.
-        fill: What the padding holds.
-        rows: The lengths of all rows in the container.
-        row: Which of them this clip is.
-        diff: The difference, on the valid prefix only.
-    """
-
-    clip: int
-    container: int
-    fill: Fill
-    rows: tuple[int, ...]
-    row: int
-    diff: OutputDiff
-
-    @property
-    def ok(self) -> bool:
-        """Whether it is within the gates."""
-        return self.diff.ok
-
-    def __str__(self) -> str:
-        among = f", row {self.row + 1} of {len(self.rows)}" if len(self.rows) > 1 else ""
-        return f"{self.clip} in {self.container}{among}, padding {self.fill}"
 
 
 @dataclass(frozen=True)
@@ -368,46 +340,6 @@ class Job:
     def _tell(self, what: str) -> None:
         self._progress(self._done, max(self._total, self._done + 1), what)
         self._done += 1
-
-
-def cropped(
-    array: Array, alone: Array, row: int = 0, rows: int = 1, row_axis: int | None = None
-) -> Array | str:
-    """The part of ``array`` that is valid: as much as ``alone`` has along each axis.
-
-    Args:
-        array: A tensor of a container.
-        alone: The same tensor of the clip alone.
-        row: Which row of the container the clip is.
-        rows: How many rows the container has.
-        row_axis: The axis of the rows, if it is known.
-
-    Returns:
-        An array of the shape of ``alone``, or why there is none, in words.
-    """
-    if array.ndim != alone.ndim:
-        return f"has {array.ndim} dims in the container and {alone.ndim} alone"
-    where = [slice(0, size) for size in alone.shape]
-    if rows > 1:
-        fits = [
-            a
-            for a, (n, m) in enumerate(zip(array.shape, alone.shape, strict=True))
-            if (n, m) == (rows, 1)
-        ]
-        axis = row_axis if row_axis in fits else next(iter(fits), None)
-        if axis is None:
-            return (
-                f"has no axis of {rows} rows: its shape is {[*array.shape]} in the container "
-                f"and {[*alone.shape]} alone"
-            )
-        where[axis] = slice(row, row + 1)
-    for axis, (size, own) in enumerate(zip(array.shape, alone.shape, strict=True)):
-        if size < own:
-            return (
-                f"cannot be cropped to the clip: axis {axis} has {size} in the container "
-                f"and {own} alone"
-            )
-    return array[tuple(where)]
 
 
 def _read(model: StrPath | ir.Model) -> tuple[ir.Model, StrPath | ir.Model]:

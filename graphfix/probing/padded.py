@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from graphfix.feeds.case import Dropped
 from graphfix.feeds.clips import FILLS, Fill
 from graphfix.plain import plain
-from graphfix.probing.containers import Job, PaddedDiff
+from graphfix.probing.contained import PaddedDiff
+from graphfix.probing.containers import Job
 from graphfix.proof.compare import Tolerance
 from graphfix.runtime.python import require
 

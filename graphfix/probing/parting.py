@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.feeds.roles import FILL
+from graphfix.feeds.trail import FILL
 from graphfix.model.values import is_op
 from graphfix.probing.causes import MIXES
-from graphfix.probing.containers import cropped
+from graphfix.probing.contained import cropped
 from graphfix.proof.compare import Array, Mask, Tolerance, compare
 
 if TYPE_CHECKING:

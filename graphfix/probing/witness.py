@@ -11,8 +11,9 @@ import onnx_ir as ir
 from graphfix.errors import FeedError
 from graphfix.feeds.case import Case
 from graphfix.feeds.clips import told
+from graphfix.feeds.input import size_of
 from graphfix.feeds.search import search
-from graphfix.feeds.signature import Signature, size_of
+from graphfix.feeds.signature import Signature
 from graphfix.feeds.user import given_case
 from graphfix.lengths.given import LengthInput
 from graphfix.proof.compare import Tolerance, compare, computes_in_half

@@ -10,9 +10,10 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.case import Case, Dropped
+from graphfix.feeds.dim_names import dim_name
 from graphfix.feeds.poison import poisoned
 from graphfix.feeds.search import search
-from graphfix.feeds.signature import Signature, dim_name
+from graphfix.feeds.signature import Signature
 from graphfix.feeds.user import given_case
 from graphfix.lengths.given import LengthInput
 from graphfix.proof.content import Content

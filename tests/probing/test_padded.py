@@ -17,7 +17,7 @@ from graphfix.feeds.clips import Clips, time_of
 from graphfix.feeds.signature import Signature
 from graphfix.lengths.given import KEY as LENGTHS_KEY
 from graphfix.lengths.given import LengthInput
-from graphfix.probing.containers import cropped
+from graphfix.probing.contained import cropped
 from graphfix.probing.padded import padded
 from graphfix.proof.compare import Tolerance
 
