@@ -41,6 +41,8 @@ class Role:
         valid: What a mask has where there is content.
         padded: What a mask has where there is padding.
         choices: The numbers that the graph compares a ``choice`` with.
+        free: Whether other whole numbers than those known may be fed: nothing bounds them.
+        sure: Whether the use proves it; a gain is multiplied with data as a 0/1 mask is.
     """
 
     kind: Kind
@@ -50,6 +52,8 @@ class Role:
     valid: float = 1.0
     padded: float = 0.0
     choices: tuple[int, ...] = ()
+    free: bool = False
+    sure: bool = True
 
 
 def roles_of(model: ir.Model) -> dict[str, Role]:
@@ -119,9 +123,9 @@ def _of_float(value: ir.Value, clues: Clues) -> Role:
         return Role("lengths", f"compared with positions at {clues.compared}")
     gate = clues.gates and _rank(value) >= 2 and value.shape is not None
     if gate and any(d == 1 for d in value.shape[1:]):  # type: ignore[index]
-        return Role("mask", f"multiplied with data at {clues.gates}")
+        return Role("mask", f"multiplied with data at {clues.gates}", sure=False)
     if _hint(value, "mask") and _rank(value) >= 2:
-        return Role("mask", "its name")
+        return Role("mask", "its name", sure=False)
     return Role("data", "floating point")
 
 
@@ -134,9 +138,10 @@ def _of_int(value: ir.Value, clues: Clues) -> Role:
         if clues.compared or (counted and _rank(value) >= 1):
             return Role("lengths", f"counted against positions at {counted}")
         if clues.table is None and _single(value) and clues.asked:
-            return Role("choice", "compared with constants", choices=tuple(sorted({*clues.asked})))
+            choices = tuple(sorted({*clues.asked}))
+            return Role("choice", "compared with constants", choices=choices, free=True)
         if clues.table is None and _rank(value) >= 1 and _hint(value, "len"):
-            return Role("lengths", "its name")
+            return Role("lengths", "its name", sure=False)
     if clues.table is not None:
         low, high = clues.table
         if _hint(value, "position"):
@@ -151,10 +156,11 @@ def _of_int(value: ir.Value, clues: Clues) -> Role:
     if clues.waves:
         return Role("positions", f"angles at {clues.waves}", high=1 << 30)
     if not _one_a_row(value) and (clues.summed or clues.gates or _hint(value, "mask")):
-        return Role("mask", f"counted at {clues.summed or clues.gates or 'its name'}")
+        why = f"counted at {clues.summed or clues.gates or 'its name'}"
+        return Role("mask", why, sure=False)
     if clues.shape or clues.limits:
         return Role("int", "a size", low=1, high=5)
-    return Role("int", "a whole number")
+    return Role("int", "a whole number", free=True)
 
 
 def _unused(value: ir.Value) -> Role:

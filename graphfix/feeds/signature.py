@@ -22,6 +22,8 @@ from graphfix.model.symbolic import Dim
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from graphfix.feeds.case import Array
+
 
 class Signature:
     """What has to be fed to a model.
@@ -35,6 +37,8 @@ class Signature:
         batch: The group of the batch, or None.
         times: The groups of symbols that vary, other than the batch; the most important first.
         past: Those of ``times`` that are the lengths of caches, which may be 0.
+        defaults: What inputs that need not be fed are by default; not of many or large ones, which
+            are weights that an exporter lists among the inputs.
     """
 
     def __init__(self, model: ir.Model, tie: Tie = "graph") -> None:
@@ -42,6 +46,7 @@ class Signature:
         self._names = rename_dims(self._model)
         roles = roles_of(self._model)
         self.inputs = [_input(v, roles) for v in self._model.graph.inputs if v.name in roles]
+        self.defaults = _defaults(self._model)
         self._shapes: Shapes | None = None
         self._batch = self._find_batch()
         self.inputs = [self._with_axes(x) for x in self.inputs]
@@ -69,6 +74,10 @@ class Signature:
                 if dims is not None and value.name:
                     found[value.name] = dims
         return found
+
+    def item(self, name: str) -> Input:
+        """The input of that name."""
+        return next(x for x in self.inputs if x.name == name)
 
     def group(self, symbol: str) -> str:
         """The name that stands for all symbols of the same size as ``symbol``."""
@@ -171,6 +180,18 @@ class Signature:
     def _is_row(self, item: Input) -> bool:
         """Whether a first dim that is a number is a batch of fixed size."""
         return isinstance(item.dims[0], int) and (len(item.dims) > 1 or item.dims[0] == 1)
+
+
+# More or larger inputs with a default are weights.
+_FEW_DEFAULTS, _SMALL = 8, 4096
+
+
+def _defaults(model: ir.Model) -> dict[str, Array]:
+    known = [v for v in model.graph.inputs if v.is_initializer() and v.const_value is not None]
+    small = all(v.const_value.size <= _SMALL for v in known if v.const_value is not None)
+    if len(known) > _FEW_DEFAULTS or not small:
+        return {}
+    return {v.name or "": v.const_value.numpy() for v in known if v.const_value is not None}
 
 
 def _input(value: ir.Value, roles: Mapping[str, Role]) -> Input:
