@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,8 +72,6 @@ class Maker:
             for time in self.governed
         }
         lengths |= {time: rows for time, rows in (valid or {}).items() if time in lengths}
-        if self._positive and style.values == "usual":
-            style = replace(style, values="positive")
         picked = {**self._picked(step, rows), **(chosen or {})}
         feeds = {
             item.name: self._fill(item, step, sizes, lengths, rows, style, picked)
@@ -85,9 +82,8 @@ class Maker:
         known = {s: lengths[time] for time in self.governed for s in self._signature.members(time)}
         known = {s: v for s, v in known.items() if sizes[s] == groups[self._signature.group(s)]}
         name = self.name(groups, lengths) or f"fixed shape, set {step + 1}"
-        label = style.label if not self._positive or style.values != "positive" else ""
         return Case(
-            f"{name}, {label}" if label else name,
+            f"{name}, {style.label}" if style.label else name,
             named(self._signature, sizes),
             feeds,
             named(self._signature, known),
@@ -169,7 +165,7 @@ class Maker:
             return fill.counting(shape, axis, role, start).astype(item.dtype)
         if item.name in picked:
             return fill.per_row(np.asarray(picked[item.name]), shape).astype(item.dtype)
-        array = fill.numbers(rng, item, shape, style)
+        array = fill.numbers(rng, item, shape, style, positive=self._positive)
         beyond = fill.beyond_in(item, shape, valid, style.side) if valid is not None else None
         if beyond is not None:
             array[beyond] = role.choices[0] if role.choices else role.low

@@ -11,6 +11,8 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from graphfix.feeds.fill import options_of
 from graphfix.feeds.style import Style
 
@@ -38,12 +40,13 @@ class Plan:
 # five rows; one length over 64 and one over 128; caches over 8, and one token behind a cache.
 PLANS = (
     Plan(5, 12, 20, Style("all full", values="spikes", wide=True)),
-    Plan(4, 15, 3, Style("first short")),
-    Plan(3, 18, 0, Style("first short", side="left", values="positive")),
+    Plan(4, 15, 3, Style("first short", values="bumps")),
+    Plan(3, 18, 0, Style("first short", side="left")),
     Plan(2, 96, 7, Style("none full", values="loud", wide=True)),
     Plan(1, 135, 33, Style("all full")),
     Plan(3, 10, 2, Style("an empty row")),
     Plan(2, 3, 12, Style("all full", values="silent")),
+    Plan(2, 6, 1, Style("all full", values="positive")),
     Plan(2, 1, 17, Style("all full", wide=True)),
     Plan(2, 9, 5, Style("all full", other=True)),
 )
@@ -87,6 +90,9 @@ class Cover:
         self._step = itertools.count(_FIRST_STEP)
         self._unsure = any(not x.role.sure for x in signature.inputs) or bool(signature.defaults)
         self._masks = any(x.role.kind == "mask" and x.time is not None for x in signature.inputs)
+        self._floats = any(
+            x.role.kind == "data" and np.dtype(x.dtype).kind in "fV" for x in signature.inputs
+        )
         self.left_out: list[str] = []
 
     def run(self) -> None:
@@ -104,6 +110,8 @@ class Cover:
             return self._masks
         if style.ends == "an empty row":
             return bool(self._maker.governed)
+        if style.values in ("silent", "positive"):
+            return self._floats
         if plan.length == 1:  # a step of decoding
             return bool(self._signature.past)
         return bool(self._signature.symbols()) or bool(self._maker.governed) or style.wide

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from graphfix.feeds.roles import Role
     from graphfix.feeds.style import Side, Style, Values
 
-# Values that overflow what squares them in float16, and sums in float32 that are exact below.
-_HIGH, _LOW = 2.5e4, -1.7e4
+# Large values, not larger than they must be: the tolerance of what they reach grows with them.
+_LARGE = {"bumps": (1.3e3, -1.2e3), "spikes": (1.3e4, -1.2e4)}
 _LOUD = 30.0
-# Whole numbers that nothing bounds, in a case that is to go beyond 0 and 1.
-_WIDEST = (-7, 120)
+# Whole numbers that nothing bounds, in a case that is to go beyond 0 and 1: most, and one.
+_WIDEST, _FAR = (-3, 10), 120
 # A table with so few rows, asked for one row by each clip, is a choice: a language, a speaker.
 _FEW = 64
 
@@ -113,44 +113,53 @@ def whole_numbers(
     role, dtype = item.role, np.dtype(item.dtype)
     if not (wide and role.free) or dtype.kind == "b":
         return rng.integers(role.low, max(role.high, role.low + 1), shape).astype(dtype)
-    low, high = _WIDEST
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        low, high = (info.min, info.max + 1) if dtype.itemsize == 1 else (max(low, info.min), high)
-    return rng.integers(low, high, shape).astype(dtype)
-
-
-def floats(
-    rng: np.random.Generator, item: Input, shape: tuple[int, ...], values: Values
-) -> npt.NDArray[np.float64]:
-    """Numbers as the style says."""
-    array = rng.standard_normal(shape)
-    if values == "positive":
-        return np.abs(array) + 0.2
-    if values == "loud":
-        return array * _LOUD
-    if values == "silent":
-        return np.zeros(shape)
-    if values == "spikes":
-        _spike(array, item)
+    info = np.iinfo(dtype)
+    if dtype.itemsize == 1:
+        return rng.integers(info.min, info.max + 1, shape).astype(dtype)
+    array = rng.integers(max(_WIDEST[0], info.min), _WIDEST[1], shape).astype(dtype)
+    if array.size > 1:
+        array[_spot(item, shape)] = _FAR
     return array
 
 
-def _spike(array: npt.NDArray[np.float64], item: Input) -> None:
-    """A few large values in one frame of one row: the others stay as tight to compare."""
-    if not array.size:
-        return
-    at: list[int] = [0] * array.ndim
+def floats(
+    rng: np.random.Generator,
+    item: Input,
+    shape: tuple[int, ...],
+    values: Values,
+    *,
+    positive: bool = False,
+) -> npt.NDArray[np.float64]:
+    """Numbers as the style says; all above 0 if they must be."""
+    array = rng.standard_normal(shape)
+    if values == "loud":
+        array = array * _LOUD
+    elif values == "silent":
+        array = np.zeros(shape)
+    elif values in _LARGE and array.size:
+        _spike(array, item, *_LARGE[values])
+    return np.abs(array) + 0.2 if positive or values == "positive" else array
+
+
+def _spot(item: Input, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """An element in the first quarter of the second row, or of the only one."""
+    at = [0] * len(shape)
     if item.rows is not None:
-        at[item.rows] = min(1, array.shape[item.rows] - 1)
+        at[item.rows] = min(1, shape[item.rows] - 1)
     if item.time is not None:
-        at[item.time] = array.shape[item.time] // 2
-    array[tuple(at)] = _HIGH
+        at[item.time] = shape[item.time] // 4
+    return tuple(at)
+
+
+def _spike(array: npt.NDArray[np.float64], item: Input, high: float, low: float) -> None:
+    """Two large values in one frame of one row: the others stay as tight to compare."""
+    at = list(_spot(item, array.shape))
+    array[tuple(at)] = high
     last = next((a for a in reversed(range(array.ndim)) if a not in (item.rows, item.time)), None)
     last = item.time if last is None else last
     if last is not None and array.shape[last] > 1:
         at[last] = (at[last] + 1) % array.shape[last]
-        array[tuple(at)] = _LOW
+        array[tuple(at)] = low
 
 
 def other_reading(rng: np.random.Generator, item: Input, shape: tuple[int, ...]) -> Array:
@@ -160,10 +169,17 @@ def other_reading(rng: np.random.Generator, item: Input, shape: tuple[int, ...])
     return rng.uniform(0.3, 1.7, shape).astype(item.dtype)
 
 
-def numbers(rng: np.random.Generator, item: Input, shape: tuple[int, ...], style: Style) -> Array:
-    """The content of a data or token array."""
+def numbers(
+    rng: np.random.Generator,
+    item: Input,
+    shape: tuple[int, ...],
+    style: Style,
+    *,
+    positive: bool = False,
+) -> Array:
+    """The content of a data or token array; floats are above 0 if they must be."""
     if item.role.kind == "tokens":
         return token_ids(rng, item.role, shape).astype(item.dtype)
     if np.dtype(item.dtype).kind in "iub":
         return whole_numbers(rng, item, shape, wide=style.wide)
-    return floats(rng, item, shape, style.values).astype(item.dtype)
+    return floats(rng, item, shape, style.values, positive=positive).astype(item.dtype)

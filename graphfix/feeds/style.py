@@ -7,7 +7,7 @@ from typing import Literal
 
 Ends = Literal["first full", "all full", "first short", "none full", "an empty row"]
 Side = Literal["right", "left"]
-Values = Literal["usual", "spikes", "positive", "loud", "silent"]
+Values = Literal["usual", "bumps", "spikes", "positive", "loud", "silent"]
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Style:
         ends: Which rows are shorter than the array, where a mask or a length says so. Some models
             take the longest length for the size of the array: they run only if a row is full.
         side: On which side the padding of a mask lies.
-        values: What floats are: normal numbers; the same with a few of size 1e4 in one row; all
-            above 0; thirty times as large; or all 0.
+        values: What floats are: normal numbers; the same with a few over 1e3, or over 1e4, in one
+            frame of one row; all above 0; thirty times as large; or all 0.
         wide: Whether whole numbers that nothing bounds go beyond 0 and 1, and positions start
             behind the cache.
         other: Whether inputs whose use does not prove what they are get their other reading, and
@@ -38,6 +38,7 @@ class Style:
         words = {
             "left": "padded on the left" if self.side == "left" else "",
             "values": {
+                "bumps": "values over 1e3",
                 "spikes": "values over 1e4",
                 "positive": "values above 0",
                 "loud": "values of size 30",

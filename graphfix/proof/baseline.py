@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ from graphfix.runtime.opening import open_given
 from graphfix.runtime.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from graphfix.feeds.case import Poison
     from graphfix.proof.compare import Array, Mask, Tolerance
@@ -48,6 +49,8 @@ class Ran:
     outputs: Outputs
     kept: dict[str, Mask] = field(default_factory=dict)
     """Of a poisoned case: where the original keeps each output clean."""
+    apart: dict[str, Mask] = field(default_factory=dict)
+    """Of a case with a row in which nothing is content: where the original keeps that row out."""
 
 
 class Baseline:
@@ -96,11 +99,16 @@ class Baseline:
         """Where the original lets garbage through, which is not held against the repair."""
         return tuple(self._leaks.values())
 
-    def coverage(self) -> Coverage:
-        """What the made-up cases have met, and what they have not; nothing of given ones."""
+    def coverage(self, compared: Collection[str]) -> Coverage:
+        """What the made-up cases have met, and what they have not; nothing of given ones.
+
+        Args:
+            compared: The names of the cases of which something was compared.
+        """
         if not self._made:
             return Coverage()
-        return coverage([run.case for run in self.runs], self.signature)
+        cases = [run.case for run in self.runs if run.case.name in compared]
+        return coverage(cases, self.signature)
 
     def find(
         self,
@@ -123,6 +131,7 @@ class Baseline:
                 self.notes += ["padding is left to graphfix padded: there the repair differs"]
             if any(run.case.ragged for run in self.runs):
                 self.content.learn([(run.case, run.outputs) for run in self.runs])
+                self._set_apart(session, seed)
                 self._poison(session, seed)
 
     def _pads_otherwise(self) -> bool:
@@ -158,14 +167,14 @@ class Baseline:
                 outputs[case.name] = self._outputs(session, case)
 
             found = search(self._graph, run, dims=wanted, seed=seed, cover=True, positive=positive)
-            silent_now = _never_finite(found, outputs)
+            silent_now = _silent(found, outputs)
             if not positive or len(silent_now) < len(silent):
                 self.signature = found.signature
                 self.runs = [Ran(case, outputs[case.name]) for case in found]
                 self.dropped, self.left_out = found.dropped, found.left_out
             if positive and len(silent_now) < len(silent):
                 self.notes.append(
-                    f"inputs are above 0: with others {silent[0]!r} is never a finite number"
+                    f"inputs are above 0: with others {silent[0]!r} is not a finite number"
                 )
             if not silent_now or positive:
                 return
@@ -215,13 +224,29 @@ class Baseline:
             *((run, ("NaN",)) for run in left[-1:]),
         ]
 
-    def _kept(self, clean: Ran, outputs: Outputs, case: Case) -> dict[str, Mask]:
+    def _set_apart(self, session: Session | Repeatable, seed: int) -> None:
+        """Learn where a row without content reaches nothing else.
+
+        What a model makes of such a row may be garbage, which a repair may change; and a
+        quantization at run time, say, lets it into the other rows.
+        """
+        for run in self.runs:
+            if not run.case.empty_rows:
+                continue
+            for case in poisoned(run.case, self.signature, seed, ("large values",)):
+                with contextlib.suppress(RunError):
+                    run.apart = self._kept(run, self._outputs(session, case), case, leaks=False)
+
+    def _kept(
+        self, clean: Ran, outputs: Outputs, case: Case, *, leaks: bool = True
+    ) -> dict[str, Mask]:
         kept: dict[str, Mask] = {}
         for name, array in outputs.items():
             kept[name] = self.content.kept(name, case, clean.outputs[name], array, self._tolerance)
             where = self.content.where(name, array.shape, case)
             content = array.size if where is None else int(where.sum())
-            if leaked := content - int(kept[name].sum()):
+            leaked = content - int(kept[name].sum())
+            if leaks and leaked:
                 self._leaks.setdefault(
                     (name, case.poison),
                     f"the original leaks {case.poison} from the padding into {name!r} too: "
@@ -235,11 +260,11 @@ def _first_full(case: Case) -> bool:
     return all(rows[0] == case.dims[s] for s, rows in case.valid.items() if s in case.dims)
 
 
-def _never_finite(cases: Cases, outputs: Mapping[str, Outputs]) -> list[str]:
-    """Float outputs that have elements and no finite one, in any case."""
-    known: dict[str, bool] = {}
+def _silent(cases: Cases, outputs: Mapping[str, Outputs]) -> list[str]:
+    """Float outputs that have no finite number in most of the cases in which they are not empty."""
+    known: dict[str, list[bool]] = {}
     for case in cases:
         for name, array in outputs[case.name].items():
             if array.dtype.kind in "fV" and array.size:
-                known[name] = known.get(name, False) or bool(np.isfinite(array).any())
-    return [name for name, finite in known.items() if not finite]
+                known.setdefault(name, []).append(bool(np.isfinite(array).any()))
+    return [name for name, finite in known.items() if 2 * sum(finite) < len(finite)]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
@@ -265,7 +266,8 @@ class _Job:
         runs = [*original.runs, *self._forced]
         dims = {run.case.name: run.case.dims for run in runs if run.case.name in found}
         notes = (*original.notes, *self._notes, *original.leaks)
-        tried = original.coverage()
+        compared = {name for name, diffs in found.items() if any(d.finite for d in diffs)}
+        tried = original.coverage(compared)
         dear = tuple(f"{name} (too much)" for name in dict.fromkeys(original.left_out))
         return Verdict(
             ok,
@@ -301,11 +303,15 @@ class _Job:
         where, note = run.kept.get(name), ""
         if where is None and self._safety == "valid-rows" and case.ragged:
             where = self._original.content.where(name, before.shape, case)
-            if where is None:
+            if where is None and not case.empty_rows:
                 leave_out = "not finite"
                 note = f"the dims of {name!r} do not say which rows are content"
                 note += ", so all its elements were compared"
                 self._notes[note] = None
+        if case.empty_rows and self._safety == "valid-rows" and not case.poison:
+            apart = run.apart.get(name, np.zeros(before.shape, np.bool_))
+            where = apart if where is None else where & apart
+            leave_out = "NaN"
         if where is not None and where.size:
             note = note or f"{int(where.sum()):,} of {where.size:,} elements were compared"
         return compare(
