@@ -101,6 +101,7 @@ class Clips:
         seed: The same seed makes the same arrays.
         fed: How the model is told the lengths, if its metadata says so.
         extra: The inputs of the model that runs the containers, if that is another one.
+        positive: Whether floats are above 0, for a graph that takes a logarithm.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class Clips:
         seed: int = 0,
         fed: LengthInput | None = None,
         extra: Signature | None = None,
+        positive: bool = False,
     ) -> None:
         for item in (*signature.inputs, *(extra.inputs if extra is not None else ())):
             if item.problem:
@@ -120,6 +122,7 @@ class Clips:
         self._others |= {t: sizes[0] for t, sizes in wanted_sizes(signature, dims).items()}
         self._items = {x.name: x for x in signature.inputs}
         self._extra = extra
+        self._positive = positive
         self._fed_item = next(
             (x for s in (extra, signature) if s for x in s.inputs if fed and x.name == fed.input),
             None,
@@ -203,7 +206,7 @@ class Clips:
             names = [signature.symbol_of(s) for s in self._signature.members(time)]
             time = next((signature.group(s) for s in names if s is not None), "")
         groups = self._groups(signature, time, size, len(lengths))
-        maker = Maker(signature, seed)
+        maker = Maker(signature, seed, positive=self._positive)
         rows = maker.rows(signature.sizes(groups))
         valid = {t: (n,) * rows for t, n in groups.items()}
         valid[time] = lengths if len(lengths) == rows else (lengths[0],) * rows

@@ -114,7 +114,8 @@ class Cover:
             return self._floats
         if plan.length == 1:  # a step of decoding
             return bool(self._signature.past)
-        return bool(self._signature.symbols()) or bool(self._maker.governed) or style.wide
+        new = style.values != "usual" or style.wide
+        return bool(self._signature.symbols()) or bool(self._maker.governed) or new
 
     def _try(self, number: int, plan: Plan) -> None:
         step = next(self._step)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # The usual cases where the user gives the lengths: batches of one, two and three rows come first.
 _WITH_GIVEN = ((1, 7), (2, 23), (3, 40), (1, 1), (2, 2))
 # Beyond them, until three lengths run: for models that need a minimum or a multiple.
-_GROWTH = (5, 12, 32, 64, 80, 161, 400, 720, 1600, 3200, 6400, 12800, 25600, 51200)
+_GROWTH = (5, 12, 32, 64, 80, 161, 256, 400, 720, 1600, 3200, 6400, 12800, 25600, 51200)
 _ENOUGH = 3
 # The longest that is tried of what is not a waveform: attention takes the square of it in memory.
 _LONGEST = 3200
@@ -227,6 +227,8 @@ class _Search:
             small = SCHEDULE[step % len(SCHEDULE)][1]
             own = length if grows or place == 0 else small
             sizes[time] = own // (place + 1) + 2 * place
+            if not grows and place and length % 32 == 0:  # images: both sides a multiple
+                sizes[time] = max(32, length // 64 * 32)
         for time in signature.past:
             sizes[time] = _PAST[step % len(_PAST)]
         for time, values in self._wanted.items():

@@ -19,6 +19,7 @@ from graphfix.lengths.given import LengthInput
 from graphfix.model import io
 from graphfix.probing.contained import PaddedDiff, cropped
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare, computes_in_half
+from graphfix.proof.outputs import faults, silent_outputs
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given, open_session
 from graphfix.runtime.provider import Ep
@@ -40,6 +41,8 @@ _LENGTHS = (7, 23, 40, 80, 161, 400, 720, 1600, 3200, 6400, 12800, 25600)
 _ENOUGH = 3
 # As many times as long as the clip, if nobody gives containers: nearly full, and 5 s in 60 s.
 _LONGER = (1.5, 12.0)
+# So many contents are tried if some outputs are whole numbers, or all.
+_SOME_SEEDS, _MANY_SEEDS = 2, 5
 # Rows beyond the given lengths are such shares of the longest.
 _SHARES = (0.62, 0.81, 0.47)
 
@@ -81,7 +84,7 @@ class Job:
         axis: str,
         fills: tuple[Fill, ...],
         tolerance: Tolerance | None,
-        seeds: int,
+        seeds: int | None,
         ep: Ep,
     ) -> None:
         self.graph, self.source = _read(model)
@@ -90,7 +93,8 @@ class Job:
         )
         self._own = original is None
         self._dims, self._containers = dims, containers
-        self._fills, self._seeds, self._ep = fills, range(seeds), ep
+        self._fills, self._ep = fills, ep
+        self._seeds = range(_seeds(self.graph) if seeds is None else seeds)
         half = computes_in_half(self.graph) or computes_in_half(self.native)
         self.tolerance = tolerance or (Tolerance().for_half() if half else Tolerance())
         self._notes: list[str] = []
@@ -119,13 +123,23 @@ class Job:
             self._total = self._done + sum(1 for _ in self.plan(alone)) * len(self._fills)
             if self._own and self._ep == "cpu":
                 self._contain(native, alone)
+                self._judge()
                 return
         try:  # only now, so that only one set of weights is in memory
             with open_session(self.source, self._ep) as session:
                 self._contain(session, alone)
+                self._judge()
         except ModelError as error:
             where = "on DirectML" if self._ep == "dml" else "in ONNX Runtime"
             self.reason = f"the model does not load {where}: {error}"
+
+    def _judge(self) -> None:
+        """What all comparisons together say: an output that was never a number is not known."""
+        found: dict[str, list[OutputDiff]] = {}
+        for check in self.checks:
+            found.setdefault(str(check), []).append(check.diff)
+        if not self.reason and all(check.ok for check in self.checks):
+            self.reason = "; ".join(faults(found))
 
     def _contain(
         self, session: Session | Repeatable, alone: Mapping[tuple[int, int], list[Clip]]
@@ -152,9 +166,31 @@ class Job:
             self.clips = Clips(self.signature, self.time, self._dims, fed=self.fed, extra=extra)
             found = self._run_alone(session)
             if found:
-                return found
+                return self._finite(session, found, extra)
         tried = "; ".join(f"{x.name}: {x.reason}" for x in self.dropped[:3])
         raise FeedError(f"the model runs at none of the lengths without padding ({tried})")
+
+    def _finite(
+        self,
+        session: Session | Repeatable,
+        found: dict[tuple[int, int], list[Clip]],
+        extra: Signature | None,
+    ) -> dict[tuple[int, int], list[Clip]]:
+        """The clips; others with values above 0, if an output of these is never a number."""
+        silent = _silent(found)
+        if not silent:
+            return found
+        usual = self.clips
+        self.clips = Clips(
+            self.signature, self.time, self._dims, fed=self.fed, extra=extra, positive=True
+        )
+        again = self._run_alone(session)
+        if again and len(_silent(again)) < len(silent):
+            note = f"inputs are above 0: with others {silent[0]!r} is not a finite number"
+            self._notes.append(note)
+            return again
+        self.clips = usual
+        return found
 
     def _run_alone(self, session: Session | Repeatable) -> dict[tuple[int, int], list[Clip]]:
         sizes = wanted_sizes(self.signature, self._dims)
@@ -340,6 +376,18 @@ class Job:
     def _tell(self, what: str) -> None:
         self._progress(self._done, max(self._total, self._done + 1), what)
         self._done += 1
+
+
+def _seeds(model: ir.Model) -> int:
+    """How many contents to try: the largest of a row, say, stays the same in most of them."""
+    floats = sum(v.dtype is None or v.dtype.is_floating_point() for v in model.graph.outputs)
+    if floats == len(model.graph.outputs):
+        return 1
+    return _SOME_SEEDS if floats else _MANY_SEEDS
+
+
+def _silent(found: Mapping[tuple[int, int], list[Clip]]) -> list[str]:
+    return silent_outputs(clip.outputs for clips in found.values() for clip in clips)
 
 
 def _read(model: StrPath | ir.Model) -> tuple[ir.Model, StrPath | ir.Model]:

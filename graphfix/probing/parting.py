@@ -104,6 +104,8 @@ class Parting:
             verdict = self._compare(name, before, after, self._tolerance)
             if wrong := verdict if isinstance(verdict, str) else verdict[0]:
                 self.failed[name] = wrong
+            elif _never_finite(before) and _never_finite(after):
+                self.failed[name] = "has no finite number, so nothing is known of it"
 
     def feed(self, name: str, before: Array, after: Array) -> None:
         """Know an input."""
@@ -337,3 +339,7 @@ def _commutes(
     before = index.reshape(b)[tuple(slice(n) for n in a)]
     after = index.reshape(d)[tuple(slice(n) for n in c)]
     return bool(np.array_equal(before.ravel(), after.ravel()))
+
+
+def _never_finite(array: Array) -> bool:
+    return array.dtype.kind in "fV" and array.size > 0 and not np.isfinite(array).any()

@@ -7,11 +7,10 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
-from graphfix.feeds.case import Case, Cases, Dropped
+from graphfix.feeds.case import Case, Dropped
 from graphfix.feeds.coverage import Coverage, coverage
 from graphfix.feeds.dim_names import dim_name
 from graphfix.feeds.poison import poisoned
@@ -21,6 +20,7 @@ from graphfix.feeds.user import given_case
 from graphfix.lengths.given import LengthInput
 from graphfix.proof.branches import Branches
 from graphfix.proof.content import Content
+from graphfix.proof.outputs import silent_outputs
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given
 from graphfix.runtime.session import Session
@@ -167,7 +167,7 @@ class Baseline:
                 outputs[case.name] = self._outputs(session, case)
 
             found = search(self._graph, run, dims=wanted, seed=seed, cover=True, positive=positive)
-            silent_now = _silent(found, outputs)
+            silent_now = silent_outputs(outputs.values())
             if not positive or len(silent_now) < len(silent):
                 self.signature = found.signature
                 self.runs = [Ran(case, outputs[case.name]) for case in found]
@@ -258,13 +258,3 @@ class Baseline:
 
 def _first_full(case: Case) -> bool:
     return all(rows[0] == case.dims[s] for s, rows in case.valid.items() if s in case.dims)
-
-
-def _silent(cases: Cases, outputs: Mapping[str, Outputs]) -> list[str]:
-    """Float outputs that have no finite number in most of the cases in which they are not empty."""
-    known: dict[str, list[bool]] = {}
-    for case in cases:
-        for name, array in outputs[case.name].items():
-            if array.dtype.kind in "fV" and array.size:
-                known.setdefault(name, []).append(bool(np.isfinite(array).any()))
-    return [name for name, finite in known.items() if 2 * sum(finite) < len(finite)]

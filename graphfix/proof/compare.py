@@ -61,7 +61,7 @@ class OutputDiff:
         reason: Why not, in one sentence; empty if it is.
         max_abs: The largest absolute difference of the compared elements.
         max_rel: The largest difference as a share of the original's element, where that is not 0.
-        cosine: The cosine of the compared elements, as vectors.
+        cosine: The cosine of the compared elements, as vectors; NaN of what are no vectors.
         scale: The largest absolute value of the original's compared elements.
         allowed: What is allowed of the element that is worst in view of it; 0 for integers.
         differing: How many compared elements are not bit for bit the same number.
@@ -82,7 +82,7 @@ class OutputDiff:
     reason: str = ""
     max_abs: float = 0.0
     max_rel: float = 0.0
-    cosine: float = 1.0
+    cosine: float = math.nan
     scale: float = 0.0
     allowed: float = 0.0
     differing: int = 0

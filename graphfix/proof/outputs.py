@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from graphfix.proof.compare import OutputDiff
+    from graphfix.proof.compare import Array, OutputDiff
 
 # Below this an output is told from rounding by what it is in all cases, and by a share of that.
 _SMALL, _SHARE = 1e-6, 1e-2
+
+
+def silent_outputs(runs: Iterable[Mapping[str, Array]]) -> list[str]:
+    """Float outputs without a finite number in most of the runs in which they are not empty."""
+    known: dict[str, list[bool]] = {}
+    for outputs in runs:
+        for name, array in outputs.items():
+            if array.dtype.kind in "fV" and array.size:
+                known.setdefault(name, []).append(bool(np.isfinite(array).any()))
+    return [name for name, finite in known.items() if 2 * sum(finite) < len(finite)]
 
 
 def faults(cases: Mapping[str, Sequence[OutputDiff]]) -> Iterator[str]:
