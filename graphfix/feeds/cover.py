@@ -8,12 +8,15 @@ sizes have other residues than the usual ones.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphfix.errors import FeedError
 from graphfix.feeds.fill import options_of
+from graphfix.feeds.input import size_of
 from graphfix.feeds.style import Style
 
 if TYPE_CHECKING:
@@ -36,17 +39,17 @@ class Plan:
     style: Style
 
 
-# With 7, 1, 2, 23 and 40: lengths of every residue mod 2, 3, 4 and 5, and multiples of 32; four and
-# five rows; one length over 64 and one over 128; caches over 8, and one token behind a cache.
+# With 7, 1, 2, 23 and 40: lengths of every residue mod 2, 3, 4 and 5, and multiples of 32; up to
+# nine rows; one length over 64 and one over 256; caches over 8, and one token behind a cache.
 PLANS = (
     Plan(5, 12, 20, Style("all full", values="spikes", wide=True)),
     Plan(4, 15, 3, Style("first short", values="bumps")),
     Plan(3, 18, 0, Style("first short", side="left")),
     Plan(2, 96, 7, Style("none full", values="loud", wide=True)),
-    Plan(1, 135, 33, Style("all full")),
+    Plan(1, 261, 33, Style("all full")),
     Plan(3, 10, 2, Style("an empty row")),
-    Plan(2, 3, 12, Style("all full", values="silent")),
-    Plan(2, 6, 1, Style("all full", values="positive")),
+    Plan(9, 3, 12, Style("all full", values="silent")),
+    Plan(6, 6, 1, Style("all full", values="positive")),
     Plan(2, 1, 17, Style("all full", wide=True)),
     Plan(2, 9, 5, Style("all full", other=True)),
 )
@@ -86,7 +89,9 @@ class Cover:
         self._signature, self._maker, self._wanted = signature, maker, wanted
         self._found, self._attempt = found, attempt
         self._usual = [self._groups_of(case) for case in found]
-        self._left = max(_FRAMES, 2 * sum(map(self._frames, self._usual)))
+        usual = [self._frames(groups) for groups in self._usual]
+        self._left = max(_FRAMES, 2 * sum(usual))
+        self._most = max(_FRAMES // 3, *usual) if usual else 0
         self._step = itertools.count(_FIRST_STEP)
         self._unsure = any(not x.role.sure for x in signature.inputs) or bool(signature.defaults)
         self._masks = any(x.role.kind == "mask" and x.time is not None for x in signature.inputs)
@@ -120,13 +125,16 @@ class Cover:
     def _try(self, number: int, plan: Plan) -> None:
         step = next(self._step)
         plain = replace(plan.style, values="usual", wide=False)
+        dear = ""
         for style in dict.fromkeys((plan.style, plain)):
             for groups in self._sizes(number, plan):
                 if not self._affordable(groups):
-                    continue
-                if self._attempt(step, groups, style, {}):
+                    dear = dear or self._maker.name(groups)
+                elif self._attempt(step, groups, style, {}):
                     self._left -= self._frames(groups)
                     return
+        if dear:
+            self.left_out.append(dear)
 
     def _sizes(self, number: int, plan: Plan) -> Iterator[dict[str, int]]:
         """The sizes of a plan, and those to fall back on: fewer rows, lengths known to run."""
@@ -149,8 +157,11 @@ class Cover:
         ran = [max(_but(groups, signature.batch).values(), default=1) for groups in self._usual]
         least = min(ran, default=1)
         lengths = [plan.length] if least < plan.length else [plan.length + least]
-        if plan.length > _MULTIPLE * 2:
-            lengths.append(plan.length // 2)
+        while lengths[-1] > _MULTIPLE * 2:
+            lengths.append(lengths[-1] // 2)
+        unit = math.gcd(*ran)
+        if unit > 1:  # patches, or images: another multiple
+            lengths = [unit * (plan.length % 7 or 7)]
         known = sorted(self._usual, key=self._frames)
         fallback = known[-1 if plan.length > _MULTIPLE else number % len(known)]
         ways = [self._times(n, plan.past) for n in lengths]
@@ -174,15 +185,20 @@ class Cover:
         return sizes | dict.fromkeys(self._signature.past, past)
 
     def _affordable(self, groups: Mapping[str, int]) -> bool:
-        if self._frames(groups) <= self._left:
-            return True
-        self.left_out.append(self._maker.name(groups))
-        return False
+        return self._frames(groups) <= min(self._left, self._most)
 
     def _frames(self, groups: Mapping[str, int]) -> int:
-        """Rows times the longest length: what a case costs, more or less."""
-        rows = groups.get(self._signature.batch or "", 1)
-        return rows * max(_but(groups, self._signature.batch).values(), default=1)
+        """Rows times the longest length, or height times width: what a case costs, roughly."""
+        try:
+            sizes = self._signature.sizes(groups)
+        except FeedError:  # a dim such as T - 5 would be negative
+            return 0
+        most = 1
+        for item in self._signature.inputs:
+            if item.role.kind in ("data", "tokens"):
+                free = [d for d in item.dims if not isinstance(d, int)]
+                most = max(most, math.prod(size_of(d, sizes) for d in free))
+        return most
 
     def _groups_of(self, case: Case) -> dict[str, int]:
         signature = self._signature
@@ -211,6 +227,7 @@ class Cover:
             turn = [missing[row % count] for row in range(max(rows, 1))]
             chosen = {name: tuple(one[name] for one in turn) for name in options}
             if not self._affordable(groups):
+                self.left_out.append(self._maker.name(groups))
                 return
             self._left -= self._frames(groups)
             if not self._attempt(next(self._step), groups, Style("all full"), chosen):
