@@ -28,9 +28,7 @@ def condition_faults(model: ir.Model) -> Iterator[Fault]:
         yield from _sizes(main, signature)
     for item in signature.inputs:
         yield from _values(item, signature)
-    mask = next(
-        (x for x in signature.inputs if x.role.kind == "mask" and x.time is not None), None
-    )
+    mask = next((x for x in signature.inputs if x.role.kind == "mask" and x.time is not None), None)
     told = mask or next((x for x in signature.inputs if x.role.kind == "lengths"), None)
     if told is not None and main is not None:
         yield from _rows(told, main, mask)
@@ -160,9 +158,7 @@ def _rows(told: Input, main: Input, mask: Input | None) -> Iterator[Fault]:
         )
         yield _fault(
             "row 0 shorter than another",
-            lambda b: b.op(
-                "Less", b.op("Gather", ends(b), b.const(0, np.int64)), most(b)
-            ),
+            lambda b: b.op("Less", b.op("Gather", ends(b), b.const(0, np.int64)), most(b)),
         )
         yield _fault("rows of different length", lambda b: b.op("Less", least(b), most(b)))
     yield _fault("no row full", lambda b: b.op("Less", most(b), whole(b)))
@@ -172,9 +168,7 @@ def _rows(told: Input, main: Input, mask: Input | None) -> Iterator[Fault]:
 
         def first(bed: Bed) -> ir.Value:
             inside = _inside(bed, held)
-            begin = bed.op(
-                "Gather", inside, bed.const([0], np.int64), axis=held.time or 0
-            )
+            begin = bed.op("Gather", inside, bed.const([0], np.int64), axis=held.time or 0)
             end = bed.op("Gather", inside, bed.const([-1], np.int64), axis=held.time or 0)
             gap = bed.op("Sub", end, begin)
             return bed.op("Greater", bed.reduce("ReduceMax", gap), bed.const(0.5, np.float32))

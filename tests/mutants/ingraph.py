@@ -71,7 +71,9 @@ def _is_constant(node: ir.Node, index: int) -> bool:
 
 def _whole_scalar(value: ir.Value | None) -> bool:
     number = scalar_of(value) if value is not None else None
-    return number is not None and value is not None and bool(value.dtype and value.dtype.is_integer())
+    return (
+        number is not None and value is not None and bool(value.dtype and value.dtype.is_integer())
+    )
 
 
 def _scale_at(node: ir.Node) -> int | None:
