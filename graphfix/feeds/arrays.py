@@ -90,6 +90,11 @@ class Maker:
             side=style.side,
         )
 
+    def pads_by_id(self, item: Input) -> bool:
+        """Whether the graph may tell padding by an id that it asks for, and by nothing else."""
+        asks = item.role.kind == "tokens" and bool(item.role.choices) and item.time is not None
+        return asks and self._signature.time_of(item) not in self.governed
+
     def rows(self, sizes: Mapping[str, int]) -> int:
         """How many rows a batch has, for a size of each symbol."""
         if self._signature.batch is not None:
@@ -166,6 +171,11 @@ class Maker:
         if item.name in picked:
             return fill.per_row(np.asarray(picked[item.name]), shape).astype(item.dtype)
         array = fill.numbers(rng, item, shape, style, positive=self._positive)
+        if self.pads_by_id(item) and style.ends in ("first short", "none full"):
+            ends = ends_of(style.ends, shape[item.time or 0], rows, step)
+            padding = fill.beyond_in(item, shape, ends, style.side)
+            array[padding] = role.choices[step % len(role.choices)]
+            return array
         beyond = fill.beyond_in(item, shape, valid, style.side) if valid is not None else None
         if beyond is not None:
             array[beyond] = role.choices[0] if role.choices else role.low

@@ -47,7 +47,7 @@ PLANS = (
     Plan(3, 18, 0, Style("first short", side="left")),
     Plan(2, 96, 7, Style("none full", values="loud", wide=True)),
     Plan(1, 261, 33, Style("all full")),
-    Plan(3, 10, 2, Style("an empty row")),
+    Plan(3, 14, 0, Style("an empty row")),
     Plan(9, 3, 12, Style("all full", values="silent")),
     Plan(6, 6, 1, Style("all full", values="positive")),
     Plan(2, 1, 17, Style("all full", wide=True)),
@@ -95,6 +95,7 @@ class Cover:
         self._step = itertools.count(_FIRST_STEP)
         self._unsure = any(not x.role.sure for x in signature.inputs) or bool(signature.defaults)
         self._masks = any(x.role.kind == "mask" and x.time is not None for x in signature.inputs)
+        self._masks |= any(maker.pads_by_id(x) for x in signature.inputs)
         self._floats = any(
             x.role.kind == "data" and np.dtype(x.dtype).kind in "fV" for x in signature.inputs
         )
@@ -178,7 +179,9 @@ class Cover:
         sizes: dict[str, int] = {}
         usual = [t for t in self._signature.times if t not in self._signature.past]
         for place, time in enumerate(usual):
-            if length % _MULTIPLE == 0:
+            if place and length <= _SHORT:
+                sizes[time] = 1
+            elif length % _MULTIPLE == 0:
                 sizes[time] = max(length - _MULTIPLE * place, _MULTIPLE)
             else:
                 sizes[time] = length // (place + 1) + 2 * place

@@ -103,6 +103,9 @@ def _input_conditions(
     elif role.kind == "data" and np.dtype(item.dtype).kind in "fV":
         large = (float(np.abs(a.astype(np.float64)).max()) > _LARGE for a in arrays)
         yield f"{name!r} over 1e4", any(large)
+    if role.kind == "tokens" and role.choices and item.time is not None:
+        asked = any(bool(np.isin(a, role.choices).any()) for a in arrays)
+        yield f"an id in {name!r} that the graph asks for", asked
     if not role.sure:
         known = {role.valid, role.padded}
         other = any(not np.isin(a.astype(np.float64), [*known]).all() for a in arrays)

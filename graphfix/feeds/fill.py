@@ -30,8 +30,9 @@ def mask_of(
     if item.time is None:
         return np.full(shape, item.role.valid).astype(item.dtype)
     size = shape[item.time]
-    # A mask over a cache and the new tokens: the cache, on the left, is all valid.
-    ends = per_row(np.asarray(valid) + (size - whole), _ones(shape, item.rows))
+    # A mask over a cache and the new tokens: the cache, on the left, is all valid; if anything is.
+    known = np.asarray(valid)
+    ends = per_row(np.where(known, known + (size - whole), 0), _ones(shape, item.rows))
     count = index(shape, item.time)
     inside = count >= size - ends if side == "left" else count < ends
     array = np.where(inside, item.role.valid, item.role.padded)
@@ -136,7 +137,7 @@ def floats(
         array = array * _LOUD
     elif values == "silent":
         array = np.zeros(shape)
-    elif values in _LARGE and array.size:
+    elif values in _LARGE and array.size > 1:
         _spike(array, item, *_LARGE[values])
     return np.abs(array) + 0.2 if positive or values == "positive" else array
 

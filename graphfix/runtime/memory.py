@@ -26,7 +26,7 @@ _BASE = 300_000_000
 _TIMES = 1.0
 # What the cases of verification are, of a model whose sizes are free (counted on models/): so many
 # runs, so many rows times lengths. Most weights are float32.
-_RUNS, _FRAMES, _BYTES = 25, 1900, 4
+_RUNS, _FRAMES, _BYTES = 25, 2000, 4
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Need:
         return (
             f"verifying takes about {_gb(self.needed)} of memory{free} "
             f"({_gb(self.weights)} of weights, one model at a time), "
-            "and what is computed at the sizes that are tried: some "
-            f"{_RUNS} runs of each model, {self.multiplications / 1e12:.1f} trillion multiplications"
+            f"and what is computed at the sizes that are tried: some {_RUNS} runs of each model, "
+            f"{self.multiplications / 1e12:.1f} trillion multiplications"
         )
 
     @property
