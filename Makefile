@@ -9,7 +9,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint graphs types docs site zoo counts headline bench compare dml agreement edges wheel clean
+.PHONY: help install test lint graphs types docs site zoo counts headline mutants bench compare dml agreement edges wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ build/zoo/.%.$(EP).stamp: models/%/model.toml models/%/model.onnx $(SOURCES) | $
 
 counts: $(STAMP)  ## Count what is left in a zoo of exports, with the reasons (GRAPHFIX_ZOO=folder)
 	$(BIN)/python tests/exports/counts.py
+
+mutants: $(STAMP)  ## Plant faults in repaired graphs and count what verify tells, into docs/ (GRAPHFIX_ZOO)
+	$(BIN)/python tests/mutants/survey.py --page
 
 headline: $(STAMP)  ## Measure the table in README on DirectML, and take its picture (GRAPHFIX_ZOO)
 	$(PIP) install --quiet --group peers

@@ -30,7 +30,19 @@ Safety = Literal["exact", "valid-rows", "conditional"]
 """What a repair keeps: every number, to how a kernel that is given the same sum may round it; the
 numbers within the valid length; or the numbers under a condition that the pass's manual states."""
 
+Interface = Literal["dims", "inputs", "outputs"]
+"""What a repair may change of how a model is fed and read, if that is its job: the sizes of input
+dims; inputs; outputs."""
+
 Severity = Literal["error", "warning", "note"]
+
+
+def changed_by(passes: Iterable[Check]) -> frozenset[Interface]:
+    """What it is the job of these passes to change of how a model is fed and read."""
+    made = [one for one in passes if isinstance(one, Pass)]
+    new_feeds = any(type(one).feeds is not Pass.feeds for one in made)
+    own = frozenset[Interface]().union(*(one.may_change for one in made))
+    return own | {"inputs"} if new_feeds else own
 
 
 def together(promises: Iterable[Safety]) -> Safety:
@@ -151,6 +163,8 @@ class Pass(Check, ir.passes.InPlacePass):
     safety: ClassVar[Safety] = "exact"
     loads_before: ClassVar[bool] = True
     """Whether ONNX Runtime loads a model that has a site; if not, there is nothing to compare."""
+    may_change: ClassVar[frozenset[Interface]] = frozenset()
+    """What it is the pass's job to change of how a model is fed and read."""
     advice: ClassVar[str] = ""
     """What a user may try if the repaired model computes something else."""
     keeps_shapes: ClassVar[bool] = False

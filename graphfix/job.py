@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix import buckets, pipeline
-from graphfix.core import Pass
+from graphfix.core import Pass, changed_by
 from graphfix.errors import UsageError
 from graphfix.lengths.given import LengthInput
 from graphfix.model import files, io, shapes
@@ -211,6 +211,7 @@ def _verify(
         tolerance=tolerance or Tolerance(),
         safety=report.safety,
         map_feeds=lambda old: _new_feeds(chosen, old),
+        may_change=changed_by(chosen),
         ep=ep,
         progress=lambda done, total, what: tell(f"verifying {done}/{total}: {what}"),
     )

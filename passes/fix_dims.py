@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.build import Builder
-from graphfix.core import Change, Match, Pass, Safety, Skip
+from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
 from graphfix.errors import UsageError
 from graphfix.model import shapes
 from graphfix.model.view import View
@@ -105,6 +105,7 @@ class FixDims(Pass):
 
     name: ClassVar[str] = "fix-dims"
     safety: ClassVar[Safety] = "exact"
+    may_change: ClassVar[frozenset[Interface]] = frozenset({"dims"})
 
     dims: Sizes = ()
 

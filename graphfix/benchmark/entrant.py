@@ -14,8 +14,8 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
+from graphfix.feeds.dim_names import dim_name
 from graphfix.feeds.full_lengths import full_lengths
-from graphfix.feeds.signature import dim_name
 from graphfix.model import io
 from graphfix.runtime.randomness import draws, seeded
 

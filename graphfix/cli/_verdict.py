@@ -20,6 +20,10 @@ def show(verdict: Verdict, *, verbose: bool) -> None:
         _terminal.row("verified", verdict["summary"], colour="green")
     else:
         _terminal.row("failed", verdict["summary"], colour="red")
+    if covered := verdict["covered"]:
+        _terminal.row("covered", ", ".join(covered))
+    if not_tried := verdict["not_tried"]:
+        _terminal.row("not tried", ", ".join(not_tried))
     if verbose:
         for case in verdict["cases"]:
             _case(case)

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.command()
 @_options.model
 @_options.lengths
-@click.option("--seeds", type=click.IntRange(1), default=1, help="How many contents to try; 1.")
+@click.option(
+    "--seeds", type=click.IntRange(1), help="How many contents to try; 1, or 5 for whole numbers."
+)
 @click.option(
     "--poison",
     type=click.Choice(["nan", "inf"]),
@@ -44,7 +46,7 @@ def padded(
     container: tuple[str, ...],
     axis: str,
     original: str | None,
-    seeds: int,
+    seeds: int | None,
     poison: tuple[str, ...],
     max_abs: float | None,
     cosine: float | None,
@@ -144,7 +146,7 @@ def _table(checks: Sequence[Verdict], axis: str, *, every: bool) -> None:
         if rowed:
             text += f"{worst['row'] + 1} of {len(worst['rows']):<4}"
         text += f"{worst['fill']:<8}{number(worst['max_abs']):>9} {number(worst['allowed']):>8}  "
-        text += f"{_cosine(worst['cosine']):<11} {_terminal.clean(worst['output'])}"
+        text += f"{_cosine(worst):<11} {_terminal.clean(worst['output'])}"
         click.echo(text if worst["ok"] else click.style(text, fg="red"))
     click.echo(f"  clip and container count {_terminal.clean(axis)}")
     click.echo()
@@ -159,5 +161,10 @@ def _badness(check: Verdict) -> float:
     return _size(check["max_abs"]) / allowed if allowed else 0.0
 
 
-def _cosine(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.9f}"
+def _cosine(check: Verdict) -> str:
+    """The cosine, where it says something: not of whole numbers, and not 1 beside a failure."""
+    value = check["cosine"]
+    if isinstance(value, str):
+        return "-"
+    text = f"{value:.9f}"
+    return text if check["ok"] or float(text) < 1 else "-"

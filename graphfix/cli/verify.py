@@ -45,7 +45,7 @@ def verify(
     """
     sizes = _terminal.sizes(dims)
     _options.load_plugins(plugin)
-    from graphfix.core import together
+    from graphfix.core import changed_by, together
     from graphfix.model import io
     from graphfix.proof.verify import verify as compare
     from graphfix.runtime import memory
@@ -64,6 +64,7 @@ def verify(
             tolerance=_options.tolerance(atol),
             safety=safety or together(one.safety for one in passes),
             map_feeds=feeds_through(passes),
+            may_change=changed_by(passes),
             ep=ep,
             progress=(lambda i, n, what: tell(f"{i}/{n}: {what}")) if tell is not None else None,
         )

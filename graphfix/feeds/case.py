@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from graphfix.feeds.roles import Role
     from graphfix.feeds.signature import Signature
+    from graphfix.feeds.style import Side
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
@@ -29,6 +30,7 @@ class Case:
         valid: For each symbol that a mask or length input governs, how much of it is content in
             each row of the batch. Empty if the model has no such input.
         poison: What lies beyond the valid length of the data: nothing special, NaN, or 1e4.
+        side: On which side the padding lies.
         base: For a poisoned case, the name of the case that it is otherwise equal to.
     """
 
@@ -38,11 +40,19 @@ class Case:
     valid: dict[str, tuple[int, ...]] = field(default_factory=dict)
     poison: Poison = ""
     base: str = ""
+    side: Side = "right"
 
     @property
     def ragged(self) -> bool:
         """Whether some row is shorter than its array."""
         return any(length < self.dims[s] for s, rows in self.valid.items() for length in rows)
+
+    @property
+    def empty_rows(self) -> frozenset[int]:
+        """Rows in which nothing is content."""
+        return frozenset(
+            row for rows in self.valid.values() for row, length in enumerate(rows) if not length
+        )
 
 
 @dataclass(frozen=True)
@@ -59,14 +69,20 @@ class Cases(list[Case]):
     Attributes:
         dropped: Cases that the model as given cannot run, with ONNX Runtime's reason.
         signature: The inputs, their roles and their symbols.
+        left_out: Sizes that would have cost too much.
     """
 
     def __init__(
-        self, cases: Iterable[Case], dropped: Iterable[Dropped], signature: Signature
+        self,
+        cases: Iterable[Case],
+        dropped: Iterable[Dropped],
+        signature: Signature,
+        left_out: Iterable[str] = (),
     ) -> None:
         super().__init__(cases)
         self.dropped = list(dropped)
         self.signature = signature
+        self.left_out = list(left_out)
 
     @property
     def roles(self) -> dict[str, Role]:

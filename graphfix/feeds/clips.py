@@ -15,14 +15,15 @@ import onnx_ir as ir
 from graphfix.errors import FeedError
 from graphfix.feeds.arrays import Maker
 from graphfix.feeds.case import Array
+from graphfix.feeds.input import symbols
 from graphfix.feeds.search import wanted_sizes
-from graphfix.feeds.signature import symbols
 from graphfix.lengths.given import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from graphfix.feeds.signature import Input, Signature
+    from graphfix.feeds.input import Input
+    from graphfix.feeds.signature import Signature
     from graphfix.lengths.given import LengthInput
 
 Fill = Literal["zero", "noise", "large", "nan", "inf"]
@@ -100,6 +101,7 @@ class Clips:
         seed: The same seed makes the same arrays.
         fed: How the model is told the lengths, if its metadata says so.
         extra: The inputs of the model that runs the containers, if that is another one.
+        positive: Whether floats are above 0, for a graph that takes a logarithm.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Clips:
         seed: int = 0,
         fed: LengthInput | None = None,
         extra: Signature | None = None,
+        positive: bool = False,
     ) -> None:
         for item in (*signature.inputs, *(extra.inputs if extra is not None else ())):
             if item.problem:
@@ -119,6 +122,7 @@ class Clips:
         self._others |= {t: sizes[0] for t, sizes in wanted_sizes(signature, dims).items()}
         self._items = {x.name: x for x in signature.inputs}
         self._extra = extra
+        self._positive = positive
         self._fed_item = next(
             (x for s in (extra, signature) if s for x in s.inputs if fed and x.name == fed.input),
             None,
@@ -202,7 +206,7 @@ class Clips:
             names = [signature.symbol_of(s) for s in self._signature.members(time)]
             time = next((signature.group(s) for s in names if s is not None), "")
         groups = self._groups(signature, time, size, len(lengths))
-        maker = Maker(signature, seed)
+        maker = Maker(signature, seed, positive=self._positive)
         rows = maker.rows(signature.sizes(groups))
         valid = {t: (n,) * rows for t, n in groups.items()}
         valid[time] = lengths if len(lengths) == rows else (lengths[0],) * rows

@@ -8,30 +8,36 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphfix.feeds.arrays import beyond_in, token_ids
+from graphfix.feeds.fill import beyond_in, token_ids
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from graphfix.feeds.case import Array, Case, Poison
+    from graphfix.feeds.input import Input
     from graphfix.feeds.roles import Role
-    from graphfix.feeds.signature import Input, Signature
+    from graphfix.feeds.signature import Signature
 
 _LARGE = 1e4
 
 
-def poisoned(case: Case, signature: Signature, seed: int = 0) -> list[Case]:
+def poisoned(
+    case: Case,
+    signature: Signature,
+    seed: int = 0,
+    kinds: tuple[Poison, ...] = ("NaN", "large values"),
+) -> list[Case]:
     """``case`` with garbage in its padding: once NaN, once values of size 1e4.
 
     Only inputs whose time axis is governed by a mask or a length are changed, beyond the valid
-    length; token ids there become other valid ids. No case comes back if there is no padding.
+    length, or before it if the padding is on the left; token ids there become other valid ids. No
+    case comes back if there is no padding.
     """
     governed = [x for x in signature.inputs if x.role.kind in ("data", "tokens")]
     governed = [x for x in governed if _padding(x, case, signature) is not None]
     if not governed:
         return []
     rng = np.random.default_rng([seed, zlib.crc32(case.name.encode())])
-    kinds: tuple[Poison, ...] = ("NaN", "large values")
     if not any(_holds_nan(case.feeds[x.name]) for x in governed):
         kinds = ("other ids",)
     made = []
@@ -52,7 +58,7 @@ def _padding(item: Input, case: Case, signature: Signature) -> npt.NDArray[np.bo
     valid = case.valid.get(signature.user_name(time)) if time is not None else None
     if valid is None:
         return None
-    beyond = beyond_in(item, case.feeds[item.name].shape, valid)
+    beyond = beyond_in(item, case.feeds[item.name].shape, valid, case.side)
     return beyond if beyond is not None and beyond.any() else None
 
 

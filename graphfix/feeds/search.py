@@ -8,6 +8,7 @@ tried.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -15,7 +16,9 @@ import onnx_ir as ir
 from graphfix.errors import FeedError
 from graphfix.feeds.arrays import SCHEDULE, Maker
 from graphfix.feeds.case import Case, Cases, Dropped
-from graphfix.feeds.signature import Signature, Tie
+from graphfix.feeds.cover import Cover
+from graphfix.feeds.signature import Signature
+from graphfix.feeds.ties import Tie
 from graphfix.model import io
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.session import Session
@@ -23,10 +26,12 @@ from graphfix.runtime.session import Session
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from graphfix.feeds.style import Style
+
 # The usual cases where the user gives the lengths: batches of one, two and three rows come first.
 _WITH_GIVEN = ((1, 7), (2, 23), (3, 40), (1, 1), (2, 2))
 # Beyond them, until three lengths run: for models that need a minimum or a multiple.
-_GROWTH = (5, 12, 80, 161, 400, 720, 1600, 3200, 6400, 12800, 25600, 51200)
+_GROWTH = (5, 12, 32, 64, 80, 161, 256, 400, 720, 1600, 3200, 6400, 12800, 25600, 51200)
 _ENOUGH = 3
 # The longest that is tried of what is not a waveform: attention takes the square of it in memory.
 _LONGEST = 3200
@@ -71,8 +76,19 @@ def search(
     *,
     dims: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
+    cover: bool = False,
+    positive: bool = False,
 ) -> Cases:
-    """As :func:`make_cases`, with ``run``, which raises RunError for a case that does not run."""
+    """As :func:`make_cases`, with ``run``, which raises RunError for a case that does not run.
+
+    Args:
+        model: The model.
+        run: Runs it.
+        dims: Sizes to use.
+        seed: The same seed makes the same arrays.
+        cover: Whether to add the cases of :mod:`graphfix.feeds.cover`.
+        positive: Whether floats are above 0 in every case.
+    """
     ties: tuple[Tie, ...] = ("graph", "one-time", "past")
     first: Cases | None = None
     tried: set[tuple[object, ...]] = set()
@@ -82,7 +98,8 @@ def search(
         if shape in tried:
             continue
         tried.add(shape)
-        cases = _Search(signature, run, dims or {}, seed).cases()
+        made = _Search(signature, run, dims or {}, Maker(signature, seed, positive=positive))
+        cases = made.cases(cover)
         if cases:
             return cases
         first = first or cases
@@ -98,7 +115,7 @@ class _Search:
         signature: Signature,
         run: Callable[[Case], object],
         dims: Mapping[str, Sequence[int]],
-        seed: int,
+        maker: Maker,
     ) -> None:
         for item in signature.inputs:
             if item.problem:
@@ -109,18 +126,24 @@ class _Search:
         self._signature = signature
         self._run = run
         self._wanted = wanted_sizes(signature, dims)
-        self._maker = Maker(signature, seed)
+        self._maker = maker
         self._found: list[Case] = []
         self._dropped: list[Dropped] = []
         self._lengths: set[int] = set()
         self._seen: set[tuple[tuple[str, int], ...]] = set()
 
-    def cases(self) -> Cases:
+    def cases(self, cover: bool) -> Cases:
+        """The usual cases, and those that cover more."""
         for step, (rows, length) in enumerate(self._steps()):
             self._try(step, rows, length)
         if self._varies() and len(self._lengths) < _ENOUGH:
             self._grow()
-        return Cases(self._found, self._dropped, self._signature)
+        left_out: list[str] = []
+        if cover and self._found:
+            more = Cover(self._signature, self._maker, self._wanted, self._found, self._covers)
+            more.run()
+            left_out = more.left_out
+        return Cases(self._found, self._dropped, self._signature, left_out)
 
     def _steps(self) -> Iterator[tuple[int, int]]:
         if not self._wanted:
@@ -174,6 +197,25 @@ class _Search:
         self._lengths.add(groups[self._signature.times[0]] if self._signature.times else rows)
         return True
 
+    def _covers(
+        self,
+        step: int,
+        groups: Mapping[str, int],
+        style: Style,
+        chosen: Mapping[str, tuple[int, ...]],
+    ) -> bool:
+        """Try one case that covers more; what does not run is no loss to tell of."""
+        try:
+            case = self._maker.case(step, groups, None, style, chosen)
+            names = {x.name for x in self._found}
+            if case.name in names:
+                case = replace(case, name=f"{case.name}, set {step + 1}")
+            self._run(case)
+        except (FeedError, RunError):
+            return False
+        self._found.append(case)
+        return True
+
     def _groups(self, step: int, rows: int, length: int) -> dict[str, int]:
         """The size of each group at a step."""
         signature = self._signature
@@ -185,6 +227,8 @@ class _Search:
             small = SCHEDULE[step % len(SCHEDULE)][1]
             own = length if grows or place == 0 else small
             sizes[time] = own // (place + 1) + 2 * place
+            if not grows and place and length % 32 == 0:  # images: both sides a multiple
+                sizes[time] = max(32, length // 64 * 32)
         for time in signature.past:
             sizes[time] = _PAST[step % len(_PAST)]
         for time, values in self._wanted.items():

@@ -11,7 +11,8 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.feeds.case import Array, Case, named
-from graphfix.feeds.signature import Input, Signature, symbols
+from graphfix.feeds.input import Input, symbols
+from graphfix.feeds.signature import Signature
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,11 +12,14 @@ import onnx_ir as ir
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.case import Dropped
 from graphfix.feeds.clips import Clips, Fill, time_of
+from graphfix.feeds.input import symbols
 from graphfix.feeds.search import wanted_sizes
-from graphfix.feeds.signature import Signature, symbols
+from graphfix.feeds.signature import Signature
 from graphfix.lengths.given import LengthInput
 from graphfix.model import io
+from graphfix.probing.contained import PaddedDiff, cropped
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare, computes_in_half
+from graphfix.proof.outputs import faults, silent_outputs
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given, open_session
 from graphfix.runtime.provider import Ep
@@ -26,7 +29,7 @@ from graphfix.runtime.session import Session
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from graphfix.feeds.signature import Tie
+    from graphfix.feeds.ties import Tie
 
     Progress = Callable[[int, int, str], None]
     Outputs = dict[str, Array]
@@ -38,38 +41,10 @@ _LENGTHS = (7, 23, 40, 80, 161, 400, 720, 1600, 3200, 6400, 12800, 25600)
 _ENOUGH = 3
 # As many times as long as the clip, if nobody gives containers: nearly full, and 5 s in 60 s.
 _LONGER = (1.5, 12.0)
+# So many contents are tried if some outputs are whole numbers, or all.
+_SOME_SEEDS, _MANY_SEEDS = 2, 5
 # Rows beyond the given lengths are such shares of the longest.
 _SHARES = (0.62, 0.81, 0.47)
-
-
-@dataclass(frozen=True)
-class PaddedDiff:
-    """How far one output of a clip in a container is from that of the clip alone.
-
-    Attributes:
-        clip: The length of the clip.
-        container: The length of the container.
-        fill: What the padding holds.
-        rows: The lengths of all rows in the container.
-        row: Which of them this clip is.
-        diff: The difference, on the valid prefix only.
-    """
-
-    clip: int
-    container: int
-    fill: Fill
-    rows: tuple[int, ...]
-    row: int
-    diff: OutputDiff
-
-    @property
-    def ok(self) -> bool:
-        """Whether it is within the gates."""
-        return self.diff.ok
-
-    def __str__(self) -> str:
-        among = f", row {self.row + 1} of {len(self.rows)}" if len(self.rows) > 1 else ""
-        return f"{self.clip} in {self.container}{among}, padding {self.fill}"
 
 
 @dataclass(frozen=True)
@@ -109,7 +84,7 @@ class Job:
         axis: str,
         fills: tuple[Fill, ...],
         tolerance: Tolerance | None,
-        seeds: int,
+        seeds: int | None,
         ep: Ep,
     ) -> None:
         self.graph, self.source = _read(model)
@@ -118,7 +93,8 @@ class Job:
         )
         self._own = original is None
         self._dims, self._containers = dims, containers
-        self._fills, self._seeds, self._ep = fills, range(seeds), ep
+        self._fills, self._ep = fills, ep
+        self._seeds = range(_seeds(self.graph) if seeds is None else seeds)
         half = computes_in_half(self.graph) or computes_in_half(self.native)
         self.tolerance = tolerance or (Tolerance().for_half() if half else Tolerance())
         self._notes: list[str] = []
@@ -147,13 +123,23 @@ class Job:
             self._total = self._done + sum(1 for _ in self.plan(alone)) * len(self._fills)
             if self._own and self._ep == "cpu":
                 self._contain(native, alone)
+                self._judge()
                 return
         try:  # only now, so that only one set of weights is in memory
             with open_session(self.source, self._ep) as session:
                 self._contain(session, alone)
+                self._judge()
         except ModelError as error:
             where = "on DirectML" if self._ep == "dml" else "in ONNX Runtime"
             self.reason = f"the model does not load {where}: {error}"
+
+    def _judge(self) -> None:
+        """What all comparisons together say: an output that was never a number is not known."""
+        found: dict[str, list[OutputDiff]] = {}
+        for check in self.checks:
+            found.setdefault(str(check), []).append(check.diff)
+        if not self.reason and all(check.ok for check in self.checks):
+            self.reason = "; ".join(faults(found))
 
     def _contain(
         self, session: Session | Repeatable, alone: Mapping[tuple[int, int], list[Clip]]
@@ -180,9 +166,31 @@ class Job:
             self.clips = Clips(self.signature, self.time, self._dims, fed=self.fed, extra=extra)
             found = self._run_alone(session)
             if found:
-                return found
+                return self._finite(session, found, extra)
         tried = "; ".join(f"{x.name}: {x.reason}" for x in self.dropped[:3])
         raise FeedError(f"the model runs at none of the lengths without padding ({tried})")
+
+    def _finite(
+        self,
+        session: Session | Repeatable,
+        found: dict[tuple[int, int], list[Clip]],
+        extra: Signature | None,
+    ) -> dict[tuple[int, int], list[Clip]]:
+        """The clips; others with values above 0, if an output of these is never a number."""
+        silent = _silent(found)
+        if not silent:
+            return found
+        usual = self.clips
+        self.clips = Clips(
+            self.signature, self.time, self._dims, fed=self.fed, extra=extra, positive=True
+        )
+        again = self._run_alone(session)
+        if again and len(_silent(again)) < len(silent):
+            note = f"inputs are above 0: with others {silent[0]!r} is not a finite number"
+            self._notes.append(note)
+            return again
+        self.clips = usual
+        return found
 
     def _run_alone(self, session: Session | Repeatable) -> dict[tuple[int, int], list[Clip]]:
         sizes = wanted_sizes(self.signature, self._dims)
@@ -370,44 +378,16 @@ class Job:
         self._done += 1
 
 
-def cropped(
-    array: Array, alone: Array, row: int = 0, rows: int = 1, row_axis: int | None = None
-) -> Array | str:
-    """The part of ``array`` that is valid: as much as ``alone`` has along each axis.
+def _seeds(model: ir.Model) -> int:
+    """How many contents to try: the largest of a row, say, stays the same in most of them."""
+    floats = sum(v.dtype is None or v.dtype.is_floating_point() for v in model.graph.outputs)
+    if floats == len(model.graph.outputs):
+        return 1
+    return _SOME_SEEDS if floats else _MANY_SEEDS
 
-    Args:
-        array: A tensor of a container.
-        alone: The same tensor of the clip alone.
-        row: Which row of the container the clip is.
-        rows: How many rows the container has.
-        row_axis: The axis of the rows, if it is known.
 
-    Returns:
-        An array of the shape of ``alone``, or why there is none, in words.
-    """
-    if array.ndim != alone.ndim:
-        return f"has {array.ndim} dims in the container and {alone.ndim} alone"
-    where = [slice(0, size) for size in alone.shape]
-    if rows > 1:
-        fits = [
-            a
-            for a, (n, m) in enumerate(zip(array.shape, alone.shape, strict=True))
-            if (n, m) == (rows, 1)
-        ]
-        axis = row_axis if row_axis in fits else next(iter(fits), None)
-        if axis is None:
-            return (
-                f"has no axis of {rows} rows: its shape is {[*array.shape]} in the container "
-                f"and {[*alone.shape]} alone"
-            )
-        where[axis] = slice(row, row + 1)
-    for axis, (size, own) in enumerate(zip(array.shape, alone.shape, strict=True)):
-        if size < own:
-            return (
-                f"cannot be cropped to the clip: axis {axis} has {size} in the container "
-                f"and {own} alone"
-            )
-    return array[tuple(where)]
+def _silent(found: Mapping[tuple[int, int], list[Clip]]) -> list[str]:
+    return silent_outputs(clip.outputs for clips in found.values() for clip in clips)
 
 
 def _read(model: StrPath | ir.Model) -> tuple[ir.Model, StrPath | ir.Model]:

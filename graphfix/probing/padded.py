@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from graphfix.feeds.case import Dropped
 from graphfix.feeds.clips import FILLS, Fill
 from graphfix.plain import plain
-from graphfix.probing.containers import Job, PaddedDiff
+from graphfix.probing.contained import PaddedDiff
+from graphfix.probing.containers import Job
 from graphfix.proof.compare import Tolerance
 from graphfix.runtime.python import require
 
@@ -113,7 +114,7 @@ def padded(
     original: StrPath | ir.Model | None = None,
     fills: Sequence[Fill] = FILLS,
     tolerance: Tolerance | None = None,
-    seeds: int = 1,
+    seeds: int | None = None,
     ep: Ep = "cpu",
     progress: Progress | None = None,
 ) -> PaddedVerdict:
@@ -134,7 +135,8 @@ def padded(
         fills: What to put into the padding.
         tolerance: The gates, :class:`Tolerance` by default; then a model that computes in float16
             may differ a hundred times more.
-        seeds: How many different contents to try.
+        seeds: How many different contents to try; by default one, or several if there are outputs
+            that are whole numbers, which show a leak in some contents only.
         ep: Where the containers run: on the CPU, or on DirectML with all optimizations.
         progress: Called with the number of runs done, of runs in all, and what is run.
 

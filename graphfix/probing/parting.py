@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.feeds.roles import FILL
+from graphfix.feeds.trail import FILL
 from graphfix.model.values import is_op
 from graphfix.probing.carried import captured
 from graphfix.probing.causes import MIXES
-from graphfix.probing.containers import cropped
+from graphfix.probing.contained import cropped
 from graphfix.probing.place import Inner, State
 from graphfix.proof.compare import Array, Mask, Tolerance, compare
 
@@ -70,6 +70,8 @@ class Parting:
             verdict = self._compare(name, before, after, self._tolerance)
             if wrong := verdict if isinstance(verdict, str) else verdict[0]:
                 self.failed[name] = wrong
+            elif _never_finite(before) and _never_finite(after):
+                self.failed[name] = "has no finite number, so nothing is known of it"
 
     def feed(self, name: str, before: Array, after: Array) -> None:
         """Know an input."""
@@ -261,3 +263,7 @@ def _commutes(
     before = index.reshape(b)[tuple(slice(n) for n in a)]
     after = index.reshape(d)[tuple(slice(n) for n in c)]
     return bool(np.array_equal(before.ravel(), after.ravel()))
+
+
+def _never_finite(array: Array) -> bool:
+    return array.dtype.kind in "fV" and array.size > 0 and not np.isfinite(array).any()

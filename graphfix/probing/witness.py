@@ -11,11 +11,13 @@ import onnx_ir as ir
 from graphfix.errors import FeedError
 from graphfix.feeds.case import Case
 from graphfix.feeds.clips import told
+from graphfix.feeds.input import size_of
 from graphfix.feeds.search import search
-from graphfix.feeds.signature import Signature, size_of
+from graphfix.feeds.signature import Signature
 from graphfix.feeds.user import given_case
 from graphfix.lengths.given import LengthInput
 from graphfix.proof.compare import Tolerance, compare, computes_in_half
+from graphfix.proof.outputs import silent_outputs
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given, open_session
 
@@ -56,8 +58,12 @@ def parting_case(
 
         if feeds is None:
             sizes = {name: [size] for name, size in (dims or {}).items()}
-            found = search(before.graph, run, dims=sizes)
-            cases, signature = list(found), found.signature
+            found = search(before.graph, run, dims=sizes, cover=True)
+            if silent_outputs(outputs[x.name] for x in found):
+                found = search(before.graph, run, dims=sizes, cover=True, positive=True)
+            signature = found.signature
+            # What is made of padding on the left, or of a row of it, may differ in a good repair.
+            cases = [x for x in found if x.side == "right" and not x.empty_rows]
         else:
             signature = Signature(before.graph)
             cases = [given_case(feeds, signature)]

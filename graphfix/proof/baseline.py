@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,19 +11,24 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.case import Case, Dropped
+from graphfix.feeds.coverage import Coverage, coverage
+from graphfix.feeds.dim_names import dim_name
 from graphfix.feeds.poison import poisoned
 from graphfix.feeds.search import search
-from graphfix.feeds.signature import Signature, dim_name
+from graphfix.feeds.signature import Signature
 from graphfix.feeds.user import given_case
 from graphfix.lengths.given import LengthInput
+from graphfix.proof.branches import Branches
 from graphfix.proof.content import Content
+from graphfix.proof.outputs import silent_outputs
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given
 from graphfix.runtime.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from graphfix.feeds.case import Poison
     from graphfix.proof.compare import Array, Mask, Tolerance
     from graphfix.runtime.randomness import Repeatable
 
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
 
 StrPath = str | os.PathLike[str]
 
-# Garbage is put into the padding of so many cases, the longest ones.
+# Garbage is put into the padding of so many cases, of those whose first row is full.
 _POISONED = 2
 
 
@@ -43,6 +49,8 @@ class Ran:
     outputs: Outputs
     kept: dict[str, Mask] = field(default_factory=dict)
     """Of a poisoned case: where the original keeps each output clean."""
+    apart: dict[str, Mask] = field(default_factory=dict)
+    """Of a case with a row in which nothing is content: where the original keeps that row out."""
 
 
 class Baseline:
@@ -61,6 +69,8 @@ class Baseline:
         signature: Its inputs.
         content: What is content in its outputs.
         notes: What a reader should know of how it was run.
+        branches: Which branches the original took.
+        left_out: Cases that would have cost too much.
     """
 
     signature: Signature
@@ -79,12 +89,26 @@ class Baseline:
         self.runs: list[Ran] = []
         self.dropped: list[Dropped] = []
         self.notes: list[str] = []
+        self.branches = Branches(graph)
+        self.left_out: list[str] = []
+        self._made = False
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
 
     @property
     def leaks(self) -> tuple[str, ...]:
         """Where the original lets garbage through, which is not held against the repair."""
         return tuple(self._leaks.values())
+
+    def coverage(self, compared: Collection[str]) -> Coverage:
+        """What the made-up cases have met, and what they have not; nothing of given ones.
+
+        Args:
+            compared: The names of the cases of which something was compared.
+        """
+        if not self._made:
+            return Coverage()
+        cases = [run.case for run in self.runs if run.case.name in compared]
+        return coverage(cases, self.signature)
 
     def find(
         self,
@@ -94,7 +118,7 @@ class Baseline:
         seed: int,
     ) -> None:
         """Find the cases and run the original on them."""
-        with open_given(self._source) as session:
+        with open_given(self._source, self.branches.conditions) as session:
             if feeds is None and cases is None:
                 self._search(session, dims, seed)
             else:
@@ -104,9 +128,10 @@ class Baseline:
             self.content = Content(self.signature)
             if self._pads_otherwise():
                 self.runs = [run for run in self.runs if not run.case.ragged]
-                self.notes = ["padding is left to graphfix padded: there the repair differs"]
+                self.notes += ["padding is left to graphfix padded: there the repair differs"]
             if any(run.case.ragged for run in self.runs):
                 self.content.learn([(run.case, run.outputs) for run in self.runs])
+                self._set_apart(session, seed)
                 self._poison(session, seed)
 
     def _pads_otherwise(self) -> bool:
@@ -122,7 +147,7 @@ class Baseline:
         for case in cases:
             self._tell(f"before, {case.name}")
             try:
-                self.runs.append(Ran(case, session.run(case.feeds)))
+                self.runs.append(Ran(case, self._outputs(session, case)))
             except RunError as error:
                 raise FeedError(
                     f"the model as given does not run on the case {case.name!r}: {error}"
@@ -131,17 +156,32 @@ class Baseline:
     def _search(
         self, session: Session | Repeatable, dims: Mapping[str, Sequence[int]] | None, seed: int
     ) -> None:
-        outputs: dict[str, Outputs] = {}
-
-        def run(case: Case) -> None:
-            self._tell(f"before, {case.name}")
-            outputs[case.name] = session.run(case.feeds)
-
         wanted = {**self._fixed_sizes(), **(dims or {})}
-        found = search(self._graph, run, dims=wanted, seed=seed)
-        self.signature = found.signature
-        self.runs = [Ran(case, outputs[case.name]) for case in found]
-        self.dropped = found.dropped
+        self._made = True
+        silent: list[str] = []
+        for positive in (False, True):
+            outputs: dict[str, Outputs] = {}
+
+            def run(case: Case, outputs: dict[str, Outputs] = outputs) -> None:
+                self._tell(f"before, {case.name}")
+                outputs[case.name] = self._outputs(session, case)
+
+            found = search(self._graph, run, dims=wanted, seed=seed, cover=True, positive=positive)
+            silent_now = silent_outputs(outputs.values())
+            if not positive or len(silent_now) < len(silent):
+                self.signature = found.signature
+                self.runs = [Ran(case, outputs[case.name]) for case in found]
+                self.dropped, self.left_out = found.dropped, found.left_out
+            if positive and len(silent_now) < len(silent):
+                self.notes.append(
+                    f"inputs are above 0: with others {silent[0]!r} is not a finite number"
+                )
+            if not silent_now or positive:
+                return
+            silent = silent_now
+
+    def _outputs(self, session: Session | Repeatable, case: Case) -> Outputs:
+        return self.branches.see(session.run(case.feeds))
 
     def _fixed_sizes(self) -> dict[str, list[int]]:
         """Sizes of dims that are symbols in the original and numbers in the repaired model."""
@@ -161,24 +201,52 @@ class Baseline:
         return fixed
 
     def _poison(self, session: Session | Repeatable, seed: int) -> None:
-        clean = [run for run in self.runs if run.case.ragged]
-        for run in clean[-_POISONED:]:
-            for case in poisoned(run.case, self.signature, seed):
+        for run, kinds in self._to_poison():
+            for case in poisoned(run.case, self.signature, seed, kinds):
                 self._tell(f"before, {case.name}")
                 try:
-                    outputs = session.run(case.feeds)
+                    outputs = self._outputs(session, case)
                 except RunError as error:
                     self.dropped.append(Dropped(case.name, str(error)))
                     continue
                 self.runs.append(Ran(case, outputs, self._kept(run, outputs, case)))
 
-    def _kept(self, clean: Ran, outputs: Outputs, case: Case) -> dict[str, Mask]:
+    def _to_poison(self) -> list[tuple[Ran, tuple[Poison, ...]]]:
+        """Cases with padding, and what to put into it."""
+        ragged = [run for run in self.runs if run.case.ragged and not run.case.empty_rows]
+        left = [run for run in ragged if run.case.side == "left"]
+        full = [run for run in ragged if run.case.side != "left" and _first_full(run.case)]
+        none = [run for run in ragged if run.case.side != "left" and not _first_full(run.case)]
+        both: tuple[Poison, ...] = ("NaN", "large values")
+        return [
+            *((run, both) for run in full[-_POISONED:]),
+            *((run, both if not full else ("large values",)) for run in none[-1:]),
+            *((run, ("NaN",)) for run in left[-1:]),
+        ]
+
+    def _set_apart(self, session: Session | Repeatable, seed: int) -> None:
+        """Learn where a row without content reaches nothing else.
+
+        What a model makes of such a row may be garbage, which a repair may change; and a
+        quantization at run time, say, lets it into the other rows.
+        """
+        for run in self.runs:
+            if not run.case.empty_rows:
+                continue
+            for case in poisoned(run.case, self.signature, seed, ("large values",)):
+                with contextlib.suppress(RunError):
+                    run.apart = self._kept(run, self._outputs(session, case), case, leaks=False)
+
+    def _kept(
+        self, clean: Ran, outputs: Outputs, case: Case, *, leaks: bool = True
+    ) -> dict[str, Mask]:
         kept: dict[str, Mask] = {}
         for name, array in outputs.items():
             kept[name] = self.content.kept(name, case, clean.outputs[name], array, self._tolerance)
             where = self.content.where(name, array.shape, case)
             content = array.size if where is None else int(where.sum())
-            if leaked := content - int(kept[name].sum()):
+            leaked = content - int(kept[name].sum())
+            if leaks and leaked:
                 self._leaks.setdefault(
                     (name, case.poison),
                     f"the original leaks {case.poison} from the padding into {name!r} too: "
@@ -186,3 +254,7 @@ class Baseline:
                     f"in case {case.name!r}",
                 )
         return kept
+
+
+def _first_full(case: Case) -> bool:
+    return all(rows[0] == case.dims[s] for s, rows in case.valid.items() if s in case.dims)

@@ -21,6 +21,10 @@ LeaveOut = Literal["", "NaN", "not finite"]
 
 # Below this an absolute difference is float32 rounding, and the cosine of what remains is noise.
 _ROUNDING = 1e-6
+# A number of this size that recurs is a fill; a vector is known by so many elements.
+_FILL, _VECTOR = 1e3, 8
+# An output that is small as a whole may differ by so many times the share that others may.
+_SMALL_SHARE = 100.0
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,9 @@ class Tolerance:
     """How far an output may be from the original's.
 
     Attributes:
-        max_abs: The largest absolute difference of an element; for an output whose largest
-            element is over 1, a share of that element.
+        max_abs: The largest absolute difference of an element; where what stands around it is
+            over 1, a share of that, see :func:`scales_of`. An output whose largest element is below
+            0.01 may differ by a hundred times that share of it.
         cosine: The least cosine of the two outputs, taken as vectors.
         half: How many times more a model that computes in float16 or bfloat16 may differ, both in
             ``max_abs`` and in ``1 - cosine``: by default 0.01 and 0.9999.
@@ -56,11 +61,13 @@ class OutputDiff:
         reason: Why not, in one sentence; empty if it is.
         max_abs: The largest absolute difference of the compared elements.
         max_rel: The largest difference as a share of the original's element, where that is not 0.
-        cosine: The cosine of the compared elements, as vectors.
+        cosine: The cosine of the compared elements, as vectors; NaN of what are no vectors.
         scale: The largest absolute value of the original's compared elements.
-        allowed: The largest ``max_abs`` that is allowed at this scale; 0 for integers.
+        allowed: What is allowed of the element that is worst in view of it; 0 for integers.
         differing: How many compared elements are not bit for bit the same number.
         compared: How many elements were compared.
+        finite: How many of them are finite in both.
+        zero: Whether all compared elements of the original are 0, or False, or empty text.
         total: How many elements the output has.
         nan_before: NaN in the original, among the compared.
         nan_after: NaN in the repaired, among the compared.
@@ -75,11 +82,13 @@ class OutputDiff:
     reason: str = ""
     max_abs: float = 0.0
     max_rel: float = 0.0
-    cosine: float = 1.0
+    cosine: float = math.nan
     scale: float = 0.0
     allowed: float = 0.0
     differing: int = 0
     compared: int = 0
+    finite: int = 0
+    zero: bool = False
     total: int = 0
     nan_before: int = 0
     nan_after: int = 0
@@ -143,15 +152,15 @@ def compare(
         return replace(head, reason=f"is {after.dtype} instead of {before.dtype}")
     if before.shape != after.shape:
         return replace(head, reason=f"has shape {[*after.shape]} instead of {[*before.shape]}")
-    if where is not None:
-        before, after = before[where], after[where]
     if before.dtype.kind not in "fV":
+        if where is not None:
+            before, after = before[where], after[where]
         return _exact(head, before, after)
-    wide, repaired = before.astype(np.float64).ravel(), after.astype(np.float64).ravel()
+    known = np.ones(before.shape, np.bool_) if where is None else where
     if leave_out:
-        kept = np.isfinite(wide) if leave_out == "not finite" else ~np.isnan(wide)
-        wide, repaired = wide[kept], repaired[kept]
-    return _floats(head, wide, repaired, tolerance)
+        kept = np.isfinite(before) if leave_out == "not finite" else ~np.isnan(before)
+        known = known & kept
+    return _floats(head, before, after, known, tolerance)
 
 
 def _exact(head: OutputDiff, before: Array, after: Array) -> OutputDiff:
@@ -166,32 +175,45 @@ def _exact(head: OutputDiff, before: Array, after: Array) -> OutputDiff:
         reason=reason,
         differing=differing,
         compared=before.size,
+        finite=before.size,
+        zero=not before.any(),
         max_abs=gap,
     )
 
 
 def _floats(
-    head: OutputDiff, a: npt.NDArray[np.float64], b: npt.NDArray[np.float64], tolerance: Tolerance
+    head: OutputDiff, before: Array, after: Array, where: Mask, tolerance: Tolerance
 ) -> OutputDiff:
+    wide, repaired = before.astype(np.float64), after.astype(np.float64)
+    scales = scales_of(wide, where)[where]
+    a, b = wide[where], repaired[where]
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     finite = np.isfinite(a) & np.isfinite(b)
     odd = int(np.count_nonzero(~same & ~finite))
-    x, y = a[finite], b[finite]
+    x, y, scales = a[finite], b[finite], scales[finite]
     gap = np.abs(x - y)
     scale = float(np.max(np.abs(x), initial=0.0))
-    allowed = tolerance.max_abs * max(1.0, scale)
+    scales = np.maximum(1.0, scales)
+    allowed = tolerance.max_abs * scales
+    past = np.where(gap > allowed, gap, 0.0)
+    worst = int(np.argmax(past if past.any() else gap / scales)) if gap.size else 0
     largest = float(np.max(gap, initial=0.0))
     cosine = _cosine(x, y)
     nan_before, nan_after = int(np.isnan(a).sum()), int(np.isnan(b).sum())
+    least = tolerance.max_abs * _SMALL_SHARE * scale
     reason = ""
     if nan_after > nan_before:
         reason = f"has NaN at {nan_after - nan_before:,} places where the original has numbers"
     elif odd:
         reason = f"has NaN or infinity at {odd:,} places where the other has none"
-    elif largest > allowed:
-        reason = f"differs by {largest:.3g}, allowed {allowed:.3g}"
-    elif cosine < tolerance.cosine and largest > _ROUNDING * max(1.0, scale):
+    elif gap.size and gap[worst] > allowed[worst]:
+        reason = f"differs by {gap[worst]:.3g}, allowed {allowed[worst]:.3g}"
+        if x[worst] and abs(x[worst]) < scale and allowed[worst] < tolerance.max_abs * scale:
+            reason += f" where it is {x[worst]:.3g}"
+    elif cosine < tolerance.cosine and largest > _ROUNDING * float(scales.max()):
         reason = f"has cosine {cosine:.9g}, allowed {tolerance.cosine:.9g}"
+    elif largest > max(least, _ROUNDING):
+        reason = f"differs by {largest:.3g}, and is itself at most {scale:.3g}"
     nonzero = x != 0
     return replace(
         head,
@@ -201,14 +223,42 @@ def _floats(
         max_rel=float(np.max(gap[nonzero] / np.abs(x[nonzero]), initial=0.0)),
         cosine=cosine,
         scale=scale,
-        allowed=allowed,
+        allowed=float(allowed[worst]) if gap.size else tolerance.max_abs,
         differing=int(np.count_nonzero(~same)),
         compared=a.size,
+        finite=x.size,
+        zero=scale == 0,
         nan_before=nan_before,
         nan_after=nan_after,
         inf_before=int(np.isinf(a).sum()),
         inf_after=int(np.isinf(b).sum()),
     )
+
+
+def scales_of(array: npt.NDArray[np.float64], where: Mask) -> npt.NDArray[np.float64]:
+    """How large what stands around each element is: rounding grows with that.
+
+    It is the largest element of the same row of the batch, or of the same vector along the last
+    axis if that is less; the element itself at least. A huge number that recurs, such as the -1e4
+    or -3.4e38 of a banned token, is a fill: it says nothing of the elements around it.
+
+    Args:
+        array: An output.
+        where: The elements that count; others set no scale.
+    """
+    size = np.abs(array)
+    around = np.where(where & np.isfinite(array), size, 0.0)
+    large = around >= _FILL
+    if large.any():
+        values, counts = np.unique(array[large], return_counts=True)
+        around[large & np.isin(array, values[counts > 1])] = 0.0
+    scale = np.full(array.shape, around.max(initial=0.0))
+    if array.ndim > 1 and array.shape[0] > 1:
+        scale = np.minimum(scale, around.max(axis=tuple(range(1, array.ndim)), keepdims=True))
+    if array.ndim and array.shape[-1] >= _VECTOR:
+        scale = np.minimum(scale, around.max(axis=-1, keepdims=True))
+    scales: npt.NDArray[np.float64] = np.maximum(scale, np.where(np.isfinite(size), size, 0.0))
+    return scales
 
 
 def _cosine(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> float:

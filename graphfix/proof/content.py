@@ -60,7 +60,8 @@ class Content:
     ) -> Mask | None:
         """As :meth:`where`, for any tensor with these dims."""
         sizes = self._by_symbol(case.dims)
-        return content_of(dims, shape, sizes, self._lengths(case), self._batch())
+        lengths, batch = self._lengths(case), self._batch()
+        return content_of(dims, shape, sizes, lengths, batch, left=case.side == "left")
 
     def kept(
         self, name: str, case: Case, clean: Array, poisoned: Array, tolerance: Tolerance
@@ -124,6 +125,8 @@ def content_of(
     sizes: Mapping[str, int],
     lengths: Mapping[str, tuple[int, ...]],
     batch: frozenset[str],
+    *,
+    left: bool = False,
 ) -> Mask | None:
     """Where a tensor holds content, not what padding was made into.
 
@@ -136,6 +139,7 @@ def content_of(
         sizes: The size of every symbol in this case.
         lengths: For each governed symbol, the valid length of each row.
         batch: The symbols of the batch.
+        left: Whether content is at the end of each row, and padding before it.
 
     Returns:
         A mask of ``shape``, or None if the dims are not known well enough to tell.
@@ -167,8 +171,29 @@ def content_of(
         ends = _ends(dim, rows, sizes, lengths)
         if ends is None:
             return None
-        mask &= _before(ends, axis, row_axis, shape)
-    return mask
+        if left and not (dim.value or "").isidentifier():
+            ends = [0] * rows  # behind a prompt, or shortened: where padding went is not known
+        if left:
+            mask &= ~_before([shape[axis] - n for n in ends], axis, row_axis, shape)
+        else:
+            mask &= _before(ends, axis, row_axis, shape)
+    return mask & _rows_with_content(lengths, row_axis, shape)
+
+
+def _rows_with_content(
+    lengths: Mapping[str, tuple[int, ...]], row_axis: int | None, shape: tuple[int, ...]
+) -> Mask:
+    """Rows that have content; where they cannot be told apart, one without spoils the tensor."""
+    full = np.ones([1] * len(shape), np.bool_)
+    for ends in lengths.values():
+        has = np.asarray(ends) > 0
+        if row_axis is None or shape[row_axis] != len(ends):
+            full = full & bool(has.all())
+            continue
+        around = [1] * len(shape)
+        around[row_axis] = len(ends)
+        full = full & has.reshape(around)
+    return full
 
 
 def _ends(

@@ -22,7 +22,10 @@ class Verdict:
         cases: The difference of each output, by case.
         dropped: Cases that the original cannot run, with ONNX Runtime's reason.
         dims: The size of each symbolic dim of the inputs, by case.
-        reason: Why nothing could be compared, if the repaired model does not load or run.
+        reason: Why it is bad besides what differs in a case: the repaired model does not load or
+            run, its interface is another, or an output was never known.
+        covered: Sizes that were tried, and conditions on the inputs that held in some case.
+        not_tried: What was not tried: larger sizes, conditions that held in no case.
         notes: What a reader should know: rows not held against the repair, and the like.
         first_divergence: Where the two part, if they do and it was searched.
     """
@@ -34,6 +37,8 @@ class Verdict:
     notes: tuple[str, ...] = ()
     first_divergence: Divergence | None = None
     dims: dict[str, dict[str, int]] = field(default_factory=dict)
+    covered: tuple[str, ...] = ()
+    not_tried: tuple[str, ...] = ()
 
     @property
     def worst(self) -> OutputDiff | None:
@@ -67,6 +72,8 @@ class Verdict:
             ],
             "dropped": [{"name": x.name, "reason": x.reason} for x in self.dropped],
             "notes": list(self.notes),
+            "covered": list(self.covered),
+            "not_tried": list(self.not_tried),
         }
 
     def __str__(self) -> str:

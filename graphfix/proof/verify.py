@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.model import io
+from graphfix.proof import outputs as known
 from graphfix.proof.baseline import Baseline, Ran
+from graphfix.proof.branches import Branch, forced
 from graphfix.proof.compare import (
     Array,
     LeaveOut,
@@ -23,6 +27,7 @@ from graphfix.proof.compare import (
     compare,
     computes_in_half,
 )
+from graphfix.proof.interface import interface_changes
 from graphfix.proof.locate import Divergence, Side, first_divergence
 from graphfix.proof.verdict import Verdict
 from graphfix.runtime.errors import RunError
@@ -33,8 +38,9 @@ from graphfix.runtime.randomness import draws, seeded
 from graphfix.runtime.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from graphfix.core import Interface
     from graphfix.model.symbolic import Dim
 
     Feeds = Mapping[str, Array]
@@ -48,7 +54,9 @@ StrPath = str | os.PathLike[str]
 Safety = Literal["exact", "valid-rows", "conditional"]
 
 # So many cases are usual, for the progress.
-_USUAL = 9
+_USUAL = 18
+# So many branches that no case takes are forced; each takes two more sessions.
+_FORCED = 4
 
 
 def verify(
@@ -61,6 +69,7 @@ def verify(
     tolerance: Tolerance | None = None,
     safety: Safety = "exact",
     map_feeds: MapFeeds | None = None,
+    may_change: Collection[Interface] | None = None,
     ep: Ep = "cpu",
     locate: bool = True,
     seed: int = 0,
@@ -84,6 +93,9 @@ def verify(
             and elements that are NaN in the original are left out. Otherwise everything is.
         map_feeds: Makes inputs for ``after`` from those for ``before``, where a repair changed
             the signature. A length input that a repair has added is filled in by itself: all valid.
+        may_change: What of the interface need not stay, see
+            :func:`graphfix.proof.interface.interface_changes`; by default nothing, or the inputs if
+            there is ``map_feeds``.
         ep: Where ``after`` runs. With ``"dml"`` or ``"cuda"`` it runs there with all
             optimizations, as it will be used, and is held to what ``before`` computes on the CPU;
             ``before`` need not run there.
@@ -100,7 +112,8 @@ def verify(
     require(ep)
     job = _Job(before, after, tolerance or Tolerance(), safety, map_feeds, progress, ep)
     job.run_before(cases, dims, feeds, seed)
-    verdict = job.run_after(locate)
+    free: tuple[Interface, ...] = () if map_feeds is None else ("inputs",)
+    verdict = job.run_after(locate, free if may_change is None else may_change)
     if not verdict.ok and not verdict.reason and locate:
         verdict = replace(verdict, first_divergence=job.locate(verdict))
     return verdict
@@ -131,6 +144,8 @@ class _Job:
         self._progress = progress or (lambda done, total, what: None)
         self._notes: dict[str, None] = {}  # in order, each once
         self._done = 0
+        self._forced: list[Ran] = []
+        self._untaken: list[str] = []
         self._original = Baseline(
             self._before, self._graph, lambda: self._repaired, self._tolerance, self._tell
         )
@@ -145,7 +160,7 @@ class _Job:
         """Find the cases and run the original on them."""
         self._original.find(cases, dims, feeds, seed)
 
-    def run_after(self, locate: bool) -> Verdict:
+    def run_after(self, locate: bool, may_change: Collection[Interface]) -> Verdict:
         """Run the repaired model on the same inputs and compare."""
         found: dict[str, tuple[OutputDiff, ...]] = {}
         try:
@@ -170,6 +185,8 @@ class _Job:
                         reason += self._killed(error, run.case)
                     return self._failed(found, reason)
                 found[run.case.name] = tuple(self._diffs(run, outputs))
+        if reason := self._force(found):
+            return self._failed(found, reason)
         ok = all(diff.ok for diffs in found.values() for diff in diffs)
         if self._ep != "cpu":
             where = LABELS[self._ep]
@@ -180,7 +197,51 @@ class _Job:
                 f"the original draws random numbers ({node.op_type} {name!r}), "
                 "so its outputs differ from run to run"
             ] = None
-        return self._verdict(ok, found)
+        reasons: list[str] = []
+        if ok:
+            reasons += known.faults(found)
+            changes = interface_changes(self._graph, self._repaired, may_change)
+            if changes:
+                reasons.append(f"it {'; it '.join(changes)}")
+            self._notes.update(dict.fromkeys(known.notes(found)))
+        return self._verdict(ok and not reasons, found, "; ".join(reasons))
+
+    def _force(self, found: dict[str, tuple[OutputDiff, ...]]) -> str:
+        """Run both models through branches that no case took; why the repaired does not, if so."""
+        untaken = list(self._original.branches.untaken())
+        self._untaken = [str(branch) for branch in untaken]
+        for branch in untaken[:_FORCED]:
+            before, after = forced(self._graph, branch), forced(self._repaired, branch)
+            if before is None or after is None:
+                continue
+            runs = self._run_forced(before, branch)
+            if not runs:
+                continue
+            try:
+                with open_session(after, self._ep) as session:
+                    for run in runs:
+                        outputs = session.run(self._new_feeds(run.case))
+                        found[run.case.name] = tuple(self._diffs(run, outputs))
+            except (ModelError, RunError) as error:
+                return f"the repaired model does not run with {branch} forced: {error}"
+            self._forced += runs
+            self._untaken.remove(str(branch))
+        return ""
+
+    def _run_forced(self, before: ir.Model, branch: Branch) -> list[Ran]:
+        """What the original makes of some cases with a branch forced; nothing if it cannot."""
+        usual = [run.case for run in self._original.runs if not run.case.poison]
+        runs: list[Ran] = []
+        try:
+            with open_session(before) as session:
+                for case in (usual[0], max(usual, key=_volume)):
+                    self._tell(f"before, {case.name}, {branch}")
+                    named = replace(case, name=f"{case.name}, {branch} forced")
+                    with contextlib.suppress(RunError):
+                        runs.append(Ran(named, session.run(case.feeds)))
+        except ModelError:
+            return []
+        return runs
 
     def _killed(self, error: Exception, case: Case) -> str:
         """At which node, if another process died of it."""
@@ -202,9 +263,22 @@ class _Job:
         self, ok: bool, found: dict[str, tuple[OutputDiff, ...]], reason: str = ""
     ) -> Verdict:
         original = self._original
-        dims = {run.case.name: run.case.dims for run in original.runs if run.case.name in found}
+        runs = [*original.runs, *self._forced]
+        dims = {run.case.name: run.case.dims for run in runs if run.case.name in found}
         notes = (*original.notes, *self._notes, *original.leaks)
-        return Verdict(ok, found, tuple(original.dropped), reason, notes, dims=dims)
+        compared = {name for name, diffs in found.items() if any(d.finite for d in diffs)}
+        tried = original.coverage(compared)
+        dear = tuple(f"{name} (too much)" for name in dict.fromkeys(original.left_out))
+        return Verdict(
+            ok,
+            found,
+            tuple(original.dropped),
+            reason,
+            notes,
+            dims=dims,
+            covered=tried.covered,
+            not_tried=(*tried.missing, *self._untaken, *dear),
+        )
 
     def _new_feeds(self, case: Case) -> Feeds:
         feeds = self._map_feeds(case.feeds) if self._map_feeds is not None else case.feeds
@@ -229,11 +303,15 @@ class _Job:
         where, note = run.kept.get(name), ""
         if where is None and self._safety == "valid-rows" and case.ragged:
             where = self._original.content.where(name, before.shape, case)
-            if where is None:
+            if where is None and not case.empty_rows:
                 leave_out = "not finite"
                 note = f"the dims of {name!r} do not say which rows are content"
                 note += ", so all its elements were compared"
                 self._notes[note] = None
+        if case.empty_rows and self._safety == "valid-rows" and not case.poison:
+            apart = run.apart.get(name, np.zeros(before.shape, np.bool_))
+            where = apart if where is None else where & apart
+            leave_out = "NaN"
         if where is not None and where.size:
             note = note or f"{int(where.sum()):,} of {where.size:,} elements were compared"
         return compare(
@@ -259,6 +337,7 @@ class _Job:
         """The first tensor that both graphs have and whose values part."""
         failed = {name for name, diffs in verdict.cases.items() if not all(d.ok for d in diffs)}
         runs = [run for run in self._original.runs if run.case.name in failed]
+        runs = runs or [run for run in self._forced if run.case.name in failed]
         # Garbage on its way through the padding is no divergence: better a case without.
         run = min(runs, key=lambda r: (bool(r.case.poison), _volume(r.case)), default=None)
         if run is None:

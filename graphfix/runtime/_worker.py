@@ -196,6 +196,7 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
         "provider": used,
         "inputs": [[x.name, x.type, x.shape] for x in session.get_inputs()],
         "outputs": [[x.name, x.type, x.shape] for x in session.get_outputs()],
+        "defaults": [x.name for x in session.get_overridable_initializers()],
     }
 
 
@@ -222,11 +223,13 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
     timed = _run_bound if request["bind"] else _run_plain
     seconds, results = timed(session, feeds, request["outputs"])
     outputs = {}
-    for i, (name, result) in enumerate(zip(request["outputs"], results, strict=True)):
-        if isinstance(result, np.ndarray):
-            path = os.path.join(request["folder"], f"out{i}.npy")  # noqa: PTH118
-            np.save(path, result.astype(np.str_) if result.dtype.kind == "O" else result)
-            outputs[name] = path
+    found: dict[str, Any] = {}
+    for name, result in zip(request["outputs"], results, strict=True):
+        found |= _script("_results").flattened(name, result)
+    for i, (name, array) in enumerate(found.items()):
+        path = os.path.join(request["folder"], f"out{i}.npy")  # noqa: PTH118
+        np.save(path, array.astype(np.str_) if array.dtype.kind == "O" else array)
+        outputs[name] = path
     return {"seconds": seconds, "outputs": outputs}
 
 

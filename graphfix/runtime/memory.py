@@ -1,4 +1,4 @@
-"""How much memory it takes to verify a model, said before it is tried."""
+"""How much it takes to verify a model, memory and work, said before it is tried."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ _BASE = 300_000_000
 # ONNX Runtime holds each weight once (measured on 0.9 GB: 0.95 to 1.0 times their size, external
 # or inline), and the two models are never in memory at the same time.
 _TIMES = 1.0
+# What the cases of verification are, of a model whose sizes are free (counted on models/): so many
+# runs, so many rows times lengths. Most weights are float32.
+_RUNS, _FRAMES, _BYTES = 25, 2000, 4
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,14 @@ class Need:
         return (
             f"verifying takes about {_gb(self.needed)} of memory{free} "
             f"({_gb(self.weights)} of weights, one model at a time), "
-            "and what is computed at the sizes that are tried"
+            f"and what is computed at the sizes that are tried: some {_RUNS} runs of each model, "
+            f"{self.multiplications / 1e12:.1f} trillion multiplications"
         )
+
+    @property
+    def multiplications(self) -> float:
+        """How many it takes in all, if each weight meets each frame once."""
+        return 2 * _FRAMES * self.weights / _BYTES
 
     def require(self, instead: str) -> None:
         """Raise UsageError if there is not so much; ``instead`` is what else a user may do."""

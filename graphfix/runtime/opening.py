@@ -17,22 +17,31 @@ from graphfix.runtime.randomness import Repeatable, draws
 from graphfix.runtime.session import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from graphfix.runtime.provider import Ep
 
 StrPath = str | os.PathLike[str]
 
 
-def open_session(model: StrPath | ir.Model, ep: Ep = "cpu") -> Session | Repeatable:
-    """A session of a model, which draws the same random numbers in each run if it draws any."""
+def open_session(
+    model: StrPath | ir.Model, ep: Ep = "cpu", extra_outputs: Sequence[str] = ()
+) -> Session | Repeatable:
+    """A session of a model, which draws the same random numbers in each run if it draws any.
+
+    Such a model has no extra outputs.
+    """
     if isinstance(model, ir.Model) and draws(model) is not None:
         return Repeatable(model, ep)
-    return Session(model, ep=ep, optimize=ep != "cpu")
+    return Session(model, ep=ep, optimize=ep != "cpu", extra_outputs=extra_outputs)
 
 
-def open_given(model: StrPath | ir.Model) -> Session | Repeatable:
+def open_given(
+    model: StrPath | ir.Model, extra_outputs: Sequence[str] = ()
+) -> Session | Repeatable:
     """A session of the model that a user gives; a ModelError says that it is as given."""
     try:
-        return open_session(model)
+        return open_session(model, extra_outputs=extra_outputs)
     except ModelError as error:
         if isinstance(model, ir.Model) or Path(model).is_file():
             raise ModelError(

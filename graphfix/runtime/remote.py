@@ -126,6 +126,7 @@ class RemoteSession:
             raise kind(str(error)) from error
         self.inputs = tuple(Port(n, t, tuple(s)) for n, t, s in answer["inputs"])
         self.outputs = tuple(Port(n, t, tuple(s)) for n, t, s in answer["outputs"])
+        self._defaults = tuple(answer["defaults"])
         self.open_seconds = float(answer["seconds"])
         self.provider = str(answer["provider"])
 
@@ -231,11 +232,11 @@ class RemoteSession:
     def _as_files(self, feeds: Mapping[str, Array]) -> dict[str, str]:
         """Each input in a file, by its path there."""
         files = {}
-        for i, port in enumerate(self.inputs):
-            if port.name in feeds:
+        for i, name in enumerate((*(x.name for x in self.inputs), *self._defaults)):
+            if name in feeds:
                 path = self._folder / f"in{i}.npy"
-                np.save(path, _as_file(feeds[port.name]), allow_pickle=False)
-                files[port.name] = self._runner.path(path)
+                np.save(path, _as_file(feeds[name]), allow_pickle=False)
+                files[name] = self._runner.path(path)
         return files
 
     def profile(self) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from graphfix.errors import GraphfixError
+from graphfix.runtime._results import flattened
 from graphfix.runtime.errors import RunError, reason_of
 from graphfix.runtime.local import WEIGHTS_FOLDER, load, options_of, port_of
 from graphfix.runtime.port import Array, Feeds
@@ -85,6 +86,8 @@ class Session:
                 options.enable_profiling = True
                 options.profile_file_prefix = str(self._folder() / "profile")
             self._session = load(source, options)
+            ports = (*self._session.get_inputs(), *self._session.get_overridable_initializers())
+            self._names = {x.name for x in ports}
         except GraphfixError:
             self.close()
             raise
@@ -100,25 +103,25 @@ class Session:
             outputs: Names of the outputs wanted; by default all.
 
         Returns:
-            An array for each output, by name. Sequences, maps and absent optionals are left out.
+            An array for each output, by name. A sequence ``y`` comes as ``y.length``, ``y[0]``,
+            ``y[1]``, ...; a map as ``y.keys`` and ``y['key']``; an absent optional as
+            ``y.present``, false.
 
         Raises:
             RunError: An input is missing or does not fit, or an operator failed.
         """
         if self._remote is not None:
             return self._remote.run(feeds, outputs)
-        names = {x.name for x in self.inputs}
-        given = {name: np.asarray(array) for name, array in feeds.items() if name in names}
+        given = {name: np.asarray(array) for name, array in feeds.items() if name in self._names}
         wanted = [x.name for x in self.outputs] if outputs is None else list(outputs)
         try:
             results = self._session.run(wanted, given)
         except Exception as error:  # ONNX Runtime raises a dozen unrelated types
             raise RunError(reason_of(error)) from error
-        return {
-            name: result
-            for name, result in zip(wanted, results, strict=True)
-            if isinstance(result, np.ndarray)
-        }
+        found: dict[str, Array] = {}
+        for name, result in zip(wanted, results, strict=True):
+            found |= flattened(name, result)
+        return found
 
     def profile(self) -> list[dict[str, Any]]:
         """What ONNX Runtime's profiler recorded of all runs; it ends the session.

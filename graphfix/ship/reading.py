@@ -16,7 +16,9 @@ import onnx_ir as ir
 from graphfix.errors import FeedError, ModelError, UsageError
 from graphfix.feeds.case import Case
 from graphfix.feeds.clips import Clips, time_of
-from graphfix.feeds.signature import Signature, dim_name, symbols
+from graphfix.feeds.dim_names import dim_name
+from graphfix.feeds.input import symbols
+from graphfix.feeds.signature import Signature
 from graphfix.proof.content import Content
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given
@@ -26,8 +28,8 @@ from graphfix.ship.manifest import Axis, Input, Port
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from graphfix.feeds.signature import Input as Role
-    from graphfix.feeds.signature import Tie
+    from graphfix.feeds.input import Input as Role
+    from graphfix.feeds.ties import Tie
     from graphfix.model.symbolic import Dim
     from graphfix.runtime.port import Array
     from graphfix.ship.wanted import Wanted

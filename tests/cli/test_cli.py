@@ -274,7 +274,9 @@ class TestRun:
 
     def test_sizes_are_taken(self, plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
         _, out, _ = said(capsys, "run", plain, "-p", "additive-mask", "--dims", "N=3,5", "--json")
-        assert [x["name"] for x in json.loads(out)["verdict"]["cases"]] == ["N=3", "N=5"]
+        cases = json.loads(out)["verdict"]["cases"]
+        assert [x["name"] for x in cases[:2]] == ["N=3", "N=5"]
+        assert {x["dims"]["N"] for x in cases} == {3, 5}
 
     def test_the_page_is_written(self, masked: Path, capsys: pytest.CaptureFixture[str]) -> None:
         page = masked.with_name("page.html")

@@ -17,7 +17,7 @@ from graphfix.feeds.clips import Clips, time_of
 from graphfix.feeds.signature import Signature
 from graphfix.lengths.given import KEY as LENGTHS_KEY
 from graphfix.lengths.given import LengthInput
-from graphfix.probing.containers import cropped
+from graphfix.probing.contained import cropped
 from graphfix.probing.padded import padded
 from graphfix.proof.compare import Tolerance
 
@@ -120,6 +120,34 @@ def test_last_frames_and_whole_numbers_are_compared_exactly():
     verdict = padded(model(text), dims=SIZES, container=24)
     assert not verdict.ok
     assert "elements" in str(verdict)
+
+
+def test_whole_numbers_get_several_contents():
+    """The largest of a row changes with its padding in some contents only."""
+    text = """m (float[B, T, 4] x) => (int64[B, 1] y)
+        { s = ReduceMean <axes = [1], keepdims = 0> (x)  y = ArgMax <axis = 1> (s) }"""
+    verdict = padded(model(text), dims=SIZES, container=24)
+    assert not verdict.ok
+    assert len(verdict.checks) == 5 * len(
+        padded(model(text), dims=SIZES, container=24, seeds=1).checks
+    )
+    assert all(np.isnan(check.diff.cosine) for check in verdict.checks)
+
+
+def test_an_output_that_is_never_a_number_is_not_safe():
+    text = "m (float[B, T, 4] x) => (float[B, T, 4] y) { %s y = Log (a) }"
+    assert padded(model(text % "a = Identity (x)"), dims=SIZES, container=24).ok
+    verdict = padded(model(text % "p = Abs (x) a = Neg (p)"), dims=SIZES, container=24)
+    assert not verdict.ok
+    assert "no finite number" in str(verdict)
+
+
+def test_a_logarithm_gets_contents_above_0():
+    text = """m (float[B, T, 4] x) => (float[B, 4] y)
+        { l = Log (x)  y = ReduceMean <axes = [1], keepdims = 0> (l) }"""
+    verdict = padded(model(text), dims=SIZES, container=24)
+    assert not verdict.ok
+    assert any("above 0" in note for note in verdict.notes)
 
 
 # The input that a repair has added

@@ -32,7 +32,7 @@ def test_a_model_is_the_same_as_itself():
     assert verdict.ok
     assert verdict.worst is not None
     assert verdict.worst.max_abs < 1e-6  # on most machines 0
-    assert str(verdict).startswith("the same in 9 cases: ")
+    assert str(verdict).startswith("the same in 19 cases: ")
     assert verdict.first_divergence is None
 
 
@@ -315,17 +315,22 @@ def test_given_dims_and_progress():
         dims={"T": [3, 30]},
         progress=lambda done, total, what: seen.append((done, total, what)),
     )
-    assert {name.split("T=")[1] for name in verdict.cases} == {"3", "30"}
-    assert [what.split(",")[0] for _, _, what in seen] == ["before"] * 2 + ["after"] * 2
+    assert {sizes["T"] for sizes in verdict.dims.values()} == {3, 30}
+    count = len(verdict.cases)
+    assert count >= 4
+    assert [what.split(",")[0] for _, _, what in seen] == ["before"] * count + ["after"] * count
     assert all(0 <= done <= total for done, total, _ in seen)
 
 
 def test_a_repair_that_fixes_a_dim_is_verified_at_that_size():
     after = model(PLAIN.replace("float[B, T] x", "float[B, 6] x"))
     verdict = verify(model(PLAIN), after)
+    assert not verdict.ok
+    assert "fixed at 6 instead of T" in str(verdict)
+    verdict = verify(model(PLAIN), after, may_change=["dims"])
     assert verdict.ok, str(verdict)
     assert {sizes["T"] for sizes in verdict.dims.values()} == {6}
-    assert {sizes["B"] for sizes in verdict.dims.values()} == {1, 2}
+    assert {sizes["B"] for sizes in verdict.dims.values()} >= {1, 2, 5}
 
 
 def test_models_are_not_changed():

@@ -1,0 +1,262 @@
+"""Cases that hit what the usual ones do not: many conditions at once, in few runs.
+
+A repair may be wrong for batches of five only, for a first row that is short, for padding on the
+left, for one language of sixteen. Each of these cases meets several such conditions, and their
+sizes have other residues than the usual ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphfix.errors import FeedError
+from graphfix.feeds.fill import options_of
+from graphfix.feeds.input import size_of
+from graphfix.feeds.style import Style
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from graphfix.feeds.arrays import Maker
+    from graphfix.feeds.case import Case
+    from graphfix.feeds.signature import Signature
+
+    Attempt = Callable[[int, Mapping[str, int], Style, Mapping[str, tuple[int, ...]]], bool]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A case that is wanted; sizes that the model does not run at are changed, not the style."""
+
+    rows: int
+    length: int
+    past: int
+    style: Style
+
+
+# With 7, 1, 2, 23 and 40: lengths of every residue mod 2, 3, 4 and 5, and multiples of 32; up to
+# nine rows; one length over 64 and one over 256; caches over 8, and one token behind a cache.
+PLANS = (
+    Plan(5, 12, 20, Style("all full", values="spikes", wide=True)),
+    Plan(4, 15, 3, Style("first short", values="bumps")),
+    Plan(3, 18, 0, Style("first short", side="left")),
+    Plan(2, 96, 7, Style("none full", values="loud", wide=True)),
+    Plan(1, 261, 33, Style("all full")),
+    Plan(3, 14, 0, Style("an empty row")),
+    Plan(9, 3, 12, Style("all full", values="silent")),
+    Plan(6, 6, 1, Style("all full", values="positive")),
+    Plan(2, 1, 17, Style("all full", wide=True)),
+    Plan(2, 9, 5, Style("all full", other=True)),
+)
+# Numbers that differ from those of the usual cases and of the larger sizes.
+_FIRST_STEP = 32
+# Rows times length of these cases together: at most this, or twice that of the usual ones.
+_FRAMES = 1500
+# So many cases are made at most for inputs that select, and so many rows put into one.
+_MOST_CHOICES, _MOST_ROWS = 12, 32
+_SHORT = 3
+# Sizes that a model may want multiples of, such as the height and width of images.
+_MULTIPLE = 32
+
+
+class Cover:
+    """Makes the cases that hit what the usual ones do not.
+
+    Args:
+        signature: The inputs.
+        maker: Makes arrays.
+        wanted: Sizes that the user asks for, by group.
+        found: The cases that ran, to which those that run are added by ``attempt``.
+        attempt: Tries a case and says whether it ran.
+
+    Attributes:
+        left_out: Cases that would cost too much, in words.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        maker: Maker,
+        wanted: Mapping[str, Sequence[int]],
+        found: Sequence[Case],
+        attempt: Attempt,
+    ) -> None:
+        self._signature, self._maker, self._wanted = signature, maker, wanted
+        self._found, self._attempt = found, attempt
+        self._usual = [self._groups_of(case) for case in found]
+        usual = [self._frames(groups) for groups in self._usual]
+        self._left = max(_FRAMES, 2 * sum(usual))
+        self._most = max(_FRAMES // 3, *usual) if usual else 0
+        self._step = itertools.count(_FIRST_STEP)
+        self._unsure = any(not x.role.sure for x in signature.inputs) or bool(signature.defaults)
+        self._masks = any(x.role.kind == "mask" and x.time is not None for x in signature.inputs)
+        self._masks |= any(maker.pads_by_id(x) for x in signature.inputs)
+        self._floats = any(
+            x.role.kind == "data" and np.dtype(x.dtype).kind in "fV" for x in signature.inputs
+        )
+        self.left_out: list[str] = []
+
+    def run(self) -> None:
+        """Try them all."""
+        for number, plan in enumerate(PLANS):
+            if self._matters(plan):
+                self._try(number, plan)
+        self._choose()
+
+    def _matters(self, plan: Plan) -> bool:
+        style = plan.style
+        if style.other:
+            return self._unsure
+        if style.side == "left":
+            return self._masks
+        if style.ends == "an empty row":
+            return bool(self._maker.governed)
+        if style.values in ("silent", "positive"):
+            return self._floats
+        if plan.length == 1:  # a step of decoding
+            return bool(self._signature.past)
+        new = style.values != "usual" or style.wide
+        return bool(self._signature.symbols()) or bool(self._maker.governed) or new
+
+    def _try(self, number: int, plan: Plan) -> None:
+        step = next(self._step)
+        plain = replace(plan.style, values="usual", wide=False)
+        dear = ""
+        for style in dict.fromkeys((plan.style, plain)):
+            for groups in self._sizes(number, plan):
+                if not self._affordable(groups):
+                    dear = dear or self._maker.name(groups)
+                elif self._attempt(step, groups, style, {}):
+                    self._left -= self._frames(groups)
+                    return
+        if dear:
+            self.left_out.append(dear)
+
+    def _sizes(self, number: int, plan: Plan) -> Iterator[dict[str, int]]:
+        """The sizes of a plan, and those to fall back on: fewer rows, lengths known to run."""
+        seen: set[tuple[tuple[str, int], ...]] = set()
+        for rows, lengths in self._ways(number, plan):
+            groups = dict(lengths)
+            if self._signature.batch is not None:
+                groups = {self._signature.batch: rows} | groups
+            groups |= {g: v[number % len(v)] for g, v in self._wanted.items() if g in groups}
+            batch = self._signature.batch
+            if batch is not None and batch in self._wanted and plan.rows > 1:
+                groups[batch] = max(self._wanted[batch])
+            key = tuple(sorted(groups.items()))
+            if key not in seen:
+                seen.add(key)
+                yield groups
+
+    def _ways(self, number: int, plan: Plan) -> Iterator[tuple[int, dict[str, int]]]:
+        signature = self._signature
+        ran = [max(_but(groups, signature.batch).values(), default=1) for groups in self._usual]
+        least = min(ran, default=1)
+        lengths = [plan.length] if least < plan.length else [plan.length + least]
+        while lengths[-1] > _MULTIPLE * 2:
+            lengths.append(lengths[-1] // 2)
+        unit = math.gcd(*ran)
+        if unit > 1:  # patches, or images: another multiple
+            lengths = [unit * (plan.length % 7 or 7)]
+        known = sorted(self._usual, key=self._frames)
+        fallback = known[-1 if plan.length > _MULTIPLE else number % len(known)]
+        ways = [self._times(n, plan.past) for n in lengths]
+        ways.append({t: n for t, n in fallback.items() if t != signature.batch})
+        rows = [plan.rows] if signature.batch is None else [plan.rows, min(2, plan.rows), 1]
+        for way in ways:
+            yield plan.rows, way
+        for count in rows[1:]:
+            yield count, ways[0]
+            yield count, ways[-1]
+
+    def _times(self, length: int, past: int) -> dict[str, int]:
+        """Sizes of all groups but the batch: times that are not tied get different ones."""
+        sizes: dict[str, int] = {}
+        usual = [t for t in self._signature.times if t not in self._signature.past]
+        for place, time in enumerate(usual):
+            if place and length <= _SHORT:
+                sizes[time] = 1
+            elif length % _MULTIPLE == 0:
+                sizes[time] = max(length - _MULTIPLE * place, _MULTIPLE)
+            else:
+                sizes[time] = length // (place + 1) + 2 * place
+        return sizes | dict.fromkeys(self._signature.past, past)
+
+    def _affordable(self, groups: Mapping[str, int]) -> bool:
+        return self._frames(groups) <= min(self._left, self._most)
+
+    def _frames(self, groups: Mapping[str, int]) -> int:
+        """Rows times the longest length, or height times width: what a case costs, roughly."""
+        try:
+            sizes = self._signature.sizes(groups)
+        except FeedError:  # a dim such as T - 5 would be negative
+            return 0
+        most = 1
+        for item in self._signature.inputs:
+            if item.role.kind in ("data", "tokens"):
+                free = [d for d in item.dims if not isinstance(d, int)]
+                most = max(most, math.prod(size_of(d, sizes) for d in free))
+        return most
+
+    def _groups_of(self, case: Case) -> dict[str, int]:
+        signature = self._signature
+        groups = [*([signature.batch] if signature.batch else []), *signature.times]
+        return {g: case.dims[signature.user_name(g)] for g in groups}
+
+    # Inputs that select
+
+    def _choose(self) -> None:
+        """Every value of inputs that select, in every combination as far as that is few."""
+        options = {x.name: v for x in self._signature.inputs if (v := options_of(x))}
+        if not options or not self._usual:
+            return
+        each = all(self._signature.item(name).rows is not None for name in options)
+        batched = each and self._signature.batch not in (None, *self._wanted)
+        groups = min(self._usual, key=lambda x: self._frames(x))
+        groups = {t: max(n, _SHORT) if t not in self._wanted else n for t, n in groups.items()}
+        for _ in range(_MOST_CHOICES):
+            missing = self._missing(options)
+            if not missing:
+                return
+            count = min(len(missing), _MOST_ROWS) if batched else 1
+            if batched and self._signature.batch:
+                groups[self._signature.batch] = count
+            rows = self._maker.rows(self._signature.sizes(groups))
+            turn = [missing[row % count] for row in range(max(rows, 1))]
+            chosen = {name: tuple(one[name] for one in turn) for name in options}
+            if not self._affordable(groups):
+                self.left_out.append(self._maker.name(groups))
+                return
+            self._left -= self._frames(groups)
+            if not self._attempt(next(self._step), groups, Style("all full"), chosen):
+                return
+
+    def _missing(self, options: Mapping[str, tuple[int, ...]]) -> list[dict[str, int]]:
+        """Combinations that no row has had; first those with a value that none has had."""
+        had: set[tuple[int, ...]] = set()
+        for case in self._found:
+            arrays = [case.feeds[name].reshape(-1) for name in options]
+            rows = max(array.size for array in arrays)
+            had |= {tuple(int(a[min(r, a.size - 1)]) for a in arrays) for r in range(rows)}
+        alone = [{one[i] for one in had} for i in range(len(options))]
+        names, values = list(options), list(options.values())
+        found: list[dict[str, int]] = []
+        most = max(len(v) for v in values)
+        for k in range(most):  # each value once, beside different values of the others
+            one = tuple(v[(k + k // len(v)) % len(v)] for v in values)
+            if any(x not in known for x, known in zip(one, alone, strict=True)):
+                found.append(dict(zip(names, one, strict=True)))
+        if not found:
+            for one in itertools.islice(itertools.product(*values), _MOST_ROWS * _MOST_CHOICES):
+                if one not in had:
+                    found.append(dict(zip(names, one, strict=True)))
+        return found
+
+
+def _but(groups: Mapping[str, int], batch: str | None) -> dict[str, int]:
+    return {g: n for g, n in groups.items() if g != batch}

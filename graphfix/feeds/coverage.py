@@ -1,0 +1,117 @@
+"""What a set of cases has met, and what it has not: measured on their arrays, not on the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphfix.feeds.fill import options_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from graphfix.feeds.case import Case
+    from graphfix.feeds.input import Input
+    from graphfix.feeds.signature import Signature
+
+_TELLS = ("mask", "lengths", "relative-lengths", "cu-lengths")
+_LARGE = 1e4
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What was tried, in words for a user.
+
+    Attributes:
+        covered: Sizes, and conditions that held in some case.
+        missing: Sizes from where nothing is known, and conditions that held in none.
+    """
+
+    covered: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
+    """What ``cases`` have met of what can be met with these inputs."""
+    covered: list[str] = []
+    missing: list[str] = []
+    for told, held in _conditions(cases, signature):
+        (covered if held else missing).append(told)
+    for group in (*([signature.batch] if signature.batch else []), *signature.times):
+        name = signature.user_name(group)
+        sizes = sorted({case.dims[name] for case in cases if name in case.dims})
+        if sizes:
+            span = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
+            covered.insert(len(covered), f"{name} {span}")
+            missing.append(f"{name} > {sizes[-1]}")
+    return Coverage(tuple(covered), tuple(missing))
+
+
+def _conditions(cases: Sequence[Case], signature: Signature) -> Iterator[tuple[str, bool]]:
+    """Each condition that could hold, with whether it did."""
+    plain = [case for case in cases if not case.poison]
+    governed = any(x.role.kind in _TELLS and x.role.sure for x in signature.inputs)
+    if governed:
+        yield from _row_conditions(plain, signature)
+    for item in signature.inputs:
+        yield from _input_conditions(item, plain, signature)
+    for name in signature.defaults:
+        yield f"another value of {name!r}", any(name in case.feeds for case in plain)
+
+
+def _row_conditions(cases: Sequence[Case], signature: Signature) -> Iterator[tuple[str, bool]]:
+    rows = [
+        (ends, case.dims[name], case)
+        for case in cases
+        for name, ends in case.valid.items()
+        if name in case.dims and case.dims[name] > 1
+    ]
+    if not rows:
+        yield "padding", False
+        return
+    if any(len(ends) > 1 for ends, _, _ in rows):
+        yield (
+            "several full rows",
+            any(len(ends) > 1 and min(ends) == whole for ends, whole, _ in rows),
+        )
+        yield "a short first row", any(ends[0] < max(ends) for ends, _, _ in rows)
+    yield "no full row", any(max(ends) < whole for ends, whole, _ in rows)
+    yield "an empty row", any(min(ends) == 0 for ends, _, _ in rows)
+    if any(x.role.kind == "mask" and x.time is not None for x in signature.inputs):
+        yield (
+            "padding on the left",
+            any(case.side == "left" and min(ends) < whole for ends, whole, case in rows),
+        )
+
+
+def _input_conditions(
+    item: Input, cases: Sequence[Case], signature: Signature
+) -> Iterator[tuple[str, bool]]:
+    arrays = [case.feeds[item.name] for case in cases if case.feeds[item.name].size]
+    name, role = item.name, item.role
+    if options := options_of(item):
+        had = {int(x) for array in arrays for x in np.unique(array)}
+        told = len(had & {*options})
+        if told < len(options):
+            yield f"{len(options) - told} of {len(options)} values of {name!r}", False
+        else:
+            yield f"every value of {name!r}", True
+    elif role.kind == "tokens" and role.high - role.low > 1:
+        yield f"the last id of {name!r}", any(int(a.max()) == role.high - 1 for a in arrays)
+    elif role.kind == "data" and np.dtype(item.dtype).kind in "fV":
+        large = (float(np.abs(a.astype(np.float64)).max()) > _LARGE for a in arrays)
+        yield f"{name!r} over 1e4", any(large)
+    if role.kind == "tokens" and role.choices and item.time is not None:
+        asked = any(bool(np.isin(a, role.choices).any()) for a in arrays)
+        yield f"an id in {name!r} that the graph asks for", asked
+    if not role.sure:
+        known = {role.valid, role.padded}
+        other = any(not np.isin(a.astype(np.float64), [*known]).all() for a in arrays)
+        yield f"{name!r} as no {role.kind}", other
+    if item.time is not None and item.role.kind == "data":
+        time = signature.time_of(item)
+        if time is not None and time in signature.past:
+            sizes = [a.shape[item.time] for a in arrays]
+            yield "a cache over 8", max(sizes, default=0) > 8

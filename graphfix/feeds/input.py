@@ -1,0 +1,71 @@
+"""One input of a model: its dims, its role, and which of its axes are the batch and the time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphfix.errors import FeedError
+from graphfix.feeds.roles import Role
+from graphfix.model.symbolic import Dim
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of the model.
+
+    Attributes:
+        name: Its name.
+        dtype: Its element type.
+        dims: Its dims; every symbol is an identifier.
+        role: What it is for.
+        rows: The axis of the batch, or None.
+        time: The axis along which it is ragged, or None.
+        problem: Why it cannot be made up, if so.
+    """
+
+    name: str
+    dtype: npt.DTypeLike
+    dims: tuple[Dim, ...]
+    role: Role
+    rows: int | None = None
+    time: int | None = None
+    problem: str = ""
+
+    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Its shape, in elements, for sizes of all symbols."""
+        return tuple(size_of(d, sizes) for d in self.dims)
+
+
+def size_of(dim: Dim, sizes: Mapping[str, int]) -> int:
+    """The number that ``dim`` is for these sizes.
+
+    Raises:
+        FeedError: A symbol in it has no size, or the size would be negative.
+    """
+    known = dim if isinstance(dim, int) else dim.evaluate(sizes)
+    if not isinstance(known, int) or known < 0:
+        raise FeedError(f"the dim {dim} has no size at {dict(sizes)}; give one with --dims")
+    return known
+
+
+def symbols(dim: Dim) -> frozenset[str]:
+    """The names in ``dim``."""
+    return frozenset() if isinstance(dim, int) else dim.free_symbols()
+
+
+def plain(dim: Dim) -> str | None:
+    """The name of a dim that is one symbol and nothing else."""
+    if isinstance(dim, int) or dim.value is None or not dim.value.isidentifier():
+        return None
+    return dim.value
+
+
+def symbols_of(inputs: Iterable[Input]) -> list[str]:
+    """Every symbol of the inputs, in order of appearance."""
+    return list(dict.fromkeys(s for x in inputs for d in x.dims for s in sorted(symbols(d))))

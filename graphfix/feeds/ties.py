@@ -1,0 +1,236 @@
+"""Which dims of the inputs must have the same size, told from the graph and from what they are for.
+
+Two symbols are put into one group if the graph adds, compares or joins tensors that have them, and
+otherwise by what they are for: the first dim of every input is the same batch, and a mask is as
+long as what it masks.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.feeds.input import Input, plain, symbols, symbols_of
+from graphfix.model.shapes import Shapes
+from graphfix.model.symbolic import Dim
+from graphfix.model.values import is_op
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+Tie = Literal["graph", "one-time", "past"]
+"""How symbols that nothing in the graph relates are tied: by role; all times the same; a mask as
+long as the cache and the new tokens together."""
+
+
+class Ties:
+    """Which symbols must have the same size, and which are expressions of others.
+
+    Args:
+        model: The model, with dims renamed.
+        inputs: Its inputs, with their axes.
+        batch: The symbols that are a batch.
+        tie: How to tie symbols that nothing in the graph relates.
+        shapes: Gives symbolic shapes; asked only if there is something to tie by them.
+
+    Attributes:
+        derived: Symbols that are expressions of others.
+        times: The groups that vary, other than the batch; the most important first.
+        past: Those of ``times`` that are the lengths of caches, which may be 0.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        inputs: Sequence[Input],
+        batch: set[str],
+        tie: Tie,
+        shapes: Callable[[], Shapes],
+    ) -> None:
+        self._model, self._inputs, self._batch, self._shapes = model, inputs, batch, shapes
+        self._parent: dict[str, str] = {}
+        self.derived: dict[str, ir.SymbolicDim] = {}
+        self.symbols = symbols_of(inputs)
+        self._tie(tie)
+        self.times, self.past = self._order_times()
+
+    def find(self, name: str) -> str:
+        """The name that stands for all symbols of the same size as ``name``."""
+        while (up := self._parent.get(name, name)) != name:
+            name = up
+        return name
+
+    def _join(self, a: str, b: str) -> None:
+        a, b = self.find(a), self.find(b)
+        if a != b:
+            self._parent[b] = a
+
+    def _tie(self, tie: Tie) -> None:
+        for symbol in self._batch:
+            self._join(min(self._batch), symbol)
+        if len({self.find(s) for s in self.symbols} - {self.find(s) for s in self._batch}) > 1:
+            self._tie_by_graph()
+        self._tie_caches()
+        self.times, self.past = self._order_times()
+        if tie == "past":
+            self._tie_to_past()
+        if tie == "one-time":
+            rest = [t for t in self.times if t not in self.past]
+            for other in rest[1:]:
+                self._join(rest[0], other)
+        else:
+            self._tie_masks()
+
+    def _tie_by_graph(self) -> None:
+        known = set(self.symbols)
+        alone = _only_in_masks(self._inputs)
+        for a, b in _equations(self._model, self._shapes()):
+            if not (symbols(a) and symbols(b) and symbols(a) | symbols(b) <= known):
+                continue
+            left, right = plain(a), plain(b)
+            if left and right:
+                if (left in self._batch) == (right in self._batch):
+                    self._join(left, right)
+                continue
+            for one, other in ((left, b), (right, a)):
+                if one is None or one not in alone or one in symbols(other):
+                    continue
+                if isinstance(other, ir.SymbolicDim):
+                    self.derived.setdefault(one, other)
+
+    def _tie_caches(self) -> None:
+        """Caches are several inputs of one kind, tied unless two names each recur.
+
+        Dynamo gives the keys and values of one cache several names, at its own discretion; two
+        names that recur are two caches, such as those of self- and cross-attention.
+        """
+        self._caches: set[str] = set()
+        kinds: dict[tuple[object, ...], list[str]] = {}
+        past: set[str] = set()
+        for item in self._inputs:
+            kind = _cache_kind(item)
+            symbol = plain(item.dims[item.time]) if kind and item.time is not None else None
+            if kind and symbol:
+                kinds.setdefault(kind, []).append(symbol)
+                if _is_continued(self._model, item.name):
+                    past.add(symbol)
+        for names in kinds.values():
+            often = {s for s, n in Counter(names).items() if n > 1}
+            self._caches |= often
+            alike = often | (past & set(names)) if often else set(names)
+            if len(often) < 2 and len(names) > 1:
+                self._caches |= alike
+                first = min(alike)
+                for name in alike - {first}:
+                    self._join(first, name)
+
+    def _order_times(self) -> tuple[list[str], set[str]]:
+        """The groups that vary besides the batch: those of data first, of masks last."""
+        batch = {self.find(s) for s in self._batch}
+        past = {self.find(s) for s in self._caches}
+        order = {"data": 0, "tokens": 1, "positions": 2, "mask": 3}
+        ranked = sorted(self._inputs, key=lambda x: order.get(x.role.kind, 4))
+        names = [s for x in ranked for d in x.dims for s in sorted(symbols(d))]
+        groups = dict.fromkeys(self.find(s) for s in names if s not in self.derived)
+        times = [g for g in groups if g not in batch]
+        # A cache is not what a model is about, and must not come before the tokens.
+        return sorted(times, key=lambda g: g in past), past
+
+    def _tie_masks(self) -> None:
+        alone = _only_in_masks(self._inputs) - self.derived.keys()
+        for item in self._inputs:
+            partner = self.partner(item) if item.role.kind == "mask" else None
+            if partner is None or partner.time is None:
+                continue
+            target = plain(partner.dims[partner.time])
+            for axis, dim in enumerate(item.dims):
+                symbol = plain(dim)
+                if target is None or symbol is None or axis == item.rows or symbol not in alone:
+                    continue
+                if self.find(symbol) not in self._targets():
+                    self._join(target, symbol)
+
+    def _targets(self) -> set[str]:
+        """Groups that something other than a mask already has."""
+        masks = _only_in_masks(self._inputs)
+        return {self.find(s) for s in self.symbols if s not in masks}
+
+    def _tie_to_past(self) -> None:
+        tokens = next((t for t in self.times if t not in self.past), None)
+        past = next(iter(sorted(self.past)), None)
+        if tokens is None or past is None:
+            return
+        total = ir.SymbolicDim(past) + ir.SymbolicDim(tokens)
+        for symbol in _only_in_masks(self._inputs) - self._batch:
+            if self.find(symbol) not in self._targets():
+                self.derived.setdefault(symbol, total)
+
+    def partner(self, item: Input) -> Input | None:
+        """The input that a mask or length is about.
+
+        The one before it whose name is most like its own; only the order where names say nothing.
+        """
+        of = [x for x in self._inputs if x.role.kind in ("data", "tokens") and x.time is not None]
+        of = [x for x in of if not (symbols(x.dims[x.time or 0]) & self._caches)] or of
+        if not of:
+            return None
+        here = self._inputs.index(next(x for x in self._inputs if x.name == item.name))
+
+        def likeness(x: Input) -> tuple[int, int]:
+            pairs = zip(x.name.lower(), item.name.lower(), strict=False)
+            common = sum(1 for _ in itertools.takewhile(lambda p: p[0] == p[1], pairs))
+            return (common, -abs(here - self._inputs.index(x)))
+
+        return max(of, key=likeness)
+
+
+def _only_in_masks(inputs: Iterable[Input]) -> set[str]:
+    masks: set[str] = set()
+    others: set[str] = set()
+    for item in inputs:
+        (masks if item.role.kind == "mask" else others).update(*map(symbols, item.dims))
+    return masks - others
+
+
+def _is_continued(model: ir.Model, name: str) -> bool:
+    """Whether the graph joins something to the end of an input, as it does with a cache."""
+    value = next(x for x in model.graph.inputs if x.name == name)
+    return any(is_op(node, "Concat") and index == 0 for node, index in value.uses())
+
+
+def _cache_kind(item: Input) -> tuple[object, ...] | None:
+    """What caches of the same kind have in common; None for what is no cache."""
+    if item.role.kind != "data" or len(item.dims) < 4 or item.time is None:
+        return None
+    numbers = [d if isinstance(d, int) else None for d in item.dims]
+    return (np.dtype(item.dtype).name, item.time, *numbers)
+
+
+_SAME_SHAPE = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "And", "Or", "Xor", "Equal", "Less", "Mod"}
+    | {"LessOrEqual", "Greater", "GreaterOrEqual", "Where", "PRelu"}
+)
+
+
+def _equations(model: ir.Model, shapes: Shapes) -> Iterator[tuple[Dim, Dim]]:
+    """Pairs of dims that the graph needs to be equal (or one of them 1)."""
+    for value in model.graph.inputs:  # what inference has learnt of the dims themselves
+        yield from zip(value.shape or (), shapes.dims(value) or (), strict=False)
+    for node in model.graph.all_nodes():
+        known = [dims for x in node.inputs if (dims := shapes.dims(x)) is not None]
+        if node.op_type in _SAME_SHAPE:
+            for a, b in itertools.combinations(known, 2):
+                yield from zip(reversed(a), reversed(b), strict=False)
+        elif node.op_type == "MatMul" and len(known) == 2:
+            a, b = known
+            if len(a) > 1 and len(b) > 1:
+                yield a[-1], b[-2]
+                yield from zip(reversed(a[:-2]), reversed(b[:-2]), strict=False)
+        elif node.op_type == "Concat" and len({len(x) for x in known}) == 1:
+            axis = node.attributes["axis"].as_int() % max(len(known[0]), 1)
+            for a, b in itertools.pairwise(known):
+                yield from (pair for i, pair in enumerate(zip(a, b, strict=True)) if i != axis)

@@ -1,0 +1,78 @@
+"""What lies around a place in the graph: above it, or below it on the way into a Softmax."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.model.values import is_op
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+THROUGH = frozenset(
+    {"Cast", "CastLike", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Slice"}
+    | {"Transpose", "Flatten", "Tile", "Concat", "Pad", "Split", "ReduceMax", "ReduceMin"}
+    | {"GatherND", "GatherElements", "Trilu", "Dropout", "Resize", "MaxPool", "AveragePool"}
+)
+
+
+def above(value: ir.Value, stop: Callable[[ir.Node], bool], steps: int = 24) -> ir.Node | None:
+    """The first node above ``value``, through operators that keep elements, that ``stop`` wants."""
+    queue = deque([value])
+    for _ in range(steps):
+        if not queue:
+            return None
+        node = queue.popleft().producer()
+        if node is None:
+            continue
+        if stop(node):
+            return node
+        if node.op_type in THROUGH or node.op_type in ("Add", "Sub", "Mul", "Neg", "Gather"):
+            queue.extend(x for x in node.inputs if x is not None)
+    return None
+
+
+def is_positions(value: ir.Value) -> bool:
+    """Whether ``value`` counts 0, 1, 2, ...: a Range, a CumSum, or a constant that does."""
+    if above(value, lambda n: is_op(n, "Range", "CumSum", "ConstantOfShape", "NonZero")):
+        return True
+    source = value
+    while (node := source.producer()) is not None and is_op(
+        node, "Cast", "Unsqueeze", "Reshape", "Expand", "Slice", "Identity"
+    ):
+        first = node.inputs[0]
+        if first is None:
+            return False
+        source = first
+    tensor = ir.convenience.get_const_tensor(source)
+    if tensor is None or not 1 < tensor.size <= 1 << 16:
+        return False
+    flat = tensor.numpy().reshape(-1)
+    return bool((flat[1:] - flat[:-1] == 1).all())
+
+
+_TO_SOFTMAX = frozenset(
+    {"Add", "Reshape", "Transpose", "Cast", "Where", "Mul", "Div", "Max", "Min", "Identity"}
+    | {"Unsqueeze", "Squeeze", "Sub", "Clip"}
+)
+
+
+def into_softmax(node: ir.Node, steps: int = 60) -> bool:
+    """Whether what ``node`` makes goes into a Softmax with only scaling and moving in between.
+
+    A mask is often prepared once and added in each layer, so this looks past the first Add.
+    """
+    queue, seen = deque(node.outputs), set(node.outputs)
+    for _ in range(steps):
+        if not queue:
+            return False
+        for user, _index in queue.popleft().uses():
+            if user.op_type in ("Softmax", "LogSoftmax"):
+                return True
+            if user.op_type in _TO_SOFTMAX and user.outputs[0] not in seen:
+                seen.add(user.outputs[0])
+                queue.append(user.outputs[0])
+    return False

@@ -1,0 +1,78 @@
+"""What a clip became in a container: what of it is valid, and how far it is from the clip alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphfix.feeds.clips import Fill
+from graphfix.proof.compare import Array, OutputDiff
+
+
+@dataclass(frozen=True)
+class PaddedDiff:
+    """How far one output of a clip in a container is from that of the clip alone.
+
+    Attributes:
+        clip: The length of the clip.
+        container: The length of the container.
+        fill: What the padding holds.
+        rows: The lengths of all rows in the container.
+        row: Which of them this clip is.
+        diff: The difference, on the valid prefix only.
+    """
+
+    clip: int
+    container: int
+    fill: Fill
+    rows: tuple[int, ...]
+    row: int
+    diff: OutputDiff
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is within the gates."""
+        return self.diff.ok
+
+    def __str__(self) -> str:
+        among = f", row {self.row + 1} of {len(self.rows)}" if len(self.rows) > 1 else ""
+        return f"{self.clip} in {self.container}{among}, padding {self.fill}"
+
+
+def cropped(
+    array: Array, alone: Array, row: int = 0, rows: int = 1, row_axis: int | None = None
+) -> Array | str:
+    """The part of ``array`` that is valid: as much as ``alone`` has along each axis.
+
+    Args:
+        array: A tensor of a container.
+        alone: The same tensor of the clip alone.
+        row: Which row of the container the clip is.
+        rows: How many rows the container has.
+        row_axis: The axis of the rows, if it is known.
+
+    Returns:
+        An array of the shape of ``alone``, or why there is none, in words.
+    """
+    if array.ndim != alone.ndim:
+        return f"has {array.ndim} dims in the container and {alone.ndim} alone"
+    where = [slice(0, size) for size in alone.shape]
+    if rows > 1:
+        fits = [
+            a
+            for a, (n, m) in enumerate(zip(array.shape, alone.shape, strict=True))
+            if (n, m) == (rows, 1)
+        ]
+        axis = row_axis if row_axis in fits else next(iter(fits), None)
+        if axis is None:
+            return (
+                f"has no axis of {rows} rows: its shape is {[*array.shape]} in the container "
+                f"and {[*alone.shape]} alone"
+            )
+        where[axis] = slice(row, row + 1)
+    for axis, (size, own) in enumerate(zip(array.shape, alone.shape, strict=True)):
+        if size < own:
+            return (
+                f"cannot be cropped to the clip: axis {axis} has {size} in the container "
+                f"and {own} alone"
+            )
+    return array[tuple(where)]

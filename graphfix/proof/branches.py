@@ -1,0 +1,92 @@
+"""Branches of an If that no made-up input takes: both models are made to take them.
+
+A condition such as ``T > 4096`` or ``sum(x) > 1000`` may never hold in a small case. The condition
+is replaced by a constant, in the original and in the repaired model alike, and both are run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.model.values import is_op
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from graphfix.proof.compare import Array
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One branch of an If of the main graph.
+
+    Attributes:
+        output: The first output of the If, which both models have.
+        name: What a user calls the If.
+        taken: Whether it is the branch of a true condition.
+    """
+
+    output: str
+    name: str
+    taken: bool
+
+    def __str__(self) -> str:
+        return f"the {'then' if self.taken else 'else'} branch of {self.name}"
+
+
+class Branches:
+    """Which branches have been taken.
+
+    Args:
+        model: The original.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        self._ifs = [
+            (node, condition.name)
+            for node in model.graph
+            if is_op(node, "If") and (condition := node.inputs[0]) is not None and condition.name
+            if not condition.is_graph_input() and node.outputs[0].name
+        ]
+        self._had: set[tuple[str, bool]] = set()
+        own = {value.name for value in model.graph.outputs}
+        self.conditions = [
+            name for name in dict.fromkeys(name for _, name in self._ifs) if name not in own
+        ]
+        """Inner tensors to make outputs, so that :meth:`see` knows."""
+
+    def see(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Note the conditions of a run; its outputs without them."""
+        for _, name in self._ifs:
+            if name in outputs and outputs[name].size == 1:
+                self._had.add((name, bool(outputs[name].item())))
+        return {name: x for name, x in outputs.items() if name not in self.conditions}
+
+    def untaken(self) -> Iterator[Branch]:
+        """The branches that no run took; none of an If that no run has reached."""
+        for node, name in self._ifs:
+            for taken in (True, False):
+                if (name, taken) not in self._had and (name, not taken) in self._had:
+                    called = f"{node.op_type} {node.name or node.outputs[0].name!r}"
+                    yield Branch(node.outputs[0].name or "", called, taken)
+
+
+def forced(model: ir.Model, branch: Branch) -> ir.Model | None:
+    """A copy of ``model`` that takes the branch; None if it has no such If."""
+    copy = model.clone()
+    for node in copy.graph:
+        if is_op(node, "If") and node.outputs[0].name == branch.output:
+            value = ir.Value(
+                name=f"{branch.output}.forced",
+                type=ir.TensorType(ir.DataType.BOOL),
+                shape=ir.Shape([]),
+                const_value=ir.tensor(np.array(branch.taken), name=f"{branch.output}.forced"),
+            )
+            copy.graph.register_initializer(value)
+            node.replace_input_with(0, value)
+            return copy
+    return None

@@ -1,0 +1,62 @@
+"""What all cases together say of one output: whether anything was known of it at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from graphfix.proof.compare import Array, OutputDiff
+
+# Below this an output is told from rounding by what it is in all cases, and by a share of that.
+_SMALL, _SHARE = 1e-6, 1e-2
+
+
+def silent_outputs(runs: Iterable[Mapping[str, Array]]) -> list[str]:
+    """Float outputs without a finite number in most of the runs in which they are not empty."""
+    known: dict[str, list[bool]] = {}
+    for outputs in runs:
+        for name, array in outputs.items():
+            if array.dtype.kind in "fV" and array.size:
+                known.setdefault(name, []).append(bool(np.isfinite(array).any()))
+    return [name for name, finite in known.items() if 2 * sum(finite) < len(finite)]
+
+
+def faults(cases: Mapping[str, Sequence[OutputDiff]]) -> Iterator[str]:
+    """Why a verdict is not ok although each comparison was, in sentences."""
+    by_output = _by_output(cases)
+    if by_output and not any(d.total for diffs in by_output.values() for d in diffs):
+        yield "nothing was compared: every output is empty in every case"
+    for name, diffs in by_output.items():
+        if not any(d.total for d in diffs):
+            continue
+        scale = max(d.scale for d in diffs)
+        gap = max(d.max_abs for d in diffs)
+        if not any(d.finite for d in diffs):
+            yield (
+                f"output {name!r} has no finite number in any case, so nothing is known of it; "
+                "give inputs with --feeds file.npz"
+            )
+        elif scale < _SMALL and gap > _SHARE * scale and all(d.allowed for d in diffs if d.finite):
+            was = f"never more than {scale:.3g}" if scale else "always 0"
+            yield f"output {name!r} differs by {gap:.3g}, and is {was} in the original"
+
+
+def notes(cases: Mapping[str, Sequence[OutputDiff]]) -> Iterator[str]:
+    """Outputs that say little, for a reader to know."""
+    for name, diffs in _by_output(cases).items():
+        if not any(d.total for d in diffs):
+            yield f"{name!r} is empty in every case, so nothing is known of it"
+        elif all(d.zero for d in diffs if d.finite) and any(d.finite for d in diffs):
+            yield f"{name!r} is 0 in every case, which says little of it"
+
+
+def _by_output(cases: Mapping[str, Sequence[OutputDiff]]) -> dict[str, list[OutputDiff]]:
+    found: dict[str, list[OutputDiff]] = {}
+    diffs: Iterable[OutputDiff] = (d for diffs in cases.values() for d in diffs)
+    for diff in diffs:
+        found.setdefault(diff.output, []).append(diff)
+    return found

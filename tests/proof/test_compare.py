@@ -1,0 +1,74 @@
+"""What may differ is told for each element, from what stands around it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphfix.proof.compare import OutputDiff, Tolerance, compare, scales_of
+
+RNG = np.random.default_rng(0)
+
+
+def diff(before: np.ndarray, after: np.ndarray) -> OutputDiff:
+    return compare("y", "c", before.astype(np.float32), after.astype(np.float32), Tolerance())
+
+
+@pytest.mark.parametrize("fill", [-3.4e38, -1e9, -1e4, 1e6])
+def test_a_fill_that_both_have_sets_no_scale(fill: float):
+    logits = RNG.normal(size=(2, 5, 50))
+    logits[..., [3, 17]] = fill
+    assert diff(logits, logits).ok
+    wrong = logits.copy()
+    wrong[..., 4] += 0.5
+    found = diff(logits, wrong)
+    assert not found.ok
+    assert found.allowed < 1e-2
+    lost = logits.copy()
+    lost[..., 3] = 0
+    assert not diff(logits, lost).ok
+
+
+def test_a_large_element_widens_its_own_row_only():
+    array = RNG.normal(size=(3, 4, 6))
+    array[1, 2, 3] = 2e4
+    for row, allowed in ((0, 1e-3), (1, 3.0)):
+        wrong = array.copy()
+        wrong[row, 0, 0] += 0.5
+        found = diff(array, wrong)
+        assert found.ok == (allowed > 0.5), row
+        assert found.allowed < allowed
+
+
+def test_a_large_element_widens_its_own_vector_only_where_vectors_are_known():
+    array = RNG.normal(size=(1, 4, 16))
+    array[0, 2, 3] = 2e4
+    wrong = array.copy()
+    wrong[0, 0] += 0.5
+    assert not diff(array, wrong).ok
+
+
+def test_rounding_of_a_large_output_passes():
+    array = 1e4 * RNG.normal(size=(2, 3, 16))
+    assert diff(array, array * (1 + 1e-6)).ok
+
+
+def test_scales_are_at_least_the_element_itself_and_finite():
+    array = np.array([[np.nan, np.inf, -5.0, 1.0], [7e3, 7e3, 2.0, 0.0]])
+    scales = scales_of(array, np.ones(array.shape, np.bool_))
+    assert np.isfinite(scales).all()
+    assert (scales[0] == 5).all()
+    assert list(scales[1]) == [7e3, 7e3, 2, 2]
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1e-4, 1e-3])
+def test_an_output_that_is_small_as_a_whole_is_held_to_its_own_size(scale: float):
+    array = scale * RNG.normal(size=(2, 30))
+    assert not diff(array, 2 * array).ok
+    assert diff(array, array * (1 + 1e-4)).ok
+
+
+def test_whole_numbers_have_no_cosine():
+    found = compare("y", "c", np.array([1, 2]), np.array([1, 3]), Tolerance())
+    assert not found.ok
+    assert np.isnan(found.cosine)

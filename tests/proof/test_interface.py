@@ -1,0 +1,68 @@
+"""How a model is fed and read stays as it is, unless it is a pass's job to change it."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+
+from graphfix import registry
+from graphfix.core import changed_by
+from graphfix.proof.interface import interface_changes
+from graphfix.proof.verify import verify
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
+TEXT = """m (float[B, T] x, float[1] g) => (float[B, T] y, float[B, T] z)
+    <float[1] g = {2.0}> { y = Mul (x, g)  z = Neg (x) }"""
+
+
+def model(text: str) -> ir.Model:
+    return ir.from_onnx_text(HEAD + text)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "says"),
+    [
+        pytest.param(
+            "(float[B, T] y, float[B, T] z)",
+            "(float[B, T] z, float[B, T] y)",
+            "outputs in another order: z, y instead of y, z",
+            id="order",
+        ),
+        pytest.param("float[B, T] x", "float[B, 6] x", "fixed at 6 instead of T", id="frozen"),
+        pytest.param(", float[1] g)", ")", "no input 'g' any more", id="override"),
+        pytest.param("<float[1] g = {2.0}>", "", "no default for the input 'g'", id="default"),
+        pytest.param("float[B, T] x,", "float[B, T] x, float[1] q,", "new input 'q'", id="new"),
+        pytest.param("z)", "z, float[B, T] v)", "new output 'v'", id="new output"),
+    ],
+)
+def test_a_changed_interface_is_a_failure(was: str, now: str, says: str):
+    text = TEXT.replace(was, now, 1)
+    if "float[B, T] v" in text:
+        text = text.replace("z = Neg (x)", "z = Neg (x)  v = Neg (z)")
+    changes = interface_changes(model(TEXT), model(text))
+    assert says in "; ".join(changes)
+    if "new input" not in says and "no default" not in says:
+        verdict = verify(model(TEXT), model(text))
+        assert not verdict.ok
+        assert says in str(verdict) or "no input 'g'" in says  # its other value tells it as well
+
+
+def test_the_same_interface_is_none():
+    assert interface_changes(model(TEXT), model(TEXT)) == []
+    assert verify(model(TEXT), model(TEXT)).ok
+
+
+def test_dtype_and_rank_of_what_is_declared():
+    other = model(TEXT)
+    other.graph.outputs[0].type = ir.TensorType(ir.DataType.FLOAT16)
+    other.graph.outputs[1].shape = ir.Shape(["B"])
+    said = "; ".join(interface_changes(model(TEXT), other))
+    assert "'y' as float16 instead of float" in said
+    assert "'z' with 1 dims instead of 2" in said
+
+
+def test_a_pass_says_what_it_may_change():
+    frozen = model(TEXT.replace("float[B, T] x", "float[B, 6] x"))
+    assert changed_by([registry.make("fix-dims", {"T": "6"})]) == {"dims"}
+    assert not changed_by([registry.make("additive-mask")])
+    assert verify(model(TEXT), frozen, may_change=["dims"]).ok
