@@ -22,7 +22,7 @@ from graphfix.model.symbolic import Dim
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from graphfix.feeds.case import Array
+    from graphfix.runtime.port import Array
 
 
 class Signature:

@@ -221,7 +221,8 @@ class TestSnippets:
         )
         assert len(commands) > 30
         for verb, rest in commands:
-            known = {o for p in group.commands[verb].params for o in p.opts}
+            params = group.commands[verb].params
+            known = {o for p in params for o in (*p.opts, *p.secondary_opts)}
             assert set(re.findall(r"(?<=\s)--?[a-z][a-z-]*", f" {rest.partition('#')[0]}")) <= known
 
     def test_every_other_command_is_of_a_tool_that_we_name(self) -> None:
