@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,10 @@ class Maker:
         signature: The inputs.
         seed: The same seed makes the same arrays.
         positive: Whether floats are above 0 in every case, for a graph that takes a logarithm.
+
+    Attributes:
+        governed: The times along which a mask or a length says what is content.
+        floats: Whether some input is made of any numbers.
     """
 
     def __init__(self, signature: Signature, seed: int, *, positive: bool = False) -> None:
@@ -38,6 +43,9 @@ class Maker:
         self._seed = seed
         self._positive = positive
         self.governed = _governed(signature)
+        self.floats = any(
+            x.role.kind == "data" and np.dtype(x.dtype).kind in "fV" for x in signature.inputs
+        )
         self._options = {x.name: values for x in signature.inputs if (values := fill.options_of(x))}
 
     def case(
@@ -62,6 +70,8 @@ class Maker:
         Raises:
             FeedError: A dim would have a negative size.
         """
+        if not self.floats:
+            style = replace(style, values="usual")
         sizes = self._signature.sizes(groups)
         rows = self.rows(sizes)
         alone = rows == 1 and self._signature.batch is None

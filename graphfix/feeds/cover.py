@@ -12,8 +12,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from graphfix.errors import FeedError
 from graphfix.feeds.fill import options_of
 from graphfix.feeds.input import size_of
@@ -96,9 +94,6 @@ class Cover:
         self._unsure = any(not x.role.sure for x in signature.inputs) or bool(signature.defaults)
         self._masks = any(x.role.kind == "mask" and x.time is not None for x in signature.inputs)
         self._masks |= any(maker.pads_by_id(x) for x in signature.inputs)
-        self._floats = any(
-            x.role.kind == "data" and np.dtype(x.dtype).kind in "fV" for x in signature.inputs
-        )
         self.left_out: list[str] = []
 
     def run(self) -> None:
@@ -116,8 +111,8 @@ class Cover:
             return self._masks
         if style.ends == "an empty row":
             return bool(self._maker.governed)
-        if style.values in ("silent", "positive"):
-            return self._floats
+        if style.values == "positive":
+            return self._maker.floats
         if plan.length == 1:  # a step of decoding
             return bool(self._signature.past)
         new = style.values != "usual" or style.wide
