@@ -73,14 +73,19 @@ def kept_by(value: ir.Value, axes: Axes, addends: Sequence[Addend], view: View) 
     return None
 
 
+def _is_integer(value: ir.Value, view: View) -> bool:
+    dtype = view.shapes.dtype(value)
+    return dtype is not None and dtype.is_integer()
+
+
 def _key(bit: Bit, view: View) -> object:
     axes = tuple(tuple((atom.role, str(atom.size)) for atom in axis) for axis in bit.axes)
     return view.numbering.of(bit.value), axes
 
 
 def _mask_by(addend: Addend, bit: Bit, view: View) -> KeyMask | None:
-    if any(not x.is_graph_input() for x in bit.given):
-        return None  # integers that are computed may be anything
+    if any(not x.is_graph_input() or not _is_integer(x, view) for x in bit.given):
+        return None  # what is computed may be anything, and a float half a mask
     numbers = [applied(addend.value, bit.value, x, view) for x in (0, 1)]
     for visible in (False, True):
         seen, hidden = numbers[visible], numbers[not visible]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -142,7 +143,12 @@ def scaling_of(node: ir.Node, view: View) -> tuple[ir.Value, float] | None:
     for i, source in enumerate(node.inputs[: 1 if node.op_type == "Div" else 2]):
         other = node.inputs[1 - i]
         number = number_of(other, view)
-        if source is None or not number or not keeps_dims(node, source, view):
+        if (
+            source is None
+            or not number
+            or not math.isfinite(number)
+            or not keeps_dims(node, source, view)
+        ):
             continue
         return source, number if node.op_type == "Mul" else 1.0 / number
     return None

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 
 _FAR = 24
+_ARRANGES = ("Identity", "Dropout", "Cast", "Transpose", *REGROUPS)
 _LEADS_ON = (
     *("Where", "Add", "Sub", "Mul", "Div", "Tanh", "Min", "Max", "Clip", "Pow", "Neg"),
-    *("Identity", "Dropout", "Cast", "Transpose", *REGROUPS),
+    *_ARRANGES,
 )
 Step = tuple["ir.Node", int]
 
@@ -100,9 +101,7 @@ def weights_of(node: ir.Node, view: View) -> Weights | str | None:
                     break
                 value, keep = found
                 keeps.append(keep)
-            elif is_op(
-                made, "Identity", "Dropout", "Cast", "Reshape", "Squeeze", "Unsqueeze"
-            ) or is_op(made, "Transpose", "Flatten"):
+            elif is_op(made, *_ARRANGES):
                 value = made.inputs[0]
             else:
                 guarded = is_op(made, "Where") and any(
@@ -209,9 +208,7 @@ def _path(value: ir.Value, view: View, far: int, after_: tuple[Step, ...]) -> li
 
 def _followed(node: ir.Node, view: View) -> list[int]:
     """Which inputs of a node between the product and the Softmax may be the scores."""
-    if is_op(node, "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten"):
-        return [0]
-    if is_op(node, "Identity", "Dropout", "Cast"):
+    if is_op(node, *_ARRANGES):
         return [0]
     scaled = scaling_of(node, view)
     if scaled is not None:

@@ -373,6 +373,12 @@ OTHERS = {
         "a",
         0,
     ),
+    "a mask of keys that may be half a one": (
+        f"""({IN}, float[B,S] seen) => (float[B,T,16] y) {GIVEN} {{ {SCORED} hx = Sub (one, seen)
+        ha = Mul (hx, floor) h4 = Unsqueeze (ha, a12) m = Add (s, h4) {WEIGHED} }}""",
+        "a",
+        0,
+    ),
     "a mask of queries": (
         f"""({IN}, bool[B,1,T,1] hidden) => (float[B,T,16] y) {GIVEN} {{
         {SCORED} {HIDES} m = Add (s, ha) {WEIGHED} }}""",
