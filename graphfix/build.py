@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from graphfix.model import shapes
 from graphfix.model.text import line_of
-from graphfix.model.values import graphs_of
+from graphfix.model.values import bodies_of, graphs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -287,6 +287,8 @@ class Builder:
                 self._inherit(new, old)
             old.replace_all_uses_with(new, replace_graph_outputs=True)
         inputs = list(site.inputs)
+        for body in bodies_of(site):
+            inputs += _discard(body)
         graph.remove(site, safe=True)
         before[:0] = _remove_orphans(inputs, self._lines)
         added = tuple(line_of(node) for node in self._made)
@@ -352,6 +354,21 @@ def _all_names(model: ir.Model) -> Iterator[str]:
 def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
     tops = (model.graph, *(function.graph for function in model.functions.values()))
     return (graph for top in tops for graph in graphs_of(top))
+
+
+def _discard(body: ir.Graph) -> list[ir.Value]:
+    """Empty the body of a node that goes, so that it uses nothing; return what it was using."""
+    used = []
+    for node in list(body):
+        for inner in bodies_of(node):
+            used += _discard(inner)
+        for i, value in enumerate(node.inputs):
+            if value is not None:
+                used.append(value)
+                node.replace_input_with(i, None)
+    body.outputs.clear()
+    body.remove(list(body))
+    return used
 
 
 def _remove_orphans(values: Sequence[ir.Value | None], lines: Mapping[ir.Node, str]) -> list[str]:

@@ -519,6 +519,29 @@ def test_an_if_decided_by_static_sizes_with_names_that_are_taken() -> None:
     assert sorted(ops(after)) == ["Abs", "Constant", "Neg", "Squeeze"]
 
 
+def test_what_only_the_other_branch_used_goes_with_it() -> None:
+    before = model("""m (float[T] x) => (float[T] y) <bool yes = {1}> {
+        a = Exp (x) b = Neg (a)
+        y = If (yes) < then_branch = t () => (float[T] u) { u = Neg (x) },
+            else_branch = e () => (float[T] v) {
+                v = If (yes) < then_branch = p () => (float[T] q) { r = Exp (x) q = Add (b, r) },
+                    else_branch = n () => (float[T] o) { o = Abs (a) } > } > }""")
+    after = before.clone()
+    report = graphfix.run(after, "fold")
+    assert ops(after) == ["Neg"]
+    assert [x.tensor for x in report.passes[0].changes] == ["y"]
+
+
+def test_an_if_in_a_function_with_a_constant_in_its_branch() -> None:
+    before = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 18, "f" : 1]>
+        m (float[T] x) => (float[T] y) { y = f.pick (x) }
+        <domain: "f", opset_import: ["" : 18]>
+        pick (a) => (d) { yes = Constant <value = bool {1}> ()
+            d = If (yes) < then_branch = t () => (float[T] u) <float k = {3.0}> { u = Mul (a, k) },
+                else_branch = e () => (float[T] v) { v = Neg (a) } > }""")
+    assert sorted(ops(fold(before))) == ["Constant", "Mul", "pick"]
+
+
 def test_an_if_that_fix_dims_decides() -> None:
     before = model("""m (float[B, T] x) => (float[N] y) <int64 one = {1}, int64 first = {0}> {
         s = Shape (x) n = Gather (s, first) is_one = Equal (n, one)
