@@ -147,8 +147,8 @@ class _Walk:
         for value in self._model.graph.outputs:
             state = self._found.states.get(value)
             reason = None if state is None else _unfit(state)
-            node = value.producer() or next(iter(value.uses())).node
             if reason is not None:
+                node = value.producer() or self._model.graph[0]
                 self._found.refusals.append(Refusal(node, f"output {value.name!r} {reason}"))
         return self._found
 
