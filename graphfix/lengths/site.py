@@ -21,9 +21,11 @@ from graphfix.lengths.domain import (
     same_size,
     size_expr,
 )
+from graphfix.lengths.lower import LOOKED_THROUGH
 from graphfix.lengths.numbers import extreme
 from graphfix.lengths.repairs import Hide, LengthData, Zero
 from graphfix.model.text import path_of
+from graphfix.model.values import const_of, is_op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -141,10 +143,31 @@ class Site:
         value = self.node.inputs[index]
         if value is None or not _one_element(self.source.shapes.dims(value)):
             raise RefusedError("several sizes at once are used as numbers")
+        if not self._is_of_lengths(value):
+            raise RefusedError("a size is used as a number, and it is not known which")
         trailing = 0 if at is None else len(axes) - at - 1
         self.repairs.append(LengthData(self.node, "length as data", index, rank, trailing))
         self.states[index] = plain(())
         return self.state(index)
+
+    def _is_of_lengths(self, value: ir.Value | None) -> bool:
+        """Whether a number is made of sizes that valid lengths can take the place of."""
+        if value is None:
+            return True
+        data = self.source.shapes.data(value)
+        if (
+            data is not None
+            and len(data) == 1
+            and lowers(size_expr(str(data[0])), self.source.symbol)
+        ):
+            return True
+        node = value.producer()
+        if node is None or is_op(node, "Constant"):
+            return const_of(value) is not None
+        if is_op(node, "Shape", "Size"):
+            return False
+        inputs = node.inputs[:1] if is_op(node, *LOOKED_THROUGH) else node.inputs
+        return all(map(self._is_of_lengths, inputs))
 
     def check_size(self, size: sympy.Expr) -> None:
         """Refuse if a size cannot be computed from the length of the padded input."""
