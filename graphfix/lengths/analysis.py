@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import sympy
 
+from graphfix.lengths.axes import RefusedError, check_maskable
 from graphfix.lengths.cells import STARTS, follow
 from graphfix.lengths.domain import ANY, ZERO, Rows, State, Time, carries_time, plain, size_expr
+from graphfix.lengths.reach import captured, needed_by
 from graphfix.lengths.repairs import PoisonedInput
 from graphfix.lengths.rules import RULES, elementwise, reduce
 from graphfix.lengths.rules.index import written
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import RefusedError, Site, check_maskable
+from graphfix.lengths.site import Site
 from graphfix.model.values import const_of, is_op
 
 if TYPE_CHECKING:
@@ -140,15 +142,15 @@ class _Walk:
         for value in self._model.graph.inputs:
             if not value.is_initializer():
                 self._found.states[value] = self._input(value)
-        needed = _needed(self._model)
+        needed = needed_by(self._model)
         for node in self._model.graph:
             if node in needed:
                 self._visit(node)
         for value in self._model.graph.outputs:
             state = self._found.states.get(value)
             reason = None if state is None else _unfit(state)
-            node = value.producer() or next(iter(value.uses())).node
             if reason is not None:
+                node = value.producer() or self._model.graph[0]
                 self._found.refusals.append(Refusal(node, f"output {value.name!r} {reason}"))
         return self._found
 
@@ -198,7 +200,7 @@ class _Walk:
         inputs = node.inputs[:2] if written(node) is not None else node.inputs
         states = [self._state(x) for x in inputs]
         unknown = any(x is not None and s is None for x, s in zip(inputs, states, strict=True))
-        inner = [x for x in _captured(node) if x in self._found.states]
+        inner = [x for x in captured(node) if x in self._found.states]
         if unknown or any(self._found.states[x] is None for x in inner):
             results: Sequence[State | None] = [None] * len(node.outputs)
         else:
@@ -304,31 +306,3 @@ def _tells(states: Sequence[State]) -> bool:
     return all(x.axes is not None for x in states) and any(
         x.sign or x.fill is not None or x.length is not None for x in states
     )
-
-
-def _captured(node: ir.Node) -> list[ir.Value]:
-    """The values of the graph around that the bodies of a node use."""
-    found: list[ir.Value] = []
-    for attribute in node.attributes.values():
-        if attribute.is_ref() or attribute.type.name not in ("GRAPH", "GRAPHS"):
-            continue
-        graphs = [attribute.as_graph()] if attribute.type.name == "GRAPH" else attribute.as_graphs()
-        for graph in graphs:
-            found += [x for inner in graph.all_nodes() for x in inner.inputs if x is not None]
-            found += list(graph.outputs)
-    return found
-
-
-def _needed(model: ir.Model) -> set[ir.Node]:
-    """The nodes that an output depends on."""
-    needed: set[ir.Node] = set()
-    pending = [x.producer() for x in model.graph.outputs]
-    while pending:
-        node = pending.pop()
-        if node is None or node in needed or node.graph is not model.graph:
-            continue
-        needed.add(node)
-        inputs = node.inputs[:2] if written(node) is not None else node.inputs
-        values = [x for x in (*inputs, *_captured(node)) if x is not None]
-        pending += [x.producer() for x in values]
-    return needed

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import sympy
 
+from graphfix.model.symbolic import never_negative
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -84,6 +86,9 @@ class Arithmetic:
         op = self.op
         above, below = sympy.fraction(sympy.together(quotient))
         lift = _lift(above, below, self.symbol)
+        if not never_negative(above + lift * below):  # it falls somewhere as the length grows
+            value, number = self.of(sympy.expand(above)), _row(below)
+            return op.Div(op.Sub(value, op.Mod(value, number)), number)
         value = self.of(sympy.expand(above + lift * below))
         if below != 1:
             value = op.Div(value, _row(below))

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import sympy
 
+from graphfix.lengths.axes import RefusedError
 from graphfix.lengths.domain import FINITE, Cells, Rows, State, carries_time
 from graphfix.lengths.moves import MOVES
 from graphfix.lengths.numbers import UNARY
-from graphfix.lengths.site import RefusedError, Site
+from graphfix.lengths.site import Site
 from graphfix.lengths.trial import GARBAGE, LARGEST, Trial
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphfix.lengths.axes import RefusedError
 from graphfix.lengths.domain import Ids, carries_time
-from graphfix.lengths.site import RefusedError
 from graphfix.lengths.trial import FILL, LARGEST, Trial, mix
 from graphfix.model.values import attr_int, attr_ints, axes_of, const_of
 

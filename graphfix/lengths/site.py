@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 import sympy
 
 from graphfix.lengths.arithmetic import lowers
+from graphfix.lengths.axes import RefusedError, check_maskable
 from graphfix.lengths.domain import (
     ZERO,
     Other,
@@ -16,29 +16,25 @@ from graphfix.lengths.domain import (
     State,
     Tail,
     Time,
-    carries_time,
     plain,
-    same_size,
     size_expr,
 )
+from graphfix.lengths.lower import LOOKED_THROUGH
 from graphfix.lengths.numbers import extreme
 from graphfix.lengths.repairs import Hide, LengthData, Zero
 from graphfix.model.text import path_of
+from graphfix.model.values import const_of, is_op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphfix.lengths.domain import Atom, Axis
+    from graphfix.lengths.domain import Axis
     from graphfix.lengths.repairs import Leak, Repair
     from graphfix.lengths.source import Source
 
 
 _HUGE = 1e30
 """No number of a model is as large as that."""
-
-
-class RefusedError(Exception):
-    """A node that cannot be seen through, or a leak that has no repair: the reason, for a user."""
 
 
 class Site:
@@ -141,10 +137,31 @@ class Site:
         value = self.node.inputs[index]
         if value is None or not _one_element(self.source.shapes.dims(value)):
             raise RefusedError("several sizes at once are used as numbers")
+        if not self._is_of_lengths(value):
+            raise RefusedError("a size is used as a number, and it is not known which")
         trailing = 0 if at is None else len(axes) - at - 1
         self.repairs.append(LengthData(self.node, "length as data", index, rank, trailing))
         self.states[index] = plain(())
         return self.state(index)
+
+    def _is_of_lengths(self, value: ir.Value | None) -> bool:
+        """Whether a number is made of sizes that valid lengths can take the place of."""
+        if value is None:
+            return True
+        data = self.source.shapes.data(value)
+        if (
+            data is not None
+            and len(data) == 1
+            and lowers(size_expr(str(data[0])), self.source.symbol)
+        ):
+            return True
+        node = value.producer()
+        if node is None or is_op(node, "Constant"):
+            return const_of(value) is not None
+        if is_op(node, "Shape", "Size"):
+            return False
+        inputs = node.inputs[:1] if is_op(node, *LOOKED_THROUGH) else node.inputs
+        return all(map(self._is_of_lengths, inputs))
 
     def check_size(self, size: sympy.Expr) -> None:
         """Refuse if a size cannot be computed from the length of the padded input."""
@@ -225,85 +242,6 @@ class Site:
     def path(self) -> str:
         """The node as a user knows it."""
         return path_of(self.node)
-
-
-def check_maskable(axes: Sequence[Axis], axis: int, source: Source) -> None:
-    """Refuse if no mask over one axis of a tensor can be built.
-
-    Raises:
-        RefusedError: The axis holds several times, or the tensor has no row for each length.
-    """
-    if sum(isinstance(x, Time) for x in axes[axis]) != 1:
-        raise RefusedError("an axis holds several times at once")
-    rows = [i for i, x in enumerate(axes) if any(isinstance(y, Rows) for y in x)]
-    if source.batch is not None and len(rows) != 1:
-        raise RefusedError("it has no batch axis, and each row of the batch has its own length")
-    merged = {axis, *rows}
-    for i in merged:
-        inside = axes[i] if len(axes[i]) > 1 else ()
-        if any(isinstance(x, Other) and not x.size.is_Integer for x in inside):
-            raise RefusedError("an axis holds time together with a size that is not fixed")
-
-
-def check_apart(state: State, axes: Sequence[int]) -> None:
-    """Refuse what mixes rows of the batch, each of which has its own length.
-
-    Raises:
-        RefusedError: One of these axes carries the batch, and another carries time.
-    """
-    if state.timed and any(isinstance(x, Rows) for i in axes for x in state.at(i)):
-        raise RefusedError("it mixes rows of the batch, and each has its own length")
-
-
-def join(axes: Sequence[Axis]) -> Axis:
-    """The axis that several axes broadcast to.
-
-    Raises:
-        RefusedError: They do not run together: frame i of one is not frame i of another.
-    """
-    found: Axis = ()
-    for axis in axes:
-        found = _join(found, axis)
-    return found
-
-
-def _join(a: Axis, b: Axis) -> Axis:
-    if not a or a == b:
-        return b
-    if not b:
-        return a
-    if not carries_time(a) and not carries_time(b):
-        return a if any(isinstance(x, Rows) for x in a) else b
-    if len(a) == len(b):
-        return tuple(_join_atom(x, y) for x, y in zip(a, b, strict=True))
-    raise RefusedError(f"it combines axes of size {_print(a)} and {_print(b)}")
-
-
-def _join_atom(a: Atom, b: Atom) -> Atom:
-    if _is_at_most(a.size, b.size):  # a table that ends: longer clips do not run
-        return _join_atom(b, dataclasses.replace(a, size=b.size))
-    if _is_at_most(b.size, a.size):
-        return _join_atom(a, dataclasses.replace(b, size=a.size))
-    same = same_size(a.size, b.size)
-    if isinstance(a, Time) and isinstance(b, Time):
-        if same and a.turned == b.turned:
-            return min(a, b, key=lambda x: len(str(x.size)))
-        if same:
-            raise RefusedError("it combines a tensor with one that runs backwards")
-    elif same and not isinstance(a, Time) and not isinstance(b, Time):
-        return a if isinstance(a, Rows) else b
-    raise RefusedError(f"it combines axes of size {a.size} and {b.size}")
-
-
-def _is_at_most(a: sympy.Expr, b: sympy.Expr) -> bool:
-    """Whether ``a`` is ``b`` cut to something, as a table that ends is."""
-    if isinstance(a, sympy.Max) and len(a.args) == 2 and a.args[0] == 0:
-        a = a.args[1]
-    return isinstance(a, sympy.Min) and any(same_size(x, b) for x in a.args)
-
-
-def _print(axis: Axis) -> str:
-    return " * ".join(str(x.size) for x in axis) or "1"
 
 
 def _one_element(dims: Sequence[object] | None) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import sympy
 
+from graphfix.lengths.axes import RefusedError
 from graphfix.lengths.domain import Ids, State, Time
-from graphfix.lengths.site import RefusedError, Site
+from graphfix.lengths.site import Site
 
 GARBAGE = -1
 """The cell of what is no part of the clip."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from graphfix.lengths.axes import RefusedError
 from graphfix.lengths.domain import (
     ANY,
     FINITE,
@@ -17,7 +18,7 @@ from graphfix.lengths.domain import (
     time_of,
 )
 from graphfix.lengths.rules.axes import placed, with_axis
-from graphfix.lengths.site import RefusedError, Site
+from graphfix.lengths.site import Site
 from graphfix.model.values import attr_int, attr_ints, axes_of
 
 if TYPE_CHECKING:

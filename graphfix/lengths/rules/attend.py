@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from graphfix.lengths.axes import RefusedError, check_apart
 from graphfix.lengths.domain import ANY, FINITE, ZERO, State, carries_time
-from graphfix.lengths.site import RefusedError, Site, check_apart
+from graphfix.lengths.site import Site
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:

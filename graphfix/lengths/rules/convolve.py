@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from graphfix.lengths.axes import RefusedError, check_apart
 from graphfix.lengths.domain import (
     ANY,
     FINITE,
@@ -17,7 +18,7 @@ from graphfix.lengths.domain import (
 )
 from graphfix.lengths.repairs import MaskedMean, MaskedPool, OwnPads
 from graphfix.lengths.rules.quantize import unbiased
-from graphfix.lengths.site import RefusedError, Site, check_apart
+from graphfix.lengths.site import Site
 from graphfix.model.values import attr_int, attr_ints
 
 if TYPE_CHECKING:

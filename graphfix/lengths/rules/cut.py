@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sympy
 
+from graphfix.lengths.axes import RefusedError, check_maskable
 from graphfix.lengths.domain import (
     ANY,
     FINITE,
@@ -19,7 +20,7 @@ from graphfix.lengths.domain import (
 from graphfix.lengths.repairs import LastFrames, TurnedFrames
 from graphfix.lengths.rules.axes import placed, with_axis
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import RefusedError, Site, check_maskable
+from graphfix.lengths.site import Site
 
 FAR = 2**31 - 1
 

@@ -10,10 +10,11 @@ import onnx_ir as ir
 import sympy
 
 from graphfix.lengths import numbers
+from graphfix.lengths.axes import RefusedError, join
 from graphfix.lengths.domain import ANY, FINITE, ONE, ZERO, State, Time, carries_time, plain
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.rules.tails import tail_of
-from graphfix.lengths.site import RefusedError, Site, join
+from graphfix.lengths.site import Site
 from graphfix.model.symbolic import never_negative
 from graphfix.model.values import attr_int
 

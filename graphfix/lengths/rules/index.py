@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphfix.lengths.axes import RefusedError, check_apart, join
 from graphfix.lengths.domain import (
     ANY,
     FINITE,
@@ -21,7 +22,7 @@ from graphfix.lengths.domain import (
 from graphfix.lengths.repairs import ClampedFrames, LastFrames
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.rules.tails import hidden
-from graphfix.lengths.site import RefusedError, Site, check_apart, join
+from graphfix.lengths.site import Site
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 
 if TYPE_CHECKING:

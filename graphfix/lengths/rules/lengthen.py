@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import sympy
 
+from graphfix.lengths.axes import RefusedError, join
 from graphfix.lengths.domain import (
     ANY,
     FINITE,
@@ -24,7 +25,7 @@ from graphfix.lengths.domain import (
 from graphfix.lengths.repairs import Append, PadFrames
 from graphfix.lengths.rules.axes import with_axis
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import RefusedError, Site, join
+from graphfix.lengths.site import Site
 from graphfix.model.values import attr_int, attr_ints, const_of, ints_of
 
 if TYPE_CHECKING:

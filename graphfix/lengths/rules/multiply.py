@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from graphfix.lengths.axes import RefusedError, check_apart, join
 from graphfix.lengths.domain import ANY, FINITE, ZERO, State, Tail, carries_time
 from graphfix.lengths.rules.quantize import unbiased
-from graphfix.lengths.site import RefusedError, Site, check_apart, join
+from graphfix.lengths.site import Site
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:

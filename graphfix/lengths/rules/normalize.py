@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphfix.lengths.axes import RefusedError, check_apart, check_maskable
 from graphfix.lengths.domain import ANY, FINITE, State, carries_time, size_of
 from graphfix.lengths.repairs import MaskedGroupNorm, MaskedNorm
 from graphfix.lengths.rules.reduce import check_sizes
-from graphfix.lengths.site import RefusedError, Site, check_apart, check_maskable
+from graphfix.lengths.site import Site
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:

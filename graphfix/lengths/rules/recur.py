@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import sympy
 
+from graphfix.lengths.axes import RefusedError
 from graphfix.lengths.domain import ZERO, Other, Rows, State, Time, plain
 from graphfix.lengths.repairs import SequenceLens
-from graphfix.lengths.site import RefusedError, Site
+from graphfix.lengths.site import Site
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:

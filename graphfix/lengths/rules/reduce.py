@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import sympy
 
+from graphfix.lengths.axes import RefusedError, check_apart
 from graphfix.lengths.domain import (
     ANY,
     FINITE,
@@ -20,7 +21,7 @@ from graphfix.lengths.domain import (
 )
 from graphfix.lengths.repairs import MaskedMean
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import RefusedError, Site, check_apart
+from graphfix.lengths.site import Site
 from graphfix.model.values import attr_int, axes_of, ints_of
 
 if TYPE_CHECKING:

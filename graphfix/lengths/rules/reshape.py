@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import sympy
 
+from graphfix.lengths.axes import RefusedError
 from graphfix.lengths.domain import ANY, FINITE, Other, State, Tail, Time, plain, same_size, size_of
-from graphfix.lengths.site import RefusedError, Site
+from graphfix.lengths.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import sympy
 
+from graphfix.lengths.axes import RefusedError
 from graphfix.lengths.domain import ANY, FINITE, State, Time, carries_time, same_size, time_of
 from graphfix.lengths.repairs import CopiedTail
 from graphfix.lengths.rules.convolve import checked, spatial
-from graphfix.lengths.site import RefusedError, Site
+from graphfix.lengths.site import Site
 from graphfix.model.values import attr_int, attr_ints, const_of
 
 if TYPE_CHECKING:

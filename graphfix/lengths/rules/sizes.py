@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Literal
 
+from graphfix.lengths.axes import RefusedError
 from graphfix.lengths.domain import FINITE, State, Tail, carries_time, plain
-from graphfix.lengths.site import RefusedError, Site
+from graphfix.lengths.site import Site
 from graphfix.model.values import const_of
 
 if TYPE_CHECKING:
