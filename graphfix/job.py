@@ -73,10 +73,11 @@ def repair_file(
     source = Path(source)
     target = Path(target) if target is not None else default_target(source)
     chosen = pipeline.resolve(passes)
-    files.refuse_overwrite(source if source.exists() else None, target)
+    files.refuse_overwrite([source], target)
     tell = progress or (lambda _: None)
     tell("loading")
     model = io.load(source)
+    files.refuse_overwrite(io.inputs_of(model), target)
     check = check and not dry_run
     need = memory.expect(model, instead=_UNVERIFIED) if check else None
     given = dict(dims or {}) | (_only_sizes(chosen, model) if check else {})
@@ -152,8 +153,8 @@ def repair_buckets(
     for bucket in buckets.expand(passes, _symbols(model)):
         chosen = pipeline.resolve(bucket.spec)
         path = base.with_name(f"{base.stem}.{bucket.label}{base.suffix or '.onnx'}")
-        files.refuse_overwrite(source, path)
         model = io.load(source)
+        files.refuse_overwrite(io.inputs_of(model), path)
         given = dict(dims or {}) | _only_sizes(chosen, model)
         report = pipeline.run(model, chosen, progress=functools.partial(_at, tell, bucket.label))
         _require_fixed(report, bucket)

@@ -1,11 +1,9 @@
-"""Files that come into being whole or not at all, streamed from ranges of others."""
+"""Files that are streamed from ranges of others, and which of them must stay as they are."""
 
 from __future__ import annotations
 
 import errno
 import os
-import tempfile
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -14,38 +12,47 @@ from graphfix.errors import ModelError, UsageError
 from graphfix.model.wire import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable
 
     from graphfix.model.wire import Chunk
 
 _BUFFER = 1 << 24
 
 
-@dataclass
-class Draft:
-    """A file that does not have its final name yet.
+@dataclass(frozen=True)
+class Stamp:
+    """Which file it was, and in which state: another content has another stamp.
 
     Attributes:
-        path: Where it is for now: in the folder of its final name, so that a model's weights are
-            found from there.
-        kept: Whether it is to get that name when the block ends.
+        device: Of ``stat``, as the others.
+        inode: A file that is put in the place of another has another one.
+        size: In bytes.
+        time: Of the last change, in nanoseconds.
     """
 
-    path: Path
-    kept: bool = False
+    device: int
+    inode: int
+    size: int
+    time: int
 
-    def keep(self) -> None:
-        """Let the draft become the file."""
-        self.kept = True
+    @classmethod
+    def of(cls, path: Path) -> Stamp | None:
+        """The stamp of a file, or None if there is none."""
+        try:
+            found = path.stat()
+        except OSError:
+            return None
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[Draft]:
-    """A draft that becomes ``path`` if the block keeps it, and vanishes otherwise.
+def refuse_overwrite(inputs: Iterable[Path], target: Path) -> None:
+    """Raise UsageError if ``target`` is a file that is read: the model, or weights of it.
 
-    Raises:
-        ModelError: The folder or the disk does not allow it.
+    Args:
+        inputs: The file of the model, then those that it refers to.
+        target: What is to be written.
     """
+<<<<<<< HEAD
     with replacing_together([path]) as (draft,):
         yield draft
 
@@ -117,6 +124,12 @@ def refuse_overwrite(source: Path | None, target: Path) -> None:
     """Raise UsageError if ``target`` is the very file that is being repaired."""
     if source is not None and target.exists() and target.samefile(source):
         raise UsageError(f"{target} is the input itself; name another file with -o")
+=======
+    for i, source in enumerate(inputs):
+        if target.exists() and source.exists() and target.samefile(source):
+            what = f"holds weights of the input ({source})" if i else "is the input itself"
+            raise UsageError(f"{target} {what}; name another file with -o")
+>>>>>>> 094e093 (Each write has a token: weights in a file of its name, swept when nobody wants them; one gate for every file a model refers to)
 
 
 def write(path: Path, chunks: Iterable[Chunk]) -> None:
@@ -162,6 +175,7 @@ def _copy(source: BinaryIO, span: Span, out: BinaryIO) -> None:
         if not done:
             raise ModelError(f"{span.path}: ends before byte {span.offset + span.length:,}")
         at, left = at + done, left - done
+<<<<<<< HEAD
 
 
 def umask() -> int:
@@ -169,3 +183,5 @@ def umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+=======
+>>>>>>> 094e093 (Each write has a token: weights in a file of its name, swept when nobody wants them; one gate for every file a model refers to)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import graphfix
-from graphfix.model import files
+from graphfix.model import drafts
 from graphfix.plain import plain
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def known(path: Path, key: str | None = None) -> Json | None:
 def keep(path: Path, row: Json) -> None:
     """Write a result, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with files.replacing(path) as draft:
+    with drafts.replacing(path) as draft:
         draft.path.write_text(json.dumps(plain(row), indent=1) + "\n", encoding="utf-8")
         draft.keep()
 
