@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import drafts, files, original, outside, weights, wire
+from graphfix.model import drafts, files, gate, original, outside, weights, wire
 from graphfix.model.files import Stamp
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def _load(path: Path) -> ir.Model:
         proto = _read(path)
         found = outside.look(path, outside.tensors_of(proto), stamp)
         try:
+            gate.check(proto)
             model = _from_proto(proto)
         except Exception as error:  # onnx-ir wraps whatever it met; the cause names the field
             reason = _first_line(error)
@@ -77,19 +78,7 @@ def _from_proto(proto: onnx.ModelProto) -> ir.Model:
         if readable is None:
             raise
         return ir.from_proto(readable)
-    _refuse_unmade(model)
     return model
-
-
-def _refuse_unmade(model: ir.Model) -> None:
-    """onnx-ir makes a value of a name that nothing defines, and stumbles over it later."""
-    for graph in (model.graph, *(f.graph for f in model.functions.values())):
-        read = ((x, f"{node.op_type} reads") for node in graph.all_nodes() for x in node.inputs)
-        for value, who in (*read, *((x, "the graph returns") for x in graph.outputs)):
-            if value is None or value.producer() is not None:
-                continue
-            if not (value.is_graph_input() or value.is_initializer()):
-                raise ValueError(f"{who} {value.name!r}, which no node, input or initializer makes")
 
 
 def source_of(model: ir.Model) -> Path | None:

@@ -163,6 +163,8 @@ class Outside:
 
     def adopt(self, model: ir.Model) -> None:
         """Make a weight of each tensor of ``model`` whose bytes lie elsewhere."""
+        if not self.files:
+            return
         folder = self.model.parent
         for graph in (model.graph, *(x.graph for x in model.functions.values())):
             for scope in (graph, *graph.subgraphs()):
