@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix.errors import ModelError
-from graphfix.model.files import write
+from graphfix.model.files import umask, write
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -94,7 +94,7 @@ class Write:
         with path.open("xb"):
             self._data.append(path)
         write(path, chunks)
-        path.chmod(0o666 & ~_umask())
+        path.chmod(0o666 & ~umask())
         _to_disk(path)
 
     def _open(self) -> None:
@@ -106,7 +106,7 @@ class Write:
     def _put(self) -> None:
         """Give each draft its name; on an error, all names are as they were."""
         for draft, target in zip(self.drafts, self.targets, strict=True):
-            mode = target.stat().st_mode if target.exists() else 0o666 & ~_umask()
+            mode = target.stat().st_mode if target.exists() else 0o666 & ~umask()
             _to_disk(draft.path)
             draft.path.chmod(mode)
         folders = {target.parent for target in self.targets}
@@ -421,9 +421,3 @@ def _to_disk(path: Path) -> None:
 def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

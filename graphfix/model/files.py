@@ -52,84 +52,10 @@ def refuse_overwrite(inputs: Iterable[Path], target: Path) -> None:
         inputs: The file of the model, then those that it refers to.
         target: What is to be written.
     """
-<<<<<<< HEAD
-    with replacing_together([path]) as (draft,):
-        yield draft
-
-
-@contextmanager
-def replacing_together(paths: Sequence[Path]) -> Iterator[list[Draft]]:
-    """Drafts that become ``paths`` if the block keeps all of them, and vanish otherwise.
-
-    If one cannot get its name, those that have theirs give it back to what was there before. Only
-    the death of the process in the middle of that leaves it undone; no file is then half written.
-
-    Raises:
-        ModelError: A folder or the disk does not allow it.
-    """
-    for path in paths:
-        if not path.parent.is_dir():
-            raise ModelError(f"{path}: there is no folder {path.parent}; make it first")
-        if path.is_dir():
-            raise ModelError(f"{path}: is a folder; name a file in it")
-    drafts: list[Draft] = []
-    try:
-        for path in paths:
-            handle, name = tempfile.mkstemp(
-                dir=path.parent, prefix=f".{path.stem}.", suffix=".part"
-            )
-            os.close(handle)
-            drafts.append(Draft(Path(name)))
-        yield drafts
-        if all(draft.kept for draft in drafts):
-            _put(drafts, paths)
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = "; free some space or name another folder with -o" if full else ""
-        names = ", ".join(map(str, paths))
-        raise ModelError(
-            f"{names}: cannot be written: {error.strerror or error}{advice}"
-        ) from error
-    finally:
-        for draft in drafts:
-            draft.path.unlink(missing_ok=True)
-
-
-def _put(drafts: Sequence[Draft], paths: Sequence[Path]) -> None:
-    """Give each draft its name; on an error, all names are as they were."""
-    for draft, path in zip(drafts, paths, strict=True):
-        mode = path.stat().st_mode if path.exists() else 0o666 & ~umask()
-        with draft.path.open("rb+") as file:
-            os.fsync(file.fileno())
-        draft.path.chmod(mode)
-    set_aside: list[Path] = []
-    with ExitStack() as undo:
-        for draft, path in zip(drafts, paths, strict=True):
-            if path == paths[-1]:  # nothing can go wrong after it: one file is simply replaced
-                pass
-            elif path.exists():
-                earlier = path.with_name(f".{path.name}.earlier")
-                path.replace(earlier)
-                undo.callback(earlier.replace, path)
-                set_aside.append(earlier)
-            else:
-                undo.callback(path.unlink, missing_ok=True)
-            draft.path.replace(path)
-        undo.pop_all()
-    for earlier in set_aside:
-        earlier.unlink()
-
-
-def refuse_overwrite(source: Path | None, target: Path) -> None:
-    """Raise UsageError if ``target`` is the very file that is being repaired."""
-    if source is not None and target.exists() and target.samefile(source):
-        raise UsageError(f"{target} is the input itself; name another file with -o")
-=======
     for i, source in enumerate(inputs):
         if target.exists() and source.exists() and target.samefile(source):
             what = f"holds weights of the input ({source})" if i else "is the input itself"
             raise UsageError(f"{target} {what}; name another file with -o")
->>>>>>> 094e093 (Each write has a token: weights in a file of its name, swept when nobody wants them; one gate for every file a model refers to)
 
 
 def write(path: Path, chunks: Iterable[Chunk]) -> None:
@@ -175,7 +101,6 @@ def _copy(source: BinaryIO, span: Span, out: BinaryIO) -> None:
         if not done:
             raise ModelError(f"{span.path}: ends before byte {span.offset + span.length:,}")
         at, left = at + done, left - done
-<<<<<<< HEAD
 
 
 def umask() -> int:
@@ -183,5 +108,3 @@ def umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-=======
->>>>>>> 094e093 (Each write has a token: weights in a file of its name, swept when nobody wants them; one gate for every file a model refers to)
