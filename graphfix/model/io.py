@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import drafts, files, gate, original, outside, weights, wire
+from graphfix.model import drafts, endless, files, gate, original, outside, weights, wire
 from graphfix.model.files import Stamp
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ def _load(path: Path) -> ir.Model:
             f"{path}: not a well-formed ONNX graph: a name or text in it is not in UTF-8"
         ) from error
     found.adopt(model)
+    if reason := endless.refusal(model):
+        raise ModelError(f"{path}: {reason}")
     model.meta[_SOURCE] = path
     model.meta[_OUTSIDE] = found
     with suppress(Exception):  # what onnx-ir cannot write again, saving will say

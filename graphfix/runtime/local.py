@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphfix.errors import ModelError
-from graphfix.runtime.errors import reason_of
-from graphfix.runtime.port import Port
+from graphfix.runtime.errors import RunError, reason_of
+from graphfix.runtime.guard import StoppedError, guarded, run_seconds
+from graphfix.runtime.port import Feeds, Port
 from graphfix.runtime.provider import PROVIDERS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import onnxruntime
 
 _FATAL = 4
@@ -48,9 +51,38 @@ def load(source: str | bytes, options: onnxruntime.SessionOptions) -> onnxruntim
     import onnxruntime
 
     try:
-        return onnxruntime.InferenceSession(source, options, providers=[PROVIDERS["cpu"]])
+        return guarded(
+            lambda: onnxruntime.InferenceSession(
+                source, options, providers=[PROVIDERS["cpu"]], enable_fallback=0
+            )
+        )
     except Exception as error:  # ONNX Runtime raises a dozen unrelated types
         raise ModelError(reason_of(error)) from error
+
+
+def run(session: onnxruntime.InferenceSession, names: Sequence[str], feeds: Feeds) -> list[object]:
+    """What a session returns.
+
+    Raises:
+        RunError: An operator failed, or an input does not fit.
+        StoppedError: It took too long.
+    """
+    import onnxruntime
+
+    options = onnxruntime.RunOptions()
+
+    def stop() -> None:
+        options.terminate = True
+
+    try:
+        found: list[object] = guarded(
+            lambda: session.run(names, feeds, options), stop, seconds=run_seconds()
+        )
+    except StoppedError:
+        raise
+    except Exception as error:  # ONNX Runtime raises a dozen unrelated types
+        raise RunError(reason_of(error)) from error
+    return found
 
 
 def port_of(arg: onnxruntime.NodeArg) -> Port:
