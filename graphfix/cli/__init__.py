@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from typing import TYPE_CHECKING
 
 import click
@@ -63,10 +64,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         # Like Ctrl-C, so that drafts are removed on the way out.
         signal.signal(signal.SIGTERM, _terminated)
-    remarks = _terminal.Remarks()
-    logging.getLogger("graphfix").addHandler(remarks)
+    remarks, showing = _terminal.Remarks(), warnings.showwarning
+    # Of every library: what they warn of has names from the model in it, and they print it raw.
+    logging.getLogger().addHandler(remarks)
+    warnings.showwarning = _terminal.warned
     try:
         code = group.main(arguments, prog_name="graphfix", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "graphfix"
         return _fail(f"{error.format_message()} Try '{command} --help'.")
@@ -80,14 +85,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError:
         return _fail("out of memory; nothing was written. Try smaller sizes with --dims")
     except OSError as error:
+        _terminal.silence()  # perhaps it was the standard output
         where = f"{error.filename}: " if error.filename is not None else ""
         return _fail(f"{where}{error.strerror or error}")
     except Exception as error:  # a fault of ours, or of a plugin: its traceback is what we need
-        traceback.print_exc()
+        click.echo(_terminal.clean(traceback.format_exc()), err=True, nl=False)
         what = f"{type(error).__name__}: {error}"
         return _fail(f"unexpected {what}; this is a fault, please report the lines above")
     finally:
-        logging.getLogger("graphfix").removeHandler(remarks)
+        logging.getLogger().removeHandler(remarks)
+        warnings.showwarning = showing
     return code if isinstance(code, int) else DONE
 
 

@@ -119,6 +119,12 @@ def containers(given: tuple[str, ...]) -> list[int] | None:
     return found or None
 
 
+def require_name(output: str | None) -> None:
+    """Raise a usage error if ``-o`` names nothing."""
+    if output is not None and not output.strip():
+        raise click.UsageError("-o: names no file.")
+
+
 def load_plugins(files: tuple[str, ...]) -> None:
     """Make the passes of ``--plugin`` files known.
 

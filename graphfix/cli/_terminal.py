@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import sys
 import textwrap
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
+
+from graphfix.errors import GraphfixError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _LABEL = 10
 _WIDEST = 100
+_MOST = 1 << 40
 _EXAMPLE = {"--dims": "NAME=SIZE,SIZE such as T=7,40", "--dim": "NAME=SIZE such as T=500"}
 
 
@@ -38,6 +42,40 @@ class Remarks(logging.Handler):
         if text not in self._told:
             self._told.add(text)
             remark(text)
+
+
+def warned(message: Warning | str, *_: object) -> None:
+    """A warning of Python's, as a remark; in the place of ``warnings.showwarning``."""
+    remark(f"warning: {message}")
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """After the work: what fails here is said, and ``what`` became of the model.
+
+    The exit code is that of the model all the same: who closed the pipe knows that.
+    """
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (OSError, GraphfixError, MemoryError, KeyboardInterrupt) as error:
+        reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+        remark(f"error: {reason or 'out of memory'}; {what}")
+        silence()
+
+
+def silence() -> None:
+    """Let nothing more go to a standard output that takes none: Python tries again at its end."""
+    with suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def line(text: str) -> str:
+    """Text from a model as one line: a name with a newline in it forges none."""
+    return clean(text).replace("\n", "\\n")
 
 
 def clean(text: str) -> str:
@@ -140,5 +178,7 @@ def sizes(given: Sequence[str], option: str = "--dims") -> dict[str, list[int]] 
             raise click.UsageError(f"{option} {text}: {values!r} are not whole numbers.") from None
         if min(numbers) < 1:
             raise click.UsageError(f"{option} {text}: a size is at least 1.")
+        if max(numbers) > _MOST:
+            raise click.UsageError(f"{option} {text}: a size is at most {_MOST:,}.")
         found.setdefault(name.strip(), []).extend(numbers)
     return found or None

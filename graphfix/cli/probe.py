@@ -186,7 +186,7 @@ def _table(rows: list[Row]) -> None:
     for row in rows:
         inner = row.worst.inner
         mark = "> " if row.site else "  "
-        cut = _cut(_terminal.clean(row.name), room - 1)
+        cut = _cut(_terminal.line(row.name), room - 1)
         if not row.tensors:
             click.echo(f"{mark}{cut:<{room}}{0:>9}")
             continue

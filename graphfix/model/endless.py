@@ -38,8 +38,10 @@ def _is_endless(loop: ir.Node) -> bool:
             return False
     for body in bodies_of(loop):
         given, again = body.inputs[1], body.outputs[0]
-        while is_op(node := again.producer(), "Identity") and node.inputs[0] is not None:
-            again = node.inputs[0]
+        node = again.producer()
+        while is_op(node, "Identity") and (before := node.inputs[0]) is not None:
+            again = before
+            node = again.producer()
         if again is given:
             return condition is None or _is_true(condition)
         return (condition is None or _is_true(condition)) and _is_true(again)

@@ -63,8 +63,8 @@ def _load(path: Path) -> ir.Model:
             f"{path}: not a well-formed ONNX graph: a name or text in it is not in UTF-8"
         ) from error
     found.adopt(model)
-    if reason := endless.refusal(model):
-        raise ModelError(f"{path}: {reason}")
+    if (endless_loop := endless.refusal(model)) is not None:
+        raise ModelError(f"{path}: {endless_loop}")
     model.meta[_SOURCE] = path
     model.meta[_OUTSIDE] = found
     with suppress(Exception):  # what onnx-ir cannot write again, saving will say
