@@ -7,11 +7,13 @@ Data goes to stdout, remarks and progress to stderr.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
 import traceback
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -57,6 +59,18 @@ for _verb in (run, ship, check, plan, verify, padded, probe, bench, zoo, passes,
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; every expected error becomes a sentence."""
+    code = _main(arguments)
+    guard = sys.modules.get("graphfix.runtime.guard")
+    if guard is not None and guard.left():
+        # A thread is in the middle of a model that was given up: nothing may wait for it.
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(code)
+    return code
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         # A Windows pipe may be cp1252, and a tensor may be named in any script.
         if hasattr(stream, "reconfigure"):
@@ -64,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         # Like Ctrl-C, so that drafts are removed on the way out.
         signal.signal(signal.SIGTERM, _terminated)
+        if hasattr(signal, "SIGBREAK"):  # Ctrl+Break, of Windows
+            signal.signal(signal.SIGBREAK, _terminated)
     remarks, showing = _terminal.Remarks(), warnings.showwarning
     # Of every library: what they warn of has names from the model in it, and they print it raw.
     logging.getLogger().addHandler(remarks)

@@ -17,6 +17,7 @@ from graphfix.errors import GraphfixError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import TextIO
 
 _LABEL = 10
 _WIDEST = 100
@@ -44,8 +45,16 @@ class Remarks(logging.Handler):
             remark(text)
 
 
-def warned(message: Warning | str, *_: object) -> None:
+def warned(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     """A warning of Python's, as a remark; in the place of ``warnings.showwarning``."""
+    del category, filename, lineno, file, line
     remark(f"warning: {message}")
 
 

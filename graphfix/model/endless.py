@@ -31,21 +31,28 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
 
 
 def _is_endless(loop: ir.Node) -> bool:
-    trips, condition, *_ = (*loop.inputs, None, None)
+    trips = loop.inputs[0] if loop.inputs else None
+    condition = loop.inputs[1] if len(loop.inputs) > 1 else None
     if trips is not None:
         most = const_of(trips)
         if most is None or most.size != 1 or int(most.reshape(-1)[0]) < _MOST_TRIPS:
             return False
     for body in bodies_of(loop):
-        given, again = body.inputs[1], body.outputs[0]
-        node = again.producer()
-        while is_op(node, "Identity") and (before := node.inputs[0]) is not None:
-            again = before
-            node = again.producer()
+        given, again = body.inputs[1], _source(body.outputs[0])
         if again is given:
             return condition is None or _is_true(condition)
         return (condition is None or _is_true(condition)) and _is_true(again)
     return False
+
+
+def _source(value: ir.Value) -> ir.Value:
+    """What a value is a copy of."""
+    while is_op(node := value.producer(), "Identity"):
+        before = node.inputs[0]
+        if before is None:
+            break
+        value = before
+    return value
 
 
 def _is_true(value: ir.Value) -> bool:
