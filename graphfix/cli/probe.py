@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -208,7 +207,7 @@ def _bar(relative: float) -> str:
     from graphfix.probing.course import magnitude
 
     full: float = magnitude(relative) * _BAR
-    if (sys.stdout.encoding or "").lower().replace("-", "") != "utf8":
+    if not _terminal.is_unicode():
         return "#" * round(full)
     eighths = round(full * 8)
     whole, part = divmod(eighths, 8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix.errors import ModelError
@@ -50,6 +52,9 @@ def load(source: str | bytes, options: onnxruntime.SessionOptions) -> onnxruntim
     """
     import onnxruntime
 
+    source, folder = readable(source)
+    if folder is not None:
+        options.add_session_config_entry(WEIGHTS_FOLDER, str(folder))
     try:
         return guarded(
             lambda: onnxruntime.InferenceSession(
@@ -58,6 +63,22 @@ def load(source: str | bytes, options: onnxruntime.SessionOptions) -> onnxruntim
         )
     except Exception as error:  # ONNX Runtime raises a dozen unrelated types
         raise ModelError(reason_of(error)) from error
+
+
+def readable(source: str | bytes) -> tuple[str | bytes, Path | None]:
+    """A model that ONNX Runtime can open, and the folder of its weights if that is not said by it.
+
+    On Windows 1.24.4 opens no file whose name is outside the ANSI code page ("No Unicode
+    translation"), while its bytes are like any other's.
+    """
+    if sys.platform != "win32" or isinstance(source, bytes):
+        return source, None
+    try:
+        source.encode("mbcs", "strict")
+    except UnicodeEncodeError:
+        path = Path(source)
+        return path.read_bytes(), path.parent.resolve()
+    return source, None
 
 
 def run(session: onnxruntime.InferenceSession, names: Sequence[str], feeds: Feeds) -> list[object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -71,7 +72,9 @@ def keep(path: Path, row: Json) -> None:
 
 
 def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "none"
+    # On Windows onnxruntime is the package onnxruntime-directml, and with CUDA another one.
+    known = (name, f"{name}-directml", f"{name}-gpu") if name == "onnxruntime" else (name,)
+    for one in known:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return f"{metadata.version(one)} ({one})" if one != name else metadata.version(one)
+    return "none"
