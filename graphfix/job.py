@@ -248,6 +248,8 @@ def _symbols(model: ir.Model) -> list[str]:
 
 def default_target(source: Path) -> Path:
     """``model.fixed.onnx`` beside ``model.onnx``."""
+    if io.is_text(source):
+        return source.with_name(f"{source.stem}.fixed.onnx")
     return source.with_name(f"{source.stem}.fixed{source.suffix or '.onnx'}")
 
 

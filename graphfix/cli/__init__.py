@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _terminal
+from graphfix.cli import _options, _terminal
 from graphfix.cli.bench import bench
 from graphfix.cli.check import check
 from graphfix.cli.explain import explain
@@ -30,7 +30,7 @@ from graphfix.cli.run import run
 from graphfix.cli.ship import ship
 from graphfix.cli.verify import verify
 from graphfix.cli.zoo import zoo
-from graphfix.errors import GraphfixError
+from graphfix.errors import GraphfixError, ModelError
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
@@ -41,7 +41,50 @@ if TYPE_CHECKING:
 DONE, FOUND, BAD, INTERRUPTED = 0, 1, 2, 130
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+class _Group(click.Group):
+    """A group whose verbs blame the model where it is to blame.
+
+    The gate knows what a graph is, not which types and shapes its operators take. What stumbles
+    over a model that ONNX Runtime rejects is told so, with its reason, and is no fault of ours.
+    """
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except (GraphfixError, OSError, MemoryError):
+            raise
+        except Exception as error:
+            reason = _rejected(ctx.meta.get(_options.MODEL))
+            if reason is None:
+                raise
+            raise ModelError(f"{ctx.meta[_options.MODEL]}: {reason}") from error
+
+
+def _rejected(model: str | None) -> str | None:
+    """What ONNX Runtime says against a model, asked in a process of its own; None if nothing."""
+    if model is None:
+        return None
+    from graphfix.runtime.process import Runner
+    from graphfix.runtime.provider import PROVIDERS
+    from graphfix.runtime.remote import RemoteSession
+
+    try:
+        runner = Runner((sys.executable,), provider=PROVIDERS["cpu"])
+        RemoteSession(model, runner, optimize=False).close()
+    except ModelError as error:
+        return f"does not load in ONNX Runtime: {error}"
+    except GraphfixError:
+        return None
+    return None
+
+
+@click.group(
+    cls=_Group,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="graphfix")
 @click.pass_context
 def group(context: click.Context) -> None:

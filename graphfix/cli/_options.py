@@ -13,7 +13,16 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., object]")
 
-model = click.argument("model", metavar="MODEL")
+MODEL = "graphfix.model"
+"""Where a command's context keeps the model's path, for what is said when it fails."""
+
+
+def _remember(context: click.Context, _: click.Parameter, value: str) -> str:
+    context.meta[MODEL] = value
+    return value
+
+
+model = click.argument("model", metavar="MODEL", callback=_remember)
 
 passes = click.option(
     "-p",

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 _SOURCE = "graphfix.source"
 _ORIGINAL = "graphfix.original"
 _OUTSIDE = "graphfix.outside"
+# As onnx.load tells formats apart.
+_TEXT = frozenset(
+    {".textproto", ".prototxt", ".pbtxt", ".json", ".onnxjson", ".onnxtxt", ".onnxtext"}
+)
 # The size of a protobuf message is a signed 32-bit number.
 _LIMIT = 2**31 - 1
 # How often a file is read that is replaced while it is read.
@@ -83,6 +87,11 @@ def _from_proto(proto: onnx.ModelProto) -> ir.Model:
     return model
 
 
+def is_text(path: Path) -> bool:
+    """Whether a file of this name holds a model as text, which ONNX Runtime does not read."""
+    return path.suffix in _TEXT
+
+
 def source_of(model: ir.Model) -> Path | None:
     """The file that ``model`` was loaded from by :func:`load`."""
     return model.meta.get(_SOURCE)
@@ -139,6 +148,8 @@ def drafting(
         ModelError: It cannot be written, or is over 2 GB with its weights inside.
     """
     path, source = Path(path), source_of(model)
+    if is_text(path):
+        raise UsageError(f"{path}: a model is written as .onnx, not as text; name such a file")
     files.refuse_overwrite(inputs_of(model), path)
     with drafts.writing([path]) as writing:
         (path,), (draft,) = writing.targets, writing.drafts
@@ -214,7 +225,7 @@ def _whole(source: Path) -> wire.Span:
 def _weights_stay(model: ir.Model, path: Path, placement: Placement) -> bool:
     """Whether a copy of the file finds its weights from where ``path`` is."""
     found = _outside(model)
-    if placement in ("inline", "separate") or found is None:
+    if placement in ("inline", "separate") or found is None or is_text(found.model):
         return False
     here, inside = path.parent.resolve(), found.model.resolve()
     return all(

@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model import outside, weights
+from graphfix.model import io, outside, weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ def sourced(
     path = Path(model)
     if not path.is_file():
         raise ModelError(f"{path}: no such file")
-    if not extra:
+    if not extra and not io.is_text(path):
         return str(path), None
     proto = onnx.load(path, load_external_data=False)
     found = outside.look(path, outside.tensors_of(proto), None)
