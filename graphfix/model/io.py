@@ -31,6 +31,8 @@ _TEXT = frozenset(
 _LIMIT = 2**31 - 1
 # How often a file is read that is replaced while it is read.
 _TRIES = 5
+# How deeply a model as text may be nested.
+_DEEPEST = 500
 
 
 def load(path: str | os.PathLike[str]) -> ir.Model:
@@ -229,7 +231,7 @@ def _weights_stay(model: ir.Model, path: Path, placement: Placement) -> bool:
         return False
     here, inside = path.parent.resolve(), found.model.resolve()
     return all(
-        file == inside or (here / location).resolve() == file
+        file == inside or outside.leads_to(here, location, file)
         for location, file in found.files.items()
     )
 
@@ -244,6 +246,7 @@ def _read(path: Path) -> onnx.ModelProto:
             raise ModelError(f"{path}: is a device or a pipe; name a file")
         if path.stat().st_size == 0:
             raise ModelError(f"{path}: the file is empty; export or download it again")
+        _require_shallow(path)
         proto = _read_mapped(path) or onnx.load(path, load_external_data=False)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -259,6 +262,20 @@ def _read(path: Path) -> onnx.ModelProto:
             f"{path}: not an ONNX model: it has no graph or no opset; export or download it again"
         )
     return proto
+
+
+def _require_shallow(path: Path) -> None:
+    """Refuse text that is nested so deeply that ONNX's parser would take the process with it."""
+    if not is_text(path):
+        return
+    text = path.read_bytes().replace(b"=>", b"")
+    if max(text.count(x) for x in b"([{<") <= _DEEPEST:
+        return
+    depth = 0
+    for byte in text:
+        depth += (byte in b"([{<") - (byte in b")]}>")
+        if depth > _DEEPEST:
+            raise ValueError(f"brackets within brackets, more than {_DEEPEST} deep")
 
 
 def _read_mapped(path: Path) -> onnx.ModelProto | None:

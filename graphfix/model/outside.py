@@ -304,6 +304,14 @@ def anchored(proto: onnx.ModelProto, files: dict[str, Path]) -> Path | None:
     return folder
 
 
+def leads_to(folder: Path, location: str, file: Path) -> bool:
+    """Whether a model that is written into ``folder`` finds ``file`` at ``location``.
+
+    Not by a link that leads elsewhere: that is allowed only where the model itself is one, too.
+    """
+    return file.is_relative_to(folder) and (folder / location).resolve() == file
+
+
 def _find(folders: list[Path], location: str, what: str) -> Path:
     """The file that ``location`` stands for."""
     if not location:

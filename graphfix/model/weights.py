@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
+from graphfix.model import outside
 from graphfix.model.outside import Weight, tensors_of
 from graphfix.model.values import graphs_of, tensor_in
 from graphfix.model.wire import BIG, Span
@@ -151,7 +152,7 @@ def plan(
     """
     here = target.parent.resolve()
     inside = None if source is None else source.resolve()
-    stay = {x for x, file in files.items() if (here / x).resolve() == file}
+    stay = {x for x, file in files.items() if outside.leads_to(here, x, file)}
     found = []
     for tensor in tensors_of(proto):
         span = _span(tensor, files)

@@ -29,6 +29,7 @@ _ATTRIBUTE_SPARSE, _ATTRIBUTE_SPARSES = 22, 23
 # onnx.proto: TensorProto
 _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
 _DEFAULT, _EXTERNAL = 0, 1
+_MOST_FIELDS = 100_000
 
 
 class NotUnderstoodError(ValueError):
@@ -136,8 +137,12 @@ def _model(buffer: memoryview, edit: _Edit, least: int, *, sparse: bool = False)
 
     Those of sparse tensors, and of what is only for training, are tensors if ``sparse``.
     """
-    tops = [f.number for f in _fields(buffer, 0, len(buffer))]
-    if tops.count(_GRAPH) != 1:
+    graphs = 0
+    for count, field in enumerate(_fields(buffer, 0, len(buffer))):
+        graphs += field.number == _GRAPH
+        if count > _MOST_FIELDS:  # a model has some hundred; letters can be read as fields, too
+            raise NotUnderstoodError("too many fields")
+    if graphs != 1:
         raise NotUnderstoodError("not exactly one graph")
     inner = {_ATTRIBUTE_TENSOR: edit, _ATTRIBUTE_TENSORS: edit}
     attribute = _inside(inner, least)
