@@ -13,7 +13,7 @@ from graphfix import registry
 from graphfix.directml.hresult import CODES
 from graphfix.errors import UsageError
 from graphfix.manual import manual_of, rule_manual_of
-from graphfix.model import files
+from graphfix.model import drafts
 from graphfix.rules import rules
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def write(root: Path) -> list[Path]:
     for path, text in pages(root).items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.parent.mkdir(exist_ok=True)
-            with files.replacing(path) as draft:
+            with drafts.replacing(path) as draft:
                 draft.path.write_text(text, encoding="utf-8", newline="\n")
                 draft.keep()
             stale.append(path)

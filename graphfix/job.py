@@ -76,10 +76,11 @@ def repair_file(
     source = Path(source)
     target = Path(target) if target is not None else default_target(source)
     chosen = pipeline.resolve(passes)
-    files.refuse_overwrite(source if source.exists() else None, target)
+    files.refuse_overwrite([source], target)
     tell = progress or (lambda _: None)
     tell("loading")
     model = io.load(source)
+    files.refuse_overwrite(io.inputs_of(model), target)
     check = check and not dry_run
     need = memory.expect(model, instead=_UNVERIFIED) if check else None
     given = dict(dims or {}) | (_only_sizes(chosen, model) if check else {})
@@ -158,8 +159,8 @@ def repair_buckets(
     for bucket in buckets.expand(passes, _symbols(model)):
         chosen = pipeline.resolve(bucket.spec)
         path = base.with_name(f"{base.stem}.{bucket.label}{base.suffix or '.onnx'}")
-        files.refuse_overwrite(source, path)
         model = io.load(source)
+        files.refuse_overwrite(io.inputs_of(model), path)
         given = dict(dims or {}) | _only_sizes(chosen, model)
         report = pipeline.run(model, chosen, progress=functools.partial(_at, tell, bucket.label))
         _require_fixed(report, bucket)
@@ -276,6 +277,8 @@ def _symbols(model: ir.Model) -> list[str]:
 
 def default_target(source: Path) -> Path:
     """``model.fixed.onnx`` beside ``model.onnx``."""
+    if io.is_text(source):
+        return source.with_name(f"{source.stem}.fixed.onnx")
     return source.with_name(f"{source.stem}.fixed{source.suffix or '.onnx'}")
 
 

@@ -7,15 +7,18 @@ Data goes to stdout, remarks and progress to stderr.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
 import traceback
+import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _terminal
+from graphfix.cli import _options, _terminal
 from graphfix.cli.bench import bench
 from graphfix.cli.check import check
 from graphfix.cli.explain import explain
@@ -27,7 +30,7 @@ from graphfix.cli.run import run
 from graphfix.cli.ship import ship
 from graphfix.cli.verify import verify
 from graphfix.cli.zoo import zoo
-from graphfix.errors import GraphfixError
+from graphfix.errors import GraphfixError, ModelError
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
@@ -38,7 +41,50 @@ if TYPE_CHECKING:
 DONE, FOUND, BAD, INTERRUPTED = 0, 1, 2, 130
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+class _Group(click.Group):
+    """A group whose verbs blame the model where it is to blame.
+
+    The gate knows what a graph is, not which types and shapes its operators take. What stumbles
+    over a model that ONNX Runtime rejects is told so, with its reason, and is no fault of ours.
+    """
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except (GraphfixError, OSError, MemoryError):
+            raise
+        except Exception as error:
+            reason = _rejected(ctx.meta.get(_options.MODEL))
+            if reason is None:
+                raise
+            raise ModelError(f"{ctx.meta[_options.MODEL]}: {reason}") from error
+
+
+def _rejected(model: str | None) -> str | None:
+    """What ONNX Runtime says against a model, asked in a process of its own; None if nothing."""
+    if model is None:
+        return None
+    from graphfix.runtime.process import Runner
+    from graphfix.runtime.provider import PROVIDERS
+    from graphfix.runtime.remote import RemoteSession
+
+    try:
+        runner = Runner((sys.executable,), provider=PROVIDERS["cpu"])
+        RemoteSession(model, runner, optimize=False).close()
+    except ModelError as error:
+        return f"does not load in ONNX Runtime: {error}"
+    except GraphfixError:
+        return None
+    return None
+
+
+@click.group(
+    cls=_Group,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="graphfix")
 @click.pass_context
 def group(context: click.Context) -> None:
@@ -56,6 +102,18 @@ for _verb in (run, ship, check, plan, verify, padded, probe, bench, zoo, passes,
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; every expected error becomes a sentence."""
+    code = _main(arguments)
+    guard = sys.modules.get("graphfix.runtime.guard")
+    if guard is not None and guard.left():
+        # A thread is in the middle of a model that was given up: nothing may wait for it.
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(code)
+    return code
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         # A Windows pipe may be cp1252, and a tensor may be named in any script.
         if hasattr(stream, "reconfigure"):
@@ -63,10 +121,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         # Like Ctrl-C, so that drafts are removed on the way out.
         signal.signal(signal.SIGTERM, _terminated)
-    remarks = _terminal.Remarks()
-    logging.getLogger("graphfix").addHandler(remarks)
+        if hasattr(signal, "SIGBREAK"):  # Ctrl+Break, of Windows
+            signal.signal(signal.SIGBREAK, _terminated)
+    remarks, showing = _terminal.Remarks(), warnings.showwarning
+    # Of every library: what they warn of has names from the model in it, and they print it raw.
+    logging.getLogger().addHandler(remarks)
+    warnings.showwarning = _terminal.warned
     try:
         code = group.main(arguments, prog_name="graphfix", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "graphfix"
         return _fail(f"{error.format_message()} Try '{command} --help'.")
@@ -80,14 +144,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError:
         return _fail("out of memory; nothing was written. Try smaller sizes with --dims")
     except OSError as error:
+        _terminal.silence()  # perhaps it was the standard output
         where = f"{error.filename}: " if error.filename is not None else ""
         return _fail(f"{where}{error.strerror or error}")
     except Exception as error:  # a fault of ours, or of a plugin: its traceback is what we need
-        traceback.print_exc()
+        click.echo(_terminal.clean(traceback.format_exc()), err=True, nl=False)
         what = f"{type(error).__name__}: {error}"
         return _fail(f"unexpected {what}; this is a fault, please report the lines above")
     finally:
-        logging.getLogger("graphfix").removeHandler(remarks)
+        logging.getLogger().removeHandler(remarks)
+        warnings.showwarning = showing
     return code if isinstance(code, int) else DONE
 
 

@@ -13,7 +13,16 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., object]")
 
-model = click.argument("model", metavar="MODEL")
+MODEL = "graphfix.model"
+"""Where a command's context keeps the model's path, for what is said when it fails."""
+
+
+def _remember(context: click.Context, _: click.Parameter, value: str) -> str:
+    context.meta[MODEL] = value
+    return value
+
+
+model = click.argument("model", metavar="MODEL", callback=_remember)
 
 passes = click.option(
     "-p",
@@ -117,6 +126,12 @@ def containers(given: tuple[str, ...]) -> list[int] | None:
         if min(found) < 1:
             raise click.UsageError(f"--container {text}: a container is at least 1.")
     return found or None
+
+
+def require_name(output: str | None) -> None:
+    """Raise a usage error if ``-o`` names nothing."""
+    if output is not None and not output.strip():
+        raise click.UsageError("-o: names no file.")
 
 
 def load_plugins(files: tuple[str, ...]) -> None:

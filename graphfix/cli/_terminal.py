@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import sys
 import textwrap
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
 
+from graphfix.errors import GraphfixError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import TextIO
 
 _LABEL = 10
 _WIDEST = 100
+_MOST = 1 << 40
 _EXAMPLE = {"--dims": "NAME=SIZE,SIZE such as T=7,40", "--dim": "NAME=SIZE such as T=500"}
 
 
@@ -40,9 +45,57 @@ class Remarks(logging.Handler):
             remark(text)
 
 
+def warned(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning of Python's, as a remark; in the place of ``warnings.showwarning``."""
+    del category, filename, lineno, file, line
+    remark(f"warning: {message}")
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """After the work: what fails here is said, and ``what`` became of the model.
+
+    The exit code is that of the model all the same: who closed the pipe knows that.
+    """
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (OSError, GraphfixError, MemoryError, KeyboardInterrupt) as error:
+        reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+        remark(f"error: {reason or 'out of memory'}; {what}")
+        silence()
+
+
+def silence() -> None:
+    """Let nothing more go to a standard output that takes none: Python tries again at its end."""
+    with suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def line(text: str) -> str:
+    """Text from a model as one line: a name with a newline in it forges none."""
+    return clean(text).replace("\n", "\\n")
+
+
 def clean(text: str) -> str:
     """Text from a model without control characters: a node's name may hold any."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+def is_unicode() -> bool:
+    """Whether standard output takes any character; a Windows pipe may be cp1252."""
+    encoding = getattr(sys.stdout, "encoding", None) or ""
+    return bool(encoding.lower().replace("-", "") == "utf8")
 
 
 def width() -> int:
@@ -140,5 +193,7 @@ def sizes(given: Sequence[str], option: str = "--dims") -> dict[str, list[int]] 
             raise click.UsageError(f"{option} {text}: {values!r} are not whole numbers.") from None
         if min(numbers) < 1:
             raise click.UsageError(f"{option} {text}: a size is at least 1.")
+        if max(numbers) > _MOST:
+            raise click.UsageError(f"{option} {text}: a size is at most {_MOST:,}.")
         found.setdefault(name.strip(), []).extend(numbers)
     return found or None

@@ -46,13 +46,18 @@ def _case(case: Verdict) -> None:
             told = f"differs by at most {number(diff['max_abs'])}"
         else:
             told = "the same"
-        text = _terminal.clean(f"{diff['output']}: {told}")
+        text = _terminal.line(f"{diff['output']}: {told}")
         click.echo(f"{indent}    {text}" if diff["ok"] else click.style(indent + text, fg="red"))
 
 
 def number(value: float | str) -> str:
     """A difference in three digits; NaN and infinity are text in the JSON."""
     return value if isinstance(value, str) else f"{value:.3g}"
+
+
+def is_difference(verdict: Verdict) -> bool:
+    """Whether both models ran, and numbers differ: then a larger tolerance may be meant."""
+    return not verdict["ok"] and not verdict["reason"] and verdict["worst"] is not None
 
 
 def failure(verdict: Verdict, subject: str) -> str:

@@ -99,6 +99,7 @@ def check(
     An error crashes there or computes something else, a warning is slow or runs on the CPU, a note
     matters only elsewhere. Exit code 1 if there is an error.
     """
+    _options.require_name(output)
     spec = _padding(spec, padding=padding, axis=axis, source=source)
     _refuse(ep=ep, trial=trial, fix=fix, output=output, both=as_json and sarif)
     sizes = _terminal.sizes(dims)

@@ -112,7 +112,7 @@ def _explain(code: Code, text: str, path: str | None, *, as_json: bool) -> int:
     if ports:
         _head("The inputs of this model")
         for port, kind in ports:
-            click.echo(f"  {_terminal.clean(f'{port}: {kind}')}")
+            click.echo(f"  {_terminal.line(f'{port}: {kind}')}")
     _head("In this model")
     _print_found(found, path, by_rules=not ports)
     return 0
@@ -203,7 +203,7 @@ def _prose(text: str, indent: str = "  ") -> None:
         lines = paragraph.splitlines()
         if any(line.startswith((" ", "-", "*")) for line in lines):
             for line in lines:
-                click.echo(indent + _terminal.clean(line))
+                click.echo(indent + _terminal.line(line))
         else:
             _terminal.paragraph(" ".join(lines), indent)
 

@@ -146,9 +146,9 @@ def _table(checks: Sequence[Verdict], axis: str, *, every: bool) -> None:
         if rowed:
             text += f"{worst['row'] + 1} of {len(worst['rows']):<4}"
         text += f"{worst['fill']:<8}{number(worst['max_abs']):>9} {number(worst['allowed']):>8}  "
-        text += f"{_cosine(worst):<11} {_terminal.clean(worst['output'])}"
+        text += f"{_cosine(worst):<11} {_terminal.line(worst['output'])}"
         click.echo(text if worst["ok"] else click.style(text, fg="red"))
-    click.echo(f"  clip and container count {_terminal.clean(axis)}")
+    click.echo(f"  clip and container count {_terminal.line(axis)}")
     click.echo()
 
 

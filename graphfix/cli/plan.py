@@ -10,7 +10,7 @@ from graphfix.cli import _options, _terminal
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from graphfix.directml.agreement import Agreement
     from graphfix.directml.plan import Plan, Where
@@ -162,18 +162,26 @@ def _lengths(plan: Plan) -> str:
 
 
 def _strip(label: str, plan: Plan) -> None:
-    from graphfix.show.strip import BLOCKS, text
+    from graphfix.show.strip import text
 
     room = _terminal.width() - 2 - (len(label) and 10)
-    cells = text([x.where for x in plan.places], room)
-    drawn = "".join(click.style(BLOCKS[x], fg=_COLOURS[x]) for x in cells)
+    cells, blocks = text([x.where for x in plan.places], room), _blocks()
+    drawn = "".join(click.style(blocks[x], fg=_COLOURS[x]) for x in cells)
     click.echo(f"  {label:<{len(label) and 10}}{drawn}")
 
 
-def _key() -> None:
-    from graphfix.show.strip import BLOCKS, ORDER, WORDS
+def _blocks() -> Mapping[Where, str]:
+    """What the strip is drawn with, where it goes: a pipe on Windows may know no blocks."""
+    from graphfix.show.strip import BLOCKS, LETTERS
 
-    words = (f"{click.style(BLOCKS[x], fg=_COLOURS[x])} {WORDS[x]}" for x in ORDER)
+    return BLOCKS if _terminal.is_unicode() else LETTERS
+
+
+def _key() -> None:
+    from graphfix.show.strip import ORDER, WORDS
+
+    blocks = _blocks()
+    words = (f"{click.style(blocks[x], fg=_COLOURS[x])} {WORDS[x]}" for x in ORDER)
     click.echo("  " + "   ".join(words))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -186,7 +185,7 @@ def _table(rows: list[Row]) -> None:
     for row in rows:
         inner = row.worst.inner
         mark = "> " if row.site else "  "
-        cut = _cut(_terminal.clean(row.name), room - 1)
+        cut = _cut(_terminal.line(row.name), room - 1)
         if not row.tensors:
             click.echo(f"{mark}{cut:<{room}}{0:>9}")
             continue
@@ -208,7 +207,7 @@ def _bar(relative: float) -> str:
     from graphfix.probing.course import magnitude
 
     full: float = magnitude(relative) * _BAR
-    if (sys.stdout.encoding or "").lower().replace("-", "") != "utf8":
+    if not _terminal.is_unicode():
         return "#" * round(full)
     eighths = round(full * 8)
     whole, part = divmod(eighths, 8)

@@ -13,7 +13,7 @@ from graphfix.cli import _options, _terminal, _verdict
 from graphfix.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from graphfix.model.weights import Placement
     from graphfix.report import Kernels, PassReport, Report
@@ -68,7 +68,8 @@ def run(
     Nothing is written if it does not (exit code 1), or if anything goes wrong (2).
     """
     sizes = _terminal.sizes(dims)
-    page = _page_path(report, model, output)
+    _options.require_name(output)
+    page = _page_path(report, model, output, feeds, plugin)
     _options.load_plugins(plugin)
     # A graph is hundreds of thousands of small objects that live to the end: searching them for
     # garbage again and again was a sixth of the time. Verification does leave some.
@@ -96,41 +97,53 @@ def run(
             kernels=kernels,
             progress=tell,
         )
-        reports = result if isinstance(result, list) else [result]
+    reports = result if isinstance(result, list) else [result]
+    with _terminal.told(_outcome(reports)):
         if page is not None:
-            if tell is not None:
-                tell("planning for DirectML")
-            reports = [
-                dataclasses.replace(done, plan=planning.glance(model, done.output))
-                for done in reports
-            ]
-    if as_json:
-        data = [x.to_json() for x in reports]
-        _terminal.print_json({"schema": 1, "buckets": data} if several else data[0])
-    else:
-        for done in reports:
-            _print(done, diff=diff, verbose=verbose, dry_run=dry_run)
-    if page is not None:
-        from graphfix.show.html import write
+            with _terminal.progress(quiet=as_json) as tell:
+                if tell is not None:
+                    tell("planning for DirectML")
+                reports = [
+                    dataclasses.replace(done, plan=planning.glance(model, done.output))
+                    for done in reports
+                ]
+        if as_json:
+            data = [x.to_json() for x in reports]
+            _terminal.print_json({"schema": 1, "buckets": data} if several else data[0])
+        else:
+            for done in reports:
+                _print(done, diff=diff, verbose=verbose, dry_run=dry_run)
+        if page is not None:
+            from graphfix.show.html import write
 
-        for i, done in enumerate(reports, 1):
-            one = page.with_name(f"{page.stem}.{i}{page.suffix}") if several else page
-            write(done.to_json(), one)
-            if not as_json:
-                _terminal.row("report", str(one))
+            for i, done in enumerate(reports, 1):
+                one = page.with_name(f"{page.stem}.{i}{page.suffix}") if several else page
+                write(done.to_json(), one)
+                if not as_json:
+                    _terminal.row("report", str(one))
     failed = next((done for done in reports if not done.ok), None)
     if failed is None:
         return 0
     if failed.verdict is not None and failed.verdict["ok"] and failed.padded is not None:
         told = f"the repaired model is not safe to pad: {failed.padded['summary']}"
+        advised = True
     else:
         told = _verdict.failure(failed.verdict or {}, "the repaired model")
-    advice = "if that difference is expected, raise --atol"
-    _terminal.remark(f"error: {told}; nothing was written; {advice}")
+        advised = failed.verdict is not None and _verdict.is_difference(failed.verdict)
+    advice = "; if that difference is expected, raise --atol" if advised else ""
+    _terminal.remark(f"error: {told}; nothing was written{advice}")
     return 1
 
 
-def _page_path(report: str | None, model: str, output: str | None) -> Path | None:
+def _outcome(reports: Sequence[Report]) -> str:
+    """What became of the model, for the end of a sentence."""
+    written = [x.output for x in reports if x.output is not None]
+    return f"the model is written: {', '.join(written)}" if written else "no model was written"
+
+
+def _page_path(
+    report: str | None, model: str, output: str | None, feeds: str | None, plugins: Sequence[str]
+) -> Path | None:
     """Where the page goes; asked before any work is done."""
     if report is None:
         return None
@@ -144,6 +157,13 @@ def _page_path(report: str | None, model: str, output: str | None) -> Path | Non
     for taken in (Path(model), Path(output) if output else default_target(Path(model))):
         if page.resolve() == taken.resolve():
             raise UsageError(f"--report {page}: is a model's file; name another")
+    if page.exists():  # what is read is there
+        from graphfix.model import drafts, io
+
+        read = io.inputs_of(io.load(model)) + [Path(x) for x in (feeds, *plugins) if x]
+        if any(x.exists() and page.samefile(x) for x in read):
+            raise UsageError(f"--report {page}: is read for this work; name another")
+        drafts.target_of(page)
     return page
 
 
@@ -152,7 +172,7 @@ def _print(report: Report, *, diff: bool, verbose: bool, dry_run: bool) -> None:
     click.echo()
     busy = [p for p in report.passes if p.changes or p.skips or p.findings]
     idle = [p.name for p in report.passes if p not in busy]
-    wide = max((len(_terminal.clean(p.name)) for p in busy), default=0)
+    wide = max((len(_terminal.line(p.name)) for p in busy), default=0)
     for one in busy:
         _print_pass(one, wide, diff=diff, verbose=verbose)
     if idle:
@@ -188,7 +208,7 @@ def _print_pass(one: PassReport, wide: int, *, diff: bool, verbose: bool) -> Non
         parts.append(_terminal.plural(len(one.skips), "near miss", "near misses"))
     if one.findings:
         parts.append(_terminal.plural(len(one.findings), "finding"))
-    name = click.style(f"{_terminal.clean(one.name):<{wide}}", bold=True)
+    name = click.style(f"{_terminal.line(one.name):<{wide}}", bold=True)
     click.echo(f"  {name}  {', '.join(parts)}")
     _terminal.reasons(
         ((change.at, change.note) for change in one.changes if change.note),
@@ -208,10 +228,10 @@ def _print_pass(one: PassReport, wide: int, *, diff: bool, verbose: bool) -> Non
 
 def _diff(at: str, removed: tuple[str, ...], added: tuple[str, ...]) -> None:
     # Not wrapped: these lines are ONNX text, to be searched for and copied.
-    click.secho(f"    @@ {_terminal.clean(at)}", fg="cyan")
+    click.secho(f"    @@ {_terminal.line(at)}", fg="cyan")
     for sign, lines, colour in (("-", removed, "red"), ("+", added, "green")):
         for line in lines:
-            click.secho(f"    {sign} {_terminal.clean(line)}", fg=colour)
+            click.secho(f"    {sign} {_terminal.line(line)}", fg=colour)
 
 
 def _kernels(counted: Kernels) -> str:

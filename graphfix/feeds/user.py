@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,13 +57,14 @@ def given_case(feeds: str | os.PathLike[str] | Mapping[str, Array], signature: S
 def _read_npz(path: str | os.PathLike[str]) -> dict[str, Array]:
     path = Path(path)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise FeedError(f"{path}: holds one array; save them with np.savez(path, name=..)")
+        if not path.is_file():
+            raise FeedError(f"{path}: {'is no file' if path.exists() else 'no such file'}")
+        file = np.load(path, allow_pickle=False)
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise FeedError(f"{path}: holds one array; save them with np.savez(path, name=..)")
+        with file:
             return {name: file[name] for name in file.files}
-    except FileNotFoundError as error:
-        raise FeedError(f"{path}: no such file") from error
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
         raise FeedError(f"{path}: not an .npz file of arrays: {error}") from error
 
 

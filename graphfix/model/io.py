@@ -11,7 +11,8 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import files, original, weights, wire
+from graphfix.model import drafts, endless, files, gate, original, outside, weights, wire
+from graphfix.model.files import Stamp
 
 if TYPE_CHECKING:
     import os
@@ -21,8 +22,17 @@ if TYPE_CHECKING:
 
 _SOURCE = "graphfix.source"
 _ORIGINAL = "graphfix.original"
+_OUTSIDE = "graphfix.outside"
+# As onnx.load tells formats apart.
+_TEXT = frozenset(
+    {".textproto", ".prototxt", ".pbtxt", ".json", ".onnxjson", ".onnxtxt", ".onnxtext"}
+)
 # The size of a protobuf message is a signed 32-bit number.
 _LIMIT = 2**31 - 1
+# How often a file is read that is replaced while it is read.
+_TRIES = 5
+# How deeply a model as text may be nested.
+_DEEPEST = 500
 
 
 def load(path: str | os.PathLike[str]) -> ir.Model:
@@ -30,17 +40,39 @@ def load(path: str | os.PathLike[str]) -> ir.Model:
 
     Raises:
         ModelError: The file is missing, unreadable, not ONNX, truncated, or its external data is
-            missing, too short or outside the model's folder.
+            missing, too short or outside the model's folder; or it says what no operator allows.
     """
     path = Path(path)
-    proto = _read(path)
+    for _ in range(_TRIES - 1):
+        stamp = Stamp.of(path)
+        try:
+            return _load(path)
+        except ModelError:
+            if Stamp.of(path) == stamp:
+                raise  # else it was just replaced, and its old weights are gone
+    return _load(path)
+
+
+def _load(path: Path) -> ir.Model:
+    stamp = Stamp.of(path)
     try:
-        model = _from_proto(proto)
-    except Exception as error:  # onnx-ir wraps whatever it met; the cause names the field
-        raise ModelError(f"{path}: not a well-formed ONNX graph: {_first_line(error)}") from error
-    ir.external_data.set_base_dir(model.graph, path.parent)
-    weights.check(path, model)
+        proto = _read(path)
+        found = outside.look(path, outside.tensors_of(proto), stamp)
+        try:
+            gate.check(proto)
+            model = _from_proto(proto)
+        except Exception as error:  # onnx-ir wraps whatever it met; the cause names the field
+            reason = _first_line(error)
+            raise ModelError(f"{path}: not a well-formed ONNX graph: {reason}") from error
+    except UnicodeDecodeError as error:
+        raise ModelError(
+            f"{path}: not a well-formed ONNX graph: a name or text in it is not in UTF-8"
+        ) from error
+    found.adopt(model)
+    if (endless_loop := endless.refusal(model)) is not None:
+        raise ModelError(f"{path}: {endless_loop}")
     model.meta[_SOURCE] = path
+    model.meta[_OUTSIDE] = found
     with suppress(Exception):  # what onnx-ir cannot write again, saving will say
         model.meta[_ORIGINAL] = original.Original(proto, model)
     return model
@@ -54,24 +86,28 @@ def _from_proto(proto: onnx.ModelProto) -> ir.Model:
         if readable is None:
             raise
         return ir.from_proto(readable)
-    _refuse_unmade(model)
     return model
 
 
-def _refuse_unmade(model: ir.Model) -> None:
-    """onnx-ir makes a value of a name that nothing defines, and stumbles over it later."""
-    for graph in (model.graph, *(f.graph for f in model.functions.values())):
-        read = ((x, f"{node.op_type} reads") for node in graph.all_nodes() for x in node.inputs)
-        for value, who in (*read, *((x, "the graph returns") for x in graph.outputs)):
-            if value is None or value.producer() is not None:
-                continue
-            if not (value.is_graph_input() or value.is_initializer()):
-                raise ValueError(f"{who} {value.name!r}, which no node, input or initializer makes")
+def is_text(path: Path) -> bool:
+    """Whether a file of this name holds a model as text, which ONNX Runtime does not read."""
+    return path.suffix in _TEXT
 
 
 def source_of(model: ir.Model) -> Path | None:
     """The file that ``model`` was loaded from by :func:`load`."""
     return model.meta.get(_SOURCE)
+
+
+def inputs_of(model: ir.Model) -> list[Path]:
+    """Every file that ``model`` was loaded from: its own, then those of its weights."""
+    found = _outside(model)
+    return [] if found is None else found.inputs
+
+
+def _outside(model: ir.Model) -> outside.Outside | None:
+    found = model.meta.get(_OUTSIDE)
+    return found if isinstance(found, outside.Outside) else None
 
 
 def save(
@@ -103,7 +139,7 @@ def drafting(
     *,
     changed: bool = True,
     external_data: Placement = "auto",
-) -> Iterator[files.Draft]:
+) -> Iterator[drafts.Draft]:
     """Write ``model`` as a draft of ``path``; without :meth:`Draft.keep` nothing stays.
 
     If the model was not ``changed`` since it was loaded, the file is copied byte for byte where
@@ -114,25 +150,25 @@ def drafting(
         ModelError: It cannot be written, or is over 2 GB with its weights inside.
     """
     path, source = Path(path), source_of(model)
-    files.refuse_overwrite(source, path)
-    if not changed and source is not None and _weights_stay(model, source, path, external_data):
-        with files.replacing(path) as draft:
+    if is_text(path):
+        raise UsageError(f"{path}: a model is written as .onnx, not as text; name such a file")
+    files.refuse_overwrite(inputs_of(model), path)
+    with drafts.writing([path]) as writing:
+        (path,), (draft,) = writing.targets, writing.drafts
+        if not changed and source is not None and _weights_stay(model, path, external_data):
             files.write(draft.path, [_whole(source)])
-            yield draft
-        return
-    store = weights.Store(f"{path.name}.data")
-    chunks = _serialize(model, source, path, external_data, store)
-    with _weight_file(path, store) as weight_file:
-        with files.replacing(path) as draft:
-            files.write(draft.path, chunks)
-            yield draft
-        weight_file.kept = draft.kept  # not before the model has its name
+        else:
+            store = weights.Store(writing.data_name(path.name))
+            chunks = _serialize(model, source, path, external_data, store)
+            _write(writing, store, [chunks])
+        yield draft
+        _require_unchanged(model, draft)
 
 
 @contextmanager
 def drafting_together(
     models: Sequence[tuple[ir.Model, Path]], name: str, *, external_data: Placement = "auto"
-) -> Iterator[list[files.Draft]]:
+) -> Iterator[list[drafts.Draft]]:
     """Write models of one origin as drafts that refer to one file of weights.
 
     Weights that lie beside the models already stay there; otherwise they go, once, into a new
@@ -149,84 +185,72 @@ def drafting_together(
     """
     if external_data == "inline":
         raise UsageError("buckets share one file of weights; --external-data inline leaves none")
-    store, written = weights.Store(name), []
     for model, path in models:
-        source = source_of(model)
-        files.refuse_overwrite(source, path)
-        inside = source is not None and any(
-            (Path(x.base_dir) / x.location).resolve() == source.resolve()
-            for x in weights.external_tensors(model)
-        )
-        placement: Placement = "separate" if inside else external_data
-        chunks = _serialize(model, source, path, placement, store)
-        written.append((path, chunks))
-    with _weight_file(models[0][1], store) as weight_file:
-        with files.replacing_together([path for path, _ in written]) as drafts:
-            for draft, (_, chunks) in zip(drafts, written, strict=True):
-                files.write(draft.path, chunks)
-            yield drafts
-        weight_file.kept = all(draft.kept for draft in drafts)
+        files.refuse_overwrite(inputs_of(model), path)
+    with drafts.writing([path for _, path in models]) as writing:
+        store = weights.Store(writing.data_name(name))
+        pieces = []
+        for (model, _), path in zip(models, writing.targets, strict=True):
+            source = source_of(model)
+            inside = source is not None and source.resolve() in _files_of(model).values()
+            placement: Placement = "separate" if inside else external_data
+            pieces.append(_serialize(model, source, path, placement, store))
+        _write(writing, store, pieces)
+        yield writing.drafts
+        for (model, _), draft in zip(models, writing.drafts, strict=True):
+            _require_unchanged(model, draft)
 
 
-@contextmanager
-def _weight_file(path: Path, store: weights.Store) -> Iterator[files.Draft]:
-    """The file of separate weights under its final name, taken back unless it is kept.
+def _write(writing: drafts.Write, store: weights.Store, models: Sequence[list[wire.Chunk]]) -> None:
+    if store.data:
+        writing.put_data(store.name, store.data)
+    for draft, chunks in zip(writing.drafts, models, strict=True):
+        files.write(draft.path, chunks)
 
-    The draft of the model has to find it there. What an earlier run wrote for the same ``path``
-    is put back if this one fails.
-    """
-    beside = path.with_name(store.name)
-    weight_file = files.Draft(beside)
-    if not store.data:
-        yield weight_file
-        return
-    if beside.exists() and not path.exists():
-        raise ModelError(
-            f"{beside}: exists already, and is where the weights of {path.name} would go; "
-            "move it away or name another file with -o"
-        )
-    earlier = beside.with_name(f".{beside.name}.earlier")
-    with files.replacing(beside) as draft:
-        files.write(draft.path, store.data)
-        draft.keep()
-        if beside.exists():
-            beside.rename(earlier)
-    try:
-        yield weight_file
-    finally:
-        if not weight_file.kept:
-            beside.unlink(missing_ok=True)
-            if earlier.exists():
-                earlier.rename(beside)
-        earlier.unlink(missing_ok=True)
+
+def _files_of(model: ir.Model) -> dict[str, Path]:
+    """What each location stands for, in ``model`` and in what its file says beside it."""
+    found = _outside(model)
+    return ({} if found is None else found.files) | weights.files_of(model)
+
+
+def _require_unchanged(model: ir.Model, draft: drafts.Draft) -> None:
+    found = _outside(model)
+    if draft.kept and found is not None:
+        found.require_unchanged()
 
 
 def _whole(source: Path) -> wire.Span:
     return wire.Span(str(source), 0, source.stat().st_size)
 
 
-def _weights_stay(model: ir.Model, source: Path, path: Path, placement: Placement) -> bool:
-    if placement in ("inline", "separate"):
+def _weights_stay(model: ir.Model, path: Path, placement: Placement) -> bool:
+    """Whether a copy of the file finds its weights from where ``path`` is."""
+    found = _outside(model)
+    if placement in ("inline", "separate") or found is None or is_text(found.model):
         return False
-    inside = source.resolve()
-    return path.parent.resolve() == inside.parent or all(
-        (Path(tensor.base_dir) / tensor.location).resolve() == inside
-        for tensor in weights.external_tensors(model)
+    here, inside = path.parent.resolve(), found.model.resolve()
+    return all(
+        file == inside or outside.leads_to(here, location, file)
+        for location, file in found.files.items()
     )
 
 
 def _read(path: Path) -> onnx.ModelProto:
-    if not path.exists():
-        raise ModelError(f"{path}: no such file")
-    if path.is_dir():
-        raise ModelError(f"{path}: is a folder; name the .onnx file in it")
     try:
+        if not path.exists():
+            raise ModelError(f"{path}: no such file")
+        if path.is_dir():
+            raise ModelError(f"{path}: is a folder; name the .onnx file in it")
+        if not path.is_file():  # reading it might never end
+            raise ModelError(f"{path}: is a device or a pipe; name a file")
         if path.stat().st_size == 0:
             raise ModelError(f"{path}: the file is empty; export or download it again")
+        _require_shallow(path)
         proto = _read_mapped(path) or onnx.load(path, load_external_data=False)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except ModelError:
+    except (ModelError, UnicodeDecodeError):
         raise
     except Exception as error:  # protobuf, JSON and text parsers each have their own error
         raise ModelError(
@@ -238,6 +262,20 @@ def _read(path: Path) -> onnx.ModelProto:
             f"{path}: not an ONNX model: it has no graph or no opset; export or download it again"
         )
     return proto
+
+
+def _require_shallow(path: Path) -> None:
+    """Refuse text that is nested so deeply that ONNX's parser would take the process with it."""
+    if not is_text(path):
+        return
+    text = path.read_bytes().replace(b"=>", b"")
+    if max(text.count(x) for x in b"([{<") <= _DEEPEST:
+        return
+    depth = 0
+    for byte in text:
+        depth += (byte in b"([{<") - (byte in b")]}>")
+        if depth > _DEEPEST:
+            raise ValueError(f"brackets within brackets, more than {_DEEPEST} deep")
 
 
 def _read_mapped(path: Path) -> onnx.ModelProto | None:
@@ -253,7 +291,11 @@ def _read_mapped(path: Path) -> onnx.ModelProto | None:
 
             with memoryview(whole) as view:
                 slim = wire.slim(view, path.name, let_go)
-        except wire.NotUnderstoodError:
+        except wire.MalformedError:
+            raise
+        except (wire.NotUnderstoodError, RecursionError):
+            if len(whole) > _LIMIT:
+                raise
             return None
     return onnx.load_model_from_string(slim)
 
@@ -274,10 +316,10 @@ def _serialize(
         raise ModelError(f"{path}: cannot be written: {_first_line(error)}") from error
     loaded = model.meta.get(_ORIGINAL)
     as_it_was = isinstance(loaded, original.Original) and loaded.restore(proto)
-    if as_it_was and source is not None and _weights_stay(model, source, path, placement):
+    if as_it_was and source is not None and _weights_stay(model, path, placement):
         return [_whole(source)]
     room = _LIMIT - proto.ByteSize()
-    plan = weights.plan(proto, model, source, path, placement, room, store)
+    plan = weights.plan(proto, _files_of(model), source, path, placement, room, store)
     if plan.size + proto.ByteSize() > _LIMIT:
         raise ModelError(
             f"{path}: the model is over 2 GB, the limit of one ONNX file; "
@@ -286,7 +328,8 @@ def _serialize(
     message = proto.SerializeToString()
 
     def resolve(entries: dict[str, str]) -> wire.Span | None:
-        return plan.inline.get((entries["location"], entries.get("offset", "0")))
+        key = entries["location"], entries.get("offset", ""), entries.get("length", "")
+        return plan.inline.get(key)
 
     return wire.fill(message, resolve) if plan.inline else [message]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -10,11 +11,13 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
+from graphfix.model import outside
+from graphfix.model.outside import Weight, tensors_of
 from graphfix.model.values import graphs_of, tensor_in
 from graphfix.model.wire import BIG, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from graphfix.model.wire import Chunk
 
@@ -28,53 +31,61 @@ _ALIGN_FROM, _ALIGN = 1 << 20, 1 << 16
 
 def external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
     """Every tensor of the model whose bytes are only referred to."""
-    for graph in graphs_of(model.graph):
-        for value in graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                yield value.const_value
-        for node in graph:
-            for attribute in node.attributes.data.values():
-                if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-                    tensor = tensor_in(attribute)
-                    if isinstance(tensor, ir.ExternalTensor):
-                        yield tensor
+    for tensor in tensors_in(model):
+        if isinstance(tensor, ir.ExternalTensor):
+            yield tensor
 
 
 def size_of(model: ir.Model) -> int:
     """The bytes of all weights: the initializers, and the big constants in nodes."""
     small = (
         tensor
-        for graph in graphs_of(model.graph)
+        for graph in _graphs(model)
         for value in graph.initializers.values()
         if (tensor := value.const_value) is not None and not isinstance(tensor, ir.ExternalTensor)
     )
     return sum(x.nbytes for x in external_tensors(model)) + sum(x.nbytes for x in small)
 
 
-def check(model_path: Path, model: ir.Model) -> None:
-    """Raise ModelError if weights are missing, cut short, or outside the model's folder."""
-    folder, sizes = model_path.parent.resolve(), dict[str, int]()
+def files_of(model: ir.Model) -> dict[str, Path]:
+    """The file that each location in a model stands for.
+
+    Raises:
+        ModelError: One location stands for two files: the model was put together from several.
+    """
+    found: dict[tuple[str, str], Path] = {}
     for tensor in external_tensors(model):
-        location = str(tensor.location)
-        what = f"{model_path}: the weights of {tensor.name!r} are said to be in {location!r}"
-        if location not in sizes:
-            file = folder / location
-            if Path(location).is_absolute() or not file.resolve().is_relative_to(folder):
-                raise ModelError(
-                    f"{what}, which is outside the model's folder; ONNX Runtime refuses that too: "
-                    "move the file beside the model and save the model again"
-                )
-            if not file.is_file():
-                raise ModelError(
-                    f"{what}, but there is no such file in {model_path.parent}; put it there"
-                )
-            sizes[location] = file.stat().st_size
-        end = (tensor.offset or 0) + (tensor.length or 0)
-        if sizes[location] < end:
-            raise ModelError(
-                f"{what} up to byte {end:,}, but that file has {sizes[location]:,}; "
-                "it is truncated: copy it again"
-            )
+        # Asked of the file system once each: thousands of weights are in the same few files.
+        key = str(tensor.base_dir), str(tensor.location)
+        if key not in found:
+            file = tensor.file if isinstance(tensor, Weight) else Path(tensor.path).resolve()
+            found[key] = file
+    files: dict[str, Path] = {}
+    for (_, location), file in found.items():
+        if files.setdefault(location, file) != file:
+            raise ModelError(f"weights from several files of one name: {files[location]}, {file}")
+    return files
+
+
+def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
+    for graph in (model.graph, *(x.graph for x in model.functions.values())):
+        yield from graphs_of(graph)
+
+
+def tensors_in(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    """Every constant of the model: initializers, and those in attributes, at any depth."""
+    for graph in _graphs(model):
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                yield value.const_value
+        for node in graph:
+            for attribute in node.attributes.data.values():
+                if attribute.is_ref():
+                    continue
+                if attribute.type == ir.AttributeType.TENSOR:
+                    yield tensor_in(attribute)
+                elif attribute.type == ir.AttributeType.TENSORS:
+                    yield from attribute.value
 
 
 @dataclass
@@ -110,17 +121,18 @@ class Plan:
     """What saving does with each weight.
 
     Attributes:
-        inline: The (location, offset) pairs that become part of the model file, and their ranges.
+        inline: What becomes part of the model file, by location, offset and length, as text, and
+            the range that it is.
         size: The bytes that go into the model file besides the graph.
     """
 
-    inline: dict[tuple[str, str], Span] = field(default_factory=dict)
+    inline: dict[tuple[str, str, str], Span] = field(default_factory=dict)
     size: int = 0
 
 
 def plan(
     proto: onnx.ModelProto,
-    model: ir.Model,
+    files: Mapping[str, Path],
     source: Path | None,
     target: Path,
     placement: Placement,
@@ -131,27 +143,23 @@ def plan(
 
     Args:
         proto: The model as it is to be written; references in it are changed.
-        model: The same model, for the folder that its references start from.
+        files: What each location in it stands for.
         source: The file that it was loaded from: weights in that very file were inline.
         target: The file that it is going to.
         placement: What the user wants.
         room: How many bytes of weights fit into the model file.
         store: Where separate weights go.
     """
-    # Asked of the file system once each: thousands of weights are in the same few files.
-    bases = {tensor.base_dir for tensor in external_tensors(model)}
-    folders = {Path(base).resolve() for base in bases}
-    if len(folders) > 1:
-        raise ModelError(f"{target}: weights from several folders: {', '.join(map(str, folders))}")
     here = target.parent.resolve()
-    folder = folders.pop() if folders else here
-    inside = None if source is None else str(source.resolve())
-    files = _Files(folder)
+    inside = None if source is None else source.resolve()
+    stay = {x for x, file in files.items() if outside.leads_to(here, x, file)}
     found = []
-    for tensor in _tensors(proto.graph):
-        span = files.span(tensor)
-        was_inline = span is None or span.path == inside
-        goes = "inline" if was_inline else "stay" if folder == here else "separate"
+    for tensor in tensors_of(proto):
+        span = _span(tensor, files)
+        if span is None or Path(span.path) == inside:
+            goes = "inline"
+        else:
+            goes = "stay" if _location(tensor) in stay else "separate"
         goes = placement if placement in ("inline", "separate") else goes
         found.append((tensor, span, goes))
     if placement == "auto":
@@ -165,41 +173,34 @@ def plan(
             at = store.put(bytes(tensor.raw_data) if span is None else span, length)
             _refer(tensor, store.name, at, length)
         elif goes == "inline" and span is not None:
-            key = {entry.key: entry.value for entry in tensor.external_data}
-            made.inline[key["location"], key.get("offset", "0")] = span
+            made.inline[_complete(tensor, span)] = span
             made.size += length
     return made
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            if attribute.HasField("g"):
-                yield from _tensors(attribute.g)
+def _location(tensor: onnx.TensorProto) -> str:
+    return next((x.value for x in tensor.external_data if x.key == "location"), "")
 
 
-@dataclass
-class _Files:
-    """The files of weights in a folder, each looked up once."""
+def _span(tensor: onnx.TensorProto, files: Mapping[str, Path]) -> Span | None:
+    """Where the bytes of ``tensor`` lie, if outside."""
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return None
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    bits = ir.DataType(tensor.data_type).bitwidth
+    size = -(-math.prod(tensor.dims) * bits // 8)
+    return Span(str(files[entries["location"]]), int(entries.get("offset", 0)), size)
 
-    folder: Path
-    _found: dict[str, Path] = field(default_factory=dict)
 
-    def span(self, tensor: onnx.TensorProto) -> Span | None:
-        """Where the bytes of ``tensor`` lie, if outside."""
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            return None
-        entries = {entry.key: entry.value for entry in tensor.external_data}
-        location, length = entries["location"], entries.get("length")
-        if location not in self._found:
-            self._found[location] = (self.folder / location).resolve()
-        path = self._found[location]
-        offset = int(entries.get("offset", 0))
-        size = path.stat().st_size - offset if length is None else int(length)
-        return Span(str(path), offset, size)
+def _complete(tensor: onnx.TensorProto, span: Span) -> tuple[str, str, str]:
+    """Make a reference say all it may, so that it is the key of what it refers to."""
+    entries = {entry.key: entry for entry in tensor.external_data}
+    for key, number in (("offset", span.offset), ("length", span.length)):
+        if key not in entries:
+            tensor.external_data.add(key=key, value=str(number))
+        else:
+            entries[key].value = str(number)
+    return entries["location"].value, str(span.offset), str(span.length)
 
 
 def _refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:

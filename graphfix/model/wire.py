@@ -19,15 +19,25 @@ BIG = 1 << 16
 # Wire types that are written here.
 _VARINT, _BYTES = 0, 2
 
-# onnx.proto: Model.graph, Graph.initializer, Graph.node, Node.attribute, Attribute.t
-_GRAPH, _INITIALIZER, _NODE, _ATTRIBUTE, _TENSOR = 7, 5, 1, 5, 5
+# onnx.proto: ModelProto, GraphProto, FunctionProto, NodeProto, AttributeProto
+_GRAPH, _TRAINING, _FUNCTION = 7, 20, 25
+_GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_SPARSE = 1, 5, 15
+_FUNCTION_NODE, _FUNCTION_ATTRIBUTE = 7, 11
+_NODE_ATTRIBUTE = 5
+_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 5, 10, 6, 11
+_ATTRIBUTE_SPARSE, _ATTRIBUTE_SPARSES = 22, 23
 # onnx.proto: TensorProto
 _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
 _DEFAULT, _EXTERNAL = 0, 1
+_MOST_FIELDS = 100_000
 
 
 class NotUnderstoodError(ValueError):
     """The bytes are not laid out as a model usually is; the ordinary reader must see to them."""
+
+
+class MalformedError(NotUnderstoodError):
+    """The bytes are no message at all: no reader will understand them."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +124,7 @@ def fill(message: bytes, resolve: Callable[[dict[str, str]], Span | None]) -> li
             kept.append(_tag(_DATA_LOCATION, _VARINT) + _varint(_DEFAULT))
         return [*kept, _tag(_RAW_DATA, _BYTES) + _varint(span.length), span]
 
-    return _model(memoryview(message), inline, least=0)
+    return _model(memoryview(message), inline, least=0, sparse=True)
 
 
 def size_of(chunks: Sequence[Chunk]) -> int:
@@ -122,13 +132,32 @@ def size_of(chunks: Sequence[Chunk]) -> int:
     return sum(x.length if isinstance(x, Span) else len(x) for x in chunks)
 
 
-def _model(buffer: memoryview, edit: _Edit, least: int) -> list[Chunk]:
-    """The model with ``edit`` applied to its tensors of at least ``least`` bytes."""
-    attribute = _inside({_TENSOR: edit}, least)
-    graph = _inside({_INITIALIZER: edit, _NODE: _inside({_ATTRIBUTE: attribute}, least)}, least)
-    if sum(f.number == _GRAPH for f in _fields(buffer, 0, len(buffer))) != 1:
+def _model(buffer: memoryview, edit: _Edit, least: int, *, sparse: bool = False) -> list[Chunk]:
+    """The model with ``edit`` applied to its tensors of at least ``least`` bytes.
+
+    Those of sparse tensors, and of what is only for training, are tensors if ``sparse``.
+    """
+    graphs = 0
+    for count, field in enumerate(_fields(buffer, 0, len(buffer))):
+        graphs += field.number == _GRAPH
+        if count > _MOST_FIELDS:  # a model has some hundred; letters can be read as fields, too
+            raise NotUnderstoodError("too many fields")
+    if graphs != 1:
         raise NotUnderstoodError("not exactly one graph")
-    return _inside({_GRAPH: graph}, least)(buffer, 0, len(buffer)) or [buffer]
+    inner = {_ATTRIBUTE_TENSOR: edit, _ATTRIBUTE_TENSORS: edit}
+    attribute = _inside(inner, least)
+    node = _inside({_NODE_ATTRIBUTE: attribute}, least)
+    parts = {_GRAPH_NODE: node, _GRAPH_INITIALIZER: edit}
+    graph = _inside(parts, least)
+    inner |= {_ATTRIBUTE_GRAPH: graph, _ATTRIBUTE_GRAPHS: graph}  # a graph in a node in a graph
+    function = _inside({_FUNCTION_NODE: node, _FUNCTION_ATTRIBUTE: attribute}, least)
+    whole = {_GRAPH: graph, _FUNCTION: function}
+    if sparse:
+        two = _inside({1: edit, 2: edit}, least)  # SparseTensor.values, .indices
+        inner |= {_ATTRIBUTE_SPARSE: two, _ATTRIBUTE_SPARSES: two}
+        parts[_GRAPH_SPARSE] = two
+        whole[_TRAINING] = _inside({1: graph, 2: graph}, least)  # .initialization, .algorithm
+    return _inside(whole, least)(buffer, 0, len(buffer)) or [buffer]
 
 
 def _inside(edits: dict[int, _Edit], least: int) -> _Edit:
@@ -174,7 +203,7 @@ def _fields(buffer: memoryview, start: int, end: int) -> Iterator[_Field]:
             case other:
                 raise NotUnderstoodError(f"wire type {other}")
         if at > end or tag < 8:
-            raise NotUnderstoodError("a field that ends behind its message")
+            raise MalformedError("a field that ends behind its message")
         yield _Field(tag >> 3, tag & 7, begin, value, at)
 
 
@@ -191,7 +220,7 @@ def _read_varint(buffer: memoryview, at: int, end: int) -> tuple[int, int]:
         if byte < 0x80:
             return result, at
         shift += 7
-    raise NotUnderstoodError("a number that does not end")
+    raise MalformedError("a number that does not end")
 
 
 def _varint(number: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 from graphfix.errors import GraphfixError, ModelError
 
@@ -21,9 +22,16 @@ class LoadDiedError(ModelError):
     """The process died of making a session of a model."""
 
 
+def _said(error: BaseException) -> str:
+    """The words of an error; on Windows ONNX Runtime's are in the system's code page, not UTF-8."""
+    if isinstance(error, UnicodeDecodeError):
+        return error.object.decode("mbcs" if sys.platform == "win32" else "latin-1", "replace")
+    return str(error)
+
+
 def reason_of(error: BaseException) -> str:
     """What ONNX Runtime says went wrong, in one short line without its codes and source paths."""
-    text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    text = " ".join(line.strip() for line in _said(error).splitlines() if line.strip())
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", text)
     text = re.sub(r"^Load model from .*? failed: ?", "", text)
     text = re.sub(r"Non-zero status code returned while running (\S+) node\.", r"\1", text)

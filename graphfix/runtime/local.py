@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix.errors import ModelError
-from graphfix.runtime.errors import reason_of
-from graphfix.runtime.port import Port
+from graphfix.runtime.errors import RunError, reason_of
+from graphfix.runtime.guard import StoppedError, guarded, run_seconds
+from graphfix.runtime.port import Feeds, Port
 from graphfix.runtime.provider import PROVIDERS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import onnxruntime
 
 _FATAL = 4
@@ -47,10 +52,58 @@ def load(source: str | bytes, options: onnxruntime.SessionOptions) -> onnxruntim
     """
     import onnxruntime
 
+    source, folder = readable(source)
+    if folder is not None:
+        options.add_session_config_entry(WEIGHTS_FOLDER, str(folder))
     try:
-        return onnxruntime.InferenceSession(source, options, providers=[PROVIDERS["cpu"]])
+        return guarded(
+            lambda: onnxruntime.InferenceSession(
+                source, options, providers=[PROVIDERS["cpu"]], enable_fallback=0
+            )
+        )
     except Exception as error:  # ONNX Runtime raises a dozen unrelated types
         raise ModelError(reason_of(error)) from error
+
+
+def readable(source: str | bytes) -> tuple[str | bytes, Path | None]:
+    """A model that ONNX Runtime can open, and the folder of its weights if that is not said by it.
+
+    On Windows 1.24.4 opens no file whose name is outside the ANSI code page ("No Unicode
+    translation"), while its bytes are like any other's.
+    """
+    if sys.platform != "win32" or isinstance(source, bytes):
+        return source, None
+    try:
+        source.encode("mbcs", "strict")
+    except UnicodeEncodeError:
+        path = Path(source)
+        return path.read_bytes(), path.parent.resolve()
+    return source, None
+
+
+def run(session: onnxruntime.InferenceSession, names: Sequence[str], feeds: Feeds) -> list[object]:
+    """What a session returns.
+
+    Raises:
+        RunError: An operator failed, or an input does not fit.
+        StoppedError: It took too long.
+    """
+    import onnxruntime
+
+    options = onnxruntime.RunOptions()
+
+    def stop() -> None:
+        options.terminate = True
+
+    try:
+        found: list[object] = guarded(
+            lambda: session.run(names, feeds, options), stop, seconds=run_seconds()
+        )
+    except StoppedError:
+        raise
+    except Exception as error:  # ONNX Runtime raises a dozen unrelated types
+        raise RunError(reason_of(error)) from error
+    return found
 
 
 def port_of(arg: onnxruntime.NodeArg) -> Port:

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from graphfix.errors import ModelError
 from graphfix.model.values import nodes_of, tensor_in
 from graphfix.runtime.errors import reason_of
+from graphfix.runtime.guard import guarded
 from graphfix.runtime.local import options_of
 from graphfix.runtime.provider import PROVIDERS
 from graphfix.runtime.session import Session
@@ -86,8 +87,10 @@ def write_optimized(
         options.add_free_dimension_override_by_name(name, size)
     options.optimized_model_filepath = str(path)
     try:
-        onnxruntime.InferenceSession(
-            model, options, providers=[PROVIDERS["cpu"]], disabled_optimizers=list(without)
+        guarded(
+            lambda: onnxruntime.InferenceSession(
+                model, options, providers=[PROVIDERS["cpu"]], disabled_optimizers=list(without)
+            )
         )
     except Exception as error:  # ONNX Runtime raises a dozen unrelated types
         raise ModelError(reason_of(error)) from error

@@ -49,6 +49,15 @@ def native() -> bool:
     return DML in available()
 
 
+def _words(given: str) -> tuple[str, ...]:
+    """A command line in words; on Windows a backslash is part of a path, and quotes are not."""
+    if os.name != "nt":
+        return tuple(shlex.split(given))
+    if os.access(given, os.X_OK):  # a path with spaces, and nothing after it
+        return (given,)
+    return tuple(x.strip("\"'") for x in shlex.split(given, posix=False))
+
+
 def find() -> Runner:
     """The Python that has DirectML, by the environment or where ``make dml`` puts it.
 
@@ -56,7 +65,7 @@ def find() -> Runner:
         UsageError: There is none, or the environment names one that cannot be started.
     """
     if given := os.environ.get(COMMAND, "").strip():
-        command = tuple(shlex.split(given, posix=os.name != "nt"))
+        command = _words(given)
         if shutil.which(command[0]) is None:
             raise UsageError(f"{COMMAND}={given}: there is no program {command[0]!r}")
         ours = Path(command[0]).name == "dml-python"

@@ -15,10 +15,10 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model.values import tensor_in
+from graphfix.model import io, outside, weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 Source = str | os.PathLike[str] | bytes | ir.Model
 
@@ -48,30 +48,32 @@ def sourced(
     path = Path(model)
     if not path.is_file():
         raise ModelError(f"{path}: no such file")
-    if not extra:
+    if not extra and not io.is_text(path):
         return str(path), None
-    return _with_outputs(onnx.load(path, load_external_data=False), extra), path.parent.resolve()
+    proto = onnx.load(path, load_external_data=False)
+    found = outside.look(path, outside.tensors_of(proto), None)
+    there = outside.anchored(proto, found.files)
+    return _with_outputs(proto, extra), there or path.parent.resolve()
 
 
 def _in_memory(
     model: ir.Model, extra: Sequence[str], folder: Callable[[], Path]
 ) -> tuple[str | bytes, Path | None]:
-    folders: set[Path] = set()
-    held = 0
-    for tensor in _tensors(model):
-        if isinstance(tensor, ir.ExternalTensor):
-            folders.add(Path(tensor.base_dir).resolve())
-        else:
-            held += tensor.nbytes
-    if len(folders) > 1 or held > _IN_MEMORY_LIMIT:
+    held = sum(x.nbytes for x in weights.tensors_in(model) if not isinstance(x, ir.ExternalTensor))
+    if held > _IN_MEMORY_LIMIT:
         return _on_disk(model, extra, folder())
-    return _with_outputs(_to_proto(model), extra), folders.pop() if folders else None
+    proto = _to_proto(model)
+    try:
+        together = outside.anchored(proto, weights.files_of(model))
+    except ModelError:  # of one name, or on several drives
+        return _on_disk(model, extra, folder())
+    return _with_outputs(proto, extra), together
 
 
 def _on_disk(
     model: ir.Model, extra: Sequence[str], folder: Path
 ) -> tuple[str | bytes, Path | None]:
-    """Over 2 GB in memory, or weights in several folders: only a file set can hold that."""
+    """Over 2 GB in memory, or two files of one name: only a file set can hold that."""
     path = folder / "model.onnx"
     ir.save(model.clone(), path, external_data="model.data")
     if not extra:
@@ -93,17 +95,3 @@ def _to_proto(model: ir.Model) -> onnx.ModelProto:
     except Exception as error:  # onnx-ir wraps whatever it met
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ModelError(f"the model cannot be serialized: {reason}") from error
-
-
-def _tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
-    """Every constant of the model: initializers, and those in attributes of Constant nodes."""
-    for graph in (model.graph, *(f.graph for f in model.functions.values())):
-        for scope in (graph, *graph.subgraphs()):
-            if isinstance(scope, ir.Graph):
-                for value in scope.initializers.values():
-                    if value.const_value is not None:
-                        yield value.const_value
-            for node in scope:
-                for attribute in node.attributes.values():
-                    if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-                        yield tensor_in(attribute)

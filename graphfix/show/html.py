@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from graphfix.model import files
+from graphfix.model import drafts
 from graphfix.plain import plain
 from graphfix.show import strip
 
@@ -33,7 +33,7 @@ def write(data: Data, path: str | Path) -> None:
         ModelError: The folder or the disk does not allow it.
     """
     text = page(data)
-    with files.replacing(Path(path)) as draft:
+    with drafts.replacing(Path(path)) as draft:
         draft.path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
         draft.keep()
 

@@ -11,7 +11,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphfix.model import files
+from graphfix.model import drafts
 from graphfix.probing.course import magnitude
 from graphfix.show import html
 from graphfix.version import __version__
@@ -48,7 +48,7 @@ def write(probe: Probe, title: str, path: str | Path) -> None:
         ModelError: The folder or the disk does not allow it.
     """
     text = page(probe, title)
-    with files.replacing(Path(path)) as draft:
+    with drafts.replacing(Path(path)) as draft:
         draft.path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
         draft.keep()
 

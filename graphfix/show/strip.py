@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 ORDER: tuple[Where, ...] = ("fused", "dml", "cpu", "gone")
 WORDS: dict[Where, str] = {"fused": "fused", "dml": "DirectML", "cpu": "CPU", "gone": "gone"}
 BLOCKS: dict[Where, str] = {"fused": "█", "dml": "▓", "cpu": "░", "gone": "·"}
+LETTERS: dict[Where, str] = {"fused": "#", "dml": "=", "cpu": "-", "gone": "."}
 
 
 def text(wheres: Sequence[Where], width: int) -> list[Where]:

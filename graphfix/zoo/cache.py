@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import graphfix
-from graphfix.model import files
+from graphfix.model import drafts
 from graphfix.plain import plain
 
 if TYPE_CHECKING:
@@ -65,13 +66,15 @@ def known(path: Path, key: str | None = None) -> Json | None:
 def keep(path: Path, row: Json) -> None:
     """Write a result, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with files.replacing(path) as draft:
+    with drafts.replacing(path) as draft:
         draft.path.write_text(json.dumps(plain(row), indent=1) + "\n", encoding="utf-8")
         draft.keep()
 
 
 def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "none"
+    # On Windows onnxruntime is the package onnxruntime-directml, and with CUDA another one.
+    known = (name, f"{name}-directml", f"{name}-gpu") if name == "onnxruntime" else (name,)
+    for one in known:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return f"{metadata.version(one)} ({one})" if one != name else metadata.version(one)
+    return "none"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from graphfix.model import files
+from graphfix.model import drafts
 from graphfix.show import html
 from graphfix.show import plot as course
 from graphfix.version import __version__
@@ -47,7 +47,7 @@ def write(rows: Sequence[Json], path: Path) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     text = page(rows)
-    with files.replacing(path) as draft:
+    with drafts.replacing(path) as draft:
         draft.path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
         draft.keep()
 

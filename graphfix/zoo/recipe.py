@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from graphfix.errors import UsageError
+from graphfix.errors import ModelError, UsageError
 from graphfix.zoo.figures import FIGURES
 
 if TYPE_CHECKING:
@@ -277,16 +277,10 @@ def _file(path: Path, key: str, name: str) -> Path:
 
 def _weights(model: Path) -> list[Path]:
     """The files that hold a model's weights, as far as the model can be read and they are there."""
-    import onnx
+    from graphfix.model import io
 
     try:
-        graph = onnx.load(model, load_external_data=False).graph
-    except Exception:  # the work itself says what is wrong with the file
+        own, *weights = io.inputs_of(io.load(model))
+    except ModelError:  # the work itself says what is wrong with the file
         return []
-    places = {
-        entry.value
-        for tensor in graph.initializer
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
-    return [file for place in sorted(places) if (file := model.parent / place).is_file()]
+    return sorted(x for x in weights if x != own.resolve())

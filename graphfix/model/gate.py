@@ -1,0 +1,415 @@
+"""One gate after reading: whether a file is a graph at all, said in one sentence if it is not.
+
+What passes here has what its operators' schemas ask for (numbers of inputs and outputs, attributes
+and their types), tensors with as many bytes as their shapes say, names that are defined once and
+before they are used, functions that come to an end; so a pass may rely on it. Whether shapes and
+types fit together is left to ONNX Runtime.
+
+Nodes may stand in any order for ONNX Runtime, though not for ONNX; here they are sorted.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from typing import TYPE_CHECKING
+
+import onnx
+
+from graphfix.model import schemas, sizes
+from graphfix.model.schemas import BODIES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from graphfix.model.schemas import Facts
+
+# A graph that takes more than this many nodes once its functions are written out is a trap.
+_MOST_NODES = 5_000_000
+_MOST_OPSET = 1000
+
+_TYPES = onnx.AttributeProto.AttributeType
+# Where the value of an attribute is, if it is a message: it must be there.
+_FIELD = {
+    _TYPES.TENSOR: "t",
+    _TYPES.GRAPH: "g",
+    _TYPES.SPARSE_TENSOR: "sparse_tensor",
+    _TYPES.TYPE_PROTO: "tp",
+}
+
+
+_NUMBERS = frozenset({_TYPES.INT, _TYPES.INTS, _TYPES.FLOAT, _TYPES.FLOATS})
+
+
+class MalformedError(ValueError):
+    """What is wrong with a graph, and where."""
+
+
+def check(proto: onnx.ModelProto) -> None:
+    """Raise MalformedError if ``proto`` is no graph that could be run; sort its nodes.
+
+    Raises:
+        MalformedError: With a sentence that names the node, tensor or attribute.
+        UnicodeDecodeError: A name is not in UTF-8.
+    """
+    opsets = _opsets(proto.opset_import, "the model")
+    functions = {(x.domain, x.name, x.overload): x for x in proto.functions}
+    if len(functions) < len(proto.functions):
+        raise MalformedError("two functions have the same name")
+    _Graphs(opsets, functions).check(proto.graph, ())
+    for function in proto.functions:
+        _Graphs(_opsets(function.opset_import, function.name), functions, function=True).body(
+            function
+        )
+    _require_end(proto, functions)
+
+
+def _opsets(imports: Iterable[onnx.OperatorSetIdProto], what: str) -> dict[str, int]:
+    opsets: dict[str, int] = {}
+    for one in imports:
+        domain = "" if one.domain == "ai.onnx" else one.domain
+        if opsets.setdefault(domain, one.version) != one.version:
+            raise MalformedError(f"{what} asks for two versions of the operator set {domain!r}")
+        if not 0 < one.version <= _MOST_OPSET:
+            raise MalformedError(
+                f"{what} asks for version {one.version} of the operator set {domain!r}; "
+                f"there are about {onnx.defs.onnx_opset_version()}"
+            )
+    return opsets
+
+
+class _Graphs:
+    """Checks graphs that have their operators from the same sets."""
+
+    def __init__(
+        self,
+        opsets: Mapping[str, int],
+        functions: Mapping[tuple[str, str, str], onnx.FunctionProto],
+        *,
+        function: bool = False,
+    ) -> None:
+        self._opsets = opsets
+        self._functions = functions
+        self._in_function = function
+        self._known: dict[tuple[str, str], Facts | None] = {}
+        # Asked of 100,000 nodes: attributes that are known to be as they should.
+        self._fine: set[tuple[Facts | None, str, int]] = set()
+
+    def check(self, graph: onnx.GraphProto, outer: tuple[Collection[str], ...]) -> set[str]:
+        """Check a graph and those in it.
+
+        Args:
+            graph: The graph; its nodes are sorted.
+            outer: What the graphs around it define.
+
+        Returns:
+            The names that it takes from them.
+        """
+        inputs = [x.name for x in graph.input]
+        if "" in inputs:
+            raise MalformedError("an input has no name")
+        defined = set(inputs)
+        if len(defined) < len(inputs):
+            raise MalformedError(f"two inputs are called {_twice(inputs)!r}")
+        constants = [x.name for x in graph.initializer]
+        constants += [x.values.name for x in graph.sparse_initializer]
+        if len(set(constants)) < len(constants):
+            raise MalformedError(f"two initializers are called {_twice(constants)!r}")
+        for tensor in graph.initializer:
+            self._tensor(tensor, f"the initializer {tensor.name!r}")
+        for sparse in graph.sparse_initializer:
+            self._sparse(sparse, f"the sparse initializer {sparse.values.name!r}")
+        for group in (graph.input, graph.output, graph.value_info):
+            for value in group:
+                if value.HasField("type"):
+                    self._sized(value, thorough=group is not graph.value_info)
+        defined.update(constants)
+        return self._nodes(graph.node, defined, [x.name for x in graph.output], outer)
+
+    def body(self, function: onnx.FunctionProto) -> None:
+        """Check a function."""
+        for value in function.value_info:
+            self._sized(value, thorough=False)
+        for attribute in function.attribute_proto:
+            self._attribute(attribute, f"the function {function.name!r}", None, tuple)
+        if len(set(function.input)) < len(function.input):
+            raise MalformedError(f"two inputs of {function.name} have the same name")
+        self._nodes(function.node, set(function.input), function.output, ())
+
+    def _nodes(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        defined: set[str],
+        outputs: Sequence[str],
+        outer: tuple[Collection[str], ...],
+    ) -> set[str]:
+        """Check nodes in their order, and sort them if they have none.
+
+        Args:
+            nodes: The nodes of one graph.
+            defined: The names of its inputs and initializers; those of nodes are added.
+            outputs: The names that it returns.
+            outer: What the graphs around it define.
+
+        Returns:
+            The names that they take from outside.
+        """
+
+        @functools.cache
+        def made() -> set[str]:
+            return {x for other in nodes for x in other.output}
+
+        taken: set[str] = set()
+        inner: dict[int, set[str]] = {}
+        late = False
+        for i, node in enumerate(nodes):
+            reads: Iterable[str] = node.input
+            facts = self._facts(node)
+            self._counted(node, facts)
+            bodies = None
+            if attributes := node.attribute:
+                # A node further down may make what a body reads: that is seen when all are.
+                bodies = self._attributes(
+                    node, attributes, facts, lambda: (*outer, defined, made())
+                )
+            if bodies:
+                inner[i] = bodies
+                reads = [*reads, *bodies]
+            for name in reads:
+                if name and name not in defined:
+                    if name in made():
+                        late = True
+                    elif any(name in x for x in outer):
+                        taken.add(name)
+                    else:
+                        raise _unmade(f"{node.op_type} reads", name)
+            for name in node.output:
+                if name in defined and name:
+                    raise MalformedError(
+                        f"{node.op_type} makes {name!r}, which something else makes already"
+                    )
+                defined.add(name)
+        for name in outputs:
+            if name not in defined:
+                if not any(name in x for x in outer):
+                    raise _unmade("the graph returns", name)
+                taken.add(name)
+        if not all(type(name) is str for name in defined):  # protobuf hands out the bytes
+            raise MalformedError("a name is not in UTF-8")
+        if late:
+            _sort(nodes, inner)
+        return taken
+
+    def _attributes(
+        self,
+        node: onnx.NodeProto,
+        attributes: Sequence[onnx.AttributeProto],
+        facts: Facts | None,
+        outer: Callable[[], tuple[Collection[str], ...]],
+    ) -> set[str] | None:
+        """Check the attributes of a node; returns what the graphs in them take from outside."""
+        what = node.op_type
+        seen = set()
+        taken: set[str] | None = None
+        for attribute in attributes:
+            name, kind = attribute.name, attribute.type
+            seen.add(name)
+            key = facts, name, kind
+            if key in self._fine and not attribute.ref_attr_name:
+                continue  # a number of the right type, or several
+            found = self._attribute(attribute, what, facts, outer)
+            if found is not None:
+                taken = found | (taken or set())
+            elif kind in _NUMBERS and not attribute.ref_attr_name:
+                self._fine.add(key)
+        if len(seen) < len(attributes):
+            raise MalformedError(f"{what} has two attributes of the same name")
+        if taken is not None and what in BODIES and facts is not None and facts.domain == "":
+            schemas.require_bodies(node, MalformedError)
+        return taken
+
+    def _counted(self, node: onnx.NodeProto, facts: Facts | None) -> None:
+        if facts is not None:
+            if reason := facts.refusal(node):
+                raise MalformedError(f"{node.op_type} of {_name(node)!r} {reason}")
+            return
+        if not node.op_type:
+            raise MalformedError(f"the node that makes {_name(node)!r} has no operator")
+        function = self._functions.get((node.domain, node.op_type, node.overload))
+        if function is None:
+            if not any(node.output):
+                raise MalformedError(f"{node.op_type} makes nothing")
+        elif len(node.input) > len(function.input) or len(node.output) > len(function.output):
+            raise MalformedError(
+                f"{node.op_type} of {_name(node)!r} has {len(node.input)} inputs and "
+                f"{len(node.output)} outputs; the function has {len(function.input)} and "
+                f"{len(function.output)}"
+            )
+
+    def _facts(self, node: onnx.NodeProto) -> Facts | None:
+        key = node.domain, node.op_type
+        if key not in self._known:
+            domain = "" if key[0] == "ai.onnx" else key[0]
+            version = self._opsets.get(domain, 1 if domain else 0)
+            own = any(x[:2] == key for x in self._functions)
+            if not isinstance(key[1], str):
+                raise MalformedError("the name of an operator is not in UTF-8")
+            self._known[key] = None if own else schemas.facts(key[1], domain, version)
+        return self._known[key]
+
+    def _attribute(
+        self,
+        attribute: onnx.AttributeProto,
+        what: str,
+        facts: Facts | None,
+        outer: Callable[[], tuple[Collection[str], ...]],
+    ) -> set[str] | None:
+        """Check an attribute; returns what the graphs in it take from outside, if there are any."""
+        of = f"the attribute {attribute.name!r} of {what}"
+        if attribute.ref_attr_name and not self._in_function:
+            raise MalformedError(f"{of} is a function's parameter, but {what} is in no function")
+        kind = attribute.type
+        if facts is not None and (reason := facts.attribute_refusal(attribute)):
+            raise MalformedError(f"{of} {reason}")
+        if attribute.ref_attr_name:
+            return None
+        if not kind:
+            raise MalformedError(f"{of} has no type")
+        field = _FIELD.get(kind)
+        if field is not None and not attribute.HasField(field):
+            raise MalformedError(f"{of} has no value")
+        if kind == _TYPES.TENSOR:
+            self._tensor(attribute.t, of)
+        elif kind == _TYPES.TENSORS:
+            for tensor in attribute.tensors:
+                self._tensor(tensor, of)
+        elif kind == _TYPES.SPARSE_TENSOR:
+            self._sparse(attribute.sparse_tensor, of)
+        elif kind == _TYPES.SPARSE_TENSORS:
+            for sparse in attribute.sparse_tensors:
+                self._sparse(sparse, of)
+        elif kind in (_TYPES.GRAPH, _TYPES.GRAPHS):
+            taken: set[str] = set()
+            for graph in [attribute.g] if kind == _TYPES.GRAPH else attribute.graphs:
+                taken |= self.check(graph, outer())
+            return taken
+        return None
+
+    def _tensor(self, tensor: onnx.TensorProto, what: str) -> None:
+        if reason := sizes.tensor_refusal(tensor):
+            raise MalformedError(f"{what} {reason}")
+
+    def _sparse(self, sparse: onnx.SparseTensorProto, what: str) -> None:
+        if reason := sizes.sparse_refusal(sparse):
+            raise MalformedError(f"{what} {reason}")
+
+    def _sized(self, value: onnx.ValueInfoProto, *, thorough: bool) -> None:
+        if reason := sizes.type_refusal(value.type, thorough=thorough):
+            raise MalformedError(f"{value.name!r} {reason}")
+
+
+def _sort(nodes: Sequence[onnx.NodeProto], inner: Mapping[int, Collection[str]]) -> None:
+    """Put nodes into an order in which each comes after those whose outputs it reads.
+
+    Raises:
+        MalformedError: There is none.
+    """
+    maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    waits: list[int] = []
+    readers: dict[int, list[int]] = {}
+    for i, node in enumerate(nodes):
+        before = {maker[x] for x in (*node.input, *inner.get(i, ())) if x in maker}
+        waits.append(len(before))
+        for j in before:
+            readers.setdefault(j, []).append(i)
+    ready = deque(i for i, count in enumerate(waits) if not count)
+    order = []
+    while ready:
+        i = ready.popleft()
+        order.append(i)
+        for j in readers.get(i, ()):
+            waits[j] -= 1
+            if not waits[j]:
+                ready.append(j)
+    if len(order) < len(waits):
+        stuck = next(i for i, count in enumerate(waits) if count)
+        raise MalformedError(
+            f"{nodes[stuck].op_type} of {_name(nodes[stuck])!r} waits for its own output: "
+            "the nodes are in a circle"
+        )
+    copies = []
+    for i in order:
+        copy = onnx.NodeProto()
+        copy.CopyFrom(nodes[i])
+        copies.append(copy)
+    del nodes[:]  # type: ignore[attr-defined]
+    nodes.extend(copies)  # type: ignore[attr-defined]
+
+
+def _require_end(
+    proto: onnx.ModelProto, functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
+) -> None:
+    """Raise MalformedError if functions call each other in a circle, or double without end."""
+    if not functions:
+        return
+    calls = {key: _calls(x.node, functions) for key, x in functions.items()}
+    total: dict[tuple[str, str, str], int] = {}
+    open_: set[tuple[str, str, str]] = set()
+    for root in functions:
+        stack = [root]
+        while stack:
+            key = stack[-1]
+            if key in total:
+                stack.pop()
+                continue
+            open_.add(key)
+            left = [x for x in calls[key][1] if x not in total]
+            if any(x in open_ for x in left):
+                raise MalformedError(f"the function {key[1]!r} calls itself")
+            if left:
+                stack += left[:1]
+                continue
+            total[key] = calls[key][0] + sum(total[x] for x in calls[key][1])
+            open_.discard(key)
+            stack.pop()
+    own, called = _calls(proto.graph.node, functions)
+    whole = own + sum(total[x] for x in called)
+    if max([whole, *total.values()]) > _MOST_NODES:
+        raise MalformedError(
+            f"its functions come to more than {_MOST_NODES:,} nodes once they are written out"
+        )
+
+
+def _calls(
+    nodes: Iterable[onnx.NodeProto], functions: Collection[tuple[str, str, str]]
+) -> tuple[int, list[tuple[str, str, str]]]:
+    """How many nodes there are, with those in their bodies, and which functions they call."""
+    count, called = 0, []
+    pending = [*nodes]
+    while pending:
+        node = pending.pop()
+        count += 1
+        key = node.domain, node.op_type, node.overload
+        if key in functions:
+            called.append(key)
+        for attribute in node.attribute:
+            if attribute.type == _TYPES.GRAPH:
+                pending.extend(attribute.g.node)
+            for graph in attribute.graphs:
+                pending.extend(graph.node)
+    return count, called
+
+
+def _unmade(who: str, name: str) -> MalformedError:
+    if not isinstance(name, str):  # protobuf hands out the bytes
+        return MalformedError(f"{who} {name!r}, a name that is not in UTF-8")
+    return MalformedError(f"{who} {name!r}, which no node, input or initializer makes")
+
+
+def _name(node: onnx.NodeProto) -> str:
+    return node.name or next((x for x in node.output if x), "")
+
+
+def _twice(names: Sequence[str]) -> str:
+    seen: set[str] = set()
+    return next(x for x in names if x in seen or seen.add(x))  # type: ignore[func-returns-value]

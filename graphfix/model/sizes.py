@@ -1,0 +1,194 @@
+"""Whether tensors and types have sizes that there can be, and as many bytes as these say."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MOST_DIMS = 64  # numpy has no more, and no operator needs them
+_MOST = 1 << 40  # a dim; ONNX Runtime multiplies dims in 64 bits
+_MOST_ELEMENTS = 1 << 48
+_MOST_TEXT = 2000  # of a dim that is an expression
+_DEEPEST = 40
+
+_P = onnx.TensorProto
+# Where the values are that are not in raw_data, and how many of them make an element:
+# the comments in onnx.proto.
+_FIELDS: dict[int, tuple[str, int]] = {
+    **dict.fromkeys((_P.FLOAT,), ("float_data", 1)),
+    **dict.fromkeys((_P.COMPLEX64,), ("float_data", 2)),
+    **dict.fromkeys((_P.DOUBLE,), ("double_data", 1)),
+    **dict.fromkeys((_P.COMPLEX128,), ("double_data", 2)),
+    **dict.fromkeys((_P.INT64,), ("int64_data", 1)),
+    **dict.fromkeys((_P.UINT32, _P.UINT64), ("uint64_data", 1)),
+    **dict.fromkeys((_P.STRING,), ("string_data", 1)),
+}
+_ALL_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data")
+_POWER = re.compile(r"\*\*\s*(?!\d{1,2}\b(?!\s*\*\*))")
+_LONG = re.compile(r"\d{19}")
+_NAMED = re.compile(r"[\w.]*")
+
+
+def tensor_refusal(tensor: onnx.TensorProto) -> str | None:
+    """Why a tensor is none, as the end of a sentence."""
+    kind = tensor.data_type
+    bits = _bits(kind)
+    if bits is None:
+        return f"has no type that there is: {kind}"
+    dims = tensor.dims
+    if len(dims) > _MOST_DIMS:
+        return f"has {len(dims):,} dims; {_MOST_DIMS} are the most"
+    count = 1
+    for dim in dims:
+        if not 0 <= dim <= _MOST:
+            return f"has a dim of {dim:,}"
+        count *= dim
+    if tensor.data_location == _P.EXTERNAL:
+        if not bits:
+            return "has text that lies in another file, which ONNX does not know"
+        return None
+    if tensor.HasField("raw_data"):
+        if not bits:
+            return "has text as raw bytes, which ONNX does not know"
+        given, wanted, unit = len(tensor.raw_data), -(-count * bits // 8), "bytes"
+        if not given and not wanted:
+            return None
+        if not given and _in_fields(tensor):  # an empty field that stands beside the values
+            return _counted(tensor, kind, bits, count)
+    else:
+        return _counted(tensor, kind, bits, count)
+    return _told(given, wanted, unit, dims)
+
+
+def _counted(tensor: onnx.TensorProto, kind: int, bits: int, count: int) -> str | None:
+    name, each = _FIELDS.get(kind, ("int32_data", 1))
+    given = len(getattr(tensor, name))
+    wanted = count * each
+    if 0 < bits < 8:  # packed, a byte in each number
+        wanted = -(-count * bits // 8)
+    if given == wanted:
+        return None
+    return _told(given, wanted, "values", tensor.dims)
+
+
+def _in_fields(tensor: onnx.TensorProto) -> bool:
+    return any(len(getattr(tensor, x)) for x in (*_ALL_FIELDS, "uint64_data"))
+
+
+def _told(given: int, wanted: int, unit: str, dims: Sequence[int]) -> str | None:
+    if given == wanted:
+        return None
+    shape = ", ".join(map(str, dims))
+    unit = unit.removesuffix("s") if given == 1 else unit
+    return f"has {given:,} {unit} for the shape [{shape}], which takes {wanted:,}"
+
+
+def sparse_refusal(sparse: onnx.SparseTensorProto) -> str | None:
+    """Why a sparse tensor is none, as the end of a sentence."""
+    for part, what in ((sparse.values, "values"), (sparse.indices, "indices")):
+        if reason := tensor_refusal(part):
+            return f"has {what}, of which one {reason}"
+    if any(not 0 <= x <= _MOST for x in sparse.dims) or math.prod(sparse.dims) > _MOST_ELEMENTS:
+        return f"has a shape that cannot be: {list(sparse.dims)}"
+    values, indices = sparse.values, sparse.indices
+    if len(values.dims) != 1 or indices.data_type != _P.INT64:
+        return "has values that are no list, or indices that are no int64"
+    count, rank = values.dims[0], len(sparse.dims)
+    linear = list(indices.dims) == [count]
+    if not linear and list(indices.dims) != [count, rank]:
+        return f"has indices of shape {list(indices.dims)} for {count} values of rank {rank}"
+    if _P.EXTERNAL in (values.data_location, indices.data_location):
+        return None
+    at = onnx.numpy_helper.to_array(indices)
+    most = math.prod(sparse.dims) if linear else np.asarray(sparse.dims, np.int64)
+    if ((at < 0) | (at >= most)).any():
+        return f"has an index outside its shape {list(sparse.dims)}"
+    return None
+
+
+def type_refusal(kind: onnx.TypeProto, *, thorough: bool) -> str | None:
+    """Why a type is none, as the end of a sentence.
+
+    Args:
+        kind: The type.
+        thorough: Whether dims that are expressions are also worked out once.
+    """
+    depth = 0
+    while (which := kind.WhichOneof("value")) in ("sequence_type", "optional_type"):
+        kind = getattr(kind, str(which)).elem_type
+        depth += 1
+        if depth > _DEEPEST:
+            return "is a sequence of sequences without end"
+    if which == "map_type":
+        return "is a map, which graphfix does not know"
+    if which not in ("tensor_type", "sparse_tensor_type"):
+        return None
+    tensor = getattr(kind, which)
+    if tensor.elem_type and _bits(tensor.elem_type) is None:
+        return f"has no type that there is: {tensor.elem_type}"
+    dims = tensor.shape.dim
+    if len(dims) > _MOST_DIMS:
+        return f"has {len(dims):,} dims; {_MOST_DIMS} are the most"
+    count = 1
+    for dim in dims:
+        if dim.dim_param:
+            if reason := _text_refusal(dim.dim_param, thorough=thorough):
+                return f"has a dim {_short(dim.dim_param)!r}, which {reason}"
+        elif dim.dim_value > _MOST:
+            return f"has a dim of {dim.dim_value:,}"
+        elif dim.dim_value > 0:
+            count *= dim.dim_value
+    if count > _MOST_ELEMENTS:
+        return f"has {count:,} elements, more than there is memory for"
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _text_refusal(text: str, *, thorough: bool) -> str | None:
+    if _NAMED.fullmatch(text) and len(text) <= _MOST_TEXT:
+        # int() and str() of Python stop at 4,300 digits, with an error.
+        return "is too long a number" if _LONG.match(text) and text.isdigit() else None
+    if len(text) > _MOST_TEXT:
+        return f"is {len(text):,} characters long"
+    depth = deepest = 0
+    for c in text:
+        depth += (c == "(") - (c == ")")
+        deepest = max(deepest, depth)
+    if deepest > _DEEPEST or text.count("-") > _MOST_TEXT // 10:
+        return "has too many parentheses or signs"
+    if _POWER.search(text) or text.count("**") > 3 or _LONG.search(text):
+        return "is a number that no memory may hold"
+    if not thorough:
+        return None
+    try:
+        dim = ir.SymbolicDim(text)
+        size = dim.evaluate(dict.fromkeys(dim.free_symbols(), 97))
+    except ValueError:
+        return None  # no expression, but a name such as "batch size"
+    except (ArithmeticError, TypeError, AttributeError, RecursionError):
+        return "is no size"
+    return "is no size" if re.search("zoo|nan", str(size)) else None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+@functools.cache
+def _bits(kind: int) -> int | None:
+    """The bits of an element of a type; 0 of text, None if there is no such type."""
+    if kind == _P.STRING:
+        return 0
+    try:
+        return ir.DataType(kind).bitwidth
+    except (ValueError, TypeError):
+        return None
