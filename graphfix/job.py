@@ -180,6 +180,11 @@ def repair_buckets(
                 reports[i] = dataclasses.replace(report, verdict=verdict.to_json())
                 if not verdict.ok:
                     return reports
+                if _is_new(LengthInput.of(made[i][0]), source):
+                    found = _check_padding(source, draft.path, at, tolerance, ep, tell)
+                    reports[i] = dataclasses.replace(reports[i], padded=found.to_json())
+                    if not found.ok:
+                        return reports
         for draft in drafts:
             draft.keep()
     count = check if kernels is None else kernels

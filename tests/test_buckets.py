@@ -204,3 +204,22 @@ def test_a_file_of_someone_else_is_not_overwritten(file: Path) -> None:
     file.with_name("model.buckets.data").write_bytes(b"mine")
     graphfix.repair_buckets(file, passes="fix-dims:T=5,30", check=False)
     assert file.with_name("model.buckets.data").read_bytes() == b"mine"
+
+
+def test_a_model_that_is_told_lengths_is_held_to_its_clips(file: Path, tmp_path: Path) -> None:
+    minus = "m = MatMul (x, w) c = ReduceMean <axes = [1]> (m) h = Sub (m, c)"
+    text = TEXT.replace("h = MatMul (x, w)", minus)
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.extend(x for x in onnx.load(file).graph.initializer if x.name == "w")
+    source = tmp_path / "mean.onnx"
+    onnx.save(proto, source)
+    spec = "ilens-mask,fix-dims:T=5,30,B=1"
+    for _ in range(2):  # the second time over its own output
+        reports = graphfix.repair_buckets(source, passes=spec)
+        assert [x.ok for x in reports] == [True, True]
+        for report, size in zip(reports, (5, 30), strict=True):
+            assert report.padded is not None
+            assert {x["container"] for x in report.padded["checks"]} == {size}
+    one = graphfix.repair_file(source, tmp_path / "one.onnx", "ilens-mask,fix-dims:T=5,B=1")
+    assert one.ok
+    assert one.padded is not None

@@ -18,6 +18,7 @@ from graphfix.feeds.signature import Signature
 from graphfix.lengths.given import LengthInput
 from graphfix.model import io
 from graphfix.probing.contained import PaddedDiff, cropped
+from graphfix.probing.fixed import clips_for, fixed_sizes
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare, computes_in_half
 from graphfix.proof.outputs import faults, silent_outputs
 from graphfix.runtime.errors import RunError
@@ -92,6 +93,7 @@ class Job:
             (self.graph, self.source) if original is None else _read(original)
         )
         self._own = original is None
+        self._given, self._wanted = dims, containers
         self._dims, self._containers = dims, containers
         self._fills, self._ep = fills, ep
         self._seeds = range(_seeds(self.graph) if seeds is None else seeds)
@@ -101,6 +103,7 @@ class Job:
         if half and tolerance is None:
             self._notes.append("the model computes in float16, so it may differ 100 times more")
         self.dropped: list[Dropped] = []
+        self._refused: list[Dropped] = []
         self.checks: list[PaddedDiff] = []
         self.reason = ""
         self.fed = LengthInput.of(self.graph)
@@ -161,7 +164,8 @@ class Job:
         ties: tuple[Tie, ...] = ("graph", "one-time", "past")
         for tie in ties:
             self.signature = Signature(self.native, tie)
-            self.time = time_of(self.signature, self._axis, self._dims, self.fed)
+            self.time = time_of(self.signature, self._axis, self._given, self.fed)
+            self._fit()
             extra = None if self._own else Signature(self.graph, tie)
             self.clips = Clips(self.signature, self.time, self._dims, fed=self.fed, extra=extra)
             found = self._run_alone(session)
@@ -169,6 +173,27 @@ class Job:
                 return self._finite(session, found, extra)
         tried = "; ".join(f"{x.name}: {x.reason}" for x in self.dropped[:3])
         raise FeedError(f"the model runs at none of the lengths without padding ({tried})")
+
+    def _fit(self) -> None:
+        """Where a repair has fixed sizes: that container and no other, and clips that it holds."""
+        fixed = {} if self._own else fixed_sizes(self.signature, self.graph)
+        self._dims, self._containers = self._given, self._wanted
+        if not fixed:
+            return
+        wanted = wanted_sizes(self.signature, self._given)
+        sizes = {g: wanted.get(g, ()) for g in wanted} | {g: (n,) for g, n in fixed.items()}
+        size = fixed.get(self.time)
+        if size is not None:
+            shorter = [n for n in wanted.get(self.time, ()) if n < size]
+            sizes[self.time] = tuple(shorter or clips_for(size))
+            if not self._wanted or size in self._wanted:
+                self._containers = (size,)
+                self._refused = [
+                    Dropped(f"{self.name}={other}", f"the model is fixed at {size}")
+                    for other in self._wanted
+                    if other != size
+                ]
+        self._dims = {self.signature.user_name(group): n for group, n in sizes.items()}
 
     def _finite(
         self,
@@ -205,7 +230,7 @@ class Job:
         tried = given or [n for n in _LENGTHS if n <= max(self._containers, default=n)]
         more = [max(1, round(max(tried, default=1) * share)) for share in _SHARES]
         found: dict[tuple[int, int], list[Clip]] = {}
-        self.dropped = []
+        self.dropped = list(self._refused)
         self._first: list[int] = []
         for length in (*tried, *(more[: max(0, most - len(given))] if given else ())):
             if not given and len(self._first) >= _ENOUGH:

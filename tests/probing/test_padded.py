@@ -62,6 +62,35 @@ def masked_mean(length: str = "Identity (ilens)") -> ir.Model:
     return model(MASKED_MEAN % length, BY_LENGTH)
 
 
+# A model of one size
+
+
+def fixed(text: str, size: int, lengths: dict[str, str] | None = None) -> ir.Model:
+    made = model(text, lengths)
+    graphfix.run(made, f"fix-dims:T={size}:B=1")
+    return made
+
+
+def test_a_fixed_model_is_tried_in_its_own_container_only():
+    made = fixed(MASKED_MEAN % "Identity (ilens)", 24, BY_LENGTH)
+    verdict = padded(made, original=model(PLAIN.replace("Neg (a)", "Relu (a)")), container=[24, 48])
+    assert {c.container for c in verdict.checks} == {24}
+    assert {c.clip for c in verdict.checks} == {24, 23, 22, 14, 13, 6, 2}
+    assert [(x.name, x.reason) for x in verdict.dropped] == [("T=48", "the model is fixed at 24")]
+
+
+def test_clips_that_a_user_names_are_taken():
+    verdict = padded(fixed(PLAIN, 24), original=model(PLAIN), dims=SIZES)
+    assert verdict.ok
+    assert {(c.clip, c.container) for c in verdict.checks} == {(5, 24), (9, 24)}
+
+
+def test_a_fixed_model_that_leaks_is_told():
+    verdict = padded(fixed(MEAN, 24), original=model(MEAN))
+    assert not verdict.ok
+    assert {c.clip for c in verdict.checks if c.ok} == {24}
+
+
 # What leaks and what does not
 
 
