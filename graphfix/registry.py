@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 GROUP = "graphfix.passes"
 
-# Named lists of passes, in the order that the passes need: shapes that tell the truth first; masks
-# before the guards that they make needless; Reshapes last, since other passes may write some.
+# Named lists of passes, in the order that the passes need: shapes that tell the truth first, and what
+# is constant, so that the others see it; masks before the guards that they make needless. What the
+# repairs leave over is folded, and Reshapes come last, since other passes may write some.
 _DIRECTML = (
-    *("fresh-shapes", "float-conv-input", "bool-cast", "clip-minmax", "pad-slice"),
-    "mask-lookup",
+    *("fresh-shapes", "fold"),
+    *("float-conv-input", "bool-cast", "clip-minmax", "pad-slice", "mask-lookup"),
     *("additive-mask", "finite-mask", "drop-nan-guard"),
     *("cumsum-index", "unflatten-heads", "gather-int64"),
     *("convtranspose-2d", "opset-ceiling", "slice-start", "gemm-bias", "keep-output"),
-    "reshape-allowzero",
+    *("fold", "reshape-allowzero"),
 )
 PROFILES: dict[str, tuple[str, ...]] = {
     "directml": _DIRECTML,
-    # An attention takes the biases of its inputs, so it is fused first; what is left over by all of
-    # them is folded last.
+    # An attention takes the biases of its inputs, so it is fused first.
     "fast": (*_DIRECTML, "fuse-attention", "fuse-norm", "fuse-gelu", "fuse-matmul", "fold"),
 }
 
