@@ -174,8 +174,12 @@ def _axis(reduce: ir.Node, rank: int | None) -> int | str:
 
 def fits_scale(value: ir.Value | None, data: ir.Value, axis: int, view: View) -> bool:
     """Whether ``value`` has just the dims of ``data`` from ``axis`` on, and its type."""
+    if value is None:
+        return False
     dims, size = view.shapes.dims(data), view.shapes.dims(value)
-    if value is None or dims is None or size is None or len(size) != -axis or len(dims) < -axis:
+    if size is None and value.is_initializer() and value.shape is not None:
+        size = tuple(value.shape)  # ones that this pass has made
+    if dims is None or size is None or len(size) != -axis or len(dims) < -axis:
         return False
     return view.shapes.dtype(value) == view.shapes.dtype(data) and all(
         same(a, b) for a, b in zip(size, dims[axis:], strict=True)

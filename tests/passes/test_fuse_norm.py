@@ -331,6 +331,22 @@ def test_a_sum_of_three_tensors_without_a_bias() -> None:
     assert after.graph[0].outputs[0].name == "q"
 
 
+def test_in_pieces_without_a_scale_and_after_a_sum() -> None:
+    body = "x = Add (r, wide) " + NORM
+    assert ops(fused(body, signature=SIGNATURE.replace("float[B, T, 8] x, ", ""))) == [
+        "SkipLayerNormalization"
+    ]
+
+
+def test_the_sum_stays_on_request() -> None:
+    m = model("x = Add (r, wide) " + NORM, signature=SIGNATURE.replace("float[B, T, 8] x, ", ""))
+    assert graphfix.run(m, "fuse-norm:residual=no").changed
+    assert ops(m) == ["Add", "LayerNormalization"]
+    assert not graphfix.run(m, "fuse-norm:residual=no").changed
+    assert graphfix.run(m, "fuse-norm").changed
+    assert ops(m) == ["SkipLayerNormalization"]
+
+
 def test_two_dims() -> None:
     signature = SIGNATURE.replace("B, T", "T")
     after = fused(f"h = Add (x, r) {LN}", signature=signature, out="float[T, 8] y")
