@@ -24,8 +24,8 @@ class FuseAttention(NodePass[Attention]):
     It is found at its Softmax between two products (MatMul or Einsum of two computed tensors), and
     followed through whatever splits, merges, turns and scales its tensors: where each axis lies is
     proved from symbolic shapes, never from names. The biases of queries, keys and values go into
-    the operator, grouped heads are repeated in [B, T, H * D], a mask of keys that is
-    all that is added to the scores becomes ``key_padding_mask``, anything else ``attention_bias``. What many
+    the operator, grouped heads are repeated in [B, T, H * D]. A mask of keys that is all that is
+    added to the scores becomes ``key_padding_mask``, anything else ``attention_bias``. What many
     layers share is made once. It stands after the profile ``directml``, which makes addends of
     masks and takes NaN guards away, and before passes that fuse an Add.
 
