@@ -181,11 +181,11 @@ def _made(
     split = 0 if start is None else start
     batch, own = scores.layout.batch[:split], scores.layout.batch[split:]
     mask, terms = None, list[Term]()
-    for addend in scores.addends:
-        if is_nothing(addend, view):
-            continue
-        # With a past, the mask of keys is [B, P + T] on the CPU and [B, T] on DirectML.
-        alone = mask is None and key.place.past is None
+    addends = [addend for addend in scores.addends if not is_nothing(addend, view)]
+    # Beside a bias DirectML does not add the mask of keys (run on the real provider); with a past
+    # it is [B, P + T] on the CPU and [B, T] on DirectML.
+    alone = len(addends) == 1 and key.place.past is None
+    for addend in addends:
         found = key_mask_of(addend, view) if alone else None
         if found is not None and _is_of_keys(found, batch, sizes):
             mask = found

@@ -24,8 +24,8 @@ class FuseAttention(NodePass[Attention]):
     It is found at its Softmax between two products (MatMul or Einsum of two computed tensors), and
     followed through whatever splits, merges, turns and scales its tensors: where each axis lies is
     proved from symbolic shapes, never from names. The biases of queries, keys and values go into
-    the operator, grouped heads are repeated in [B, T, H * D], a mask of keys becomes
-    ``key_padding_mask``, everything else that is added to the scores ``attention_bias``. What many
+    the operator, grouped heads are repeated in [B, T, H * D]. A mask of keys that is all that is
+    added to the scores becomes ``key_padding_mask``, anything else ``attention_bias``. What many
     layers share is made once. It stands after the profile ``directml``, which makes addends of
     masks and takes NaN guards away, and before passes that fuse an Add.
 
@@ -36,7 +36,8 @@ class FuseAttention(NodePass[Attention]):
         in 79 repaired exports: fixed patterns do not see a merged batch [B * H, T, D], a scale that
         is computed, a Mul after the Softmax. Where they match with a mask, DirectML refuses the
         result: it takes ``attention_bias`` as [B, H, T, T] alone, queries, keys and values of rank
-        3 alone (80070057 otherwise, run on the real provider), and reads no ``unidirectional``
+        3 alone (80070057 otherwise, run on the real provider), gives other numbers where there is
+        a ``key_padding_mask`` beside it (run), and reads no ``unidirectional``
         (DmlOperatorMultiHeadAttention.cpp).
 
     Before:

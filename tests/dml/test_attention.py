@@ -104,6 +104,18 @@ def test_a_fused_attention_computes_what_the_cpu_does(case: str, fixed: bool) ->
         np.testing.assert_allclose(got[name], array, rtol=1e-5, atol=1e-5)
 
 
+def test_directml_does_not_add_a_mask_of_keys_beside_a_bias() -> None:
+    """So the pass writes no such node; where this fails, it may."""
+    model = ir.from_onnx_text(
+        f"""{HEAD} m ({IN}, float[B,2,T,S] r, int32[B,S] seen) => ({OUT}) {{
+        y = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v, , seen, r) }}"""
+    )
+    feeds = feeds_of(model)
+    feeds["seen"] = (np.arange(SIZES["S"]) < np.array([[3], [5]])).astype(np.int32)
+    with Session(model) as cpu, Session(model, ep="dml") as dml:
+        assert np.abs(cpu.run(feeds)["y"] - dml.run(feeds)["y"]).max() > 0.01
+
+
 @pytest.mark.parametrize(
     ("given", "body"),
     [

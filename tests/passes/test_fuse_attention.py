@@ -155,13 +155,13 @@ MASKS = {
         ", float[1, 2, T, S] bias, bool[B, S] hidden",
         """hf = Cast <to = 1> (hidden) ha = Mul (hf, floor) h4 = Unsqueeze (ha, middle)
         mb = Add (s, bias) m = Add (mb, h4)""",
-        "ka",
+        "a",
     ),
     "before the scale": (
         ", float[1, 2, T, S] bias, bool[B, 1, 1, S] hidden",
         """hf = Cast <to = 1> (hidden) ha = Mul (hf, floor) mb = Add (s, bias) mc = Add (mb, ha)
         m = Mul (mc, root)""",
-        "ka",
+        "a",
     ),
     "kept": (
         ", bool[B, 1, 1, S] hidden",
