@@ -59,11 +59,12 @@ def _read_npz(path: str | os.PathLike[str]) -> dict[str, Array]:
     try:
         if not path.is_file():
             raise FeedError(f"{path}: {'is no file' if path.exists() else 'no such file'}")
-        file = np.load(path, allow_pickle=False)
-        if not isinstance(file, np.lib.npyio.NpzFile):
-            raise FeedError(f"{path}: holds one array; save them with np.savez(path, name=..)")
-        with file:
-            return {name: file[name] for name in file.files}
+        with path.open("rb") as stream:  # numpy leaves one open that it does not understand
+            file = np.load(stream, allow_pickle=False)
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise FeedError(f"{path}: holds one array; save them with np.savez(path, name=..)")
+            with file:
+                return {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
         raise FeedError(f"{path}: not an .npz file of arrays: {error}") from error
 

@@ -1,0 +1,169 @@
+"""What became of the model: said by the exit code, whoever closes a pipe or presses Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from graphfix.cli import main
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and files of POSIX")
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
+TEXT = f"""{HEAD} m (float[N, 4] x) => (float[N, 4] y)
+    {{ c = Cast <to = 9> (x) d = Cast <to = 1> (c) y = Relu (d) }}"""
+LONG = f"""{HEAD} m (float[4] x) => (float[4] y) {{ y = Loop (m, c, x) <body = b
+    (int64 i, bool go, float[4] a) => (bool again, float[4] out)
+    {{ again = Identity (go) out = Relu (a) }}> }}"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    onnx.save(onnx.parser.parse_model(TEXT), tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Path:
+    """A model that runs for days."""
+    proto = onnx.parser.parse_model(LONG)
+    for name, value in (("m", 2**35), ("c", True)):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value), name))
+    onnx.save(proto, tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+def graphfix(*arguments: object, **more: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "graphfix", *map(str, arguments)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **more)  # type: ignore[call-overload,no-any-return]
+
+
+@posix
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("verb", ["run", "padded"])
+def test_a_model_that_runs_for_days_is_ended(
+    endless: Path, number: signal.Signals, verb: str
+) -> None:
+    with graphfix(verb, endless, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None and not _busy(process.pid):
+            time.sleep(0.1)
+        process.send_signal(number)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted; nothing was written" in told
+    assert [x.name for x in endless.parent.iterdir()] == ["model.onnx"]
+
+
+def _busy(pid: int) -> bool:
+    """Whether a process is in the thread that runs models."""
+    try:
+        tasks = [x.read_text() for x in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:
+        return True
+    ticks = [int(x.rpartition(")")[2].split()[11]) for x in tasks]
+    return sum(ticks[1:]) > 50
+
+
+@posix
+def test_a_model_that_takes_too_long_is_told(endless: Path) -> None:
+    environment = {**os.environ, "GRAPHFIX_RUN_SECONDS": "1"}
+    with graphfix("run", endless, stdout=subprocess.DEVNULL, env=environment) as process:
+        _, told = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "ran for 1 s without an end, so it was stopped" in told
+    assert [x.name for x in endless.parent.iterdir()] == ["model.onnx"]
+
+
+@posix
+@pytest.mark.parametrize("where", ["full", "closed pipe"])
+@pytest.mark.parametrize("given", [[], ["--json"]])
+def test_a_standard_output_that_takes_nothing(file: Path, where: str, given: list[str]) -> None:
+    if where == "full":
+        if not Path("/dev/full").exists():
+            pytest.skip("there is no /dev/full")
+        with Path("/dev/full").open("w") as out, graphfix("run", file, *given, stdout=out) as ran:
+            _, told = ran.communicate()
+    else:
+        reading, writing = os.pipe()
+        os.close(reading)
+        with graphfix("run", file, *given, stdout=writing) as ran:
+            os.close(writing)
+            _, told = ran.communicate()
+    assert ran.returncode == 0  # the model is written
+    assert "Traceback" not in told
+    assert f"the model is written: {file.with_name('model.fixed.onnx')}" in told
+    assert file.with_name("model.fixed.onnx").exists()
+
+
+def test_the_report_goes_over_no_file_that_is_read(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    feeds = file.with_name("feeds.npz")
+    np.savez(feeds, x=np.ones((2, 4), np.float32))
+    before = feeds.read_bytes()
+    assert main(["run", str(file), "--feeds", str(feeds), "--report", str(feeds)]) == 2
+    assert "is read for this work" in capsys.readouterr().err
+    assert feeds.read_bytes() == before
+
+
+def test_names_forge_no_lines_and_no_colours(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proto = onnx.load(file)
+    name = "c\n    + y = Forged (x)\x1b[2J\x1b]0;title\x07"
+    proto.graph.node[0].output[0] = proto.graph.node[1].input[0] = name
+    proto.graph.node[0].name = name
+    onnx.save(proto, file)
+    assert main(["run", str(file), "-p", "bool-cast", "--diff", "--no-verify"]) == 0
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err
+    assert not [x for x in out.splitlines() if x.startswith("    + y = Forged")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("one.npy", None, "holds one array"),
+        ("broken.npz", b"PK\x03\x04 and no more", "not an .npz file of arrays"),
+        ("text.npz", b"hello", "not an .npz file of arrays"),
+        ("none.npz", b"", "not an .npz file of arrays"),
+    ],
+)
+def test_feeds_that_are_none(
+    file: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    content: bytes | None,
+    says: str,
+) -> None:
+    feeds = file.with_name(name)
+    if content is None:
+        np.save(feeds, np.ones(3))
+    else:
+        feeds.write_bytes(content)
+    assert main(["run", str(file), "--feeds", str(feeds)]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["-o", ""], "-o: names no file"),
+        (["--dims", f"N={2**70}"], "a size is at most"),
+        (["-o", "out.onnxtxt"], "is written as .onnx, not as text"),
+    ],
+)
+def test_what_cannot_be_asked(
+    file: Path, capsys: pytest.CaptureFixture[str], given: list[str], says: str
+) -> None:
+    assert main(["run", str(file), *given]) == 2
+    assert says in capsys.readouterr().err
+    assert [x.name for x in file.parent.iterdir()] == ["model.onnx"]
