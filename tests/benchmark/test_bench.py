@@ -27,7 +27,7 @@ from graphfix.benchmark.outcome import (
 )
 from graphfix.benchmark.stint import Trial
 from graphfix.benchmark.timing import Claim, Ratio, Timing
-from graphfix.benchmark.turns import Course
+from graphfix.benchmark.turns import Course, FailedError
 from graphfix.cli import main
 from graphfix.cli._benchmark import show
 from graphfix.runtime import process, provider, python
@@ -129,6 +129,27 @@ def test_a_model_by_itself_needs_no_copy(processes: list[list[str]]) -> None:
     done = timed("one", processes=6)
     assert processes == [["one"]] * 6
     assert not done.models[0].results[AS_IT_IS].copy
+
+
+@pytest.mark.parametrize("nth", [1, 2, 7])
+def test_a_model_whose_process_dies_at_one_turn_says_so_and_claims_nothing(
+    nth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+
+    def alone(_: Trial, entrant: Entrant) -> dict[str, tuple[float, ...]]:
+        started.append(Path(str(entrant.source)).stem)
+        if started[-1] == "one" and started.count("one") == nth:
+            raise FailedError("does not run: the process died")
+        return {STEADY: (1.0,)}
+
+    monkeypatch.setattr(module, "time_alone", alone)
+    done = timed("one", "wrong", processes=8)
+    first, second = (x.results[AS_IT_IS] for x in done.models)
+    assert first.error == "does not run: the process died"  # of the model, or of its copy
+    assert not first.copy
+    assert not second.claims
+    assert len(second.timing(STEADY).processes) == 8
 
 
 def test_dims_need_not_be_fixed(processes: list[list[str]]) -> None:
