@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 GROUP = "graphfix.passes"
 
-# Named lists of passes, in the order that the passes need: shapes that tell the truth first, and what
-# is constant, so that the others see it; masks before the guards that they make needless. What the
+# Named lists of passes, in the order that the passes need: shapes that tell the truth first, and
+# what is constant, so that the others see it; masks before guards that they make needless. What the
 # repairs leave over is folded, and Reshapes come last, since other passes may write some.
 _DIRECTML = (
     *("fresh-shapes", "fold"),
