@@ -18,7 +18,7 @@ import pytest
 
 from graphfix.model.shapes import Shapes, infer
 from graphfix.model.symbolic import expr_of
-from tests.lengths.graphs import FEATURES
+from tests.lengths.graphs import FEATURES, Graph
 from tests.lengths.steps import STEPS, generated
 from tests.model.sizes import SIZES
 
@@ -126,3 +126,24 @@ def test_shapes_and_contents_are_those_of_a_run(step: str) -> None:
         assert not found, f"seed {seed} ({', '.join(names)}): " + "\n".join(found[:5])
         held += count
     assert held or step in ("lrn",), "nothing was held"
+
+
+@pytest.mark.parametrize("scale", [1.4, 0.7, 5 / 3, 1 / 3, 2.5, 1.1, 0.3])
+def test_a_resized_length_is_computed_in_float32(scale: float) -> None:
+    g = Graph(np.random.default_rng(0), 17)
+    roi, scales = "", g.const([1.0, 1.0, scale])
+    g.outputs.append(g.op("Resize", g.turn("x"), roi, scales, mode="nearest"))
+    found, held = wrong(g.model("B"), "B")
+    assert held
+    assert not found, found[:3]
+
+
+@pytest.mark.parametrize("pads", [[0, 0], [1, 1], [0, 1], [2, 2]])
+@pytest.mark.parametrize("stride", [2, 3, 4])
+def test_a_window_that_begins_in_the_padding_is_dropped(pads: list[int], stride: int) -> None:
+    g = Graph(np.random.default_rng(0), 17)
+    given = {"kernel_shape": [3], "strides": [stride], "pads": pads, "ceil_mode": 1}
+    g.outputs.append(g.op("MaxPool", g.turn("x"), **given))
+    found, held = wrong(g.model("B"), "B")
+    assert held
+    assert not found, found[:3]
