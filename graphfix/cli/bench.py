@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("models", metavar="A.onnx [B.onnx ...]", nargs=-1, required=True)
+@click.argument("models", metavar="A.onnx [B.onnx ...]", nargs=-1)
 @click.option(
     "--ep",
     type=click.Choice(["cpu", "dml", "cuda", "auto"]),
@@ -70,6 +70,16 @@ if TYPE_CHECKING:
     metavar="X",
     help="Largest difference from the first model on the CPU; of outputs over 1, a share.",
 )
+@click.option(
+    "--ship",
+    metavar="DIR",
+    help="Time a stream of clips on what 'graphfix ship' made, beside --against.",
+)
+@click.option("--against", metavar="MODEL", help="The model that takes any length, for --ship.")
+@click.option(
+    "--clips", type=click.IntRange(min=1), default=30, help="How many clips; 30 by default."
+)
+@click.option("--lengths", metavar="FILE", help="A file with the length of each clip, one a line.")
 @_options.json_flag
 @_options.plugin
 @_options.verbose
@@ -85,6 +95,10 @@ def bench(
     seconds: float | None,
     io_binding: bool,
     atol: float | None,
+    ship: str | None,
+    against: str | None,
+    clips: int,
+    lengths: str | None,
     as_json: bool,
     plugin: tuple[str, ...],
     verbose: bool,
@@ -96,6 +110,16 @@ def bench(
     Each is timed as it is, and with its dims fixed by free-dimension overrides.
     Exit code 1 if one does not run, or does not compute what the first one does on the CPU.
     """
+    if ship is not None:
+        from graphfix.cli._stream import show_stream
+
+        if models or against is None:
+            raise click.UsageError("--ship DIR takes --against MODEL, and no other models.")
+        return show_stream(
+            ship, against, ep, clips=clips, lengths=lengths, processes=processes, as_json=as_json
+        )
+    if not models:
+        raise click.UsageError("Name the models to time, or --ship DIR --against MODEL.")
     sizes, others = _one_size("--dims", dims), _one_size("--other", other)
     buckets = _terminal.sizes(bucket)
     _options.load_plugins(plugin)
