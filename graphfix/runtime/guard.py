@@ -70,8 +70,8 @@ def guarded(
 
     thread = threading.Thread(target=work, daemon=True, name="graphfix-onnxruntime")
     with _bounded_memory():
-        thread.start()
         try:
+            thread.start()
             left_over = float("inf") if seconds is None else seconds
             while thread.is_alive() and left_over > 0:
                 thread.join(min(_POLL_SECONDS, left_over))
@@ -99,15 +99,17 @@ def run_seconds() -> float:
 
 
 def left() -> bool:
-    """Whether a call goes on that nobody waits for: the process must end without its help."""
-    return any(thread.is_alive() for thread in _threads)
+    """Whether a call was given up: what it holds of ONNX Runtime must not be taken down in order.
+
+    Its thread may go on, or come back to a Python that ends meanwhile, which aborts the process.
+    """
+    return bool(_threads)
 
 
 def _give_up(thread: threading.Thread, stop: Callable[[], object]) -> None:
+    _threads.append(thread)
     stop()
     thread.join(_STOP_SECONDS)
-    if thread.is_alive():
-        _threads.append(thread)
 
 
 @contextlib.contextmanager

@@ -20,8 +20,8 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and files of
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 TEXT = f"""{HEAD} m (float[N, 4] x) => (float[N, 4] y)
     {{ c = Cast <to = 9> (x) d = Cast <to = 1> (c) y = Relu (d) }}"""
-LONG = f"""{HEAD} m (float[4] x) => (float[4] y) {{ y = Loop (m, c, x) <body = b
-    (int64 i, bool go, float[4] a) => (bool again, float[4] out)
+LONG = f"""{HEAD} m (float[1, T, 4] x) => (float[1, T, 4] y) {{ y = Loop (m, c, x) <body = b
+    (int64 i, bool go, float[1, T, 4] a) => (bool again, float[1, T, 4] out)
     {{ again = Identity (go) out = Relu (a) }}> }}"""
 
 
