@@ -69,6 +69,15 @@ def test_every_choice_in_every_combination():
     }
 
 
+def test_each_value_is_given_to_all_rows_as_well():
+    text = """m (float[B, T, 1] x, int32[B] a) => (float[B, T, 1] y)
+        <float[6, 1] table = {0, 1, 2, 3, 4, 5}, int64[1] one = {1}>
+        { e = Gather (table, a)  u = Unsqueeze (e, one)  y = Add (x, u) }"""
+    had = [x.feeds["a"] for x in covered(text)]
+    assert {int(a[0]) for a in had if len(a) == 1} == set(range(6))
+    assert any(len(set(a)) > 1 for a in had)
+
+
 def test_padding_that_only_an_id_tells():
     cases = covered(PAD_ID)
     ends = [x.feeds["a"] for x in cases if (x.feeds["a"] == 1).any()]
