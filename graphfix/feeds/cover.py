@@ -39,12 +39,13 @@ class Plan:
 
 # What DirectML is given: one clip in a container.
 _ALONE = Plan(1, 20, 8, Style("none full"))
-# With 7, 1, 2, 23 and 40: lengths of every residue mod 2, 3, 4 and 5, and multiples of 32; up to
-# nine rows; one length over 64 and one over 256; caches over 8, and one token behind a cache.
+# With 7, 1, 2, 23 and 40: lengths of every residue mod 2, 3, 4, 5 and 8, and multiples of 32; up
+# to nine rows; one length over 64 and one over 256; caches over 8, and one token behind a cache.
 PLANS = (
     Plan(5, 12, 20, Style("all full", values="spikes", wide=True)),
     Plan(4, 15, 3, Style("first short", values="bumps")),
     Plan(3, 18, 0, Style("first short", side="left")),
+    Plan(9, 25, 6, Style("first short")),
     Plan(2, 96, 7, Style("none full", values="loud", wide=True)),
     Plan(1, 261, 33, Style("all full")),
     Plan(3, 14, 0, Style("an empty row")),
@@ -57,7 +58,7 @@ PLANS = (
 # Numbers that differ from those of the usual cases and of the larger sizes.
 _FIRST_STEP = 32
 # Rows times length of these cases together: at most this, or twice that of the usual ones.
-_FRAMES = 1500
+_FRAMES = 1800
 # So many cases are made at most for inputs that select, and so many rows put into one.
 _MOST_CHOICES, _MOST_ROWS, _MOST_ALONE = 8, 32, 16
 _SHORT = 3

@@ -47,8 +47,10 @@ def test_rows_end_in_every_way():
     assert any(0 in ends for _, ends, _ in rows)
     assert any(side == "left" and min(ends) < size for size, ends, side in rows)
     sizes = {size for size, _, _ in rows}
-    for number in (2, 3, 4, 5):
+    lengths = {n for _, ends, _ in rows for n in ends if n > 8}
+    for number in (2, 3, 4, 5, 8):
         assert {size % number for size in sizes} == set(range(number))
+        assert {n % number for n in lengths} == set(range(number))
     assert max(sizes) > 256
     assert {case.dims["B"] for case in cases} >= {1, 2, 3, 4, 5, 6, 9}
 
@@ -128,7 +130,7 @@ def test_what_was_not_tried_is_said():
     assert "padding on the left" in told.missing
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 5])
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize("whole", [1, 2, 7, 40])
 def test_ends(rows: int, whole: int):
     assert set(ends_of("all full", whole, rows, 0)) == {whole}
