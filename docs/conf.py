@@ -27,6 +27,7 @@ CONTENTS = {
         "docs/ship",
         "docs/check",
         "docs/verification",
+        "docs/verification-mutants",
         "docs/padding",
         "docs/directml",
         "docs/bench",

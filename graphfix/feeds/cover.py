@@ -37,26 +37,30 @@ class Plan:
     style: Style
 
 
-# With 7, 1, 2, 23 and 40: lengths of every residue mod 2, 3, 4 and 5, and multiples of 32; up to
-# nine rows; one length over 64 and one over 256; caches over 8, and one token behind a cache.
+# What DirectML is given: one clip in a container.
+_ALONE = Plan(1, 20, 8, Style("none full"))
+# With 7, 1, 2, 23 and 40: lengths of every residue mod 2, 3, 4, 5 and 8, and multiples of 32; up
+# to nine rows; one length over 64 and one over 256; caches over 8, and one token behind a cache.
 PLANS = (
     Plan(5, 12, 20, Style("all full", values="spikes", wide=True)),
     Plan(4, 15, 3, Style("first short", values="bumps")),
     Plan(3, 18, 0, Style("first short", side="left")),
+    Plan(9, 25, 6, Style("first short")),
     Plan(2, 96, 7, Style("none full", values="loud", wide=True)),
     Plan(1, 261, 33, Style("all full")),
     Plan(3, 14, 0, Style("an empty row")),
     Plan(9, 3, 12, Style("all full", values="silent")),
-    Plan(6, 6, 1, Style("all full", values="positive")),
+    Plan(6, 4, 1, Style("all full", values="positive")),
+    _ALONE,
     Plan(2, 1, 17, Style("all full", wide=True)),
     Plan(2, 9, 5, Style("all full", other=True)),
 )
 # Numbers that differ from those of the usual cases and of the larger sizes.
 _FIRST_STEP = 32
 # Rows times length of these cases together: at most this, or twice that of the usual ones.
-_FRAMES = 1500
+_FRAMES = 1800
 # So many cases are made at most for inputs that select, and so many rows put into one.
-_MOST_CHOICES, _MOST_ROWS = 12, 32
+_MOST_CHOICES, _MOST_ROWS, _MOST_ALONE = 8, 32, 16
 _SHORT = 3
 # Sizes that a model may want multiples of, such as the height and width of images.
 _MULTIPLE = 32
@@ -113,8 +117,8 @@ class Cover:
             return bool(self._maker.governed)
         if style.values == "positive":
             return self._maker.floats
-        if plan.length == 1:  # a step of decoding
-            return bool(self._signature.past)
+        if plan == _ALONE:
+            return bool(self._maker.governed)
         new = style.values != "usual" or style.wide
         return bool(self._signature.symbols()) or bool(self._maker.governed) or new
 
@@ -214,6 +218,7 @@ class Cover:
         batched = each and self._signature.batch not in (None, *self._wanted)
         groups = min(self._usual, key=lambda x: self._frames(x))
         groups = {t: max(n, _SHORT) if t not in self._wanted else n for t, n in groups.items()}
+        self._alone(options, groups, batched)
         for _ in range(_MOST_CHOICES):
             missing = self._missing(options)
             if not missing:
@@ -230,6 +235,27 @@ class Cover:
             self._left -= self._frames(groups)
             if not self._attempt(next(self._step), groups, Style("all full"), chosen):
                 return
+
+    def _alone(
+        self, options: Mapping[str, tuple[int, ...]], groups: dict[str, int], batched: bool
+    ) -> None:
+        """Each value for all rows, as when one clip is run alone."""
+        if batched and self._signature.batch:
+            groups = groups | {self._signature.batch: 1}
+        rows = max(self._maker.rows(self._signature.sizes(groups)), 1)
+        had = {
+            (name, int(array.reshape(-1)[0]))
+            for case in self._found
+            for name in options
+            if (array := case.feeds[name]).size and (array == array.reshape(-1)[0]).all()
+        }
+        for k in range(min(_MOST_ALONE, max(map(len, options.values())))):
+            one = {name: v[(k + k // len(v)) % len(v)] for name, v in options.items()}
+            if all(pair in had for pair in one.items()) or not self._affordable(groups):
+                continue
+            chosen = {name: (value,) * rows for name, value in one.items()}
+            if self._attempt(next(self._step), groups, Style("all full"), chosen):
+                self._left -= self._frames(groups)
 
     def _missing(self, options: Mapping[str, tuple[int, ...]]) -> list[dict[str, int]]:
         """Combinations that no row has had; first those with a value that none has had."""

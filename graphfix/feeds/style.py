@@ -50,6 +50,8 @@ class Style:
 
 
 USUAL = Style()
+# So many rows have every length up to that of the array: three strides of 2 tell each residue.
+_EIGHT = 8
 
 
 def ends_of(ends: Ends, whole: int, rows: int, step: int) -> tuple[int, ...]:
@@ -70,6 +72,8 @@ def ends_of(ends: Ends, whole: int, rows: int, step: int) -> tuple[int, ...]:
     if ends == "an empty row":
         middle = (_below(round(whole * 0.6), whole),) * max(rows - 2, 0)
         return (whole, 0, *middle) if rows > 1 else (0,)
+    if ends == "first short" and _EIGHT <= rows <= whole:
+        return tuple(range(whole - rows + 1, whole + 1))
     parts = (0.42, 0.58, 0.31, 0.73)
     found = [_below(round(whole * parts[row % 4]), whole) for row in range(rows)]
     if ends == "first short" and rows > 1:

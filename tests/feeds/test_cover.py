@@ -47,8 +47,10 @@ def test_rows_end_in_every_way():
     assert any(0 in ends for _, ends, _ in rows)
     assert any(side == "left" and min(ends) < size for size, ends, side in rows)
     sizes = {size for size, _, _ in rows}
-    for number in (2, 3, 4, 5):
+    lengths = {n for _, ends, _ in rows for n in ends if n > 8}
+    for number in (2, 3, 4, 5, 8):
         assert {size % number for size in sizes} == set(range(number))
+        assert {n % number for n in lengths} == set(range(number))
     assert max(sizes) > 256
     assert {case.dims["B"] for case in cases} >= {1, 2, 3, 4, 5, 6, 9}
 
@@ -67,6 +69,15 @@ def test_every_choice_in_every_combination():
     assert {"every value of 'a'", "every value of 'b'"} <= {
         *coverage(cases, cases.signature).covered
     }
+
+
+def test_each_value_is_given_to_all_rows_as_well():
+    text = """m (float[B, T, 1] x, int32[B] a) => (float[B, T, 1] y)
+        <float[6, 1] table = {0, 1, 2, 3, 4, 5}, int64[1] one = {1}>
+        { e = Gather (table, a)  u = Unsqueeze (e, one)  y = Add (x, u) }"""
+    had = [x.feeds["a"] for x in covered(text)]
+    assert {int(a[0]) for a in had if len(a) == 1} == set(range(6))
+    assert any(len(set(a)) > 1 for a in had)
 
 
 def test_padding_that_only_an_id_tells():
@@ -119,7 +130,7 @@ def test_what_was_not_tried_is_said():
     assert "padding on the left" in told.missing
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 5])
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize("whole", [1, 2, 7, 40])
 def test_ends(rows: int, whole: int):
     assert set(ends_of("all full", whole, rows, 0)) == {whole}
