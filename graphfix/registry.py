@@ -26,21 +26,23 @@ if TYPE_CHECKING:
 
 GROUP = "graphfix.passes"
 
-# Named lists of passes, in the order that the passes need: shapes that tell the truth first, and
-# what is constant, so that the others see it; masks before guards that they make needless. What the
-# repairs leave over is folded, and Reshapes come last, since other passes may write some.
-_DIRECTML = (
-    *("fresh-shapes", "fold"),
+# Named lists of passes, in the order that the passes need: shapes that tell the truth first; masks
+# before guards that they make needless. What the repairs leave over is folded, and Reshapes come
+# last, since other passes may write some.
+_TRUE_SHAPES = "fresh-shapes"
+_REPAIRS = (
     *("float-conv-input", "bool-cast", "clip-minmax", "pad-slice", "mask-lookup"),
     *("additive-mask", "finite-mask", "drop-nan-guard"),
     *("cumsum-index", "unflatten-heads", "gather-int64"),
     *("convtranspose-2d", "opset-ceiling", "slice-start", "gemm-bias", "keep-output"),
     *("fold", "reshape-allowzero"),
 )
+# An attention takes the biases of its inputs, so it is fused first.
+_FUSIONS = ("fuse-attention", "fuse-norm", "fuse-gelu", "fuse-matmul")
 PROFILES: dict[str, tuple[str, ...]] = {
-    "directml": _DIRECTML,
-    # An attention takes the biases of its inputs, so it is fused first.
-    "fast": (*_DIRECTML, "fuse-attention", "fuse-norm", "fuse-gelu", "fuse-matmul", "fold"),
+    "directml": (_TRUE_SHAPES, *_REPAIRS),
+    # Folded first, too: the others then see what a raw export computes from constants.
+    "fast": (_TRUE_SHAPES, "fold", *_REPAIRS, *_FUSIONS, "fold"),
 }
 
 _plugins: dict[str, type[Check]] = {}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.build import Builder
-from graphfix.core import Change, Match, Pass, Safety
+from graphfix.core import Change, Finding, Match, Pass, Safety, Skip
 from graphfix.model import shapes
 from graphfix.model.text import path_of
 from graphfix.model.values import nodes_of
@@ -139,6 +140,10 @@ class Fold(Pass):
                 changed = yield from self._shrink(model)
             if not changed:
                 return
+
+    def finding(self, site: Match | Skip) -> Finding:
+        """A note: what is computed twice is neither wrong nor left to the CPU."""
+        return dataclasses.replace(super().finding(site), severity="note")
 
     def message(self, site: Match) -> str:
         """What can be done with it."""
