@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.build import Builder
-from graphfix.core import Change, Finding, Match, Pass, Safety, Skip
+from graphfix.core import Change, Finding, Match, Pass, Safety
 from graphfix.model import shapes
 from graphfix.model.text import path_of
 from graphfix.model.values import nodes_of
@@ -141,9 +141,10 @@ class Fold(Pass):
             if not changed:
                 return
 
-    def finding(self, site: Match | Skip) -> Finding:
-        """A note: what is computed twice is neither wrong nor left to the CPU."""
-        return dataclasses.replace(super().finding(site), severity="note")
+    def findings(self, model: ir.Model) -> Iterator[Finding]:
+        """Notes: what is computed twice is neither wrong nor left to the CPU."""
+        for site in self.sites(model):
+            yield dataclasses.replace(self.finding(site), severity="note")
 
     def message(self, site: Match) -> str:
         """What can be done with it."""
