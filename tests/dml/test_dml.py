@@ -103,9 +103,9 @@ def test_a_graph_that_kills_the_process_is_a_result(tmp_path: Path) -> None:
     good = saved(tmp_path, RELU)
     (tmp_path / "bad").mkdir()
     bad = saved(tmp_path / "bad", DIVIDES_BY_ZERO)
-    done = bench([good, bad], ep="dml", processes=2, seconds=0.1)
+    done = bench([good, bad], ep="dml", processes=1, seconds=0.1, fixed=False)
     assert done.models[0].ok
-    assert len(done.models[0].phases["steady"].seconds) == 2
+    assert len(done.models[0].phases["steady"].seconds) == 1
     error = done.models[1].error
     if "the process died" not in error:
         pytest.skip(f"this ONNX Runtime survives it: {error}")
@@ -116,7 +116,7 @@ def test_a_graph_that_kills_the_process_is_a_result(tmp_path: Path) -> None:
 def test_bench_says_what_ran_where(bind: bool, tmp_path: Path) -> None:
     path = saved(tmp_path, HEAD + "g (float[T, 4] x) => (float[T, 4] y) "
                  "{ a = Neg (x) b = Exp (a) y = Relu (b) }")  # fmt: skip
-    done = bench([path], ep="dml", processes=2, seconds=0.1, io_binding=bind)
+    done = bench([path], ep="dml", processes=1, seconds=0.1, io_binding=bind)
     assert done.ok, done.models[0].error
     assert done.ep == "dml"
     loose, fixed = (done.models[0].results[x].seen.placed for x in (AS_IT_IS, FIXED))
@@ -130,7 +130,7 @@ def test_a_model_and_its_half_side_by_side(tmp_path: Path) -> None:
     whole = saved(tmp_path, RELU)
     (tmp_path / "half").mkdir()
     half = saved(tmp_path / "half", RELU.replace("float[", "float16["))
-    assert bench([whole, half], ep="dml", processes=2, seconds=0.1).ok
+    assert bench([whole, half], ep="dml", processes=1, seconds=0.1, fixed=False).ok
 
 
 def test_check_says_of_a_run_what_crashed_and_where(tmp_path: Path) -> None:
