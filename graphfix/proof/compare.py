@@ -254,7 +254,8 @@ def scales_of(array: npt.NDArray[np.float64], where: Mask) -> npt.NDArray[np.flo
         around[large & np.isin(array, values[counts > 1])] = 0.0
     scale = np.full(array.shape, around.max(initial=0.0))
     if array.ndim > 1 and array.shape[0] > 1:
-        scale = np.minimum(scale, around.max(axis=tuple(range(1, array.ndim)), keepdims=True))
+        axes = tuple(range(1, array.ndim))
+        scale = np.minimum(scale, around.max(axis=axes, keepdims=True, initial=0.0))
     if array.ndim and array.shape[-1] >= _VECTOR:
         scale = np.minimum(scale, around.max(axis=-1, keepdims=True))
     scales: npt.NDArray[np.float64] = np.maximum(scale, np.where(np.isfinite(size), size, 0.0))

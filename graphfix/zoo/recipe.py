@@ -283,4 +283,9 @@ def _weights(model: Path) -> list[Path]:
         own, *weights = io.inputs_of(io.load(model))
     except ModelError:  # the work itself says what is wrong with the file
         return []
-    return sorted(x for x in weights if x != own.resolve())
+    home = model.parent.resolve()
+    return sorted(
+        model.parent / x.relative_to(home) if x.is_relative_to(home) else x
+        for x in weights
+        if x != own.resolve()
+    )

@@ -196,14 +196,15 @@ def value_infos(draw: st.DrawFn, name: str) -> onnx.ValueInfoProto:
 @st.composite
 def nodes(draw: st.DrawFn, source: str, target: str, depth: int) -> onnx.NodeProto:
     node = onnx.NodeProto(op_type=draw(st.sampled_from(["Relu", "Mine"])), output=[target])
-    node.input.extend([source, ""][: draw(st.integers(1, 2))])
+    mine = node.op_type == "Mine"  # of ONNX's own operators the schema says what they take
+    node.input.extend([source, ""][: draw(st.integers(1, 2 if mine else 1))])
+    node.domain = "my.own" if mine else draw(st.sampled_from(["", "ai.onnx"]))
     if draw(st.booleans()):
         node.name = draw(words)
     if draw(st.booleans()):
-        node.domain = draw(st.sampled_from(["", "ai.onnx", "my.own"]))
-    if draw(st.booleans()):
         node.overload = draw(words)
-    found = draw(st.lists(attributes(depth), max_size=2, unique_by=lambda x: x.name))
+    most = 2 if mine else 0
+    found = draw(st.lists(attributes(depth), max_size=most, unique_by=lambda x: x.name))
     node.attribute.extend(found)
     if draw(st.integers(0, 3)) == 0:
         node.device_configurations.add(configuration_id="two GPUs")
@@ -245,8 +246,9 @@ def functions(draw: st.DrawFn, name: str) -> onnx.FunctionProto:
     made.opset_import.add(domain="", version=18)
     made.attribute.append("alpha")
     made.attribute_proto.append(onnx.helper.make_attribute("beta", 2.5))
+    made.node[0].op_type = "LeakyRelu" if made.node[0].op_type == "Relu" else "Mine"
     made.node[0].attribute.append(
-        AttributeProto(name="ref", ref_attr_name="alpha", type=AttributeProto.FLOAT)
+        AttributeProto(name="alpha", ref_attr_name="alpha", type=AttributeProto.FLOAT)
     )
     if draw(st.booleans()):
         made.overload = "second"
