@@ -68,7 +68,7 @@ def counted(nodes: list[ir.Node], types: Types, view: View) -> Iterator[tuple[ir
 def _look(
     node: ir.Node, kinds: dict[ir.Value, Kind], types: Types, view: View
 ) -> tuple[Kind, str]:
-    if is_op(node, "Constant"):
+    if is_op(node, "Constant", "ConstantOfShape"):
         return Kind.CONSTANT, ""
     if is_op(node, "Cast") and not types.is_float(node.inputs[0]):
         return _cast(node, types, view)
@@ -84,9 +84,7 @@ def _look(
     if is_op(node, *_SUMS) and _only(given, Kind.FLAG):
         return Kind.COUNT, "it counts: whole numbers past 2,048 are not in float16"
     if not number:
-        flag = _only(given, Kind.FLAG)
-        constant = bool(given) and all(x is Kind.CONSTANT for x in given)
-        return Kind.FLAG if flag else Kind.CONSTANT if constant else Kind.DATA, ""
+        return _plain(node, given), ""
     if Kind.DATA in given:
         if exact:
             return Kind.DATA, f"it takes {exact[0]!r}, a count"
@@ -96,6 +94,18 @@ def _look(
         return Kind.DATA, reason
     keeps = is_op(node, *_LAYOUT, *_EXACT) and Kind.NUMBER not in given
     return Kind.COUNT if keeps else Kind.NUMBER, reason
+
+
+def _plain(node: ir.Node, given: list[Kind]) -> Kind:
+    """What an operator makes where no count is about."""
+    if _only(given, Kind.FLAG):
+        return Kind.FLAG
+    if not given or any(x is not Kind.CONSTANT for x in given):
+        return Kind.DATA
+    if is_op(node, "Where"):  # one of two numbers
+        return Kind.FLAG
+    # Rows of a table are data.
+    return Kind.DATA if is_op(node, "Gather", "GatherND", "GatherElements") else Kind.CONSTANT
 
 
 def _kind(value: ir.Value, kinds: dict[ir.Value, Kind]) -> Kind:
