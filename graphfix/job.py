@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix import buckets, pipeline
-from graphfix.core import Pass, changed_by
+from graphfix.core import Pass, changed_by, together
 from graphfix.errors import UsageError
 from graphfix.lengths.given import LengthInput
 from graphfix.model import files, io, shapes
@@ -84,7 +84,9 @@ def repair_file(
     check = check and not dry_run
     need = memory.expect(model, instead=_UNVERIFIED) if check else None
     given = dict(dims or {}) | (_only_sizes(chosen, model) if check else {})
-    report = pipeline.run(model, chosen, progress=progress)
+    settled = _Settling(chosen, given, feeds, tolerance or _default(chosen), tell)
+    tolerance = settled.tolerance
+    report = pipeline.run(model, chosen, progress=progress, settle=settled if check else None)
     shapes.forget(model)  # saving needs none, and it is when most memory is held
     report = dataclasses.replace(report, source=str(source), memory=_told(need))
     if dry_run:
@@ -162,7 +164,14 @@ def repair_buckets(
         model = io.load(source)
         files.refuse_overwrite(io.inputs_of(model), path)
         given = dict(dims or {}) | _only_sizes(chosen, model)
-        report = pipeline.run(model, chosen, progress=functools.partial(_at, tell, bucket.label))
+        settled = _Settling(chosen, given, feeds, tolerance or _default(chosen), tell)
+        tolerance = settled.tolerance
+        report = pipeline.run(
+            model,
+            chosen,
+            progress=functools.partial(_at, tell, bucket.label),
+            settle=settled if check else None,
+        )
         _require_fixed(report, bucket)
         report = dataclasses.replace(report, source=str(source), memory=_told(need))
         made.append((model, path))
@@ -193,6 +202,61 @@ def repair_buckets(
         _counted(dataclasses.replace(report, output=str(path)), source, one, count, kernels, tell)
         for report, (one, path) in pairs
     ]
+
+
+@dataclasses.dataclass
+class _Settling:
+    """Before a pass that rounds: what it must leave alone, found by running the model.
+
+    Attributes:
+        chosen: All passes.
+        dims: Sizes to try.
+        feeds: The user's inputs.
+        tolerance: The gate.
+        tell: Called with a short text at each step.
+    """
+
+    chosen: Sequence[Check]
+    dims: Mapping[str, Sequence[int]]
+    feeds: StrPath | None
+    tolerance: Tolerance
+    tell: pipeline.Progress
+
+    def __call__(
+        self, check: Check, model: ir.Model, ran: tuple[pipeline.PassReport, ...]
+    ) -> Check:
+        """The pass that is to run instead of ``check``."""
+        if not isinstance(check, Pass) or not check.measured:
+            return check
+        from graphfix.feeds.signature import Signature
+        from graphfix.feeds.user import given_case
+        from graphfix.half.search import mark, settle
+
+        arrays: Feeds | None = None
+        if self.feeds is not None:
+            before = io.source_of(model)
+            original = io.load(before) if before is not None else model
+            arrays = given_case(self.feeds, Signature(original)).feeds
+            arrays = _new_feeds(self.chosen[: len(ran)], arrays)
+        new, found = settle(
+            model,
+            check,
+            tolerance=self.tolerance,
+            dims=self.dims,
+            feeds=arrays,
+            safety=together(p.safety for p in ran if p.changes),
+            progress=self.tell,
+        )
+        mark(model, found.reasons)
+        return new
+
+
+def _default(chosen: Sequence[Check]) -> Tolerance:
+    """What may differ: for a pass that rounds to float16, its gate."""
+    from graphfix.proof.compare import HALF_GATE, Tolerance
+
+    rounds = any(isinstance(x, Pass) and x.measured for x in chosen)
+    return HALF_GATE if rounds else Tolerance()
 
 
 def _verify(

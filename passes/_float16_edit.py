@@ -8,11 +8,11 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.build import PASS_KEY
-from graphfix.model.narrow import narrow, narrowed
+from graphfix.model.narrow import KEPT, narrow, narrowed
 from graphfix.model.values import bodies_of, is_op
 
-from ._float16_types import MADE_BY, given_to_body
-from ._float16_wide import KEPT, constant_in, constants_of, is_given_weight
+from ._float16_types import MADE_BY
+from ._float16_wide import constants_of, is_given_weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -270,5 +270,3 @@ class Edit:
                 node.graph.remove(node, safe=True)
                 self.changed = True
 
-
-__all__ = ["Edit", "constant_in", "given_to_body"]

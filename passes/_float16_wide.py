@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.directml.facts import kernel_for, since_version
-from graphfix.model.narrow import HALF_MAX, HALF_NORMAL, Extent, extent_of, narrow
+from graphfix.model.narrow import HALF_MAX, HALF_NORMAL, KEPT, Extent, extent_of, narrow
 from graphfix.model.values import bodies_of, is_op, nodes_of, scalar_of, tensor_in
 
 from ._float16_numbers import counted
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from graphfix.model.view import View
-
-KEPT = "graphfix.float16"
-"""The key in ``metadata_props`` of a node that was left in float32; its value says why."""
 
 # Twice this, with a score beside it, is still a number in float16; exp of it is 0.
 FLOOR = 30_000.0
@@ -411,14 +408,3 @@ def _named(node: ir.Node, names: Iterable[str]) -> str:
             return name
     return ""
 
-
-__all__ = [
-    "FLOOR",
-    "KEPT",
-    "Wide",
-    "body_outputs",
-    "constant_in",
-    "constants_of",
-    "given_to_body",
-    "is_given_weight",
-]

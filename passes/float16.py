@@ -12,13 +12,14 @@ from onnx_ir.passes.common import InlinePass
 from graphfix.core import Change, Match, Pass, Safety, Skip
 from graphfix.errors import UsageError
 from graphfix.model import shapes
+from graphfix.model.narrow import KEPT
 from graphfix.model.text import line_of
 from graphfix.model.values import bodies_of, is_op
 from graphfix.model.view import View
 
 from ._float16_edit import Edit
 from ._float16_types import Types
-from ._float16_wide import KEPT, Wide, constants_of
+from ._float16_wide import Wide, constants_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,6 +86,7 @@ class Float16(Pass):
 
     name: ClassVar[str] = "float16"
     safety: ClassVar[Safety] = "conditional"
+    measured: ClassVar[bool] = True
     advice: ClassVar[str] = "keep=OPERATOR leaves more in float32; --rtol allows more"
 
     io: Literal["keep", "half"] = "keep"

@@ -32,6 +32,9 @@ HALF_LEAST = 2.0**-24
 # What an external location is called whose bytes are to be halved; no file has such a name.
 MARK = "|float16"
 
+KEPT = "graphfix.float16"
+"""The key in ``metadata_props`` of a node that was left in float32; its value says why."""
+
 _PIECE = 1 << 20  # elements: what a processor's cache holds
 
 
