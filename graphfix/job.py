@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from graphfix.model.weights import Placement
     from graphfix.probing.padded import PaddedVerdict
     from graphfix.proof.verify import Tolerance, Verdict
-    from graphfix.report import Report
+    from graphfix.report import PassReport, Report
     from graphfix.runtime.provider import Ep
 
     StrPath = str | os.PathLike[str]
@@ -222,9 +222,7 @@ class _Settling:
     tolerance: Tolerance
     tell: pipeline.Progress
 
-    def __call__(
-        self, check: Check, model: ir.Model, ran: tuple[pipeline.PassReport, ...]
-    ) -> Check:
+    def __call__(self, check: Check, model: ir.Model, ran: tuple[PassReport, ...]) -> Check:
         """The pass that is to run instead of ``check``."""
         if not isinstance(check, Pass) or not check.measured:
             return check

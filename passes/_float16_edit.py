@@ -40,7 +40,7 @@ class Edit:
         self._graph = wide.view.model.graph
         self._will: dict[ir.Value, ir.DataType] = {}
         self._made: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
-        self._constants = {x: tensor for x, tensor in constants_of(self._graph)}
+        self._constants = dict(constants_of(self._graph))
         self._owners: dict[ir.Graph, ir.Node] = {
             body: node for node in wide.nodes for body in bodies_of(node)
         }
@@ -63,11 +63,11 @@ class Edit:
         for value in self._constants:
             if self._types.is_float(value):
                 self._constant(value)
-        for node, i, value in uses:
-            if value is not None and self._types.is_float(value):
+        for node, i, taken in uses:
+            if taken is not None and self._types.is_float(taken):
                 wanted = self._wide.takes(node, i)
-                if wanted is not None and self._state(value) != wanted:
-                    node.replace_input_with(i, self._as(value, wanted))
+                if wanted is not None and self._state(taken) != wanted:
+                    node.replace_input_with(i, self._as(taken, wanted))
         for node in self._wide.nodes:
             self._attributes(node)
         for graph, i, value in ends:
@@ -217,6 +217,8 @@ class Edit:
         value.name = self._name(value, self._state(value))
         known = self._made.get((value, wanted))
         made = known if known is not None else self._cast(value, wanted, name)
+        if (maker := value.producer()) is not None:
+            maker.metadata_props[PASS_KEY] = _NAME
         made.name = name
         made.doc_string = value.doc_string
         made.metadata_props.update(value.metadata_props)
@@ -239,10 +241,10 @@ class Edit:
     def _attributes(self, node: ir.Node) -> None:
         """A type that is an attribute."""
         if not is_op(node, *MADE_BY) or not self._types.is_float(node.outputs[0]):
-            if is_op(node, "ConstantOfShape") and "value" not in node.attributes:
-                if self._state(node.outputs[0]) == _HALF:
-                    zero = ir.tensor(np.zeros(1, np.float16))
-                    node.attributes["value"] = ir.AttrTensor("value", zero)
+            fills = is_op(node, "ConstantOfShape") and "value" not in node.attributes
+            if fills and self._state(node.outputs[0]) == _HALF:
+                zero = ir.tensor(np.zeros(1, np.float16))
+                node.attributes["value"] = ir.AttrTensor("value", zero)
             return
         name, default = MADE_BY[node.op_type]
         if self._state(node.outputs[0]) == _HALF and (name in node.attributes or default):
@@ -269,4 +271,3 @@ class Edit:
                 made.replace_all_uses_with(source)
                 node.graph.remove(node, safe=True)
                 self.changed = True
-

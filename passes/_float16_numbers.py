@@ -30,7 +30,9 @@ _EXACT = frozenset(
 )
 _ARITHMETIC = frozenset({"Mul", "Div", "Pow", "Where", "Sqrt", "Log", "Reciprocal", "PRelu"})
 _BOUNDED = frozenset({"Sin", "Cos", "Tanh", "Sigmoid", "Softmax", "Erf", "Exp"})
-_SUMS = frozenset({"ReduceSum", "ReduceMean", "MatMul", "Gemm", "Einsum", "CumSum", "ReduceSumSquare"})
+_SUMS = frozenset(
+    {"ReduceSum", "ReduceMean", "MatMul", "Gemm", "Einsum", "CumSum", "ReduceSumSquare"}
+)
 _OPERATORS = _LAYOUT | _EXACT | _ARITHMETIC | _BOUNDED | _SUMS
 
 
@@ -65,9 +67,7 @@ def counted(nodes: list[ir.Node], types: Types, view: View) -> Iterator[tuple[ir
             yield node, reason
 
 
-def _look(
-    node: ir.Node, kinds: dict[ir.Value, Kind], types: Types, view: View
-) -> tuple[Kind, str]:
+def _look(node: ir.Node, kinds: dict[ir.Value, Kind], types: Types, view: View) -> tuple[Kind, str]:
     if is_op(node, "Constant", "ConstantOfShape"):
         return Kind.CONSTANT, ""
     if is_op(node, "Cast") and not types.is_float(node.inputs[0]):
@@ -78,7 +78,9 @@ def _look(
     if is_op(node, "CumSum") and given:
         return Kind.COUNT if _only(given, Kind.FLAG) else Kind.DATA, "a sum that grows with length"
     if not is_op(node, *_OPERATORS):
-        why = f"it takes {exact[0]!r}, a count" if exact and not is_op(node, "Shape", "Size") else ""
+        why = (
+            f"it takes {exact[0]!r}, a count" if exact and not is_op(node, "Shape", "Size") else ""
+        )
         return Kind.DATA, why
     number = any(x in (Kind.COUNT, Kind.NUMBER) for x in given)
     if is_op(node, *_SUMS) and _only(given, Kind.FLAG):

@@ -27,8 +27,10 @@ MADE_BY = {
     "HammingWindow": ("output_datatype", ir.DataType.FLOAT),
     "MelWeightMatrix": ("output_datatype", ir.DataType.FLOAT),
 }
-_SEQUENCES = ("SequenceConstruct", "SplitToSequence", "SequenceInsert", "SequenceAt")
-_SEQUENCES += ("ConcatFromSequence",)
+_SEQUENCES = (
+    *("SequenceConstruct", "SplitToSequence", "SequenceInsert", "SequenceAt"),
+    "ConcatFromSequence",
+)
 _CONSTANTS = {
     "value_float": ir.DataType.FLOAT,
     "value_floats": ir.DataType.FLOAT,

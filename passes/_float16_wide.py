@@ -15,7 +15,7 @@ from graphfix.model.narrow import HALF_MAX, HALF_NORMAL, KEPT, Extent, extent_of
 from graphfix.model.values import bodies_of, is_op, nodes_of, scalar_of, tensor_in
 
 from ._float16_numbers import counted
-from ._float16_types import Types, body_outputs, given_to_body
+from ._float16_types import Types
 from ._masks import reach_of
 
 if TYPE_CHECKING:
@@ -109,7 +109,9 @@ class Wide:
             return "scales of quantized numbers are float32"
         formals = self.types.formals(node)
         if formals is None:
-            return f"{node.domain}.{node.op_type} is not known: what it takes besides float32 neither"
+            return (
+                f"{node.domain}.{node.op_type} is not known: what it takes besides float32 neither"
+            )
         if any(x is not None and self.types.of(x) is None for x in node.inputs) and not all(
             formals.input(i) not in formals.plain
             for i, x in enumerate(node.inputs)
@@ -205,7 +207,7 @@ class Wide:
 
     def _unfit_constants(self) -> None:
         for value, tensor in constants_of(self.view.model.graph):
-            if not self.types.is_float(value) or not value.uses() or self._all_wide(value):
+            if not self.types.is_float(value) or not value.uses() or self.all_wide(value):
                 continue
             extent = extent_of(tensor)
             if extent.beyond or (extent.largest > FLOOR and extent.size <= _MASK):
@@ -213,7 +215,8 @@ class Wide:
             elif _is_lost(extent):
                 self._lost(value, extent)
 
-    def _all_wide(self, value: ir.Value) -> bool:
+    def all_wide(self, value: ir.Value) -> bool:
+        """Whether whatever takes a value stays in float32."""
         return not value.is_graph_output() and all(x.node in self.reasons for x in value.uses())
 
     def _beyond(self, value: ir.Value, extent: Extent) -> None:
@@ -282,7 +285,7 @@ class Wide:
         why = "between others that stay"
         for _ in range(8):
             fore = self._reached()
-            found = [x for x in reversed(self.nodes) if x in fore and self._leads_on(x)]
+            found = [x for x in self.nodes if x in fore and (self._joins(x) or self._leads_on(x))]
             for node in found:
                 self._add(node, why)
             if not found:
@@ -302,6 +305,14 @@ class Wide:
             ):
                 found.add(node)
         return found
+
+    def _joins(self, node: ir.Node) -> bool:
+        """Whether one Cast behind a node stands for several before it."""
+        if not is_op(node, *_PLAIN) or any(x.is_graph_output() for x in node.outputs):
+            return False
+        given = {x for x in node.inputs if self.types.is_float(x) and not _is_constant(x)}
+        alone = all(x is not None and {use.node for use in x.uses()} == {node} for x in given)
+        return len(given) > len(node.outputs) and alone
 
     def _leads_on(self, node: ir.Node) -> bool:
         """Whether nothing but nodes of float32 take what a node makes."""
@@ -407,4 +418,3 @@ def _named(node: ir.Node, names: Iterable[str]) -> str:
         if any(fnmatch.fnmatchcase(x, name) for x in own):
             return name
     return ""
-

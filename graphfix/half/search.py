@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
@@ -41,6 +42,7 @@ _ROUNDS = 5
 # An error grows at a node if it is so many times what comes in, and a share of what is allowed.
 _GROWS, _SHARE = 2.0, 0.2
 _ROUNDING = 2.0**-11
+_ERROR = "the error grows"
 # How many groups of nodes are tried without.
 _GIVEN_BACK = 6
 
@@ -100,6 +102,7 @@ class _Search:
         self._chosen, self._tolerance = chosen, tolerance
         self._safety, self._tell = safety, progress
         self._cases: list[Case] = []
+        self._loaded: ir.Model | None = None
         self.found = Found()
 
     def find_cases(self, dims: Mapping[str, Sequence[int]], feeds: Feeds | None) -> None:
@@ -161,8 +164,9 @@ class _Search:
     def _load(self) -> bool:
         """Whether the model loads; a node that ONNX Runtime has no kernel for stays."""
         for _ in range(_ROUNDS):
+            candidate = self._candidate(self.found.reasons)
             try:
-                Session(self._candidate(self.found.reasons), optimize=False).close()
+                Session(candidate, optimize=False).close()
             except ModelError as error:
                 named = [x for x in self._nodes if x.name and x.name in str(error)]
                 new = {_name(x): "ONNX Runtime does not load it in float16" for x in named}
@@ -170,6 +174,7 @@ class _Search:
                     return False
                 self.found.reasons |= new
             else:
+                self._loaded = candidate
                 return True
         return False
 
@@ -177,17 +182,14 @@ class _Search:
 
     def _ranges(self) -> None:
         self._tell("float16: ranges")
-        near: set[str] = set()
         for case in self._extremes():
-            candidate = self._candidate(self.found.reasons)
-            half = _halves(candidate)
+            candidate = self._loaded or self._candidate(self.found.reasons)
             stream = self._stream(candidate, case)
-            for name, ours, theirs in stream.pairs(self._tensors):
+            for name, ours, theirs in stream.pairs(self._shared(candidate)):
                 gap = ranges.gap_of(name, ours, theirs)
                 if gap is None:
                     continue
-                if gap.lost or (name in half and ranges.is_near(ours)):
-                    near.add(name)
+                if gap.lost or (theirs.dtype == np.float16 and ranges.is_near(ours)):
                     why = f"{name!r} reaches {gap.largest:.3g}"
                     if gap.lost:
                         why = f"{name!r} is beyond float16 at {gap.lost:,} places"
@@ -217,7 +219,7 @@ class _Search:
         candidate = self._candidate(self.found.reasons)
         gaps: dict[str, Gap] = {}
         case = self._worst_case()
-        for name, ours, theirs in self._stream(candidate, case).pairs(self._tensors):
+        for name, ours, theirs in self._stream(candidate, case).pairs(self._shared(candidate)):
             if (gap := ranges.gap_of(name, ours, theirs)) is not None:
                 gaps[name] = gap
         grown = []
@@ -231,7 +233,7 @@ class _Search:
         grown.sort(key=lambda x: -x[0])
         found: dict[str, str] = {}
         for times, node, error in grown[: 4 << depth]:
-            why = f"the error grows {times:.2g} times, to {error:.2g} of the largest"
+            why = f"{_ERROR} {times:.2g} times, to {error:.2g} of the largest"
             for one in self._before_it(node, depth):
                 found.setdefault(_name(one), why)
         return {name: why for name, why in found.items() if name not in self.found.reasons}
@@ -255,30 +257,36 @@ class _Search:
     def _bisect(self) -> None:
         """The shortest beginning or end of the graph that must stay."""
         names = [_name(x) for x in self._nodes]
+        self.found.reasons = {
+            x: why for x, why in self.found.reasons.items() if not why.startswith(_ERROR)
+        }
         best: list[str] | None = None
         for ordered, where in ((names, "before"), (names[::-1], "behind")):
             low, high = 0, len(ordered)
             if best is not None:
                 high = len(best) - 1
-                if not self._passes(dict.fromkeys(ordered[:high], "")):
+                if not self._passes(self._with(ordered[:high])):
                     continue
             while low < high:
                 middle = (low + high) // 2
-                if self._passes(dict.fromkeys(ordered[:middle], "")):
+                if self._passes(self._with(ordered[:middle])):
                     high = middle
                 else:
                     low = middle + 1
             best, side = ordered[:high], where
         if best is not None:
             why = f"the gate is missed otherwise: all {side} {best[-1] if best else ''!r} stays"
-            self.found.reasons |= dict.fromkeys(best, why)
+            self.found.reasons = {**dict.fromkeys(best, why), **self.found.reasons}
             self._passes(self.found.reasons)
+
+    def _with(self, names: Sequence[str]) -> dict[str, str]:
+        return {**self.found.reasons, **dict.fromkeys(names, "")}
 
     def _give_back(self) -> None:
         """Let go of what is kept for the error's sake and does not help."""
         groups: dict[str, list[str]] = {}
         for name, why in self.found.reasons.items():
-            if why.startswith("the error"):
+            if why.startswith(_ERROR):
                 groups.setdefault(why, []).append(name)
         for names in [*groups.values()][:_GIVEN_BACK] if len(groups) > 1 else ():
             fewer = {x: why for x, why in self.found.reasons.items() if x not in names}
@@ -290,7 +298,16 @@ class _Search:
 
     @cached_property
     def _nodes(self) -> list[ir.Node]:
-        return [x for x in nodes_of(self._before.graph) if x.op_type != "Constant"]
+        return [
+            x
+            for x in nodes_of(self._before.graph)
+            if x.op_type not in ("Constant", "Shape", "Size") and self._touches(x)
+        ]
+
+    def _touches(self, node: ir.Node) -> bool:
+        known = shapes.shapes_of(self._before)
+        values = (*node.inputs, *node.outputs)
+        return any(known.dtype(x) in (ir.DataType.FLOAT, None) for x in values if x is not None)
 
     @cached_property
     def _makers(self) -> dict[str, ir.Node]:
@@ -305,6 +322,11 @@ class _Search:
                     found.setdefault(value.name, []).append(node)
         return found
 
+    def _shared(self, candidate: ir.Model) -> list[str]:
+        """Inner tensors that a candidate has as well: a needless Cast is gone."""
+        theirs = {x.name for node in candidate.graph for x in node.outputs}
+        return [x for x in self._tensors if x in theirs]
+
     @cached_property
     def _tensors(self) -> list[str]:
         """Inner tensors of the main graph that may hold floats."""
@@ -313,7 +335,9 @@ class _Search:
             value.name
             for node in self._before.graph
             for value in node.outputs
-            if value.name and known.dtype(value) in (ir.DataType.FLOAT, None) and node.op_type != "Constant"
+            if value.name
+            and known.dtype(value) in (ir.DataType.FLOAT, None)
+            and node.op_type != "Constant"
         ]
 
     def _stream(self, candidate: ir.Model, case: Case) -> Stream:
@@ -345,15 +369,6 @@ def _copy(model: ir.Model) -> ir.Model:
     return copy
 
 
-def _halves(model: ir.Model) -> set[str]:
-    return {
-        x.name
-        for node in nodes_of(model.graph)
-        for x in node.outputs
-        if x.name and shapes.shapes_of(model).dtype(x) == ir.DataType.FLOAT16
-    }
-
-
 def mark(model: ir.Model, reasons: Mapping[str, str]) -> None:
     """Write into the nodes why they stay."""
     for node in nodes_of(model.graph):
@@ -368,4 +383,3 @@ def _name(node: ir.Node) -> str:
 def _pattern(name: str) -> str:
     """A name as ``keep`` takes it: what means something there becomes ``?``."""
     return re.sub(r"[,:+=\[\]*\s]", "?", name)
-

@@ -118,7 +118,7 @@ def _narrow(source: BinaryIO, span: Span, out: BinaryIO) -> None:
             raise ModelError(f"{span.path}: ends before byte {at + 2 * span.length:,}")
         with np.errstate(over="ignore"):
             half = np.frombuffer(data, "<f4").astype("<f2")
-        _write_all(out, memoryview(half).cast("B"))
+        _write_all(out, memoryview(half.tobytes()))
         left -= len(data)
 
 

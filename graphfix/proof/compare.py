@@ -173,9 +173,7 @@ def compare(
     return _floats(head, before, after, known, tolerance)
 
 
-def _exact(
-    head: OutputDiff, before: Array, after: Array, tolerance: Tolerance
-) -> OutputDiff:
+def _exact(head: OutputDiff, before: Array, after: Array, tolerance: Tolerance) -> OutputDiff:
     differing = int(np.count_nonzero(before != after))
     gap = 0.0
     if differing and before.dtype.kind in "iub":
