@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from graphfix.core import Change, Match, Pass, Safety, Skip
+from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
 from graphfix.errors import UsageError
 from graphfix.model import shapes
 from graphfix.model.text import line_of
@@ -23,7 +23,7 @@ from ._float16_wide import Wide, constants_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from graphfix.core import Feeds
+    from graphfix.core import Feeds, Finding
 
 _ELEMENTWISE = frozenset(
     {"Add", "Sub", "Mul", "Div", "Neg", "Abs", "Relu", "Sigmoid", "Tanh", "Identity", "Clip"}
@@ -95,9 +95,16 @@ class Float16(Pass):
     measured: ClassVar[bool] = True
     advice: ClassVar[str] = "keep=OPERATOR leaves more in float32; --rtol allows more"
 
+    # A weight that is an input too becomes float16 with the others.
+    may_change: ClassVar[frozenset[Interface]] = frozenset({"inputs"})
+
     io: Literal["keep", "half"] = "keep"
     keep: str = ""
     only: str = ""
+
+    def __post_init__(self) -> None:
+        if self.io == "half":
+            object.__setattr__(self, "may_change", frozenset({"inputs", "outputs"}))
 
     def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
         """The model as a whole, and what would stay in float32."""
@@ -106,6 +113,11 @@ class Float16(Pass):
         if left and not _is_done(wide):
             yield Match(left[0])
         yield from _skips(wide)
+
+    def findings(self, model: ir.Model) -> Iterator[Finding]:
+        """What stays is no fault of the model's."""
+        for site in self.sites(model):
+            yield replace(self.finding(site), severity="note")
 
     def message(self, site: Match) -> str:
         """What could be."""
