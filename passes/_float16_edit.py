@@ -252,8 +252,7 @@ class Edit:
 
     def _set_type(self, value: ir.Value, dtype: ir.DataType) -> None:
         self.changed = True
-        if value.type is not None or value.is_graph_input() or value.is_initializer():
-            value.type = ir.TensorType(dtype)
+        value.type = ir.TensorType(dtype)
 
     def _drop_needless(self) -> None:
         """A Cast of the model's own that no longer changes the type."""

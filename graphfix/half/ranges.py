@@ -63,7 +63,7 @@ def gap_of(name: str, before: Array, after: Array) -> Gap | None:
     shown = known & np.isfinite(half) & ((np.abs(wide) < LIMIT) | (np.abs(half) > LIMIT / 2))
     shown &= ~((wide <= -1e4) & (half <= -1e4))
     largest = float(np.max(np.abs(wide[shown]), initial=0.0))
-    error = float(np.max(np.abs(wide - half)[shown], initial=0.0))
+    error = float(np.max(np.abs(wide[shown] - half[shown]), initial=0.0))
     return Gap(name, error / largest if largest else 0.0, largest, lost)
 
 

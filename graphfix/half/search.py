@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
@@ -24,6 +23,7 @@ from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.search import make_cases
 from graphfix.half import ranges
+from graphfix.half.emulate import rounded
 from graphfix.half.ranges import Gap
 from graphfix.model import shapes
 from graphfix.model.narrow import KEPT
@@ -43,6 +43,7 @@ _ROUNDS = 5
 _GROWS, _SHARE = 2.0, 0.2
 _ROUNDING = 2.0**-11
 _ERROR = "the error grows"
+_MARGIN = 0.5
 # How many groups of nodes are tried without.
 _GIVEN_BACK = 6
 
@@ -151,13 +152,27 @@ class _Search:
         return self.found.verdict.ok
 
     def _verdict(self, reasons: Mapping[str, str]) -> Verdict:
+        candidate = self._candidate(reasons)
+        # With room: other inputs than those that are tried here may do worse.
+        strict = dataclasses.replace(self._tolerance, max_abs=_MARGIN * self._tolerance.max_abs)
+        verdict = verify(
+            self._before,
+            rounded(candidate),
+            cases=self._cases,
+            tolerance=strict,
+            safety=self._safety,
+            locate=False,
+        )
+        if not verdict.ok:
+            return verdict
         return verify(
             self._before,
-            self._candidate(reasons),
+            candidate,
             cases=self._cases,
-            tolerance=self._tolerance,
+            tolerance=strict,
             safety=self._safety,
             map_feeds=self._chosen.feeds,
+            may_change=("inputs", "outputs"),
             locate=False,
         )
 
@@ -184,12 +199,13 @@ class _Search:
         self._tell("float16: ranges")
         for case in self._extremes():
             candidate = self._loaded or self._candidate(self.found.reasons)
+            half = _halves(candidate)
             stream = self._stream(candidate, case)
             for name, ours, theirs in stream.pairs(self._shared(candidate)):
                 gap = ranges.gap_of(name, ours, theirs)
                 if gap is None:
                     continue
-                if gap.lost or (theirs.dtype == np.float16 and ranges.is_near(ours)):
+                if gap.lost or (name in half and ranges.is_near(ours)):
                     why = f"{name!r} reaches {gap.largest:.3g}"
                     if gap.lost:
                         why = f"{name!r} is beyond float16 at {gap.lost:,} places"
@@ -342,7 +358,7 @@ class _Search:
 
     def _stream(self, candidate: ir.Model, case: Case) -> Stream:
         before = Run(self._before, self._before, case.feeds)
-        feeds = full_lengths(candidate, self._chosen.feeds(case.feeds))
+        after = rounded(candidate)
         sizes = shapes.shapes_of(self._before)
         by_name = {x.name: x for node in self._before.graph for x in node.outputs}
 
@@ -358,7 +374,7 @@ class _Search:
                 count *= number
             return count
 
-        return Stream(before, Run(candidate, candidate, feeds), size)
+        return Stream(before, Run(after, after, full_lengths(after, case.feeds)), size)
 
 
 def _copy(model: ir.Model) -> ir.Model:
@@ -367,6 +383,15 @@ def _copy(model: ir.Model) -> ir.Model:
     if copy.functions:
         InlinePass()(copy)
     return copy
+
+
+def _halves(model: ir.Model) -> set[str]:
+    return {
+        x.name
+        for node in nodes_of(model.graph)
+        for x in node.outputs
+        if x.name and x.dtype == ir.DataType.FLOAT16
+    }
 
 
 def mark(model: ir.Model, reasons: Mapping[str, str]) -> None:
