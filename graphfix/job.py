@@ -242,7 +242,7 @@ class _Settling:
             tolerance=self.tolerance,
             dims=self.dims,
             feeds=arrays,
-            safety=together(p.safety for p in ran if p.changes),
+            safety=together([check.safety, *(p.safety for p in ran if p.changes)]),
             progress=self.tell,
         )
         mark(model, found.reasons)

@@ -80,7 +80,9 @@ class Float16(Pass):
         number. By itself the pass leaves in float32, each with its reason: operators without
         float16 in ONNX or on DirectML; whole numbers that may pass 2,048, such as lengths and
         positions, and what is computed of them alone; means of squares; constants beyond 65504
-        or too small. Constants that hide scores become -30000 instead. ``graphfix run`` also runs
+        or too small. Constants that hide scores become -30000 instead: a row of scores that is
+        hidden whole was uniform and becomes the Softmax of the raw scores, or stays uniform where
+        every sum is rounded; it stays a number. ``graphfix run`` also runs
         the model in float32, keeps what would overflow, and looks for what else must stay if the
         result misses the gate. Local functions are inlined.
 
@@ -91,7 +93,7 @@ class Float16(Pass):
     """
 
     name: ClassVar[str] = "float16"
-    safety: ClassVar[Safety] = "conditional"
+    safety: ClassVar[Safety] = "valid-rows"
     measured: ClassVar[bool] = True
     advice: ClassVar[str] = "keep=OPERATOR leaves more in float32; --rtol allows more"
 
