@@ -109,9 +109,7 @@ class Wide:
             return "scales of quantized numbers are float32"
         formals = self.types.formals(node)
         if formals is None:
-            return (
-                f"{node.domain}.{node.op_type} is not known: what it takes besides float32 neither"
-            )
+            return f"{node.op_type} of {node.domain!r} is not known, nor what it takes but float32"
         if any(x is not None and self.types.of(x) is None for x in node.inputs) and not all(
             formals.input(i) not in formals.plain
             for i, x in enumerate(node.inputs)

@@ -58,9 +58,11 @@ def formals_of(op: str, domain: str, opset: int) -> Formals | None:
     """The signature of an operator as of an opset; None if nobody here knows it."""
     if domain == _CONTRIB or op in _IN_ONNX:
         return _contrib().get(op)
-    try:
-        schema = onnx.defs.get_schema(op, opset, "" if domain == "ai.onnx" else domain)
-    except onnx.defs.SchemaError:
+    schema = _schema(op, opset, domain)
+    if schema is None:
+        # ONNX Runtime has some before ONNX does: LayerNormalization, since opset 1.
+        schema = _schema(op, onnx.defs.onnx_opset_version(), domain)
+    if schema is None:
         return None
     allowed = {x.type_param_str: x.allowed_type_strs for x in schema.type_constraints}
     for formal in (*schema.inputs, *schema.outputs):
@@ -74,6 +76,13 @@ def formals_of(op: str, domain: str, opset: int) -> Formals | None:
         {name: frozenset(filter(None, map(_dtype, types))) for name, types in allowed.items()},
         frozenset(n for n, types in allowed.items() if all(t.startswith("tensor(") for t in types)),
     )
+
+
+def _schema(op: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
+    try:
+        return onnx.defs.get_schema(op, opset, "" if domain == "ai.onnx" else domain)
+    except onnx.defs.SchemaError:
+        return None
 
 
 def _at(names: tuple[str, ...], index: int, *, repeat: bool) -> str | None:

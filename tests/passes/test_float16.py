@@ -487,3 +487,34 @@ def test_what_is_told_of_a_weight_is_what_converting_it_does(numbers: list[float
     assert extent.beyond == np.count_nonzero(np.abs(array[finite]) > 65504)
     zeros = np.count_nonzero(finite & (array != 0) & (half == 0))
     assert 0 <= zeros - extent.lost <= np.count_nonzero(np.abs(array) == np.float32(2.0**-25))
+
+
+def test_an_operator_that_only_onnx_runtime_has_at_this_opset() -> None:
+    before = add(
+        parse(
+            "(float[B, 8] x, float[8, 8] w, float[8] s) => (float[B, 8] y)",
+            "h = LayerNormalization (x, s, s) y = MatMul (h, w)",
+            opset=14,
+        ),
+        w=f(8, 8),
+        s=f(8),
+    )
+    after = graphfix.run(before, "float16").passes[0]
+    assert not after.skips
+    assert {x.const_value.dtype for x in before.graph.initializers.values()} == {HALF}
+
+
+def test_an_operator_that_nobody_knows_is_left_with_what_it_takes() -> None:
+    model = add(
+        parse(
+            "(float[B, 8] x, float[8, 8] w) => (float[B, 8] y)",
+            "h = MatMul (x, w) k = local.strange (h) y = MatMul (k, w)",
+        ),
+        w=f(8, 8),
+    )
+    report = graphfix.run(model, "float16")
+    assert any("strange of 'local' is not known" in x for _, x in report.passes[0].skips)
+    strange = next(x for x in model.graph if x.op_type == "strange")
+    maker = strange.inputs[0].producer()
+    assert maker.op_type == "Cast"
+    assert maker.attributes["to"].as_int() == FLOAT
