@@ -43,7 +43,6 @@ _ROUNDS = 5
 _GROWS, _SHARE = 2.0, 0.2
 _ROUNDING = 2.0**-11
 _ERROR = "the error grows"
-_MARGIN = 0.5
 # How many groups of nodes are tried without.
 _GIVEN_BACK = 6
 
@@ -68,6 +67,7 @@ def settle(
     chosen: Pass,
     *,
     tolerance: Tolerance,
+    margin: float = 0.5,
     dims: Mapping[str, Sequence[int]] | None = None,
     feeds: Feeds | None = None,
     safety: Safety = "conditional",
@@ -79,12 +79,14 @@ def settle(
         model: The model as it is before the pass; it is not changed.
         chosen: The pass: it has an option ``keep``, names joined by ``+``.
         tolerance: The gate.
+        margin: Which share of it may be used: other inputs than those that are tried do worse.
         dims: Sizes to try, by the name of the symbolic dim; names that it lacks are ignored.
         feeds: Inputs of the user's, for ``model``; by default they are made.
         safety: What the passes before it keep, see :func:`graphfix.proof.verify.verify`.
         progress: Called with a short text at each step.
     """
-    search = _Search(model, chosen, tolerance, safety, progress or (lambda _: None))
+    strict = dataclasses.replace(tolerance, max_abs=margin * tolerance.max_abs)
+    search = _Search(model, chosen, strict, safety, progress or (lambda _: None))
     search.find_cases(dims or {}, feeds)
     search.run()
     return search.made(search.found.reasons), search.found
@@ -153,13 +155,11 @@ class _Search:
 
     def _verdict(self, reasons: Mapping[str, str]) -> Verdict:
         candidate = self._candidate(reasons)
-        # With room: other inputs than those that are tried here may do worse.
-        strict = dataclasses.replace(self._tolerance, max_abs=_MARGIN * self._tolerance.max_abs)
         verdict = verify(
             self._before,
             rounded(candidate),
             cases=self._cases,
-            tolerance=strict,
+            tolerance=self._tolerance,
             safety=self._safety,
             locate=False,
         )
@@ -169,7 +169,7 @@ class _Search:
             self._before,
             candidate,
             cases=self._cases,
-            tolerance=strict,
+            tolerance=self._tolerance,
             safety=self._safety,
             map_feeds=self._chosen.feeds,
             may_change=("inputs", "outputs"),
