@@ -67,7 +67,7 @@ def olive(source: Path, target: Path) -> None:
 
 
 def ours(spec: str) -> Convert:
-    """graphfix run -p SPEC."""
+    """What ``graphfix run -p SPEC`` makes."""
 
     def convert(source: Path, target: Path) -> None:
         report = job.repair_file(source, target, spec, kernels=False)
