@@ -167,6 +167,9 @@ class Pass(Check, ir.passes.InPlacePass):
     """What it is the pass's job to change of how a model is fed and read."""
     advice: ClassVar[str] = ""
     """What a user may try if the repaired model computes something else."""
+    measured: ClassVar[bool] = False
+    """Whether the job looks for what the pass must leave alone by running the model: the pass then
+    has an option ``keep`` for the names, joined by ``+``, and rounds numbers to float16."""
     keeps_shapes: ClassVar[bool] = False
     """Whether ``repair`` itself keeps :mod:`graphfix.model.shapes` up to date."""
 

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     Progress = Callable[[str], None]
+    Settle = Callable[[Check, ir.Model, tuple[PassReport, ...]], Check]
 
 PIPELINE_KEY = "graphfix.pipeline"
 DEFAULT = "directml"
 
+# Options that take names.
+_NAMES = ("keep", "only")
 _SIZE = re.compile(r"\d+(\.\d+)?s?")
 
 
@@ -56,19 +59,28 @@ def split(spec: str) -> list[list[str]]:
     """The passes that ``spec`` names, each with the texts of its options.
 
     A size that follows one, as in ``fix-dims:T=500,3000``, is another value of the same option,
-    and is put to it with a plus.
+    and is put to it with a plus; so is what follows a name, as in ``float16:keep=Softmax,Pow``, and
+    is no pass.
     """
     items: list[list[str]] = []
     for item in spec.split(","):
         parts = [part.strip() for part in item.split(":")]
         if "=" in parts[0] and items:
             items[-1] += parts
-        elif _SIZE.fullmatch(parts[0]) and items and "=" in items[-1][-1]:
+        elif items and "=" in items[-1][-1] and _is_value(parts[0], items[-1][-1]):
             items[-1][-1] += f"+{parts[0]}"
             items[-1] += parts[1:]
         else:
             items.append(parts)
     return items
+
+
+def _is_value(text: str, option: str) -> bool:
+    """Whether ``text`` is another value of what ``option`` says, and not the next pass."""
+    if _SIZE.fullmatch(text):
+        return True
+    named = option.partition("=")[0] in _NAMES
+    return named and text not in registry.PROFILES and text not in registry.names()
 
 
 def spec_of(passes: Iterable[Check]) -> str:
@@ -88,6 +100,7 @@ def run(
     passes: str | Check | Sequence[Check] = DEFAULT,
     *,
     progress: Progress | None = None,
+    settle: Settle | None = None,
 ) -> Report:
     """Run passes over ``model``, in place and in order, and say what they did.
 
@@ -95,18 +108,22 @@ def run(
         model: The model; if no pass matches it is left as it is, to the byte.
         passes: Text as ``-p`` takes it, a pass, or several.
         progress: Called with the name of each pass before it runs.
+        settle: Called with each pass before it runs, and with the model as it then is; what it
+            gives back is run instead.
 
     Returns:
         The report, as yet without a verdict: see :func:`graphfix.verify`.
     """
     chosen = resolve(passes)
-    spec = spec_of(chosen)
     before = count_ops(model)
-    ran = []
-    for check in chosen:
+    ran, settled = list[PassReport](), list[Check]()
+    for given in chosen:
         if progress is not None:
-            progress(check.name)
+            progress(given.name)
+        check = given if settle is None else settle(given, model, tuple(ran))
+        settled.append(check)
         ran.append(_run_one(check, model))
+    spec = spec_of(settled)
     if any(p.changes for p in ran):
         model.metadata_props[PIPELINE_KEY] = spec
     return Report(spec=spec, passes=tuple(ran), ops_before=before, ops_after=count_ops(model))

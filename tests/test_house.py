@@ -21,6 +21,7 @@ FLOORS = (
     "show",
     "benchmark",
     "probing",
+    "half",
     "proof",
     "feeds",
     "docs",

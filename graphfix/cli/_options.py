@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -70,6 +71,15 @@ def feeding(command: F) -> F:
     ):
         command = option(command)
     return command
+
+
+rtol = click.option(
+    "--rtol",
+    type=float,
+    metavar="X",
+    help="Of float16: the largest difference that passes, as a share of the largest element of an "
+    "output. Default: 0.01.",
+)
 
 
 def lengths(command: F) -> F:
@@ -147,8 +157,15 @@ def load_plugins(files: tuple[str, ...]) -> None:
             registry.load_plugin(file)
 
 
-def tolerance(atol: float | None) -> Tolerance | None:
-    """The tolerance that ``--atol`` asks for; None for the default."""
+def tolerance(atol: float | None, rtol: float | None = None) -> Tolerance | None:
+    """The tolerance that ``--atol`` or ``--rtol`` asks for; None for the default."""
+    if rtol is not None:
+        if not rtol > 0 or atol is not None:
+            raise click.UsageError(f"--rtol {rtol:g}: is over 0, and given without --atol.")
+        from graphfix.proof.compare import HALF_GATE
+
+        cosine = 1.0 - (1.0 - HALF_GATE.cosine) * max(1.0, rtol / HALF_GATE.max_abs)
+        return dataclasses.replace(HALF_GATE, max_abs=rtol, cosine=cosine)
     if atol is None:
         return None
     if not atol >= 0:

@@ -40,6 +40,12 @@ _REASONS = 3
     "ilens-mask repairs it).",
 )
 @click.option(
+    "--float16",
+    "half",
+    is_flag=True,
+    help="Say instead what would stay in float32, and why (the pass float16 converts the rest).",
+)
+@click.option(
     "--axis",
     metavar="INPUT.AXIS",
     help="With --padding: the axis that is padded, such as audio.2. Default: found by itself.",
@@ -79,6 +85,7 @@ def check(
     model: str,
     spec: str | None,
     padding: bool,
+    half: bool,
     axis: str | None,
     source: str | None,
     ep: Provider,
@@ -101,6 +108,8 @@ def check(
     """
     _options.require_name(output)
     spec = _padding(spec, padding=padding, axis=axis, source=source)
+    if half:
+        spec = "float16" if spec is None else f"{spec},float16"
     _refuse(ep=ep, trial=trial, fix=fix, output=output, both=as_json and sarif)
     sizes = _terminal.sizes(dims)
     _options.load_plugins(plugin)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     help="Count the kernels of a run on DirectML before and after. Default: if it is verified.",
 )
 @_options.feeding
+@_options.rtol
 @_options.ep
 @_options.plugin
 @_options.verbose
@@ -59,6 +60,7 @@ def run(
     dims: tuple[str, ...],
     feeds: str | None,
     atol: float | None,
+    rtol: float | None,
     ep: Ep,
     plugin: tuple[str, ...],
     verbose: bool,
@@ -91,7 +93,7 @@ def run(
             dry_run=dry_run,
             dims=sizes,
             feeds=feeds,
-            tolerance=_options.tolerance(atol),
+            tolerance=_options.tolerance(atol, rtol),
             external_data=external_data,
             ep=ep,
             kernels=kernels,
@@ -130,7 +132,8 @@ def run(
     else:
         told = _verdict.failure(failed.verdict or {}, "the repaired model")
         advised = failed.verdict is not None and _verdict.is_difference(failed.verdict)
-    advice = "; if that difference is expected, raise --atol" if advised else ""
+    option = "--rtol" if "float16" in failed.spec else "--atol"
+    advice = f"; if that difference is expected, raise {option}" if advised else ""
     _terminal.remark(f"error: {told}; nothing was written{advice}")
     return 1
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.argument("before", metavar="BEFORE")
 @click.argument("after", metavar="AFTER")
 @_options.feeding
+@_options.rtol
 @_options.ep
 @click.option(
     "--safety",
@@ -33,6 +34,7 @@ def verify(
     dims: tuple[str, ...],
     feeds: str | None,
     atol: float | None,
+    rtol: float | None,
     ep: Ep,
     safety: Safety | None,
     as_json: bool,
@@ -61,7 +63,7 @@ def verify(
             after,
             dims=sizes,
             feeds=feeds,
-            tolerance=_options.tolerance(atol),
+            tolerance=_options.tolerance(atol, rtol),
             safety=safety or together(one.safety for one in passes),
             map_feeds=feeds_through(passes),
             may_change=changed_by(passes),

@@ -12,9 +12,10 @@ import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.model import outside
-from graphfix.model.outside import Weight, tensors_of
+from graphfix.model.narrow import MARK, Narrowed, file_of
+from graphfix.model.outside import tensors_of
 from graphfix.model.values import graphs_of, tensor_in
-from graphfix.model.wire import BIG, Span
+from graphfix.model.wire import BIG, Narrow, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,8 +59,7 @@ def files_of(model: ir.Model) -> dict[str, Path]:
         # Asked of the file system once each: thousands of weights are in the same few files.
         key = str(tensor.base_dir), str(tensor.location)
         if key not in found:
-            file = tensor.file if isinstance(tensor, Weight) else Path(tensor.path).resolve()
-            found[key] = file
+            found[key] = file_of(tensor.wide if isinstance(tensor, Narrowed) else tensor)
     files: dict[str, Path] = {}
     for (_, location), file in found.items():
         if files.setdefault(location, file) != file:
@@ -153,6 +153,9 @@ def plan(
     here = target.parent.resolve()
     inside = None if source is None else source.resolve()
     stay = {x for x, file in files.items() if outside.leads_to(here, x, file)}
+    if any(x.endswith(MARK) for x in files):
+        # What is converted goes into a new file, and what is not with it: one file, not two.
+        stay = set()
     found = []
     for tensor in tensors_of(proto):
         span = _span(tensor, files)
@@ -189,7 +192,8 @@ def _span(tensor: onnx.TensorProto, files: Mapping[str, Path]) -> Span | None:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     bits = ir.DataType(tensor.data_type).bitwidth
     size = -(-math.prod(tensor.dims) * bits // 8)
-    return Span(str(files[entries["location"]]), int(entries.get("offset", 0)), size)
+    made = Narrow if entries["location"].endswith(MARK) else Span
+    return made(str(files[entries["location"]]), int(entries.get("offset", 0)), size)
 
 
 def _complete(tensor: onnx.TensorProto, span: Span) -> tuple[str, str, str]:

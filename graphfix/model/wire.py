@@ -49,6 +49,11 @@ class Span:
     length: int
 
 
+@dataclass(frozen=True)
+class Narrow(Span):
+    """``length`` bytes of float16, made of twice as many of float32 in the file from ``offset``."""
+
+
 Chunk = bytes | memoryview | Span
 """A piece of a message that is to be written: bytes at hand, or a range of a file."""
 

@@ -38,16 +38,29 @@ class Tolerance:
         cosine: The least cosine of the two outputs, taken as vectors.
         half: How many times more a model that computes in float16 or bfloat16 may differ, both in
             ``max_abs`` and in ``1 - cosine``: by default 0.01 and 0.9999.
+        least: What stands around an element is taken for at least this.
+        equal: The least share of the elements of an output of whole numbers that are the same.
     """
 
     max_abs: float = 1e-4
     cosine: float = 0.999999
     half: float = 100.0
+    least: float = 1.0
+    equal: float = 1.0
+
+    @property
+    def whole(self) -> bool:
+        """Whether the largest element of the whole output stands around each: float16's gate."""
+        return self.least < 1.0
 
     def for_half(self) -> Tolerance:
         """The tolerance of a model that computes in float16."""
         cosine = 1.0 - (1.0 - self.cosine) * self.half
         return Tolerance(self.max_abs * self.half, cosine, half=1.0)
+
+
+# float32 against float16: a share of the largest element, however small that is.
+HALF_GATE = Tolerance(max_abs=1e-2, cosine=0.9999, half=1.0, least=1e-6, equal=0.99)
 
 
 @dataclass(frozen=True)
@@ -69,6 +82,8 @@ class OutputDiff:
         finite: How many of them are finite in both.
         zero: Whether all compared elements of the original are 0, or False, or empty text.
         total: How many elements the output has.
+        top: Of what was made float16: in which share of the vectors along the last axis the same
+            element is the largest; NaN otherwise.
         nan_before: NaN in the original, among the compared.
         nan_after: NaN in the repaired, among the compared.
         inf_before: Infinities in the original, among the compared.
@@ -89,6 +104,7 @@ class OutputDiff:
     compared: int = 0
     finite: int = 0
     zero: bool = False
+    top: float = math.nan
     total: int = 0
     nan_before: int = 0
     nan_after: int = 0
@@ -155,7 +171,7 @@ def compare(
     if before.dtype.kind not in "fV":
         if where is not None:
             before, after = before[where], after[where]
-        return _exact(head, before, after)
+        return _exact(head, before, after, tolerance)
     known = np.ones(before.shape, np.bool_) if where is None else where
     if leave_out:
         kept = np.isfinite(before) if leave_out == "not finite" else ~np.isnan(before)
@@ -163,15 +179,17 @@ def compare(
     return _floats(head, before, after, known, tolerance)
 
 
-def _exact(head: OutputDiff, before: Array, after: Array) -> OutputDiff:
+def _exact(head: OutputDiff, before: Array, after: Array, tolerance: Tolerance) -> OutputDiff:
     differing = int(np.count_nonzero(before != after))
     gap = 0.0
     if differing and before.dtype.kind in "iub":
         gap = float(np.max(np.abs(before.astype(np.float64) - after.astype(np.float64))))
     reason = f"differs in {differing:,} of {before.size:,} elements" if differing else ""
+    if differing <= (1.0 - tolerance.equal) * before.size:
+        reason = ""
     return replace(
         head,
-        ok=not differing,
+        ok=not reason,
         reason=reason,
         differing=differing,
         compared=before.size,
@@ -193,7 +211,9 @@ def _floats(
     x, y, scales = a[finite], b[finite], scales[finite]
     gap = np.abs(x - y)
     scale = float(np.max(np.abs(x), initial=0.0))
-    scales = np.maximum(1.0, scales)
+    if tolerance.whole:
+        scales = np.full(x.shape, scale)
+    scales = np.maximum(tolerance.least, scales)
     allowed = tolerance.max_abs * scales
     past = np.where(gap > allowed, gap, 0.0)
     worst = int(np.argmax(past if past.any() else gap / scales)) if gap.size else 0
@@ -215,6 +235,8 @@ def _floats(
     elif largest > max(least, _ROUNDING):
         reason = f"differs by {largest:.3g}, and is itself at most {scale:.3g}"
     nonzero = x != 0
+    if tolerance.whole:
+        head = replace(head, top=_same_top(wide, repaired, where))
     return replace(
         head,
         ok=not reason,
@@ -233,6 +255,29 @@ def _floats(
         inf_before=int(np.isinf(a).sum()),
         inf_after=int(np.isinf(b).sum()),
     )
+
+
+def held_in_padding(diff: OutputDiff, before: Array, after: Array) -> OutputDiff:
+    """``diff``, but that no number of the original is NaN or infinite, compared or not."""
+    if before.dtype.kind != "f":
+        return diff
+    lost = int(np.count_nonzero(np.isfinite(before) & ~np.isfinite(after)))
+    if not lost:
+        return diff
+    reason = f"has NaN or infinity at {lost:,} places where the original has numbers, in padding"
+    return replace(diff, ok=False, reason=reason)
+
+
+def _same_top(
+    before: npt.NDArray[np.float64], after: npt.NDArray[np.float64], where: Mask
+) -> float:
+    """The share of vectors along the last axis whose largest element is the same one."""
+    if before.ndim < 1 or before.shape[-1] < 2 or not before.size:
+        return math.nan
+    rows = where.all(axis=-1) & np.isfinite(before).all(axis=-1) & np.isfinite(after).all(axis=-1)
+    if not rows.any():
+        return math.nan
+    return float((before[rows].argmax(axis=-1) == after[rows].argmax(axis=-1)).mean())
 
 
 def scales_of(array: npt.NDArray[np.float64], where: Mask) -> npt.NDArray[np.float64]:

@@ -93,10 +93,31 @@ class Verdict:
         text = f"the same in {count} case{'s' if count != 1 else ''}: "
         if worst.max_abs == 0:
             return text + "not one number differs."
+        if (half := self._half()) is not None:
+            return text + half
         return text + (
             f"the largest difference is {worst.max_abs:.3g} in output {worst.output!r} "
             f"(allowed {worst.allowed:.3g}), in case {worst.case!r}."
         )
+
+    def _half(self) -> str | None:
+        """What float16 costs, where the gate is that of float16."""
+        diffs = [d for found in self.cases.values() for d in found]
+        tops = [d.top for d in diffs if not math.isnan(d.top)]
+        floats = [d for d in diffs if d.scale and math.isfinite(d.cosine)]
+        whole = [d for d in diffs if not d.allowed and d.compared]
+        if not tops or not floats:
+            return None
+        worst = max(floats, key=lambda d: d.max_abs / d.scale)
+        text = (
+            f"at most {worst.max_abs / worst.scale:.2g} of the largest element off, in output "
+            f"{worst.output!r} of case {worst.case!r}; cosine {min(d.cosine for d in floats):.6f}; "
+            f"the largest element of a vector is the same in {min(tops):.2%} at least"
+        )
+        if whole:
+            same = min(1 - d.differing / d.compared for d in whole)
+            text += f"; whole numbers are the same in {same:.2%} at least"
+        return f"{text}."
 
 
 def _plain(diff: OutputDiff) -> dict[str, object]:

@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.model import io, outside, weights
+from graphfix.model.narrow import Narrowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,6 +60,10 @@ def sourced(
 def _in_memory(
     model: ir.Model, extra: Sequence[str], folder: Callable[[], Path]
 ) -> tuple[str | bytes, Path | None]:
+    if any(isinstance(x, Narrowed) for x in weights.external_tensors(model)):
+        path = folder() / "model.onnx"  # converted once, on the way into a file
+        io.save(model, path, external_data="separate")
+        return (str(path), None) if not extra else sourced(path, extra, folder)
     held = sum(x.nbytes for x in weights.tensors_in(model) if not isinstance(x, ir.ExternalTensor))
     if held > _IN_MEMORY_LIMIT:
         return _on_disk(model, extra, folder())

@@ -346,3 +346,19 @@ class TestSarif:
         logs: list[Any] = [document("m.onnx", [x], {}) for x in (one, one, two)]
         prints = [x["runs"][0]["results"][0]["partialFingerprints"] for x in logs]
         assert prints[0] == prints[1] != prints[2]
+
+
+def test_float16_says_what_would_stay_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.onnx"
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        m (float[B, 4] x, int64[B] n) => (float[B, 4] y) <float[4, 4] w = {1, 2, 3, 4, 5, 6, 7, 8,
+        9, 10, 11, 12, 13, 14, 15, 16}> { c = Cast <to = 1> (n) a = Cos (c) h = MatMul (x, w)
+        at = Constant <value = int64[1] {1}> () u = Unsqueeze (a, at) y = Mul (h, u) }"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    assert main(["check", str(path), "--float16", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert {x["severity"] for x in found} == {"note"}
+    assert any("may hold whole numbers past 2,048" in x["message"] for x in found)
+    assert [x.name for x in tmp_path.iterdir()] == ["m.onnx"]

@@ -1,0 +1,120 @@
+"""Where float16 ends: tensors that overflow, and sums and norms that would on a device.
+
+The candidate runs beside its model in float32, inner tensors streamed. ONNX Runtime's CPU computes
+most of float16 in float32 and rounds what comes out, so what happens inside a kernel is not seen
+there: a variance, a sum before it is divided. Those are computed here of the float32 that go in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from graphfix.model.values import attr_int, axes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Array = npt.NDArray[Any]
+
+LIMIT = 65504.0
+# Other inputs may be larger than those that were tried.
+ROOM = 4.0
+
+_NORMS = frozenset(
+    {"LayerNormalization", "SkipLayerNormalization", "SimplifiedLayerNormalization"}
+    | {"SkipSimplifiedLayerNormalization", "RMSNormalization", "InstanceNormalization"}
+    | {"GroupNormalization", "GroupNorm", "SkipGroupNorm", "EmbedLayerNormalization"}
+    | {"LpNormalization", "MeanVarianceNormalization"}
+)
+_SUMS = frozenset({"ReduceMean", "ReduceSum", "ReduceL1", "ReduceLogSumExp", "GlobalAveragePool"})
+_SQUARES = frozenset({"ReduceL2", "ReduceSumSquare", "LpNormalization"})
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far one tensor of the candidate is from float32.
+
+    Attributes:
+        name: The tensor.
+        error: The largest difference, as a share of the largest element.
+        largest: The largest magnitude in float32.
+        lost: How many elements are infinite or NaN, and are numbers in float32.
+    """
+
+    name: str
+    error: float
+    largest: float
+    lost: int
+
+
+def gap_of(name: str, before: Array, after: Array) -> Gap | None:
+    """Hold a tensor against float32; None of what holds no floats or has changed its shape."""
+    if before.dtype != np.float32 or before.shape != after.shape or after.dtype.kind != "f":
+        return None
+    wide, half = before.astype(np.float64), after.astype(np.float64)
+    known = np.isfinite(wide)
+    lost = int(np.count_nonzero(known & ~np.isfinite(half)))
+    # A mask has another floor; how far that is from the old one means nothing.
+    shown = known & np.isfinite(half) & ((np.abs(wide) < LIMIT) | (np.abs(half) > LIMIT / 2))
+    shown &= ~((wide <= -1e4) & (half <= -1e4))
+    largest = float(np.max(np.abs(wide[shown]), initial=0.0))
+    error = float(np.max(np.abs(wide[shown] - half[shown]), initial=0.0))
+    return Gap(name, error / largest if largest else 0.0, largest, lost)
+
+
+def is_near(array: Array) -> bool:
+    """Whether a tensor in float32 comes near what float16 holds, but for the floor of a mask."""
+    size = np.abs(array[np.isfinite(array)])
+    near = size[size > LIMIT / ROOM]
+    if not near.size:
+        return False
+    # A mask's floor recurs to the last bit; a large activation does not.
+    values, counts = np.unique(near, return_counts=True)
+    return bool((counts < max(2, near.size // 100)).any()) or values.size > 8
+
+
+def inside(node: ir.Node, given: Array) -> Iterator[str]:
+    """What a kernel of float16 may not hold, of what it takes in float32.
+
+    Args:
+        node: An operator that sums or norms.
+        given: Its first input.
+    """
+    wide = np.where(np.isfinite(given), given, 0).astype(np.float64)
+    axes = _axes(node, given.ndim)
+    if not axes or not given.size:
+        return
+    if node.op_type in _NORMS:
+        square = float(np.max(np.mean(np.square(wide), axis=axes), initial=0.0))
+        if square > LIMIT / ROOM:
+            yield f"the mean square of what it takes reaches {square:.3g}"
+    elif node.op_type in _SQUARES:
+        square = float(np.max(np.sum(np.square(wide), axis=axes), initial=0.0))
+        if square > LIMIT / ROOM:
+            yield f"its squares sum to {square:.3g}"
+    elif node.op_type in _SUMS:
+        total = float(np.max(np.sum(np.abs(wide), axis=axes), initial=0.0))
+        if total > LIMIT / ROOM:
+            yield f"what it sums comes to {total:.3g}"
+
+
+def looks_inside(node: ir.Node) -> bool:
+    """Whether :func:`inside` has anything to say of a node."""
+    return node.op_type in _NORMS | _SUMS | _SQUARES
+
+
+def _axes(node: ir.Node, rank: int) -> tuple[int, ...]:
+    if node.op_type in ("InstanceNormalization", "GlobalAveragePool", "GroupNormalization"):
+        return tuple(range(2, rank))
+    if node.op_type in ("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization"):
+        first = attr_int(node, "axis", -1) % max(rank, 1)
+        return tuple(range(first, rank))
+    if node.op_type in _NORMS:
+        return (rank - 1,) if rank else ()
+    axes = axes_of(node)
+    return tuple(x % rank for x in axes) if axes and rank else tuple(range(rank))
