@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from ._fold_look import Key, Look
 
+# What makes the scores of an attention, one row for each position and one column for each.
+_SCORES = ("MatMul", "Einsum", "Add", "Mul", "Div", "Where", "Softmax")
 _VECTORS = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Mod", "Neg", "Abs"})
 
 
@@ -92,7 +94,8 @@ class Stock:
         for i, node in enumerate(model.graph):
             self.order[node] = i
             for value in node.outputs:
-                self._offer(value, i)
+                if not self._are_scores(value):
+                    self._offer(value, i)
             need = self._need_of(node)
             if need is not None:
                 self.needs[node.outputs[0]] = need
@@ -102,6 +105,16 @@ class Stock:
         dims = self._look.dims(value)
         if dims and not all(isinstance(x, int) for x in dims):
             self.shapes.setdefault(dims, (order, value))
+
+    def _are_scores(self, value: ir.Value) -> bool:
+        """Whether a tensor may go into a fused attention, unless somebody asks for its shape."""
+        node, dims = value.producer(), self._look.dims(value)
+        return (
+            is_op(node, *_SCORES)
+            and dims is not None
+            and len(dims) > 2
+            and not any(isinstance(x, int) for x in dims[-2:])
+        )
 
     def _need_of(self, node: ir.Node) -> Need | None:
         if len(node.outputs) != 1 or is_op(node, "Constant"):
