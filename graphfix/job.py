@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     StrPath = str | os.PathLike[str]
 
 # Which share of the gate a pass that rounds may use where it is tried: other inputs do worse.
-_MARGINS = (0.5, 0.2)
+MARGINS = (0.5, 0.2)
 _UNVERIFIED = "write the result without running it (--no-verify)"
 
 
@@ -76,10 +76,10 @@ def repair_file(
         FeedError: Verification has no inputs that the model accepts.
     """
     chosen = pipeline.resolve(passes)
-    tolerance = tolerance or _gate(chosen)
+    tolerance = tolerance or gate(chosen)
     result: Report | None = None
     # What was found on a few inputs may miss the gate on more: then with more room.
-    for margin in _MARGINS:
+    for margin in MARGINS:
         result = _repair(
             *(source, target, chosen, check, dry_run, dims, feeds),
             *(tolerance, external_data, ep, kernels, progress, margin),
@@ -116,7 +116,7 @@ def _repair(
     check = check and not dry_run
     need = memory.expect(model, instead=_UNVERIFIED) if check else None
     given = dict(dims or {}) | (_only_sizes(chosen, model) if check else {})
-    settle = _Settling(chosen, given, feeds, tolerance, tell, margin) if check else None
+    settle = Settling(chosen, given, feeds, tolerance, tell, margin) if check else None
     report = pipeline.run(model, chosen, progress=progress, settle=settle)
     shapes.forget(model)  # saving needs none, and it is when most memory is held
     report = dataclasses.replace(report, source=str(source), memory=_told(need))
@@ -195,8 +195,8 @@ def repair_buckets(
         model = io.load(source)
         files.refuse_overwrite(io.inputs_of(model), path)
         given = dict(dims or {}) | _only_sizes(chosen, model)
-        tolerance = tolerance or _gate(chosen)
-        settled = _Settling(chosen, given, feeds, tolerance, tell, _MARGINS[0])
+        tolerance = tolerance or gate(chosen)
+        settled = Settling(chosen, given, feeds, tolerance, tell, MARGINS[0])
         report = pipeline.run(
             model,
             chosen,
@@ -236,7 +236,7 @@ def repair_buckets(
 
 
 @dataclasses.dataclass
-class _Settling:
+class Settling:
     """Before a pass that rounds: what it must leave alone, found by running the model.
 
     Attributes:
@@ -284,7 +284,7 @@ class _Settling:
         return new
 
 
-def _gate(chosen: Sequence[Check]) -> Tolerance | None:
+def gate(chosen: Sequence[Check]) -> Tolerance | None:
     """What may differ where a pass rounds to float16; None for the usual."""
     if not any(isinstance(x, Pass) and x.measured for x in chosen):
         return None

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from graphfix import pipeline, planning, registry
 from graphfix.errors import ModelError, PaddingError, UsageError
+from graphfix.job import MARGINS, Settling, gate
 from graphfix.lengths.given import LengthInput
 from graphfix.model import files, io
 from graphfix.probing.padded import padded
@@ -127,9 +128,9 @@ def ship_file(
     reading = read(model, str(source), containers, axis)
     spec = passes or default_passes(float16=float16)
     if tolerance is None:
-        half = "float16" in spec or computes_in_half(model)
-        tolerance = Tolerance().for_half() if half else Tolerance()
-    made, reports, told = _repaired(source, reading, spec, tell)
+        half = Tolerance().for_half() if computes_in_half(model) else Tolerance()
+        tolerance = gate(list(_chosen(spec, reading, reading.containers[0]))) or half
+    made, reports, told = _repaired(source, reading, spec, tolerance, tell)
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
     try:
@@ -173,7 +174,7 @@ def default_passes(*, float16: bool = False) -> str:
 
 
 def _repaired(
-    source: Path, reading: Reading, spec: str, tell: Progress
+    source: Path, reading: Reading, spec: str, tolerance: Tolerance, tell: Progress
 ) -> tuple[list[ir.Model], list[Report], LengthInput | None]:
     """A model for each container, with what was done, and how it is told the lengths."""
     made, reports = [], []
@@ -184,8 +185,10 @@ def _repaired(
         model = io.load(source)
         name_dims(model)
         chosen = list(_chosen(spec, reading, container))
+        sizes = {n: (container[g],) for g, names in reading.names.items() for n in names}
+        settle = Settling(chosen, sizes, None, tolerance, tell, MARGINS[0])
         try:
-            report = pipeline.run(model, chosen)
+            report = pipeline.run(model, chosen, settle=settle)
         except PaddingError as error:
             fixed = ":".join(f"{n}={container[g]}" for g, x in reading.names.items() for n in x)
             raise PaddingError(
