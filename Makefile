@@ -9,7 +9,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint graphs types docs site zoo counts headline mutants bench compare dml agreement edges wheel clean
+.PHONY: help install test lint graphs types docs site zoo counts headline kernels mutants bench compare dml agreement edges wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,11 +69,13 @@ counts: $(STAMP)  ## Count what is left in a zoo of exports, with the reasons (G
 mutants: $(STAMP)  ## Plant faults in repaired graphs and count what verify tells, into docs/ (GRAPHFIX_ZOO)
 	$(BIN)/python tests/mutants/survey.py --page
 
-headline: $(STAMP)  ## Measure the table in README on DirectML, and take its picture (GRAPHFIX_ZOO)
+headline: $(STAMP)  ## Measure the table in README on DirectML (GRAPHFIX_ZOO=folder)
 	$(PIP) install --quiet --group peers
 	$(BIN)/python tests/dml/headline.py
-	$(BIN)/graphfix zoo --ep dml
-	$(BIN)/python tests/dml/picture.py
+
+kernels: $(STAMP)  ## Count the kernels of models/ and draw README's picture
+	$(PIP) install --quiet --group bench
+	$(BIN)/python bench/kernels.py
 
 bench: $(STAMP)  ## Time graphfix beside its peers on gigabytes, into docs/ (an hour, 16 GB of disk)
 	$(PIP) install --quiet --group bench

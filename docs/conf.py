@@ -24,6 +24,8 @@ html_title = f"{project} {version}"
 CONTENTS = {
     "Tasks": (
         "docs/repair",
+        "docs/fast",
+        "docs/float16",
         "docs/ship",
         "docs/check",
         "docs/verification",

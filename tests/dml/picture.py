@@ -1,9 +1,9 @@
-"""The pictures of README: the top of ``build/zoo/index.html``, light and dark, by Chromium.
+"""Pictures of the top of ``build/zoo/index.html``, light and dark, by Chromium.
 
 They show what another run gives again: crashes, differences, nodes. Times are left out, for those
 of one machine hold for no other.
 
-Run as ``python tests/dml/picture.py``, after ``make zoo EP=dml``; ``make headline`` does both.
+Run as ``python tests/dml/picture.py``, after ``make zoo EP=dml``; they lie beside the page.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(page: Path) -> int:
             command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
             command += ["--disable-background-networking", f"--user-data-dir={profile}"]
             command += [f"--blink-settings=preferredColorScheme={scheme}"]
-            command += [f"--window-size={SIZE}", f"--screenshot={ROOT / 'docs' / name}"]
+            command += [f"--window-size={SIZE}", f"--screenshot={page.with_name(name)}"]
             subprocess.run([*command, shown.as_uri()], check=True, capture_output=True)
     return 0
 
