@@ -223,9 +223,8 @@ class TestSnippets:
         for verb, rest in commands:
             params = group.commands[verb].params
             known = {o for p in params for o in (*p.opts, *p.secondary_opts)}
-            assert (
-                set(re.findall(r"(?<=\s)--?[a-z][a-z0-9-]*", f" {rest.partition('#')[0]}")) <= known
-            )
+            told = re.findall(r"(?<=\s)--?[a-z][a-z0-9-]*", f" {rest.partition('#')[0]}")
+            assert set(told) <= known
 
     def test_every_other_command_is_of_a_tool_that_we_name(self) -> None:
         tools = re.compile(r"(\$ )?(graphfix|make|dask worker|python -m venv|\.venv/bin/[a-z]+) ?")

@@ -14,6 +14,7 @@ import pytest
 import graphfix
 from graphfix import planning, registry
 from graphfix.errors import PaddingError, UsageError
+from graphfix.proof.compare import computes_in_half
 
 _spec = importlib.util.spec_from_file_location("counts", Path(__file__).with_name("counts.py"))
 counts = importlib.util.module_from_spec(_spec)
@@ -55,7 +56,12 @@ def test_each_pass_alone_keeps_the_numbers(row: dict[str, Any], name: str) -> No
         assert name == "ilens-mask"  # the only one that is all or nothing
         pytest.skip(str(error))
     assert not studied.errors
-    assert (studied.difference or 0.0) <= 1e-5
+    # A fused kernel rounds to float16 once, where the pieces did so at each step.
+    assert (studied.difference or 0.0) <= (1e-2 if _is_half(row) and "fuse" in name else 1e-5)
+
+
+def _is_half(row: dict[str, Any]) -> bool:
+    return computes_in_half(graphfix.load(counts.ROOT / "models" / f"{row['name']}.onnx"))
 
 
 @pytest.mark.parametrize("profile", ["directml", "fast"])
