@@ -163,6 +163,8 @@ class Pass(Check, ir.passes.InPlacePass):
     safety: ClassVar[Safety] = "exact"
     loads_before: ClassVar[bool] = True
     """Whether ONNX Runtime loads a model that has a site; if not, there is nothing to compare."""
+    safe_to_pad: ClassVar[bool] = False
+    """Whether it promises that padding reaches nothing valid, also where it found no leak."""
     may_change: ClassVar[frozenset[Interface]] = frozenset()
     """What it is the pass's job to change of how a model is fed and read."""
     advice: ClassVar[str] = ""

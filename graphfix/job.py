@@ -128,7 +128,7 @@ def _repair(
             report = dataclasses.replace(report, verdict=verdict.to_json())
             if not verdict.ok:
                 return report
-            if _is_new(LengthInput.of(model), source):
+            if _must_pad(chosen, model, source):
                 found = _check_padding(source, draft.path, given, tolerance, ep, tell)
                 report = dataclasses.replace(report, padded=found.to_json())
                 if not found.ok:
@@ -220,7 +220,7 @@ def repair_buckets(
                 reports[i] = dataclasses.replace(report, verdict=verdict.to_json())
                 if not verdict.ok:
                     return reports
-                if _is_new(LengthInput.of(made[i][0]), source):
+                if _must_pad(chosen, made[i][0], source):
                     found = _check_padding(source, draft.path, at, tolerance, ep, tell)
                     reports[i] = dataclasses.replace(reports[i], padded=found.to_json())
                     if not found.ok:
@@ -339,9 +339,11 @@ def _counted(
     return dataclasses.replace(report, kernels=found)
 
 
-def _is_new(told: LengthInput | None, source: Path) -> bool:
-    """Whether a repair has told the model of valid lengths: it must then be safe to pad."""
-    return told is not None and LengthInput.of(io.load(source)) != told
+def _must_pad(chosen: Sequence[Check], model: ir.Model, source: Path) -> bool:
+    """Whether clips are held against containers: a pass promises that, or has told of lengths."""
+    told = LengthInput.of(model)
+    promised = any(isinstance(x, Pass) and x.safe_to_pad for x in chosen)
+    return promised or (told is not None and LengthInput.of(io.load(source)) != told)
 
 
 def _check_padding(

@@ -119,6 +119,7 @@ class IlensMask(Pass):
 
     name: ClassVar[str] = "ilens-mask"
     safety: ClassVar[Safety] = "exact"
+    safe_to_pad: ClassVar[bool] = True
 
     axis: str = ""
     from_: str = ""

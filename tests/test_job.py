@@ -18,6 +18,8 @@ from graphfix.core import Match, NodePass, Safety
 from graphfix.errors import FeedError, ModelError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from graphfix.build import Builder
     from graphfix.model.view import View
 
@@ -260,3 +262,33 @@ def test_buckets_have_their_kernels(file: Path) -> None:
     counted = [x.kernels for x in reports]
     assert all(x is not None and x["after"] is not None for x in counted)
     assert counted[0] == counted[1]
+
+
+LEAK = "mean = ReduceMean <axes = [1]> (x) y = Sub (x, mean)"
+
+
+class Promises(graphfix.Pass):
+    """Changes nothing, and says that padding reaches nothing."""
+
+    name = "promises"
+    safety = "exact"
+    safe_to_pad = True
+
+    def sites(self, model: ir.Model) -> Iterator[graphfix.Match | graphfix.Skip]:
+        yield from ()
+
+    def repair(self, model: ir.Model) -> Iterator[graphfix.Change | graphfix.Skip]:
+        yield from ()
+
+
+@pytest.mark.parametrize(("body", "safe"), [("y = Relu (x)", True), (LEAK, False)])
+def test_a_promise_of_safe_padding_is_held_also_where_nothing_was_repaired(
+    tmp_path: Path, body: str, safe: bool
+) -> None:
+    text = f"m (float[B, T, 4] x) => (float[B, T, 4] y) {{ {body} }}"
+    model = f'<ir_version: 8, opset_import: ["" : 17]> {text}'
+    onnx.save(onnx.parser.parse_model(model), tmp_path / "m.onnx")
+    report = graphfix.repair_file(tmp_path / "m.onnx", tmp_path / "o.onnx", [Promises()])
+    assert report.padded is not None
+    assert report.ok is safe
+    assert (tmp_path / "o.onnx").exists() is safe

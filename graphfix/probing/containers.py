@@ -40,7 +40,8 @@ StrPath = str | os.PathLike[str]
 # Lengths that are tried if nobody gives any, until three run; a waveform needs some hundred.
 _LENGTHS = (7, 23, 40, 80, 161, 400, 720, 1600, 3200, 6400, 12800, 25600)
 _ENOUGH = 3
-# As many times as long as the clip, if nobody gives containers: nearly full, and 5 s in 60 s.
+# As many times as long as the clip, if nobody gives containers: nearly full, and 5 s in 60 s. The
+# second is one longer: begins and ends of a stride depend on what is odd.
 _LONGER = (1.5, 12.0)
 # So many contents are tried if some outputs are whole numbers, or all.
 _SOME_SEEDS, _MANY_SEEDS = 2, 5
@@ -298,7 +299,7 @@ class Job:
                     turn = [lengths[(start + i * step) % len(lengths)] for i in range(batch)]
                     rows = [alone[n, seed][i] for i, n in enumerate(turn)]
                     longest = max(turn)
-                    own = [round(longest * times) for times in _LONGER]
+                    own = [round(longest * times) + i for i, times in enumerate(_LONGER)]
                     for container in self._containers or own:
                         if container >= longest:
                             yield rows, container
