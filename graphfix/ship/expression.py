@@ -53,6 +53,21 @@ def size_of(dim: int | str, sizes: Mapping[str, int]) -> int:
     return int(value)
 
 
+def shape_of(dims: tuple[int | str, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The sizes of all dims; remembered, since a stream asks for the same again and again.
+
+    Raises:
+        ValueError: As :func:`size_of`.
+    """
+    return _shape_of(dims, tuple(sizes.items()))
+
+
+@lru_cache(maxsize=4096)
+def _shape_of(dims: tuple[int | str, ...], sizes: tuple[tuple[str, int], ...]) -> tuple[int, ...]:
+    known = dict(sizes)
+    return tuple(size_of(dim, known) for dim in dims)
+
+
 def names_in(dim: int | str) -> frozenset[str]:
     """The names of dims in an expression.
 

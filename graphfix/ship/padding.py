@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphfix.errors import FeedError
-from graphfix.ship.expression import size_of
+from graphfix.ship.expression import shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,18 +91,15 @@ def _padded(
     alone = {**container.sizes, axis.dim: length}
     if item.kind == "relative-lengths":  # a share of the longest, which is the container now
         array = (array * (length / size)).astype(array.dtype)
-    shape = []
-    for place, dim in enumerate(item.dims):
+    shape = list(shape_of(item.dims, container.sizes))
+    for place, wanted in enumerate(shape_of(item.dims, alone)):
         if place == item.rows:
-            shape.append(array.shape[place])
-            continue
-        wanted = size_of(dim, alone)
-        if array.shape[place] != wanted:
+            shape[place] = array.shape[place]
+        elif array.shape[place] != wanted:
             raise FeedError(
                 f"the input {item.name!r} has {array.shape[place]} along axis {place}, and "
-                f"{wanted} is expected ({dim}, with {axis.dim}={length})"
+                f"{wanted} is expected ({item.dims[place]}, with {axis.dim}={length})"
             )
-        shape.append(size_of(dim, container.sizes))
     if array.shape == tuple(shape):
         return array
     whole = np.full(shape, item.pad, array.dtype)
@@ -141,15 +138,15 @@ def apart(
     for row, length in enumerate(lengths):
         alone = {**container.sizes, manifest.axis.dim: length}
         where: list[slice] = []
-        for place, dim in enumerate(port.dims):
+        for place, size in enumerate(shape_of(port.dims, alone)):
             if many and place == port.rows:
                 where.append(slice(row, row + 1))
                 continue
-            size = size_of(dim, alone)
             if place >= array.ndim or size > array.shape[place]:
                 raise FeedError(
                     f"the output {port.name!r} has shape {[*array.shape]} in {container.file}, and "
-                    f"{size} of axis {place} should be valid ({dim}); ship the model again"
+                    f"{size} of axis {place} should be valid ({port.dims[place]}); "
+                    "ship the model again"
                 )
             where.append(slice(size))
         found.append(array[tuple(where)])
