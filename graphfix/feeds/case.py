@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-import numpy.typing as npt
+from graphfix.runtime.port import Array as Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from graphfix.feeds.signature import Signature
     from graphfix.feeds.style import Side
 
-Array = npt.NDArray[Any]
 T = TypeVar("T")
 Poison = Literal["", "NaN", "large values", "other ids"]
 

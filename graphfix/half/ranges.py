@@ -8,18 +8,17 @@ there: a variance, a sum before it is divided. Those are computed here of the fl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.model.values import attr_int, axes_of
+from graphfix.runtime.port import Array as Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Array = npt.NDArray[Any]
 
 LIMIT = 65504.0
 # Other inputs may be larger than those that were tried.

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.model.values import attr_int
+from graphfix.runtime.port import Array as Array
 
 if TYPE_CHECKING:
     pass
 
-Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 LeaveOut = Literal["", "NaN", "not finite"]
 

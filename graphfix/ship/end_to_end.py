@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graphfix.errors import FeedError
 from graphfix.proof.compare import OutputDiff, Tolerance, compare
+from graphfix.runtime.errors import reason_of
 from graphfix.ship.session import Session
 
 if TYPE_CHECKING:
@@ -60,16 +61,17 @@ class Whole:
 
 def end_to_end(folder: Path, clips: Sequence[Clip], tolerance: Tolerance) -> Whole:
     """Run clips through a session on the CPU, and compare what comes out, shapes and all."""
-    session = Session(folder, providers=["CPUExecutionProvider"])
-    names = [x.name for x in session.get_outputs()]
     diffs: list[OutputDiff] = []
-    for clip in clips:
-        try:
-            found = session.run(names, clip.feeds)
-        except (FeedError, RuntimeError) as error:
-            return Whole(False, tuple(diffs), f"a clip of {clip.length} does not run: {error}")
-        for name, array in zip(names, found, strict=True):
-            case = f"clip of {clip.length}"
-            diffs.append(compare(name, case, clip.outputs[name], array, tolerance))
-    session.close()  # Windows renames no folder with a file that is in use
+    # Closed in any case: Windows neither renames nor deletes a folder with a file that is in use.
+    with closing(Session(folder, providers=["CPUExecutionProvider"])) as session:
+        names = [x.name for x in session.get_outputs()]
+        for clip in clips:
+            try:
+                found = session.run(names, clip.feeds)
+            except Exception as error:  # onnxruntime raises a dozen unrelated types
+                told = f"a clip of {clip.length} does not run: {reason_of(error)}"
+                return Whole(False, tuple(diffs), told)
+            for name, array in zip(names, found, strict=True):
+                case = f"clip of {clip.length}"
+                diffs.append(compare(name, case, clip.outputs[name], array, tolerance))
     return Whole(bool(diffs) and all(d.ok for d in diffs), tuple(diffs))

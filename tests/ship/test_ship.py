@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 import graphfix
 from graphfix.cli import main
@@ -14,6 +15,7 @@ from graphfix.errors import ModelError, UsageError
 from graphfix.ship import build
 from graphfix.ship.end_to_end import Whole
 from graphfix.ship.manifest import Manifest
+from graphfix.ship.session import Session
 from graphfix.ship.wanted import wanted
 from tests.ship.conftest import MEAN, saved
 
@@ -111,6 +113,18 @@ class TestFolder:
         assert (done.ok, done.folder) == (False, None)
         assert [x.name for x in tmp_path.iterdir()] == ["out"]
         assert sorted(x.name for x in (tmp_path / "out").iterdir()) == before
+
+    def test_a_container_that_does_not_run_is_a_result(
+        self, mean: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fails(*_: object) -> None:
+            raise InvalidArgument("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : no such axis")
+
+        monkeypatch.setattr(Session, "_run", fails)
+        done = build.ship_file(mean[0], tmp_path / "out", wanted(["T=6"]))
+        assert not done.ok
+        assert "does not run: no such axis" in str(done.whole)
+        assert not list(tmp_path.iterdir())
 
 
 class TestRefusals:
