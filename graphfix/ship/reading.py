@@ -16,9 +16,9 @@ import onnx_ir as ir
 from graphfix.errors import FeedError, ModelError, UsageError
 from graphfix.feeds.case import Case
 from graphfix.feeds.clips import Clips, time_of
-from graphfix.feeds.dim_names import dim_name
 from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
+from graphfix.feeds.trying import signatures
 from graphfix.proof.content import Content
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given
@@ -26,15 +26,15 @@ from graphfix.ship.expression import names_in, size_of
 from graphfix.ship.manifest import Axis, Input, Port
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from graphfix.feeds.input import Input as Role
-    from graphfix.feeds.ties import Tie
     from graphfix.model.symbolic import Dim
     from graphfix.runtime.port import Array
     from graphfix.ship.wanted import Wanted
 
-_TIES: tuple[Tie, ...] = ("graph", "one-time", "past")
+    Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+
 _REFUSED = {"cu-lengths": "it says where joined clips begin and end, so clips cannot be padded"}
 _WORD = re.compile(r"[A-Za-z_]\w*")
 # What is tried where a container is not a size that the model runs at without padding.
@@ -83,20 +83,13 @@ class Reading:
     dropped: tuple[str, ...]
 
 
-def name_dims(model: ir.Model) -> None:
-    """Give each dim of an input that has no name one, after its place: passes fix dims by name."""
-    for value in model.graph.inputs:
-        if value.shape is None:
-            continue
-        value.shape = ir.Shape(
-            ir.SymbolicDim(dim_name(value, axis))
-            if isinstance(dim, ir.SymbolicDim) and not dim.value
-            else dim
-            for axis, dim in enumerate(value.shape)
-        )
-
-
-def read(model: ir.Model, source: str, wanted: Wanted, axis: str = "") -> Reading:
+def read(
+    model: ir.Model,
+    source: str,
+    wanted: Wanted,
+    axis: str = "",
+    constants: Mapping[str, Array] | None = None,
+) -> Reading:
     """Read a model, and run clips of several lengths on it.
 
     Args:
@@ -104,6 +97,7 @@ def read(model: ir.Model, source: str, wanted: Wanted, axis: str = "") -> Readin
         source: Its file.
         wanted: The containers.
         axis: The dim that is padded, by name or as ``audio.2``, if several could be.
+        constants: What the file is fed besides: ``model`` has constants there.
 
     Raises:
         UsageError: A size is missing, or the model is none that can be put into containers.
@@ -111,13 +105,22 @@ def read(model: ir.Model, source: str, wanted: Wanted, axis: str = "") -> Readin
         ModelError: The shape of an output cannot be told.
     """
     reasons: dict[str, str] = {}
-    for tie in _TIES:
-        signature = Signature(model, tie)
-        plan = _plan(signature, wanted, axis)
-        clips = _clips(signature, plan, source, reasons)
-        if clips:
-            break
-    else:
+    with open_given(source) as session:
+
+        def run(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+            return session.run({**feeds, **(constants or {})})
+
+        def plan_of(signature: Signature) -> _Plan:
+            return _plan(signature, wanted, axis)
+
+        for signature in signatures(model, run, fits=plan_of):
+            plan = plan_of(signature)
+            clips = _clips(signature, plan, run, reasons)
+            if clips:
+                break
+        else:
+            clips = ()
+    if not clips:
         told = "; ".join(f"{k}: {v}" for k, v in list(reasons.items())[:3])
         raise FeedError(f"the model runs at none of the lengths ({told})")
     _require_sizes(signature, plan, clips, reasons)
@@ -185,7 +188,7 @@ def _plan(signature: Signature, wanted: Wanted, axis: str) -> _Plan:
 
 
 def _clips(
-    signature: Signature, plan: _Plan, source: str, reasons: dict[str, str]
+    signature: Signature, plan: _Plan, run: Run, reasons: dict[str, str]
 ) -> tuple[Clip, ...]:
     """Clips of lengths from a container's own down to a twelfth, as far as the original runs."""
     lengths = {
@@ -201,14 +204,13 @@ def _clips(
     }
     made = []
     maker = Clips(signature, plan.time, dims)
-    with open_given(source) as session:
-        for row, length in enumerate(sorted(x for x in lengths if x > 0)):
-            try:
-                feeds = maker.alone(length, 0, row)
-                made.append(Clip(length, feeds, session.run(feeds)))
-            except (FeedError, RunError) as error:
-                name = f"{signature.user_name(plan.time)}={length}"
-                reasons.setdefault(name, str(error))
+    for row, length in enumerate(sorted(x for x in lengths if x > 0)):
+        try:
+            feeds = maker.alone(length, 0, row)
+            made.append(Clip(length, feeds, run(feeds)))
+        except (FeedError, RunError) as error:
+            name = f"{signature.user_name(plan.time)}={length}"
+            reasons.setdefault(name, str(error))
     return tuple(made)
 
 
