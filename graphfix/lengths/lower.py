@@ -1,7 +1,8 @@
 """Valid lengths as nodes: lengths, positions, masks, addends.
 
 A mask is a comparison of positions, and positions are ``CumSum(ConstantOfShape(size))``: what
-DirectML runs well, as a Range over a dynamic size does not. Each distinct length, mask and addend
+DirectML runs well, as a Range over a dynamic size does not; before opset 11, which has no CumSum,
+they are where ones are not zero. Each distinct length, mask and addend
 is made once for the whole model.
 """
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
     Numbers = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
-OLDEST = 11
-"""The oldest opset that has CumSum."""
+OLDEST = 9
+"""The oldest opset that has Where and ConstantOfShape."""
 
 
 class Lengths:
@@ -163,6 +164,8 @@ class Lengths:
 
         def build() -> ir.Value:
             ones = op.ConstantOfShape(self.size(size), value=one)
+            if self.opset < 11:  # no CumSum
+                return self.squeeze(op.NonZero(ones), [0])
             return op.CumSum(ones, np.array(0, np.int64), exclusive=1)
 
         return op.once(("positions", str(size)), build, self._given)

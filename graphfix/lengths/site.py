@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from graphfix.lengths.source import Source
 
 
+# Inputs that were attributes, before opset 10.
+_ATTRIBUTES = {("Slice", 1): "starts", ("Slice", 2): "ends", ("Slice", 3): "axes"}
+
 _HUGE = 1e30
 """No number of a model is as large as that."""
 
@@ -75,7 +78,9 @@ class Site:
         return state
 
     def has(self, index: int) -> bool:
-        """Whether an input is given."""
+        """Whether an input is given, or the attribute that it was in an older opset."""
+        if self._attribute(index) is not None:
+            return True
         return index < len(self.states) and self.states[index] is not None
 
     def need_zero(self, index: int, axis: int, leak: Leak) -> State:
@@ -187,8 +192,19 @@ class Site:
         return dims
 
     def contents(self, index: int) -> list[sympy.Expr] | None:
-        """What a small integer input holds, as expressions; None where it is not known."""
+        """What a small integer input holds, as expressions; None where it is not known.
+
+        Of what was an attribute in an older opset, what that holds.
+        """
+        attribute = self._attribute(index)
+        if attribute is not None:
+            return [sympy.Integer(x) for x in attribute.as_ints()]
         return self.held(self.node.inputs[index] if index < len(self.node.inputs) else None)
+
+    def _attribute(self, index: int) -> ir.Attr | None:
+        """The attribute that an input was in an older opset."""
+        name = _ATTRIBUTES.get((self.node.op_type, index))
+        return None if name is None else self.node.attributes.get(name)
 
     def held(self, value: ir.Value | None) -> list[sympy.Expr] | None:
         """What a small integer tensor holds, if that is known in terms of the inputs' dims."""

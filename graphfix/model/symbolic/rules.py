@@ -56,6 +56,7 @@ def register() -> None:
         registry.register("", "LayerNormalization", 1)(norm)
     register_contrib()
     registry.register("com.microsoft", "DynamicQuantizeLSTM", 1)(windows.quantized_lstm)
+    registry.register("", "Slice", 1)(_slice_by_attributes)
     for version in registry.version_boundaries("", "Constant"):
         library = registry.get("", "Constant", version)
         if library is not None:
@@ -89,6 +90,21 @@ def _rule(op_type: str, library: Rule, shape_rule: ShapeRule | None) -> Rule:
                 facts.note(node.outputs[0], floats_of(facts, ctx, node))
 
     return rule
+
+
+def _slice_by_attributes(ctx: Context, node: ir.Node) -> None:
+    """Slice before opset 10, which the library does not know."""
+    facts, data, out = current(), node.inputs[0], node.outputs[0]
+    if data is None or data.dtype is None:
+        return
+    out.dtype = data.dtype
+    if facts is None:
+        return
+    layout.slice_(facts, ctx, node)
+    array = facts.read(ctx, data) if data.dtype in INTEGERS else None
+    limits = [x for x in layout.limits_of(facts, ctx, node) if x is not None]
+    made = None if array is None else EVALUATORS["Slice"](facts, ctx, node, [array, *limits])
+    facts.write(ctx, out, made)
 
 
 def _constant(library: Rule) -> Rule:
