@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from graphfix.feeds.style import Style
+    from graphfix.lengths.given import LengthInput
     from graphfix.runtime.port import Array
 
 # The usual cases where the user gives the lengths: batches of one, two and three rows come first.
@@ -84,6 +85,7 @@ def search(
     cover: bool = False,
     positive: bool = False,
     constants: Mapping[str, Array] | None = None,
+    told: LengthInput | None = None,
 ) -> Cases:
     """As :func:`make_cases`, with ``run``, which raises RunError for a case that does not run.
 
@@ -95,6 +97,7 @@ def search(
         cover: Whether to add the cases of :mod:`graphfix.feeds.cover`.
         positive: Whether floats are above 0 in every case.
         constants: What some inputs are fed in every case.
+        told: The input that says what is valid to a repair of the model.
     """
     first: Cases | None = None  # of what the graph says
     usual: Cases | None = None  # of the first way that runs
@@ -105,7 +108,7 @@ def search(
         return made.cases(cover)
 
     for tie in trying.TIES:
-        signature = Signature(model, tie, constants)
+        signature = Signature(model, tie, constants, told=told)
         shape = _fingerprint(signature)
         if shape in tried:
             continue
@@ -125,7 +128,7 @@ def search(
         [_groups_of(first.signature, case) for case in first],
     )
     if joined:
-        found = cases_of(Signature(model, first.signature.tie, constants, joined))
+        found = cases_of(Signature(model, first.signature.tie, constants, joined, told))
         fewer = usual is not None and len(found.dropped) < len(usual.dropped)
         if found and (usual is None or fewer or len(found) > len(usual)):
             return found

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from graphfix.feeds.dim_names import rename_dims, scratch
 from graphfix.feeds.input import Input, plain, size_of, symbols, symbols_of
-from graphfix.feeds.roles import Role, roles_of
+from graphfix.feeds.roles import UNUSED, Role, roles_of
 from graphfix.feeds.ties import Tie, Ties
 from graphfix.model.dims import place_of
 from graphfix.model.shapes import Shapes, shapes_of
@@ -23,6 +23,7 @@ from graphfix.model.symbolic import Dim
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from graphfix.lengths.given import LengthInput
     from graphfix.runtime.port import Array
 
 
@@ -34,10 +35,13 @@ class Signature:
         tie: How to tie symbols that nothing in the graph relates.
         constants: What some inputs are fed in every case.
         joined: Symbols that are one size besides, whatever the graph says.
+        told: The input that says what is valid to a repair of the model, though it may be of no
+            use to the model itself.
 
     Attributes:
         inputs: Every input that has no default and is not always fed the same.
         constants: What the others are fed.
+        unused: The inputs that the graph does not use.
         batch: The group of the batch, or None.
         times: The groups of symbols that vary, other than the batch; the most important first.
         past: Those of ``times`` that are the lengths of caches, which may be 0.
@@ -51,12 +55,18 @@ class Signature:
         tie: Tie = "graph",
         constants: Mapping[str, Array] | None = None,
         joined: Sequence[frozenset[str]] = (),
+        told: LengthInput | None = None,
     ) -> None:
         self.tie, self.joined = tie, tuple(joined)
         self.constants = dict(constants or {})
         self._model = scratch(model)
         self._names = rename_dims(self._model)
         roles = roles_of(self._model)
+        self.unused = [name for name, role in roles.items() if role.why == UNUSED]
+        if told is not None and told.input in roles:
+            known = roles[told.input]
+            if known.kind != told.kind or not known.sure:
+                roles[told.input] = Role(told.kind, "a repair takes it for that")
         free = [v for v in self._model.graph.inputs if v.name not in self.constants]
         self.inputs = [_input(v, roles) for v in free if v.name in roles]
         known = _defaults(self._model)
@@ -71,6 +81,17 @@ class Signature:
         )
         self.batch = self._ties.find(min(self._batch)) if self._batch else None
         self.times, self.past = self._ties.times, self._ties.past
+
+    def unheard(self) -> list[str]:
+        """The inputs that the graph does not use, in sentences."""
+        found = []
+        for name in self.unused:
+            text = f"the graph does not use the input {name!r}: what it says is not heard"
+            item = next((x for x in self.inputs if x.name == name), None)
+            if item is not None and item.role.kind == "int" and re.search("len", name, re.I):
+                text += f"; -p ilens-mask:from={name} has it heard"
+            found.append(text)
+        return found
 
     @property
     def shapes(self) -> Shapes:

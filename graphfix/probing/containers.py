@@ -392,6 +392,7 @@ class Job:
         notes = list(self._notes)
         if not self.told:
             notes.append("no input tells the model where content ends: it was run as it is")
+            notes += self.signature.unheard() if self._own else []
         if self._filler:
             notes.append(
                 "the model runs only with a row as long as the container, so one was added to each"

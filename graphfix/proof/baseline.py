@@ -149,6 +149,10 @@ class Baseline:
         names = {value.name for value in self._graph.graph.inputs}
         return told is not None and told.input in names and LengthInput.of(self._graph) != told
 
+    def _told(self) -> LengthInput | None:
+        """The input of the original by which the repaired model, alone, is told what is valid."""
+        return LengthInput.of(self._after()) if self._pads_otherwise() else None
+
     def _run_cases(self, session: Session | Repeatable, cases: Sequence[Case]) -> None:
         for case in cases:
             self._tell(f"before, {case.name}")
@@ -180,6 +184,7 @@ class Baseline:
                 cover=True,
                 positive=positive,
                 constants=self.constants,
+                told=self._told(),
             )
             silent_now = silent_outputs(outputs.values())
             if not positive or len(silent_now) < len(silent):
@@ -188,6 +193,7 @@ class Baseline:
                 self.dropped, self.left_out = found.dropped, found.left_out
             if not positive:
                 self.notes += told(found.signature, self._fixed_sizes())
+                self.notes += found.signature.unheard()
             if positive and len(silent_now) < len(silent):
                 self.notes.append(
                     f"inputs are above 0: with others {silent[0]!r} is not a finite number"
