@@ -16,6 +16,7 @@ import onnx_ir as ir
 from graphfix.lengths.arithmetic import Arithmetic, extremum, lowers
 from graphfix.lengths.domain import Rows, Time, size_expr
 from graphfix.lengths.numbers import extreme
+from graphfix.model.symbolic import never_negative
 from graphfix.model.values import attr_int, is_op
 
 if TYPE_CHECKING:
@@ -163,7 +164,10 @@ class Lengths:
         one = ir.tensor(np.ones(1, np.int64))
 
         def build() -> ir.Value:
-            ones = op.ConstantOfShape(self.size(size), value=one)
+            count = self.size(size)
+            if not never_negative(size):  # windows, where there is not one
+                count = self.larger(count, np.zeros(1, np.int64))
+            ones = op.ConstantOfShape(count, value=one)
             if self.opset < 11:  # no CumSum
                 return self.squeeze(op.NonZero(ones), [0])
             return op.CumSum(ones, np.array(0, np.int64), exclusive=1)
