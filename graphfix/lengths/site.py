@@ -26,7 +26,7 @@ from graphfix.model.text import path_of
 from graphfix.model.values import const_of, is_op
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from graphfix.lengths.domain import Axis
     from graphfix.lengths.repairs import Leak, Repair
@@ -61,12 +61,14 @@ class Site:
         opset: int,
         *,
         flips: bool = False,
+        known: Callable[[ir.Value], State | None] = lambda value: None,
     ) -> None:
         self.node = node
         self.states = list(states)
         self.source = source
         self.opset = opset
         self.flips = flips
+        self.known = known
         self.repairs: list[Repair] = []
         self.points: dict[int, ir.Value | None] = {}
 

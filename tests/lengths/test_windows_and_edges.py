@@ -52,7 +52,8 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
         <int64[1] i0 = {{0}}, int64[1] i1 = {{1}}, int64[1] i2 = {{2}}, int64[1] i3 = {{3}},
          int64[1] i4 = {{4}}, int64[1] i8 = {{8}}, int64[1] last = {{-1}},
          int64[1] far = {{9223372036854775807}}, int64[3] one_one = {{1, 1, 1}},
-         int64[3] one_four = {{1, 4, 1}}, int64[3] e_one = {{1, 1, 1}}, int64[3] e_four = {{1, 4, 1}}>
+         int64[3] one_four = {{1, 4, 1}}, int64[3] e_one = {{1, 1, 1}},
+         int64[3] e_four = {{1, 4, 1}}>
         {{ {body} }}"""
     made = onnx.parser.parse_model(text)
     made.graph.output[0].ClearField("type")
