@@ -64,8 +64,8 @@ class Signature:
         roles = roles_of(self._model)
         self.unused = [name for name, role in roles.items() if role.why == UNUSED]
         if told is not None and told.input in roles:
-            known = roles[told.input]
-            if known.kind != told.kind or not known.sure:
+            taken = roles[told.input]
+            if taken.kind != told.kind or not taken.sure:
                 roles[told.input] = Role(told.kind, "a repair takes it for that")
         free = [v for v in self._model.graph.inputs if v.name not in self.constants]
         self.inputs = [_input(v, roles) for v in free if v.name in roles]
