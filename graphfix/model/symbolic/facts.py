@@ -23,7 +23,7 @@ from graphfix.model.symbolic.exprs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator
 
     from onnx_shape_inference import ShapeInferenceContext as Context
 
@@ -63,6 +63,8 @@ class Facts:
         self._joins: dict[frozenset[str], ir.SymbolicDim] = {}
         self._parts: dict[str, frozenset[str]] = {}
         self._minted: set[str] = set()
+        self.numbers: dict[Hashable, list[sympy.Expr]] = {}
+        """What floats were made into, by the way in which: see ``floats.unrounded``."""
         self._solved: dict[sympy.Symbol, sympy.Expr] | None = None
 
     def fresh(self, ctx: Context) -> sympy.Expr:

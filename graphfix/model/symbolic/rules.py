@@ -15,7 +15,7 @@ from graphfix.model.symbolic import bodies, layout, windows
 from graphfix.model.symbolic.contents import EVALUATORS
 from graphfix.model.symbolic.contrib import register as register_contrib
 from graphfix.model.symbolic.facts import FLOATS, INTEGERS, current
-from graphfix.model.symbolic.floats import floats_of, is_of_floats, whole_of
+from graphfix.model.symbolic.floats import floats_of, is_of_floats, unrounded, whole_of
 from graphfix.model.values import tensor_in
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def _rule(op_type: str, library: Rule, shape_rule: ShapeRule | None) -> Rule:
             if is_of_floats(node) and op_type not in ("Concat", "Shape", "Size"):
                 usual = facts.usual and op_type == "Cast"
                 array = whole_of(facts, ctx, node) if usual else None
+                if array is None and op_type == "Cast":
+                    array = unrounded(facts, ctx, node)
             elif len(known) == len(arrays) or op_type in ("Concat", "Shape", "Size"):
                 array = evaluator(facts, ctx, node, known)
             facts.write(ctx, node.outputs[0], array)
