@@ -88,3 +88,21 @@ def test_an_axis_of_one_and_a_size_of_several_are_not_mixed_up() -> None:
     assert shapes.data(made["n"]) is not None
     assert shapes.rank(made["n"]) == 0
     assert shapes.rank(made["n2"]) == 1
+
+
+def test_a_number_that_is_a_size_somewhere_is_a_size_everywhere() -> None:
+    m = model(f"""{HEAD} {CEIL} {PAD} {CONV} zero = Constant <value = int64 {{0}}> ()
+        one = Constant <value = int64 {{1}}> ()  r = Range (zero, n, one)
+        g = Gather <axis = 1> (ct, r)
+        nu = Reshape (n, i1)  tg = Concat <axis = 0> (b, nu, i2, i2)  y = Reshape (g, tg)""")
+    assert len(pipeline.run(m, "unflatten-heads").passes[0].changes) == 1
+
+
+def test_what_is_added_to_a_size_is_none() -> None:
+    """The pads may be below 0, where the Slice would begin at another place."""
+    m = model(f"""{HEAD} e = ReduceMax <axes = [0, 1, 2], keepdims = 0> (x)
+        n = Cast <to = 7> (e)  pu = Reshape (n, i1)
+        pads = Concat <axis = 0> (z3, i0, pu, i0)  xp = Pad (x, pads)  all = Shape (xp)
+        far = Slice (all, i1, i2)  ct = Slice (x, pu, far, i1)
+        left = Sub (t, pu)  tg = Concat <axis = 0> (b, left, i2, i2)  y = Reshape (ct, tg)""")
+    assert not pipeline.run(m, "unflatten-heads").passes[0].changes

@@ -90,7 +90,7 @@ def unrounded(facts: Facts, ctx: Context, node: ir.Node) -> Array | None:
         return None
     key = _way(facts, ctx, out, _DEEPEST) if math.prod(shape) == 1 else out
     if key not in facts.numbers:
-        facts.numbers[key] = [facts.fresh(ctx) for _ in range(math.prod(shape))]
+        facts.numbers[key] = [facts.number(ctx) for _ in range(math.prod(shape))]
     return array_of(facts.numbers[key], shape)
 
 

@@ -73,6 +73,7 @@ def _rule(op_type: str, library: Rule, shape_rule: ShapeRule | None) -> Rule:
             return
         if shape_rule is not None:
             shape_rule(facts, ctx, node)
+            facts.are_sizes(node)
         if evaluator is not None and node.outputs[0].dtype in INTEGERS:
             arrays = [facts.read(ctx, x) for x in node.inputs if x is not None]
             known = [x for x in arrays if x is not None]
