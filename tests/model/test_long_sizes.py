@@ -6,7 +6,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
-from graphfix.model import symbolic
+from graphfix.model import gate, symbolic
 from graphfix.model.shapes import Shapes, same, shapes_of
 from graphfix.model.symbolic import exprs, facts
 
@@ -82,3 +82,13 @@ def test_what_is_known_is_what_onnx_runtime_makes(length: int) -> None:
             assert int(exprs.expr_of(dim).subs(sizes)) == array.shape[2]
             checked += 1
     assert checked >= 2
+
+
+def test_thirty_layers_of_dynamos_ceilings_are_a_graph() -> None:
+    # A causal Conv with a computed pad each: the official decoder of Qwen3-TTS has 29.
+    name = "T"
+    for _ in range(30):
+        name = f"CeilToInt((IntTrueDiv({name} - 1, 1)) + 1.0)"
+    proto = ir.to_proto(pitch(1))
+    proto.graph.output[0].type.tensor_type.shape.dim[2].dim_param = name
+    gate.check(proto)
