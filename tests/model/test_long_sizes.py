@@ -38,7 +38,7 @@ def shapes(model: ir.Model) -> tuple[Shapes, dict[str, ir.Value]]:
 
 
 def test_no_size_grows_with_the_depth() -> None:
-    found, values = shapes(pitch(12))
+    found, values = shapes(pitch(8))
     texts = [str(x) for value in values.values() for x in found.dims(value) or ()]
     texts += [str(x) for value in values.values() for x in found.data(value) or ()]
     assert max(map(len, texts)) <= facts.LONGEST
@@ -51,13 +51,13 @@ def test_the_work_grows_with_the_depth_and_not_faster() -> None:
         shapes(pitch(levels))
         return exprs.settled.cache_info().misses + exprs.never_negative.cache_info().misses
 
-    few, many = work(6), work(12)
+    few, many = work(4), work(8)
     assert many < 4 * few
 
 
 def test_two_that_are_cut_alike_have_one_name() -> None:
-    found, values = shapes(pitch(8))
-    a, b = (found.dims(values[x]) for x in ("a7", "b7"))
+    found, values = shapes(pitch(6))
+    a, b = (found.dims(values[x]) for x in ("a5", "b5"))
     assert a is not None
     assert b is not None
     assert same(a[2], b[2])
@@ -65,21 +65,22 @@ def test_two_that_are_cut_alike_have_one_name() -> None:
 
 @pytest.mark.parametrize("length", [64, 100, 129])
 def test_what_is_known_is_what_onnx_runtime_makes(length: int) -> None:
-    model = pitch(4)
+    model = pitch(3)
     found, values = shapes(model)
     want = {x.name: found.dims(x) for x in values.values()}
     sizes = {"B": 1, "T": length}
-    model.graph.outputs.extend(values[f"y{i}"] for i in range(4))
+    model.graph.outputs.extend(values[f"y{i}"] for i in range(3))
     options = ort.SessionOptions()
     options.log_severity_level = 4
     session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), options)
     feed = {"x": ort.OrtValue.ortvalue_from_shape_and_type([1, 2, length], "float32").numpy()}
-    names = [f"y{i}" for i in range(4)]
+    names = [f"y{i}" for i in range(3)]
     checked = 0
     for name, array in zip(names, session.run(names, feed), strict=True):
         dim = (want[name] or ())[2]
         if symbolic.symbols_of(dim) <= sizes.keys():
-            assert int(exprs.expr_of(dim).subs(sizes)) == array.shape[2]
+            expr = exprs.expr_of(dim)
+            assert int(expr.subs({x: sizes[x.name] for x in expr.free_symbols})) == array.shape[2]
             checked += 1
     assert checked >= 2
 
