@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import time
+import traceback
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphfix import registry
+from graphfix import leaving, registry
 from graphfix.core import Check, Pass, Result
-from graphfix.errors import GraphfixError, UsageError
+from graphfix.errors import GraphfixError, PassError, UsageError
+from graphfix.model.snapshot import Snapshot
 from graphfix.model.values import nodes_of
-from graphfix.report import PassReport, Report
+from graphfix.report import Left, PassReport, Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -85,7 +89,11 @@ def _is_value(text: str, option: str) -> bool:
 
 def spec_of(passes: Iterable[Check]) -> str:
     """The text that :func:`parse` turns into these passes."""
-    return ",".join(p.spec() if isinstance(p, Pass) else p.name for p in passes)
+    return ",".join(map(_spec, passes))
+
+
+def _spec(one: Check) -> str:
+    return one.spec() if isinstance(one, Pass) else one.name
 
 
 def resolve(passes: str | Check | Sequence[Check]) -> list[Check]:
@@ -104,6 +112,9 @@ def run(
 ) -> Report:
     """Run passes over ``model``, in place and in order, and say what they did.
 
+    A pass that raises is put back, with all that it did, and left out; the report says so, and the
+    other passes run.
+
     Args:
         model: The model; if no pass matches it is left as it is, to the byte.
         passes: Text as ``-p`` takes it, a pass, or several.
@@ -113,16 +124,70 @@ def run(
 
     Returns:
         The report, as yet without a verdict: see :func:`graphfix.verify`.
+
+    Raises:
+        GraphfixError: A pass refuses the model, or what was asked of it; ``model`` is as it was.
+        PassError: A pass raises that the result cannot do without; ``model`` is as it was.
     """
     chosen = resolve(passes)
+    before, left = Snapshot(model), dict[leaving.Place, str]()
+    while True:
+        try:
+            leave = leaving.Leaving(left) if left else leaving.NOTHING
+            report = apply(model, chosen, leave=leave, progress=progress, settle=settle)
+            break
+        except PassError as error:
+            before.put_back()
+            if not may_go(chosen, error.spec):
+                raise
+            left[error.spec, leaving.WHOLE] = str(error)
+        except GraphfixError:
+            before.put_back()
+            raise
+    return dataclasses.replace(report, left=tuple(Left(by, (), x) for (by, _), x in left.items()))
+
+
+def may_go(chosen: Iterable[Check], spec: str) -> bool:
+    """Whether the result is still what was asked for without the pass ``spec``."""
+    return all(x.dispensable for x in chosen if isinstance(x, Pass) and x.spec() == spec)
+
+
+def apply(
+    model: ir.Model,
+    chosen: Sequence[Check],
+    *,
+    leave: leaving.Leaving = leaving.NOTHING,
+    progress: Progress | None = None,
+    settle: Settle | None = None,
+) -> Report:
+    """Run passes as :func:`run` does, once: where one raises, ``model`` is left as it then is.
+
+    Args:
+        model: The model, which is changed.
+        chosen: The passes.
+        leave: What they are to leave alone.
+        progress: As for :func:`run`.
+        settle: As for :func:`run`.
+
+    Raises:
+        PassError: A pass raises.
+        GraphfixError: A pass refuses the model, or what was asked of it.
+    """
     before = count_ops(model)
+    leaving.put(model, leave)
     ran, settled = list[PassReport](), list[Check]()
     for given in chosen:
         if progress is not None:
             progress(given.name)
         check = given if settle is None else settle(given, model, tuple(ran))
         settled.append(check)
-        ran.append(_run_one(check, model))
+        try:
+            ran.append(_run_one(check, model))
+        except (GraphfixError, MemoryError):
+            raise
+        except Exception as error:  # a fault of the pass, whatever it is
+            raise PassError(_spec(given), _fault(check, error)) from error
+    leaving.put(model, leaving.NOTHING)
     spec = spec_of(settled)
     if any(p.changes for p in ran):
         model.metadata_props[PIPELINE_KEY] = spec
@@ -131,6 +196,9 @@ def run(
 
 def _run_one(check: Check, model: ir.Model) -> PassReport:
     start = time.perf_counter()
+    if (why := leaving.why_pass(model, _spec(check))) is not None:
+        safety = check.safety if isinstance(check, Pass) else "exact"
+        return PassReport(check.name, _spec(check), safety, left=why)
     if not isinstance(check, Pass):
         found = tuple(check.findings(model))
         return PassReport(
@@ -148,6 +216,14 @@ def _run_one(check: Check, model: ir.Model) -> PassReport:
         seconds=time.perf_counter() - start,
         advice=check.advice if result.changes else "",
     )
+
+
+def _fault(check: Check, error: Exception) -> str:
+    """What a pass raised, and where in it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    said = " ".join(str(error).split())
+    return f"the pass {check.name} failed: {type(error).__name__}{at}: {said}"
 
 
 def count_ops(model: ir.Model) -> dict[str, int]:

@@ -34,6 +34,7 @@ FLOORS = (
     "rules",
     "report",
     "core",
+    "leaving",
     "lengths",
     "runtime",
     "cuda",

@@ -155,7 +155,7 @@ def _page_path(
         raise UsageError(f"--report {page}: there is no folder {page.parent}; make it first")
     if page.is_dir():
         raise UsageError(f"--report {page}: is a folder; name a file in it")
-    from graphfix.job import default_target
+    from graphfix.job.one import default_target
 
     for taken in (Path(model), Path(output) if output else default_target(Path(model))):
         if page.resolve() == taken.resolve():

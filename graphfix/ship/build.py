@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from graphfix import pipeline, planning, registry
 from graphfix.errors import ModelError, PaddingError, UsageError
-from graphfix.job import MARGINS, Settling, gate
+from graphfix.job.settling import MARGINS, Settling, gate
 from graphfix.lengths.given import LengthInput
 from graphfix.model import files, io
 from graphfix.probing.padded import padded
