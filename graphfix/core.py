@@ -300,7 +300,7 @@ class NodePass(Pass, Generic[M]):
             if isinstance(found, Skip):
                 yield found
             elif found is not None and (left := self.leaves(model, found.node)) is not None:
-                leaving.write(left.node, self.spec(), left.reason)
+                leaving.write(model, left.node, self.spec())
                 yield left
             elif found is not None:
                 site = found.node

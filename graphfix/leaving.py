@@ -33,13 +33,15 @@ class Leaving:
     """What is to be left alone.
 
     Attributes:
-        left: Why each place is left.
+        left: Why each place is left; it is written into the model.
+        handed: Places that another pass repairs instead, and why; that is not written.
         only: Of these passes, the tensors that are repaired, or :data:`WHOLE`; the rest is left,
             and nobody is told.
         tensors: The tensors that the model has before any pass; any other is :data:`MADE`.
     """
 
     left: Mapping[Place, str] = field(default_factory=dict)
+    handed: Mapping[Place, str] = field(default_factory=dict)
     only: Mapping[str, frozenset[str]] = field(default_factory=dict)
     tensors: frozenset[str] = frozenset()
 
@@ -50,7 +52,7 @@ class Leaving:
     def reason(self, spec: str, tensor: str) -> str | None:
         """Why a place is left; None if it is not, and "" if nobody has to know."""
         place = self.place(spec, tensor)
-        if (why := self.left.get(place)) is not None:
+        if (why := self.left.get(place, self.handed.get(place))) is not None:
             return why
         here = self.only.get(spec)
         return None if here is None or place[1] in here or WHOLE in here else ""
@@ -77,9 +79,11 @@ def why_pass(model: ir.Model, spec: str) -> str | None:
     return model.metadata_props.get(_key(spec)) if why is None else why
 
 
-def write_pass(model: ir.Model, spec: str, why: str) -> None:
-    """Write into ``model`` why the pass ``spec`` leaves all of it."""
-    model.metadata_props[_key(spec)] = why
+def write_passes(model: ir.Model, leaving: Leaving) -> None:
+    """Write into ``model`` why passes leave all of it."""
+    for (spec, tensor), why in leaving.left.items():
+        if tensor == WHOLE:
+            model.metadata_props[_key(spec)] = why
 
 
 def why(model: ir.Model, spec: Callable[[], str], node: ir.Node) -> str | None:
@@ -91,9 +95,10 @@ def why(model: ir.Model, spec: Callable[[], str], node: ir.Node) -> str | None:
     return leaving.reason(spec(), _tensor(node)) if written is None else written
 
 
-def write(node: ir.Node, spec: str, why: str) -> None:
-    """Write into ``node`` why the pass ``spec`` leaves it."""
-    if why:
+def write(model: ir.Model, node: ir.Node, spec: str) -> None:
+    """Write into ``node`` why the pass ``spec`` leaves it, if it is to be known later."""
+    leaving = _of(model)
+    if (why := leaving.left.get(leaving.place(spec, _tensor(node)))) is not None:
         node.metadata_props[_key(spec)] = why
 
 

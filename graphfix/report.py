@@ -76,6 +76,8 @@ class Report:
             (:meth:`graphfix.runtime.memory.Need.to_json`), or None if nothing was run.
         left: The bad places: what was left out, or done in another way, since the verdict failed.
         searched: What came of the search for bad places, in a sentence; "" if there was none.
+        elsewhere: Passes that found nothing when their turn came, though they would have before:
+            how many of their places each pass before them repaired. Empty if it was not counted.
     """
 
     spec: str
@@ -91,6 +93,7 @@ class Report:
     kernels: Kernels | None = field(default=None)
     left: tuple[Left, ...] = ()
     searched: str = ""
+    elsewhere: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def changed(self) -> bool:

@@ -178,7 +178,7 @@ class Fold(Pass):
             if found is None:
                 continue
             if (left := self.leaves(model, node)) is not None:
-                leaving.write(node, self.spec(), left.reason)
+                leaving.write(model, node, self.spec())
                 yield left
                 continue
             at, tensor = path_of(node), node.outputs[0].name or ""

@@ -69,11 +69,15 @@ def bad_places(task: Task, report: Report) -> Found:
     before = dataclasses.replace(task, chosen=chosen, tolerance=None) if task.measured else task
     alone = task.ep == "cpu" and all(x.dispensable for x in chosen if isinstance(x, Pass))
 
+    from graphfix.proof.verify import Held  # what only repairs need not load ONNX Runtime
+
+    held = Held()
+
     def proves(passes: Sequence[Check], leave: Leaving) -> str:
         trial = dataclasses.replace(before, chosen=tuple(passes))
         try:
             model, made = make(trial, leave)
-            return why_not(prove(trial, model, model, made, locate=False))
+            return why_not(prove(trial, model, model, made, locate=False, held=held))
         except GraphfixError as error:
             return str(error)
 
@@ -294,7 +298,7 @@ class _Search:
             (by, tensor): f"left as it is, since with this repair {why}"
             for (by, tensor), why in reasons.items()
         }
-        left: dict[Place, str] = {}
+        left, handed = dict[Place, str](), dict[Place, str]()
         chosen: list[Check] = []
         for one in self._given:
             spec = one.spec() if isinstance(one, Pass) else one.name
@@ -305,11 +309,12 @@ class _Search:
             chosen += used
             for place in mine:
                 if place in moved:
-                    left[place] = f"repaired by {moved[place]}: with {spec} {reasons[place]}"
+                    why = f"with {spec} the model computes something else"
+                    handed[place] = f"left to {moved[place]}, since {why}"
                 elif place in told:
                     left[place] = told[place]
                     left.update({(x.spec(), place[1]): told[place] for x in used})
-        deny = Leaving(left, tensors=self._tensors)
+        deny = Leaving(left, handed, tensors=self._tensors)
         only = dataclasses.replace(deny, only=self._only(kept).only)
         return Found(tuple(chosen), (deny, only), self._left(reasons, moved), self._sentence())
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from graphfix import pipeline
 from graphfix.errors import PassError
 from graphfix.job.settling import MARGINS, Settling
-from graphfix.leaving import NOTHING, WHOLE
+from graphfix.leaving import NOTHING, WHOLE, write_passes
 from graphfix.model import io
 from graphfix.report import Left
 
@@ -55,5 +55,6 @@ def make(
                 raise
             faults[error.spec] = str(error)
         else:
+            write_passes(model, leave)
             told = tuple(Left(spec, (), why) for spec, why in faults.items())
             return model, dataclasses.replace(report, left=told)

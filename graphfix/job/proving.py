@@ -16,12 +16,18 @@ if TYPE_CHECKING:
 
     from graphfix.job.task import Task
     from graphfix.probing.padded import PaddedVerdict
-    from graphfix.proof.verify import Verdict
+    from graphfix.proof.verify import Held, Verdict
     from graphfix.report import Report
 
 
 def prove(
-    task: Task, made: Path | ir.Model, model: ir.Model, report: Report, *, locate: bool = True
+    task: Task,
+    made: Path | ir.Model,
+    model: ir.Model,
+    report: Report,
+    *,
+    locate: bool = True,
+    held: Held | None = None,
 ) -> Report:
     """The report with the verdict, and with that of the padded check where one is due.
 
@@ -31,8 +37,9 @@ def prove(
         model: What the passes made.
         report: What they did.
         locate: Whether to search for the first tensor that differs, if one does.
+        held: Keeps what the original computes, see :func:`graphfix.proof.verify.verify`.
     """
-    verdict = _verify(task, made, report, locate=locate)
+    verdict = _verify(task, made, report, locate, held)
     report = dataclasses.replace(report, verdict=verdict.to_json())
     if verdict.ok and _must_pad(task, model):
         report = dataclasses.replace(report, padded=_check_padding(task, made).to_json())
@@ -47,7 +54,9 @@ def why_not(report: Report) -> str:
     return ""
 
 
-def _verify(task: Task, made: Path | ir.Model, report: Report, *, locate: bool) -> Verdict:
+def _verify(
+    task: Task, made: Path | ir.Model, report: Report, locate: bool, held: Held | None
+) -> Verdict:
     # Not above: what only repairs need not load ONNX Runtime.
     from graphfix.proof.verify import Tolerance, verify
 
@@ -62,6 +71,7 @@ def _verify(task: Task, made: Path | ir.Model, report: Report, *, locate: bool) 
         may_change=changed_by(task.chosen),
         ep=task.ep,
         locate=locate,
+        held=held,
         progress=lambda done, total, what: task.tell(f"verifying {done}/{total}: {what}"),
     )
 
