@@ -24,6 +24,7 @@ from graphfix.model import io
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.python import choose, here
 from graphfix.runtime.remote import RemoteSession
+from graphfix.ship.fit import fit
 from graphfix.ship.manifest import Manifest
 from graphfix.ship.padding import together
 
@@ -224,8 +225,9 @@ def _contained(
 ) -> _Member:
     steps = []
     for length, clip in zip(lengths, feeds, strict=True):
-        at = manifest.containers.index(_container(manifest, length))
-        steps.append((at, together(manifest, manifest.containers[at], [clip])))
+        container = _container(manifest, length)
+        fed = together(manifest, container, [clip], [fit(manifest, container, length)])
+        steps.append((manifest.containers.index(container), fed))
     return _Member(tuple(folder / x.file for x in manifest.containers), tuple(steps))
 
 
