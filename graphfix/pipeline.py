@@ -109,6 +109,7 @@ def run(
     *,
     progress: Progress | None = None,
     settle: Settle | None = None,
+    leave: leaving.Leaving = leaving.NOTHING,
 ) -> Report:
     """Run passes over ``model``, in place and in order, and say what they did.
 
@@ -121,6 +122,7 @@ def run(
         progress: Called with the name of each pass before it runs.
         settle: Called with each pass before it runs, and with the model as it then is; what it
             gives back is run instead.
+        leave: What they are to leave alone.
 
     Returns:
         The report, as yet without a verdict: see :func:`graphfix.verify`.
@@ -133,8 +135,8 @@ def run(
     before, left = Snapshot(model), dict[leaving.Place, str]()
     while True:
         try:
-            leave = leaving.Leaving(left) if left else leaving.NOTHING
-            report = apply(model, chosen, leave=leave, progress=progress, settle=settle)
+            now = dataclasses.replace(leave, left={**leave.left, **left}) if left else leave
+            report = apply(model, chosen, leave=now, progress=progress, settle=settle)
             break
         except PassError as error:
             before.put_back()
@@ -144,7 +146,8 @@ def run(
         except GraphfixError:
             before.put_back()
             raise
-    return dataclasses.replace(report, left=tuple(Left(by, (), x) for (by, _), x in left.items()))
+    told = tuple(Left(by, (), why, raised=True) for (by, _), why in left.items())
+    return dataclasses.replace(report, left=told)
 
 
 def may_go(chosen: Iterable[Check], spec: str) -> bool:

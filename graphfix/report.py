@@ -47,12 +47,14 @@ class Left:
         at: The paths of the nodes that it leaves alone; none if it was not run at all.
         why: What was found.
         instead: The pass that repairs them in its place, as ``-p`` takes it, or "".
+        raised: Whether the pass raised, and what it did was put back.
     """
 
     by: str
     at: tuple[str, ...]
     why: str
     instead: str = ""
+    raised: bool = False
 
 
 @dataclass(frozen=True)

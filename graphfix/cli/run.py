@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _options, _terminal, _verdict
+from graphfix.cli import _left, _options, _terminal, _verdict
 from graphfix.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from graphfix.model.weights import Placement
-    from graphfix.report import Kernels, Left, PassReport, Report
+    from graphfix.report import Kernels, PassReport, Report
     from graphfix.runtime.provider import Ep
 
 
@@ -197,10 +197,7 @@ def _print(report: Report, *, diff: bool, verbose: bool, dry_run: bool) -> None:
     if idle:
         _terminal.paragraph(f"nothing to repair for {', '.join(idle)}", "  ")
     click.echo()
-    for place in report.left:
-        _left(place, verbose=verbose)
-    if report.searched:
-        _terminal.row("searched", report.searched)
+    _left.show(report.left, report.searched, verbose=verbose)
     if report.changed:
         _terminal.row("nodes", _ops(report.ops_before, report.ops_after))
     else:
@@ -221,20 +218,6 @@ def _print(report: Report, *, diff: bool, verbose: bool, dry_run: bool) -> None:
         _terminal.row("written", "nothing: a dry run")
     else:
         _terminal.row("written", "nothing", colour="red")
-
-
-def _left(one: Left, *, verbose: bool) -> None:
-    """What was left out, or done in another way, and why."""
-    shown = one.at if verbose else one.at[:2]
-    more = f" and {len(one.at) - len(shown)} more (-v)" if len(one.at) > len(shown) else ""
-    places = f" at {', '.join(shown)}{more}" if shown else ""
-    if one.instead:
-        text = f"{one.instead}{places}: with {one.by} {one.why}"
-        _terminal.row("instead", text, colour="yellow")
-    elif not one.at and one.why.startswith("the pass "):
-        _terminal.row("left out", f"{one.why}; what it did was put back", colour="yellow")
-    else:
-        _terminal.row("left out", f"{one.by}{places}: with it {one.why}", colour="yellow")
 
 
 def _print_pass(one: PassReport, name: str, *, diff: bool, verbose: bool) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from graphfix.core import Pass
@@ -45,16 +45,25 @@ class Found:
     """What came of a search.
 
     Attributes:
-        chosen: The passes that are to run, those that stand in for others among them.
+        stand_ins: What runs in the place of a pass, which may be among them, by its spec.
         ways: What is to be left alone, the best way first; none if nothing was found.
         left: The bad places, for the report.
         searched: What was done, in a sentence.
     """
 
-    chosen: tuple[Check, ...] = ()
+    stand_ins: Mapping[str, tuple[Check, ...]] = field(default_factory=dict)
     ways: tuple[Leaving, ...] = ()
     left: tuple[Left, ...] = ()
     searched: str = ""
+
+    def passes(self, chosen: Iterable[Check]) -> tuple[Check, ...]:
+        """What is to run where ``chosen`` was asked for."""
+        return tuple(y for x in chosen for y in self.stand_ins.get(_spec(x), (x,)))
+
+    def told(self, report: Report) -> Report:
+        """A report that says what was found."""
+        left = (*report.left, *self.left)
+        return dataclasses.replace(report, left=left, searched=self.searched)
 
 
 def bad_places(task: Task, report: Report) -> Found:
@@ -84,11 +93,7 @@ def bad_places(task: Task, report: Report) -> Found:
     done = [x for x in report.passes if x.name in {one.name for one in chosen}]
     why = "" if task.measured else why_not(report)
     tensors = tensors_of(io.load(task.source))
-    found = search(chosen, done, tensors, proves, task.tell, why=why, alone=alone)
-    if not task.measured or not found.ways:
-        return found
-    rest = tuple(x for x in task.chosen if x not in chosen)
-    return dataclasses.replace(found, chosen=(*found.chosen, *rest))
+    return search(chosen, done, tensors, proves, task.tell, why=why, alone=alone)
 
 
 def tensors_of(model: ir.Model) -> frozenset[str]:
@@ -299,14 +304,13 @@ class _Search:
             for (by, tensor), why in reasons.items()
         }
         left, handed = dict[Place, str](), dict[Place, str]()
-        chosen: list[Check] = []
-        for one in self._given:
-            spec = one.spec() if isinstance(one, Pass) else one.name
+        stand_ins: dict[str, tuple[Check, ...]] = {}
+        for spec, one in self._passes.items():
             used = [others[x] for x in dict.fromkeys(moved[y] for y in moved if y[0] == spec)]
             mine = [x for x in everything if x[0] == spec]
-            if not used or any(x not in moved for x in mine):
-                chosen.append(one)
-            chosen += used
+            if used:
+                own = (one,) if any(x not in moved for x in mine) else ()
+                stand_ins[spec] = (*own, *used)
             for place in mine:
                 if place in moved:
                     why = f"with {spec} the model computes something else"
@@ -316,7 +320,7 @@ class _Search:
                     left.update({(x.spec(), place[1]): told[place] for x in used})
         deny = Leaving(left, handed, tensors=self._tensors)
         only = dataclasses.replace(deny, only=self._only(kept).only)
-        return Found(tuple(chosen), (deny, only), self._left(reasons, moved), self._sentence())
+        return Found(stand_ins, (deny, only), self._left(reasons, moved), self._sentence())
 
     def _left(self, reasons: dict[Place, str], moved: dict[Place, str]) -> tuple[Left, ...]:
         groups: dict[tuple[str, str, str], list[str]] = {}
@@ -329,6 +333,10 @@ class _Search:
     def _sentence(self) -> str:
         bad = len([x for x in self._at if x not in self._proved])
         return f"{bad} of {len(self._at)} places are to blame, found in {self._tries} tries"
+
+
+def _spec(one: Check) -> str:
+    return one.spec() if isinstance(one, Pass) else one.name
 
 
 def _moved(places: Iterable[Place], other: str) -> Places:

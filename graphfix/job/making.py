@@ -56,5 +56,5 @@ def make(
             faults[error.spec] = str(error)
         else:
             write_passes(model, leave)
-            told = tuple(Left(spec, (), why) for spec, why in faults.items())
+            told = tuple(Left(spec, (), why, raised=True) for spec, why in faults.items())
             return model, dataclasses.replace(report, left=told)

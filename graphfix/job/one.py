@@ -96,16 +96,12 @@ def repair_file(
     if report.ok or strict:
         return report
     found = bad_places(task, report)
-    if found.searched:
-        report = dataclasses.replace(report, searched=found.searched)
+    again = dataclasses.replace(task, chosen=found.passes(chosen))
     for leave in found.ways:
-        again = dataclasses.replace(task, chosen=found.chosen)
         told = _written(again, target, leave, external_data, need)
         if told.ok:
-            return dataclasses.replace(
-                told, left=(*told.left, *found.left), searched=found.searched
-            )
-    return report
+            return found.told(told)
+    return dataclasses.replace(report, searched=found.searched)
 
 
 def _written(

@@ -159,11 +159,10 @@ def _otherwise(made: _Made, need: Need | None) -> _Made | None:
     if not ways:
         made.report = dataclasses.replace(made.report, searched=found.searched)
         return None
-    task = dataclasses.replace(made.task, chosen=found.chosen)
+    chosen = made.task.chosen if made.found is not None else found.passes(made.task.chosen)
+    task = dataclasses.replace(made.task, chosen=chosen)
     other = _made(task, made.path, made.bucket, need, ways[0])
-    other.report = dataclasses.replace(
-        other.report, left=(*other.report.left, *found.left), searched=found.searched
-    )
+    other.report = found.told(other.report)
     other.found, other.ways = found, ways[1:]
     return other
 
