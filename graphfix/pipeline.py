@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import time
-import traceback
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix import leaving, registry
-from graphfix.core import Check, Pass, Result
+from graphfix.core import Check, Pass
 from graphfix.errors import GraphfixError, PassError, UsageError
 from graphfix.model.snapshot import Snapshot
 from graphfix.model.values import nodes_of
-from graphfix.report import Left, PassReport, Report
+from graphfix.report import Left, Report
+from graphfix.turns import Turns, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     import onnx_ir as ir
+
+    from graphfix.report import PassReport
 
     Progress = Callable[[str], None]
     Settle = Callable[[Check, ir.Model, tuple[PassReport, ...]], Check]
@@ -89,11 +89,7 @@ def _is_value(text: str, option: str) -> bool:
 
 def spec_of(passes: Iterable[Check]) -> str:
     """The text that :func:`parse` turns into these passes."""
-    return ",".join(map(_spec, passes))
-
-
-def _spec(one: Check) -> str:
-    return one.spec() if isinstance(one, Pass) else one.name
+    return ",".join(map(name_of, passes))
 
 
 def resolve(passes: str | Check | Sequence[Check]) -> list[Check]:
@@ -120,8 +116,8 @@ def run(
         model: The model; if no pass matches it is left as it is, to the byte.
         passes: Text as ``-p`` takes it, a pass, or several.
         progress: Called with the name of each pass before it runs.
-        settle: Called with each pass before it runs, and with the model as it then is; what it
-            gives back is run instead.
+        settle: Called with each pass that is measured before it runs, and with the model as it then
+            is; what it gives back is run instead.
         leave: What they are to leave alone.
 
     Returns:
@@ -163,7 +159,10 @@ def apply(
     progress: Progress | None = None,
     settle: Settle | None = None,
 ) -> Report:
-    """Run passes as :func:`run` does, once: where one raises, ``model`` is left as it then is.
+    """Run passes as :func:`run` does, but where one raises, ``model`` is left as it then is.
+
+    What one makes another may go on with that ran before it, so those have another turn while they
+    find something.
 
     Args:
         model: The model, which is changed.
@@ -178,55 +177,20 @@ def apply(
     """
     before = count_ops(model)
     leaving.put(model, leave)
-    ran, settled = list[PassReport](), list[Check]()
+    turns, settled = Turns(model, progress), list[Check]()
     for given in chosen:
-        if progress is not None:
-            progress(given.name)
-        check = given if settle is None else settle(given, model, tuple(ran))
+        check = given
+        if settle is not None and isinstance(given, Pass) and given.measured:
+            turns.again()  # what is measured is what the others have made, all of it
+            check = settle(given, model, turns.ran)
         settled.append(check)
-        try:
-            ran.append(_run_one(check, model))
-        except (GraphfixError, MemoryError):
-            raise
-        except Exception as error:  # a fault of the pass, whatever it is
-            raise PassError(_spec(given), _fault(check, error)) from error
+        turns.take(check, given)
+    turns.again()
     leaving.put(model, leaving.NOTHING)
-    spec = spec_of(settled)
+    spec, ran = spec_of(settled), turns.ran
     if any(p.changes for p in ran):
         model.metadata_props[PIPELINE_KEY] = spec
-    return Report(spec=spec, passes=tuple(ran), ops_before=before, ops_after=count_ops(model))
-
-
-def _run_one(check: Check, model: ir.Model) -> PassReport:
-    start = time.perf_counter()
-    if (why := leaving.why_pass(model, _spec(check))) is not None:
-        safety = check.safety if isinstance(check, Pass) else "exact"
-        return PassReport(check.name, _spec(check), safety, left=why)
-    if not isinstance(check, Pass):
-        found = tuple(check.findings(model))
-        return PassReport(
-            check.name, check.name, "exact", findings=found, seconds=time.perf_counter() - start
-        )
-    result = check(model)
-    if not isinstance(result, Result):
-        raise GraphfixError(f"the pass {check.name} did not return a graphfix.Result")
-    return PassReport(
-        name=check.name,
-        spec=check.spec(),
-        safety=check.safety,
-        changes=result.changes,
-        skips=result.skips,
-        seconds=time.perf_counter() - start,
-        advice=check.advice if result.changes else "",
-    )
-
-
-def _fault(check: Check, error: Exception) -> str:
-    """What a pass raised, and where in it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    said = " ".join(str(error).split())
-    return f"the pass {check.name} failed: {type(error).__name__}{at}: {said}"
+    return Report(spec=spec, passes=ran, ops_before=before, ops_after=count_ops(model))
 
 
 def count_ops(model: ir.Model) -> dict[str, int]:

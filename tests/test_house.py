@@ -27,6 +27,7 @@ FLOORS = (
     "docs",
     "buckets",
     "pipeline",
+    "turns",
     "registry",
     "passes",
     "surgeon",

@@ -22,6 +22,7 @@ from graphfix.leaving import WHOLE, Leaving, Place
 from graphfix.model import io
 from graphfix.model.values import nodes_of
 from graphfix.report import Left
+from graphfix.turns import name_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -58,7 +59,7 @@ class Found:
 
     def passes(self, chosen: Iterable[Check]) -> tuple[Check, ...]:
         """What is to run where ``chosen`` was asked for."""
-        return tuple(y for x in chosen for y in self.stand_ins.get(_spec(x), (x,)))
+        return tuple(y for x in chosen for y in self.stand_ins.get(name_of(x), (x,)))
 
     def told(self, report: Report) -> Report:
         """A report that says what was found."""
@@ -333,10 +334,6 @@ class _Search:
     def _sentence(self) -> str:
         bad = len([x for x in self._at if x not in self._proved])
         return f"{bad} of {len(self._at)} places are to blame, found in {self._tries} tries"
-
-
-def _spec(one: Check) -> str:
-    return one.spec() if isinstance(one, Pass) else one.name
 
 
 def _moved(places: Iterable[Place], other: str) -> Places:
