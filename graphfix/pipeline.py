@@ -180,9 +180,9 @@ def apply(
     turns, settled = Turns(model, progress), list[Check]()
     for given in chosen:
         check = given
-        if settle is not None and isinstance(given, Pass) and given.measured:
+        if isinstance(given, Pass) and given.measured:
             turns.again()  # what is measured is what the others have made, all of it
-            check = settle(given, model, turns.ran)
+            check = given if settle is None else settle(given, model, turns.ran)
         settled.append(check)
         turns.take(check, given)
     turns.again()
