@@ -333,7 +333,8 @@ class _Search:
 
     def _sentence(self) -> str:
         bad = len([x for x in self._at if x not in self._proved])
-        return f"{bad} of {len(self._at)} places are to blame, found in {self._tries} tries"
+        verb = "is" if bad == 1 else "are"
+        return f"{bad} of {len(self._at)} places {verb} to blame, found in {self._tries} tries"
 
 
 def _moved(places: Iterable[Place], other: str) -> Places:

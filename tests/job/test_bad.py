@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfix
+from graphfix import registry
+from graphfix.cli import main
 from graphfix.core import Change, Match, NodePass, Safety
 from graphfix.errors import PassError
 from graphfix.job import bad
@@ -94,6 +96,11 @@ class Named(Scales):
             yield Named(self.wrong, 1.0)
 
 
+@pytest.fixture(autouse=True)
+def _no_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_plugins", {})
+
+
 def file(folder: Path, text: str) -> Path:
     onnx.save(onnx.parser.parse_model(text), folder / "m.onnx")
     return folder / "m.onnx"
@@ -154,7 +161,7 @@ def test_what_was_left_is_left_again_without_a_search(tmp_path: Path) -> None:
 
 
 def test_a_bad_place_among_those_of_the_profile(tmp_path: Path) -> None:
-    chosen = ["additive-mask", "cumsum-index", "fold"]
+    chosen = ["additive-mask", "cumsum-index"]
     passes = [Scales(("weights1",)), *(graphfix.get_pass(x) for x in chosen)]
     report = graphfix.repair_file(file(tmp_path, layers([])), passes=passes)
     assert report.ok
@@ -451,3 +458,58 @@ def test_a_search_that_is_given_up_leaves_what_it_has_not_tried(
     assert deny.reason("p0", "t5") is not None
     assert deny.reason("p1", "t5") is not None
     assert any("not tried" in one.why for one in found.left)
+
+
+# What is said
+
+
+def said(capsys: pytest.CaptureFixture[str], *given: object) -> tuple[int, str, str]:
+    code = main([str(x) for x in given])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_the_command_line_and_the_page_say_what_was_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plugin.py").write_text(PLUGIN, encoding="utf-8")
+    file(tmp_path, stack(3))
+    given = ["run", "m.onnx", "--plugin", "plugin.py", "-p", "planted"]
+    code, out, err = said(capsys, *given, "--strict")
+    assert code == 1
+    assert "nothing was written" in err
+    assert "left out" not in out
+    monkeypatch.setattr(registry, "_plugins", {})
+    code, out, _ = said(capsys, *given, "--report", "r.html")
+    assert code == 0
+    assert all(len(line) <= 80 for line in out.splitlines())
+    flat = " ".join(out.split())
+    assert "planted 2 repairs (exact), 1 near miss" in flat
+    assert "left out planted at Softmax of w1: with it output 'y' differs by" in flat
+    assert "searched 1 of 3 places is to blame, found in" in flat
+    assert (tmp_path / "m.fixed.onnx").is_file()
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Bad places: left out, or repaired in another way" in page
+
+
+def test_a_pass_that_fails_is_said_and_with_strict_its_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = PLUGIN.replace("factor = 2", "factor = odd")
+    (tmp_path / "plugin.py").write_text(text, encoding="utf-8")
+    file(tmp_path, stack(3))
+    given = ["run", "m.onnx", "--plugin", "plugin.py", "-p", "planted,directml"]
+    code, out, _ = said(capsys, *given)
+    assert code == 0
+    flat = " ".join(out.split())
+    assert "left out the pass planted failed: NameError at plugin.py:" in flat
+    assert "what it did was put back" in flat
+    monkeypatch.setattr(registry, "_plugins", {})
+    code, _, err = said(capsys, *given, "-o", "s.onnx", "--strict")
+    assert code == 2
+    assert "Traceback" in err
+    assert "the pass planted failed: NameError" in err
+    assert not (tmp_path / "s.onnx").exists()

@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 import graphfix
+from graphfix import registry
 from graphfix.cli import main
 from graphfix.ship.build import ship_file
 from graphfix.ship.wanted import wanted
@@ -45,7 +46,8 @@ class Shifted(graphfix.NodePass):
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(registry, "_plugins", {})
     (tmp_path / "plugin.py").write_text(PLUGIN, encoding="utf-8")
     graphfix.load_plugin(tmp_path / "plugin.py")
     onnx.save(onnx.parser.parse_model(LAYERS), tmp_path / "m.onnx")
