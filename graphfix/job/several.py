@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.job.bad import Found
+    from graphfix.job.search import Found
     from graphfix.leaving import Leaving
     from graphfix.model.weights import Placement
     from graphfix.proof.verify import Tolerance

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from graphfix import pipeline, registry
 from graphfix.core import Pass
 from graphfix.errors import GraphfixError, PaddingError, UsageError
-from graphfix.job.bad import Found, search, tensors_of
+from graphfix.job.bad import tensors_of
+from graphfix.job.search import Found, search
 from graphfix.job.settling import MARGINS, Settling
 from graphfix.leaving import NOTHING, write_passes
 from graphfix.lengths.given import LengthInput

@@ -17,7 +17,7 @@ from graphfix import registry
 from graphfix.cli import main
 from graphfix.core import Change, Match, NodePass, Safety
 from graphfix.errors import PassError
-from graphfix.job import bad
+from graphfix.job import search
 from graphfix.report import PassReport
 
 if TYPE_CHECKING:
@@ -407,10 +407,12 @@ def test_the_job_says_which_pass_failed_and_writes_the_rest(tmp_path: Path) -> N
 
 # The search by itself
 
-Bad = set[tuple[str, str]]
+Bad = set[tuple[str, str]] | frozenset[tuple[str, str]]
 
 
-def searched(sizes: Sequence[int], spoiled: Bad, **given: object) -> tuple[bad.Found, list[int]]:
+def searched(
+    sizes: Sequence[int], spoiled: Bad, needed: Bad = frozenset(), *, alone: bool = True
+) -> tuple[search.Found, list[int]]:
     """A search through passes with so many places each, of which some are bad."""
     kinds = [type(f"P{i}", (Scales,), {"name": f"p{i}"}) for i in range(len(sizes))]
     chosen: list[Check] = [kind() for kind in kinds]
@@ -424,12 +426,15 @@ def searched(sizes: Sequence[int], spoiled: Bad, **given: object) -> tuple[bad.F
 
     def proves(_: Sequence[Check], leave: Leaving) -> str:
         tries[0] += 1
-        here = [x for x in spoiled if leave.reason(*x) is None and leave.of_pass(x[0]) is None]
-        return "it differs" if here else ""
+
+        def there(places: Bad) -> int:
+            return sum(leave.reason(*x) is None and leave.of_pass(x[0]) is None for x in places)
+
+        return "it differs" if there(spoiled) or there(needed) < len(needed) else ""
 
     tensors = frozenset(f"t{j}" for j in range(max(sizes, default=0)))
-    return bad.search(
-        chosen, done, tensors, proves, lambda _: None, why="it differs", alone=True
+    return search.search(
+        chosen, done, tensors, proves, lambda _: None, why="it differs", alone=alone
     ), tries
 
 
@@ -447,10 +452,23 @@ def test_what_is_found_is_what_is_bad(data: st.DataObject) -> None:
     assert tries[0] <= 1 + len(spoiled) * 2 * (len(places).bit_length() + 3)
 
 
+def test_where_nothing_runs_unrepaired_one_pass_at_a_time_is_left_out() -> None:
+    needed, spoiled = {("p0", "t0"), ("p2", "t3")}, {("p1", "t1"), ("p1", "t4")}
+    found, _ = searched([4, 6, 5], spoiled, needed, alone=False)
+    deny, _ = found.ways
+    left = {(f"p{i}", f"t{j}") for i in range(3) for j in range(6)}
+    assert {x for x in left if deny.reason(*x) is not None} == spoiled
+    # Where the original has to be proved as it is, that is no search for the passes.
+    found, tries = searched([4, 6, 5], spoiled, needed)
+    assert not found.ways
+    assert tries[0] == 1
+    assert "no repair is to blame" in found.searched
+
+
 def test_a_search_that_is_given_up_leaves_what_it_has_not_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bad, "TRIES", 3)
+    monkeypatch.setattr(search, "TRIES", 3)
     found, tries = searched([8, 8], {("p0", "t5"), ("p1", "t5")})
     assert tries[0] == 3
     deny, _ = found.ways
