@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _options, _terminal, _verdict
+from graphfix.cli import _left, _options, _terminal, _verdict
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
@@ -270,6 +270,7 @@ def _print_fix(
         return
     made = ", ".join(f"{len(x.changes)} by {x.name}" for x in report.passes if x.changes)
     _terminal.row("repaired", made or "nothing")
+    _left.show(report.left, report.searched, verbose=verbose)
     if report.verdict is not None:
         _verdict.show(report.verdict, verbose=verbose)
     if report.output is None:
