@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphfix import pipeline, planning
-from graphfix.errors import ModelError, UsageError
 from graphfix.job.settling import gate
-from graphfix.model import files, io
+from graphfix.model import io
 from graphfix.proof.compare import Tolerance, computes_in_half
+from graphfix.runtime.provider import LABELS
 from graphfix.runtime.python import require
+from graphfix.ship.checked import Checked, checked
 from graphfix.ship.end_to_end import Whole, end_to_end
 from graphfix.ship.manifest import NAME, Container, Manifest
 from graphfix.ship.page import page
+from graphfix.ship.place import REPORT, put, refuse
 from graphfix.ship.reading import Reading, name_dims, read
 from graphfix.ship.repairing import Order, default_passes
 from graphfix.version import __version__
@@ -28,14 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from graphfix.lengths.given import LengthInput
-    from graphfix.probing.padded import PaddedVerdict
     from graphfix.report import Left, Report
     from graphfix.runtime.provider import Ep
+    from graphfix.ship.contained import Padding
     from graphfix.ship.wanted import Wanted
 
     Progress = pipeline.Progress
-
-_REPORT = "report.html"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class Shipped:
         folder: The folder; None if a proof failed, and nothing was written.
         manifest: What a host has to know.
         reports: What was done to the model, for each container.
-        padding: Clips alone against the same clips in each container, with garbage behind them.
+        checked: What ``graphfix check`` finds in the original, and in the containers.
+        padding: The proof of each container on each provider.
         whole: The same through :class:`graphfix.Session`, cut to what is valid.
         sizes: The bytes of each file.
         left: Bad places: repairs that spoiled a container, and what was done about each.
@@ -56,7 +57,8 @@ class Shipped:
     folder: Path | None
     manifest: Manifest
     reports: tuple[Report, ...]
-    padding: tuple[PaddedVerdict, ...]
+    checked: Checked
+    padding: tuple[Padding, ...]
     whole: Whole | None
     sizes: Mapping[str, int]
     left: tuple[Left, ...] = ()
@@ -65,7 +67,7 @@ class Shipped:
     @property
     def ok(self) -> bool:
         """Whether everything was proved."""
-        return all(x.ok for x in self.padding) and (self.whole is None or self.whole.ok)
+        return all(x.verdict.ok for x in self.padding) and (self.whole is None or self.whole.ok)
 
     @property
     def faults(self) -> tuple[Left, ...]:
@@ -79,7 +81,8 @@ class Shipped:
             "ok": self.ok,
             "folder": None if self.folder is None else str(self.folder),
             "manifest": dataclasses.asdict(self.manifest),
-            "padding": [x.to_json() for x in self.padding],
+            "check": self.checked.to_json(),
+            "padding": [{"file": x.file, "ep": x.ep, **x.verdict.to_json()} for x in self.padding],
             "whole": None if self.whole is None else self.whole.to_json(),
             "sizes": dict(self.sizes),
             "left": [dataclasses.asdict(x) for x in (*self.faults, *self.left)],
@@ -128,7 +131,7 @@ def ship_file(
     source, folder = Path(source), Path(folder)
     tell = progress or (lambda _: None)
     require(ep)
-    _refuse(source, folder)
+    refuse(source, folder)
     tell("reading the model")
     model = io.load(source)
     name_dims(model)
@@ -140,11 +143,11 @@ def ship_file(
         tolerance = gate(Order(source, reading, spec, half, ep, tell).passes(first)) or half
     order = Order(source, reading, spec, tolerance, ep, tell)
     shipped = _ship(order, folder)
-    failed = next((i for i, x in enumerate(shipped.padding) if not x.ok), None)
+    failed = next((x for x in shipped.padding if not x.verdict.ok), None)
     if failed is None or strict:
         return shipped
-    container, done = reading.containers[failed], shipped.reports[failed]
-    found = order.bad_places(container, done, str(shipped.padding[failed]))
+    i = [_file(source, label) for label in _labels(reading)].index(failed.file)
+    found = order.bad_places(failed, reading.containers[i], shipped.reports[i])
     for leave in found.ways:
         again = _ship(dataclasses.replace(order, found=found, leave=leave), folder)
         if again.ok:
@@ -156,38 +159,46 @@ def _ship(order: Order, folder: Path) -> Shipped:
     """Repair, prove, and give the folder its name."""
     source, reading, tell = order.source, order.reading, order.tell
     made, reports, told = order.repaired()
+    tell("checking what is left")
+    hazards = checked(order.original(), made)
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
     try:
-        paths = [scratch / f"{source.stem}.{label}.onnx" for label in _labels(reading)]
+        paths = [scratch / _file(source, label) for label in _labels(reading)]
         pairs = list(zip(made, paths, strict=True))
-        with io.drafting_together(pairs, f"{source.stem}.data", external_data="auto") as drafts:
+        with io.drafting_together(pairs, source.stem, external_data="auto") as drafts:
             for draft in drafts:
                 draft.keep()
         manifest = _manifest(order, told, paths)
         (scratch / NAME).write_text(manifest.to_text(), encoding="utf-8", newline="\n")
         padding, whole = [], None
-        for path, container in zip(paths, reading.containers, strict=True):
-            tell(f"proving {path.name}")
-            padding.append(order.prove(path, container, path.name))
-            if not padding[-1].ok:
+        eps = dict.fromkeys(("cpu", order.ep))
+        for path, sizes in zip(paths, reading.containers, strict=True):
+            for where in eps:
+                tell(f"proving {path.name} on {LABELS[where]}")
+                padding.append(order.prove(path, sizes, path.name, where))
+            if not all(x.verdict.ok for x in padding):
                 break
         else:
             tell("proving what a session gives")
             whole = end_to_end(scratch, reading.clips, order.tolerance)
-        result = Shipped(None, manifest, tuple(reports), tuple(padding), whole, {})
+        result = Shipped(None, manifest, tuple(reports), hazards, tuple(padding), whole, {})
         if not result.ok:
             return result
         assert whole is not None
         manifest = dataclasses.replace(manifest, verdict=_verdict(result))
         (scratch / NAME).write_text(manifest.to_text(), encoding="utf-8", newline="\n")
         text = page(manifest, padding, whole)
-        (scratch / _REPORT).write_text(text, encoding="utf-8", newline="\n")
-        _put(scratch, folder)
+        (scratch / REPORT).write_text(text, encoding="utf-8", newline="\n")
+        put(scratch, folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     sizes = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
     return dataclasses.replace(result, folder=folder, manifest=manifest, sizes=sizes)
+
+
+def _file(source: Path, label: int) -> str:
+    return f"{source.stem}.{label}.onnx"
 
 
 def _labels(reading: Reading) -> list[int]:
@@ -236,55 +247,7 @@ def _digest(path: Path) -> str:
 def _verdict(result: Shipped) -> dict[str, object]:
     return {
         "ok": result.ok,
+        "check": str(result.checked),
         "padding": [str(x) for x in result.padding],
         "session": str(result.whole),
     }
-
-
-def _refuse(source: Path, folder: Path) -> None:
-    """Refuse a folder that is not ours to replace.
-
-    Raises:
-        UsageError: It holds something that ``graphfix ship`` did not make, or is no folder.
-    """
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise UsageError(f"-o {folder}: is a file; name a folder")
-    there = {x.name for x in folder.iterdir()}
-    if not there:
-        return
-    try:
-        manifest = Manifest.read(folder)
-    except ModelError:
-        raise UsageError(
-            f"-o {folder}: is not empty, and 'graphfix ship' did not make it; name another folder"
-        ) from None
-    ours = {NAME, _REPORT, *manifest.weights, *(x.file for x in manifest.containers)}
-    if strange := sorted(there - ours):
-        raise UsageError(
-            f"-o {folder}: holds {', '.join(strange[:3])}, which 'graphfix ship' did not make; "
-            "move it away, or name another folder"
-        )
-    if source.resolve().parent == folder.resolve():
-        raise UsageError(f"-o {folder}: holds the model itself; name another folder")
-
-
-def _put(made: Path, folder: Path) -> None:
-    """Give the finished folder its name; what had it goes, or comes back if that fails."""
-    made.chmod(0o777 & ~files.umask())
-    earlier = made.with_suffix(".earlier")
-    try:
-        if folder.exists():
-            folder.rename(earlier)
-        try:
-            made.rename(folder)
-        except OSError:
-            if earlier.exists():
-                earlier.rename(folder)
-            raise
-    except OSError as error:
-        raise ModelError(
-            f"{folder}: cannot be replaced: {error.strerror or error}; close what uses it"
-        ) from error
-    shutil.rmtree(earlier, ignore_errors=True)

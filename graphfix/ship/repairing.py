@@ -15,7 +15,7 @@ from graphfix.job.settling import MARGINS, Settling
 from graphfix.leaving import NOTHING, write_passes
 from graphfix.lengths.given import LengthInput
 from graphfix.model import io
-from graphfix.probing.padded import padded
+from graphfix.ship.contained import prove
 from graphfix.ship.reading import name_dims
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from graphfix.core import Check
     from graphfix.leaving import Leaving
-    from graphfix.probing.padded import PaddedVerdict
     from graphfix.proof.compare import Tolerance
     from graphfix.report import Report
     from graphfix.runtime.provider import Ep
+    from graphfix.ship.contained import Padding
     from graphfix.ship.reading import Reading
 
     Sizes = Mapping[str, int]
@@ -90,8 +90,7 @@ class Order:
             PaddingError: Padding reaches a node that cannot be seen through.
             UsageError: The model cannot have these sizes.
         """
-        model = io.load(self.source)
-        name_dims(model)
+        model = self.original()
         names = self.reading.names
         sizes = {n: (container[g],) for g, known in names.items() for n in known}
         settle = Settling(passes, sizes, None, self.tolerance, self.tell, MARGINS[0])
@@ -110,49 +109,39 @@ class Order:
         write_passes(model, leave)
         return model, dataclasses.replace(report, source=str(self.source))
 
-    def prove(self, made: Path | ir.Model, container: Sizes, name: str) -> PaddedVerdict:
-        """Clips alone on the original against the same clips in a container."""
-        reading = self.reading
-        size = container[reading.axis.dim]
-        dims = {names[0]: [container[g]] for g, names in reading.names.items()}
-        dims[reading.names[reading.axis.dim][0]] = _fitting(reading, size)
-        return padded(
-            made,
-            original=self.source,
-            dims=dims,
-            container=size,
-            axis=f"{reading.axis.input}.{reading.axis.axis}",
-            tolerance=self.tolerance,
-            ep=self.ep,
-            progress=lambda done, total, what: self.tell(f"{name} {done}/{total}: {what}"),
-        )
+    def original(self) -> ir.Model:
+        """The model as it is given, with a name for each dim."""
+        model = io.load(self.source)
+        name_dims(model)
+        return model
 
-    def bad_places(self, container: Sizes, report: Report, why: str) -> Found:
+    def prove(self, made: Path | ir.Model, sizes: Sizes, name: str, ep: Ep) -> Padding:
+        """Clips alone on the original against the same clips in a container."""
+        return prove(self.source, made, name, self.reading, sizes, self.tolerance, ep, self.tell)
+
+    def bad_places(self, failed: Padding, container: Sizes, report: Report) -> Found:
         """What to leave out where a container fails, or to do in another way.
 
         Args:
+            failed: Its proof.
             container: Its sizes.
             report: What the passes did.
-            why: What its proof found.
         """
 
         def proves(passes: Sequence[Check], leave: Leaving) -> str:
             try:
                 model, _ = self.make(container, passes, leave)
-                verdict = self.prove(model, container, "trial")
+                verdict = self.prove(model, container, "trial", failed.ep).verdict
             except GraphfixError as error:
                 return str(error)
             return "" if verdict.ok else str(verdict).rstrip(".")
 
-        model = io.load(self.source)
-        name_dims(model)
         # What must stay in float32 is searched for by itself; here, what goes before it is held.
         asked = self.passes(container)
         chosen = [x for x in asked if not (isinstance(x, Pass) and x.measured)]
-        why = why if len(chosen) == len(asked) else ""
-        return search(
-            chosen, report.passes, tensors_of(model), proves, self.tell, why=why, alone=False
-        )
+        why = str(failed.verdict).rstrip(".") if len(chosen) == len(asked) else ""
+        tensors = tensors_of(self.original())
+        return search(chosen, report.passes, tensors, proves, self.tell, why=why, alone=False)
 
     def passes(self, container: Sizes) -> list[Check]:
         """The passes at the sizes of a container, with those that stand in for others."""
@@ -178,8 +167,3 @@ class Order:
                 yield registry.get_pass(_DIMS, dims=sizes)
             else:
                 yield from pipeline.parse(":".join([name, *given]))
-
-
-def _fitting(reading: Reading, size: int) -> list[int]:
-    """Lengths for a container: itself, if the original runs at it, down to a twelfth of it."""
-    return [x.length for x in reading.clips if size / 13 <= x.length <= size]
