@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfix
-from graphfix import registry
+from graphfix import pipeline, registry
 from graphfix.cli import main
 from graphfix.core import Change, Match, NodePass, Safety
 from graphfix.errors import PassError
@@ -94,6 +94,14 @@ class Named(Scales):
     def instead(self) -> Iterator[Named]:
         if self.by > 1:
             yield Named(self.wrong, 1.0)
+
+
+MAY_GO = pipeline.may_go  # imported before the session begins to forbid it
+
+
+@pytest.fixture(autouse=True)
+def _as_users_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "may_go", MAY_GO)
 
 
 @pytest.fixture(autouse=True)
