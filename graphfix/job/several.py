@@ -17,6 +17,7 @@ from graphfix.job.proving import prove
 from graphfix.job.task import StrPath, Task
 from graphfix.leaving import NOTHING
 from graphfix.model import files, io
+from graphfix.model.dims import dim_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -175,10 +176,8 @@ def _require_fixed(report: Report, bucket: buckets.Bucket) -> None:
 
 
 def _symbols(model: ir.Model) -> list[str]:
-    """The names of the plain symbolic dims of the inputs, in their order."""
-    dims = [dim for value in model.graph.inputs for dim in value.shape or ()]
-    names = [x.value for x in dims if not isinstance(x, int) and x.value is not None]
-    return [x for x in dict.fromkeys(names) if x.isidentifier()]
+    """What the plain symbolic dims of the inputs are called, in their order."""
+    return [x for x in dict.fromkeys(dim_names(model).values()) if x.isidentifier()]
 
 
 def _at(tell: pipeline.Progress, label: str, what: str) -> None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from graphfix import pipeline, planning
 from graphfix.job.settling import gate
 from graphfix.model import io
+from graphfix.model.dims import name_dims
+from graphfix.model.fixed_inputs import arrays_since, texts_of
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import LABELS
 from graphfix.runtime.python import require
@@ -21,16 +23,19 @@ from graphfix.ship.end_to_end import Whole, end_to_end
 from graphfix.ship.manifest import NAME, Container, Manifest
 from graphfix.ship.page import page
 from graphfix.ship.place import REPORT, put, refuse
-from graphfix.ship.reading import Reading, name_dims, read
-from graphfix.ship.repairing import Order, default_passes
+from graphfix.ship.reading import Reading, read
+from graphfix.ship.repairing import INPUT, Order, default_passes
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
+    import onnx_ir as ir
+
     from graphfix.lengths.given import LengthInput
     from graphfix.report import Left, Report
+    from graphfix.runtime.port import Array
     from graphfix.runtime.provider import Ep
     from graphfix.ship.contained import Padding
     from graphfix.ship.wanted import Wanted
@@ -135,8 +140,8 @@ def ship_file(
     tell("reading the model")
     model = io.load(source)
     name_dims(model)
-    reading = read(model, str(source), containers, axis)
     spec = passes or default_passes(float16=float16)
+    reading = read(_fixed(model, spec), str(source), containers, axis, _constants(source, model))
     if tolerance is None:
         half = Tolerance().for_half() if computes_in_half(model) else Tolerance()
         first = reading.containers[0]
@@ -195,6 +200,19 @@ def _ship(order: Order, folder: Path) -> Shipped:
         shutil.rmtree(scratch, ignore_errors=True)
     sizes = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
     return dataclasses.replace(result, folder=folder, manifest=manifest, sizes=sizes)
+
+
+def _fixed(model: ir.Model, spec: str) -> ir.Model:
+    """The model without the inputs that ``spec`` makes constants: those who use it feed none."""
+    for item in pipeline.split(spec):
+        if item[0] == INPUT:
+            pipeline.run(model, ":".join(item))
+    return model
+
+
+def _constants(source: Path, model: ir.Model) -> Mapping[str, Array]:
+    """What the file is fed where ``model`` has constants."""
+    return arrays_since(io.load(source), model) if texts_of(model) else {}
 
 
 def _file(source: Path, label: int) -> str:

@@ -15,8 +15,8 @@ from graphfix.job.settling import MARGINS, Settling
 from graphfix.leaving import NOTHING, write_passes
 from graphfix.lengths.given import LengthInput
 from graphfix.model import io
+from graphfix.model.dims import name_dims
 from graphfix.ship.contained import prove
-from graphfix.ship.reading import name_dims
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Sizes = Mapping[str, int]
 
-_MASK, _DIMS = "ilens-mask", "fix-dims"
+_MASK, _DIMS, INPUT = "ilens-mask", "fix-dims", "fix-input"
 
 
 def default_passes(*, float16: bool = False) -> str:
@@ -152,7 +152,8 @@ class Order:
         items = pipeline.split(self.spec)
         names = [item[0] for item in items]
         if _MASK not in names:
-            items.insert(names.index(_DIMS) if _DIMS in names else min(1, len(items)), [_MASK])
+            first = next((i for i, x in enumerate(names) if x != INPUT), len(items) - 1) + 1
+            items.insert(names.index(_DIMS) if _DIMS in names else first, [_MASK])
         names = [item[0] for item in items]
         if _DIMS not in names:
             items.insert(names.index(_MASK) + 1, [_DIMS])
