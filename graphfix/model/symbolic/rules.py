@@ -74,6 +74,9 @@ def _rule(op_type: str, library: Rule, shape_rule: ShapeRule | None) -> Rule:
         if shape_rule is not None:
             shape_rule(facts, ctx, node)
             facts.are_sizes(node)
+            for value in node.outputs:
+                if value.shape is not None:
+                    layout.set_shape(value, [facts.shortened(ctx, x) for x in value.shape])
         if evaluator is not None and node.outputs[0].dtype in INTEGERS:
             arrays = [facts.read(ctx, x) for x in node.inputs if x is not None]
             known = [x for x in arrays if x is not None]
