@@ -179,6 +179,7 @@ class Builder:
             )
             found.const_value = tensor
             top.register_initializer(found)
+            shapes.note(self._view.model, found, array)
             self._shared[key] = found
         return found
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 import onnx_ir as ir
 
-from graphfix import options
+from graphfix import leaving, options
 from graphfix.build import Builder
 from graphfix.model import shapes
 from graphfix.model.text import module_path, path_of
@@ -53,6 +53,14 @@ def together(promises: Iterable[Safety]) -> Safety:
     made = set(promises)
     order: tuple[Safety, ...] = ("valid-rows", "conditional")
     return next((promise for promise in order if promise in made), "exact")
+
+
+def new_feeds(passes: Iterable[Check], old: Feeds) -> Feeds:
+    """Inputs for what ``passes`` make of a model, given those for the model before."""
+    for one in passes:
+        if isinstance(one, Pass):
+            old = one.feeds(old)
+    return old
 
 
 @dataclass(frozen=True)
@@ -188,7 +196,7 @@ class Pass(Check, ir.passes.InPlacePass):
             for event in self.repair(model):
                 if isinstance(event, Change):
                     changes.append(event)
-                else:
+                elif event.reason:
                     skips.append((path_of(event.node), event.reason))
             finished = True
         finally:
@@ -203,6 +211,31 @@ class Pass(Check, ir.passes.InPlacePass):
         A pass that changes the signature overrides this, so that it too can be verified.
         """
         return old
+
+    def instead(self) -> Iterator[Pass]:
+        """What may be tried in this pass's place where the repaired model computes something else.
+
+        The same pass with other options, or another one; the best first.
+        """
+        yield from ()
+
+    @property
+    def dispensable(self) -> bool:
+        """Whether a model without it is still what was asked for, if it turns out to be wrong.
+
+        It is not where the pass was called for what it makes of the interface, of padding or of
+        the type of numbers.
+        """
+        return not (self.safe_to_pad or self.measured or changed_by([self]))
+
+    def chooses(self) -> bool:
+        """Whether :meth:`repair` asks :meth:`leaves` of each site; else it is all or nothing."""
+        return False
+
+    def leaves(self, model: ir.Model, node: ir.Node) -> Skip | None:
+        """Why a site is left alone although it matches; None if it is not."""
+        why = leaving.why(model, self.spec, node)
+        return None if why is None else Skip(node, why)
 
     def runs_at(self, model: ir.Model) -> Mapping[str, Sequence[int]]:
         """The only sizes at which ``model`` and what this pass makes of it both run.
@@ -247,8 +280,14 @@ class NodePass(Pass, Generic[M]):
         view = View(model)
         for node in view.nodes(*self.anchors):
             found = self.match(node, view)
-            if found is not None:
+            if isinstance(found, Match):
+                yield self.leaves(model, found.node) or found
+            elif found is not None:
                 yield found
+
+    def chooses(self) -> bool:
+        """It does."""
+        return True
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Rewrite every match."""
@@ -260,6 +299,9 @@ class NodePass(Pass, Generic[M]):
             found = self.match(node, view)
             if isinstance(found, Skip):
                 yield found
+            elif found is not None and (left := self.leaves(model, found.node)) is not None:
+                leaving.write(model, left.node, self.spec())
+                yield left
             elif found is not None:
                 site = found.node
                 at, tensor = path_of(site), site.outputs[0].name or ""

@@ -24,5 +24,14 @@ class PaddingError(GraphfixError):
     """A model in which padding reaches a node that ilens-mask cannot see through."""
 
 
+class PassError(GraphfixError):
+    """A pass that raised in the middle of its work; what it raised is the cause."""
+
+    def __init__(self, spec: str, message: str) -> None:
+        super().__init__(message)
+        self.spec = spec
+        """The pass as ``-p`` takes it."""
+
+
 class PluginError(GraphfixError):
     """A pass from outside graphfix that cannot be used."""

@@ -10,6 +10,7 @@ from graphfix import pipeline, rules
 from graphfix.core import Check, Finding, Match, Pass
 from graphfix.errors import ModelError
 from graphfix.model.view import View
+from graphfix.probing.padded import padded
 from graphfix.proof.verify import verify
 from graphfix.rules import passes as judged
 from graphfix.rules.base import Provider, Rule
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 PASSES = f"thaw,{pipeline.DEFAULT}"
 """The passes that are asked by default; thaw is in no profile, since it may cost lengths."""
 ORDER = ("error", "warning", "note")
+PADDING = "ilens-mask"
+"""The pass that sees leaks."""
 RAN = "runs"
 """The rule of what came of running the model."""
 
@@ -126,3 +129,37 @@ def ran(
     first = verdict.first_divergence
     at = named[1] if named else first.node if first is not None else ""
     return [Finding(RAN, "error", at or "", text, None)]
+
+
+def measured(
+    found: Sequence[Finding],
+    source: StrPath,
+    *,
+    ep: Ep = "dml",
+    dims: Mapping[str, Sequence[int]] | None = None,
+    axis: str = "",
+) -> list[Finding]:
+    """Leaks that are seen in a graph, held against clips that are run in containers.
+
+    What the analysis sees holds for any size and any weights. Where no valid number changes in the
+    containers, each leak is a note that says so.
+
+    Raises:
+        FeedError: No clip or container runs.
+        UsageError: DirectML is asked for and not to be had.
+    """
+    leaks = [x for x in found if x.rule == PADDING]
+    if not leaks:
+        return list(found)
+    verdict = padded(source, dims=dims, axis=axis, ep=ep)
+    if not verdict.ok:
+        return list(found)
+    clips = [x.clip for x in verdict.checks]
+    most = max(x.container for x in verdict.checks)
+    said = f"measured as safe with clips of {min(clips)} to {max(clips)} in containers up to {most}"
+    return [
+        dataclasses.replace(x, severity="note", message=f"{x.message} ({said})")
+        if x.rule == PADDING
+        else x
+        for x in found
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import types
 import typing
 from typing import TYPE_CHECKING, TypeVar
@@ -92,7 +93,7 @@ def _print(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:g}"
+        return re.sub(r"e([+-])0*", lambda found: f"e{found[1].strip('+')}", f"{value:g}")
     if isinstance(value, tuple):
         return "+".join(str(x) for x in value)
     return str(value)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from graphfix import registry
-from graphfix.core import Check, Pass, Result
-from graphfix.errors import GraphfixError, UsageError
+from graphfix import leaving, registry
+from graphfix.core import Check, Pass
+from graphfix.errors import GraphfixError, PassError, UsageError
+from graphfix.model.snapshot import Snapshot
 from graphfix.model.values import nodes_of
-from graphfix.report import PassReport, Report
+from graphfix.report import Left, Report
+from graphfix.turns import Turns, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     import onnx_ir as ir
+
+    from graphfix.report import PassReport
 
     Progress = Callable[[str], None]
     Settle = Callable[[Check, ir.Model, tuple[PassReport, ...]], Check]
@@ -85,7 +89,7 @@ def _is_value(text: str, option: str) -> bool:
 
 def spec_of(passes: Iterable[Check]) -> str:
     """The text that :func:`parse` turns into these passes."""
-    return ",".join(p.spec() if isinstance(p, Pass) else p.name for p in passes)
+    return ",".join(map(name_of, passes))
 
 
 def resolve(passes: str | Check | Sequence[Check]) -> list[Check]:
@@ -101,53 +105,92 @@ def run(
     *,
     progress: Progress | None = None,
     settle: Settle | None = None,
+    leave: leaving.Leaving = leaving.NOTHING,
 ) -> Report:
     """Run passes over ``model``, in place and in order, and say what they did.
+
+    A pass that raises is put back, with all that it did, and left out; the report says so, and the
+    other passes run.
 
     Args:
         model: The model; if no pass matches it is left as it is, to the byte.
         passes: Text as ``-p`` takes it, a pass, or several.
         progress: Called with the name of each pass before it runs.
-        settle: Called with each pass before it runs, and with the model as it then is; what it
-            gives back is run instead.
+        settle: Called with each pass that is measured before it runs, and with the model as it then
+            is; what it gives back is run instead.
+        leave: What they are to leave alone.
 
     Returns:
         The report, as yet without a verdict: see :func:`graphfix.verify`.
+
+    Raises:
+        GraphfixError: A pass refuses the model, or what was asked of it; ``model`` is as it was.
+        PassError: A pass raises that the result cannot do without; ``model`` is as it was.
     """
     chosen = resolve(passes)
+    before, left = Snapshot(model), dict[leaving.Place, str]()
+    while True:
+        try:
+            now = dataclasses.replace(leave, left={**leave.left, **left}) if left else leave
+            report = apply(model, chosen, leave=now, progress=progress, settle=settle)
+            break
+        except PassError as error:
+            before.put_back()
+            if not may_go(chosen, error.spec):
+                raise
+            left[error.spec, leaving.WHOLE] = str(error)
+        except GraphfixError:
+            before.put_back()
+            raise
+    told = tuple(Left(by, (), why, raised=True) for (by, _), why in left.items())
+    return dataclasses.replace(report, left=told)
+
+
+def may_go(chosen: Iterable[Check], spec: str) -> bool:
+    """Whether the result is still what was asked for without the pass ``spec``."""
+    return all(x.dispensable for x in chosen if isinstance(x, Pass) and x.spec() == spec)
+
+
+def apply(
+    model: ir.Model,
+    chosen: Sequence[Check],
+    *,
+    leave: leaving.Leaving = leaving.NOTHING,
+    progress: Progress | None = None,
+    settle: Settle | None = None,
+) -> Report:
+    """Run passes as :func:`run` does, but where one raises, ``model`` is left as it then is.
+
+    What one makes another may go on with that ran before it, so those have another turn while they
+    find something.
+
+    Args:
+        model: The model, which is changed.
+        chosen: The passes.
+        leave: What they are to leave alone.
+        progress: As for :func:`run`.
+        settle: As for :func:`run`.
+
+    Raises:
+        PassError: A pass raises.
+        GraphfixError: A pass refuses the model, or what was asked of it.
+    """
     before = count_ops(model)
-    ran, settled = list[PassReport](), list[Check]()
+    leaving.put(model, leave)
+    turns, settled = Turns(model, progress), list[Check]()
     for given in chosen:
-        if progress is not None:
-            progress(given.name)
-        check = given if settle is None else settle(given, model, tuple(ran))
+        check = given
+        if isinstance(given, Pass) and given.measured:
+            turns.again()  # what is measured is what the others have made, all of it
+            check = given if settle is None else settle(given, model, turns.ran)
         settled.append(check)
-        ran.append(_run_one(check, model))
-    spec = spec_of(settled)
+        turns.take(check, given)
+    turns.again()
+    leaving.put(model, leaving.NOTHING)
+    spec, ran = spec_of(settled), turns.ran
     if any(p.changes for p in ran):
         model.metadata_props[PIPELINE_KEY] = spec
-    return Report(spec=spec, passes=tuple(ran), ops_before=before, ops_after=count_ops(model))
-
-
-def _run_one(check: Check, model: ir.Model) -> PassReport:
-    start = time.perf_counter()
-    if not isinstance(check, Pass):
-        found = tuple(check.findings(model))
-        return PassReport(
-            check.name, check.name, "exact", findings=found, seconds=time.perf_counter() - start
-        )
-    result = check(model)
-    if not isinstance(result, Result):
-        raise GraphfixError(f"the pass {check.name} did not return a graphfix.Result")
-    return PassReport(
-        name=check.name,
-        spec=check.spec(),
-        safety=check.safety,
-        changes=result.changes,
-        skips=result.skips,
-        seconds=time.perf_counter() - start,
-        advice=check.advice if result.changes else "",
-    )
+    return Report(spec=spec, passes=ran, ops_before=before, ops_after=count_ops(model))
 
 
 def count_ops(model: ir.Model) -> dict[str, int]:

@@ -23,7 +23,8 @@ are made anew at another length; None for a model that ONNX Runtime does not loa
 class PassReport:
     """What one pass did: its repairs, its near misses with their reasons, its findings.
 
-    ``advice`` is what to try if the repaired model turns out to compute something else.
+    ``advice`` is what to try if the repaired model turns out to compute something else. ``left`` is
+    why the pass was not run at all, if it was not.
     """
 
     name: str
@@ -34,6 +35,26 @@ class PassReport:
     findings: tuple[Finding, ...] = ()
     seconds: float = 0.0
     advice: str = ""
+    left: str = ""
+
+
+@dataclass(frozen=True)
+class Left:
+    """A bad place: what a pass would have repaired wrongly, and what was done about it.
+
+    Attributes:
+        by: The pass as ``-p`` takes it.
+        at: The paths of the nodes that it leaves alone; none if it was not run at all.
+        why: What was found.
+        instead: The pass that repairs them in its place, as ``-p`` takes it, or "".
+        raised: Whether the pass raised, and what it did was put back.
+    """
+
+    by: str
+    at: tuple[str, ...]
+    why: str
+    instead: str = ""
+    raised: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,6 +76,10 @@ class Report:
             (:meth:`graphfix.probing.padded.PaddedVerdict.to_json`), or None.
         memory: What verification was expected to need, in bytes
             (:meth:`graphfix.runtime.memory.Need.to_json`), or None if nothing was run.
+        left: The bad places: what was left out, or done in another way, since the verdict failed.
+        searched: What came of the search for bad places, in a sentence; "" if there was none.
+        elsewhere: Passes that found nothing when their turn came, though they would have before:
+            how many of their places each pass before them repaired. Empty if it was not counted.
     """
 
     spec: str
@@ -68,6 +93,9 @@ class Report:
     memory: dict[str, int | None] | None = field(default=None)
     padded: dict[str, object] | None = field(default=None)
     kernels: Kernels | None = field(default=None)
+    left: tuple[Left, ...] = ()
+    searched: str = ""
+    elsewhere: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def changed(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
     from graphfix.build import Builder
     from graphfix.model.view import View
+
+# Far below all scores, and far enough from float32's -3.4e38 to be added several times.
+LOWEST = -1e9
 
 Constant = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
@@ -144,6 +148,11 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
     def __post_init__(self) -> None:
         if not (math.isfinite(self.floor) and self.floor <= HIDES):
             raise ValueError(f"floor={self.floor:g} must be a finite number, at most {HIDES:g}")
+
+    def instead(self) -> Iterator[AdditiveMask]:
+        """A floor that no score in float32 beats, for scores without a bound."""
+        if self.floor > LOWEST:
+            yield dataclasses.replace(self, floor=LOWEST)
 
     def match(self, node: ir.Node, view: View) -> MaskSite | CompanionSite | Skip | None:
         """A mask before a Softmax, or its companion after it."""

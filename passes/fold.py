@@ -6,8 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from graphfix import leaving
 from graphfix.build import Builder
-from graphfix.core import Change, Finding, Match, Pass, Safety
+from graphfix.core import Change, Finding, Match, Pass, Safety, Skip
 from graphfix.model import shapes
 from graphfix.model.text import path_of
 from graphfix.model.values import nodes_of
@@ -121,17 +122,30 @@ class Fold(Pass):
     safety: ClassVar[Safety] = "exact"
     keeps_shapes: ClassVar[bool] = True
 
-    def sites(self, model: ir.Model) -> Iterator[FoldSite]:
+    def sites(self, model: ir.Model) -> Iterator[FoldSite | Skip]:
         """Every node that a first round would replace."""
         look = Look(View(model))
         rules: tuple[Rule, ...] = (*_rules(look), Sizes(look), Uniform(look).smaller)
         for node in _nodes(model):
             found = _first(rules, node, look)
             if found is not None:
-                yield FoldSite(node, found)
+                yield self.leaves(model, node) or FoldSite(node, found)
 
-    def repair(self, model: ir.Model) -> Iterator[Change]:
+    def chooses(self) -> bool:
+        """It does."""
+        return True
+
+    def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Node by node until nothing is left; then sizes, of which all are planned at once."""
+        told = set[str]()
+        for event in self._repair(model):
+            if isinstance(event, Skip):
+                if (at := path_of(event.node)) in told:  # in a round before
+                    continue
+                told.add(at)
+            yield event
+
+    def _repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         for _ in range(_ROUNDS):
             changed = yield from self._round(model, _rules)
             if not changed:
@@ -152,7 +166,7 @@ class Fold(Pass):
 
     def _round(
         self, model: ir.Model, make: Callable[[Look], tuple[Rule, ...]]
-    ) -> Generator[Change, None, bool]:
+    ) -> Generator[Change | Skip, None, bool]:
         """Show each node to each rule; whether any was replaced."""
         view = View(model)
         look, builder = Look(view), Builder(self.name, view)
@@ -162,6 +176,10 @@ class Fold(Pass):
                 continue
             found = _first(rules, node, look)
             if found is None:
+                continue
+            if (left := self.leaves(model, node)) is not None:
+                leaving.write(model, node, self.spec())
+                yield left
                 continue
             at, tensor = path_of(node), node.outputs[0].name or ""
             builder.start(node)
@@ -173,7 +191,7 @@ class Fold(Pass):
             yield Change(self.name, at, tensor, removed, added)
         return changed
 
-    def _shrink(self, model: ir.Model) -> Generator[Change, None, bool]:
+    def _shrink(self, model: ir.Model) -> Generator[Change | Skip, None, bool]:
         """Let what is broadcast be small; the shapes behind it change, and are inferred anew."""
         uniform: list[Uniform] = []
 

@@ -105,6 +105,10 @@ class FuseNorm(Pass):
         for part in self._parts:
             yield from part.sites(model)
 
+    def chooses(self) -> bool:
+        """Its parts do, under its name without options."""
+        return self.residual
+
     def message(self, site: Match) -> str:
         """What it is."""
         part = NormPieces() if isinstance(site, NormSite) else NormResidual()

@@ -148,11 +148,11 @@ def test_a_size_at_which_it_cannot_run_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphfix import job
+    from graphfix.job import proving
     from graphfix.proof.verify import Verdict
 
     verdicts = [Verdict(True, {}), Verdict(False, {}, reason="no")]
-    monkeypatch.setattr(job, "_verify", lambda *_, **__: verdicts.pop(0))
+    monkeypatch.setattr(proving, "_verify", lambda *_, **__: verdicts.pop(0))
     reports = graphfix.repair_buckets(file, passes="fix-dims:T=5,30")
     assert [x.ok for x in reports] == [True, False]
     assert [x.output for x in reports] == [None, None]

@@ -30,7 +30,7 @@ from graphfix.cli.run import run
 from graphfix.cli.ship import ship
 from graphfix.cli.verify import verify
 from graphfix.cli.zoo import zoo
-from graphfix.errors import GraphfixError, ModelError
+from graphfix.errors import GraphfixError, ModelError, PassError
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
@@ -53,9 +53,10 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
-        except (GraphfixError, OSError, MemoryError):
-            raise
         except Exception as error:
+            known = isinstance(error, GraphfixError | OSError | MemoryError)
+            if known and not isinstance(error, PassError):
+                raise
             reason = _rejected(ctx.meta.get(_options.MODEL))
             if reason is None:
                 raise
@@ -139,6 +140,10 @@ def _main(arguments: Sequence[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt):
         _terminal.remark("interrupted; nothing was written")
         return INTERRUPTED
+    except PassError as error:  # its traceback is what we need
+        lines = traceback.format_exception(error.__cause__ or error)
+        click.echo(_terminal.clean("".join(lines)), err=True, nl=False)
+        return _fail(f"{error}; nothing was written. Please report the lines above")
     except GraphfixError as error:
         return _fail(str(error))
     except MemoryError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _options, _terminal, _verdict
+from graphfix.cli import _left, _options, _terminal, _verdict
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ _REASONS = 3
     "--run",
     "trial",
     is_flag=True,
-    help="Also run the model on --ep dml or cpu, against the CPU: a crash is a finding.",
+    help="Also run the model on --ep dml or cpu, against the CPU: a crash is a finding. With "
+    "--padding, measure too whether a leak reaches an output.",
 )
 @click.option("--fix", is_flag=True, help="Repair, verify and write the model; then check again.")
 @click.option("-o", "--output", metavar="FILE", help="With --fix. Default: MODEL.fixed.onnx.")
@@ -129,6 +130,9 @@ def check(
             if trial and ep != "cuda":
                 say("running")
                 found += hazards.ran(path, ep=ep, dims=sizes, feeds=feeds)
+                if padding:
+                    say("measuring")
+                    found = hazards.measured(found, path, ep=ep, dims=sizes, axis=axis or "")
             return sorted(found, key=lambda x: _WORST.index(x.severity))
 
         found = before = look(model)
@@ -158,6 +162,9 @@ def check(
         _terminal.print_json(_as_json(model, ep, asked, found, before, report))
     else:
         _print(model, before, verbose=verbose)
+        if padding and before and not trial:
+            seen = "seen in the graph, for any size; --run measures what reaches the outputs"
+            _terminal.row("how", seen)
         if fix:
             _print_fix(before, found, report, verbose=verbose)
     failed = report is not None and not report.ok
@@ -229,6 +236,9 @@ def _print(model: str, found: Sequence[Finding], *, verbose: bool) -> None:
 
 
 def _print_findings(found: Sequence[Finding], *, verbose: bool) -> None:
+    from graphfix import registry
+
+    passes = set(registry.names())
     groups: dict[tuple[str, str, str | None], list[Finding]] = {}
     for finding in found:
         groups.setdefault((finding.rule, finding.severity, finding.fix), []).append(finding)
@@ -237,7 +247,9 @@ def _print_findings(found: Sequence[Finding], *, verbose: bool) -> None:
         how = f"; repair with -p {fix}" if fix is not None and severity != "note" else ""
         click.echo(f"  {word} {_terminal.clean(f'{rule}: {len(members)}{how}')}")
         pairs = [(_place(member, verbose=verbose), member.message) for member in members]
-        _terminal.reasons(pairs, every=verbose, indent="      ", most=_REASONS)
+        # Why a pass leaves something is never hidden: it is all that there is to act on.
+        most = None if fix is None and rule in passes else _REASONS
+        _terminal.reasons(pairs, every=verbose, indent="      ", most=most)
     if found:
         click.echo()
     nothing = "" if any(x.fix is not None for x in found) else "nothing to repair"
@@ -258,6 +270,7 @@ def _print_fix(
         return
     made = ", ".join(f"{len(x.changes)} by {x.name}" for x in report.passes if x.changes)
     _terminal.row("repaired", made or "nothing")
+    _left.show(report.left, report.searched, verbose=verbose)
     if report.verdict is not None:
         _verdict.show(report.verdict, verbose=verbose)
     if report.output is None:

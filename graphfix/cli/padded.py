@@ -87,7 +87,8 @@ def padded(
         _show(data, model, verbose=verbose)
     if verdict.ok:
         return 0
-    _terminal.remark(f"error: {model} is not safe to pad: {str(verdict).rstrip('.')}")
+    why = f": {str(verdict).rstrip('.')}" if as_json else ""  # else it was said above
+    _terminal.remark(f"error: {model} is not safe to pad{why}")
     return 1
 
 

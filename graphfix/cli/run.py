@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _options, _terminal, _verdict
+from graphfix.cli import _left, _options, _terminal, _verdict
 from graphfix.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 @click.option("--report", metavar="FILE", help="Also write the report as an HTML page.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; verify and write nothing.")
 @click.option("--diff", is_flag=True, help="Print each repaired place before and after.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Write nothing if the repaired model computes something else, or a pass fails: do not "
+    "search for the places that are to blame, to leave them out.",
+)
 @click.option("--no-verify", is_flag=True, help="Write the result without running it.")
 @click.option(
     "--external-data",
@@ -54,6 +60,7 @@ def run(
     report: str | None,
     dry_run: bool,
     diff: bool,
+    strict: bool,
     no_verify: bool,
     external_data: Placement,
     kernels: bool | None,
@@ -67,7 +74,9 @@ def run(
 ) -> int:
     """Repair MODEL and write the result, if it computes the same.
 
-    Nothing is written if it does not (exit code 1), or if anything goes wrong (2).
+    If it does not, the places that are to blame are found and left out, and the rest is written.
+    Nothing is written if none are found, or with --strict (exit code 1), or if anything goes wrong
+    (2).
     """
     sizes = _terminal.sizes(dims)
     _options.require_name(output)
@@ -97,6 +106,7 @@ def run(
             external_data=external_data,
             ep=ep,
             kernels=kernels,
+            strict=strict,
             progress=tell,
         )
     reports = result if isinstance(result, list) else [result]
@@ -155,7 +165,7 @@ def _page_path(
         raise UsageError(f"--report {page}: there is no folder {page.parent}; make it first")
     if page.is_dir():
         raise UsageError(f"--report {page}: is a folder; name a file in it")
-    from graphfix.job import default_target
+    from graphfix.job.one import default_target
 
     for taken in (Path(model), Path(output) if output else default_target(Path(model))):
         if page.resolve() == taken.resolve():
@@ -173,14 +183,21 @@ def _page_path(
 def _print(report: Report, *, diff: bool, verbose: bool, dry_run: bool) -> None:
     _terminal.paragraph(str(report.source))
     click.echo()
-    busy = [p for p in report.passes if p.changes or p.skips or p.findings]
-    idle = [p.name for p in report.passes if p not in busy]
-    wide = max((len(_terminal.line(p.name)) for p in busy), default=0)
-    for one in busy:
-        _print_pass(one, wide, diff=diff, verbose=verbose)
+    busy = [p for p in report.passes if p.changes or p.skips or p.findings or p.left]
+    names = {p.name for p in busy} | report.elsewhere.keys()
+    idle = dict.fromkeys(p.name for p in report.passes if p.name not in names)
+    specs = {p.name: {other.spec for other in busy if other.name == p.name} for p in busy}
+    called = [p.spec if len(specs[p.name]) > 1 else p.name for p in busy]
+    wide = max((len(_terminal.line(name)) for name in called), default=0)
+    for one, name in zip(busy, called, strict=True):
+        _print_pass(one, name.ljust(wide), diff=diff, verbose=verbose)
+    for name, by in report.elsewhere.items():
+        told = ", ".join(f"{count} by {other}" for other, count in by.items())
+        _terminal.paragraph(f"{name}: repaired already, {told}", "  ")
     if idle:
         _terminal.paragraph(f"nothing to repair for {', '.join(idle)}", "  ")
     click.echo()
+    _left.show(report.left, report.searched, verbose=verbose)
     if report.changed:
         _terminal.row("nodes", _ops(report.ops_before, report.ops_after))
     else:
@@ -203,7 +220,7 @@ def _print(report: Report, *, diff: bool, verbose: bool, dry_run: bool) -> None:
         _terminal.row("written", "nothing", colour="red")
 
 
-def _print_pass(one: PassReport, wide: int, *, diff: bool, verbose: bool) -> None:
+def _print_pass(one: PassReport, name: str, *, diff: bool, verbose: bool) -> None:
     parts = []
     if one.changes:
         parts.append(f"{_terminal.plural(len(one.changes), 'repair')} ({one.safety})")
@@ -211,8 +228,9 @@ def _print_pass(one: PassReport, wide: int, *, diff: bool, verbose: bool) -> Non
         parts.append(_terminal.plural(len(one.skips), "near miss", "near misses"))
     if one.findings:
         parts.append(_terminal.plural(len(one.findings), "finding"))
-    name = click.style(f"{_terminal.line(one.name):<{wide}}", bold=True)
-    click.echo(f"  {name}  {', '.join(parts)}")
+    if one.left:
+        parts.append("left out")
+    click.echo(f"  {click.style(_terminal.line(name), bold=True)}  {', '.join(parts)}")
     _terminal.reasons(
         ((change.at, change.note) for change in one.changes if change.note),
         every=verbose,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _options, _terminal
+from graphfix.cli import _left, _options, _terminal
 
 if TYPE_CHECKING:
     from graphfix.runtime.provider import Ep
@@ -43,6 +43,11 @@ _MIB = 1 << 20
 )
 @click.option("--float16", is_flag=True, help="Weights and arithmetic in float16.")
 @click.option("--atol", type=float, metavar="X", help="Largest difference that passes.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Ship nothing if a container fails: do not search for the repairs that are to blame.",
+)
 @_options.ep
 @_options.json_flag
 @_options.plugin
@@ -56,6 +61,7 @@ def ship(
     axis: str,
     float16: bool,
     atol: float | None,
+    strict: bool,
     ep: Ep,
     as_json: bool,
     plugin: tuple[str, ...],
@@ -80,6 +86,7 @@ def ship(
             float16=float16,
             ep=ep,
             tolerance=_options.tolerance(atol),
+            strict=strict,
             progress=tell,
         )
     if as_json:
@@ -122,6 +129,7 @@ def _print(model: str, done: Shipped, *, verbose: bool) -> None:
     if done.whole is not None:
         colour = "green" if done.whole.ok else "red"
         _terminal.row("session", str(done.whole), colour=colour)
+    _left.show((*done.faults, *done.left), done.searched, verbose=verbose)
     for name, size in done.sizes.items():
         _terminal.row("file", f"{name}, {_bytes(size)}")
     if done.folder is None:

@@ -18,10 +18,13 @@ import onnx_shape_inference
 from graphfix.model import symbolic
 from graphfix.model.dims import without_no_names
 from graphfix.model.symbolic import Dim as Dim
-from graphfix.model.values import bodies_of, graphs_of, ints_of, is_op, nodes_of, tensor_in
+from graphfix.model.values import SMALL, bodies_of, graphs_of, ints_of, is_op, nodes_of, tensor_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +86,12 @@ class Shapes:
         self._data.update((value, here(data)) for value, data in other._data.items())
         self._dtypes.update(other._dtypes)
 
+    def know(self, value: ir.Value, array: npt.NDArray[np.generic]) -> None:
+        """Take over what a constant is: its dims, and if it may be a shape, its elements."""
+        self._dims[value] = array.shape
+        if array.dtype.kind == "i" and array.ndim <= 1 and array.size <= SMALL:
+            self._data[value] = tuple(int(x) for x in array.reshape(-1))
+
     def adopt(self, new: ir.Value, old: ir.Value) -> None:
         """Let ``new``, which now computes what ``old`` did, have its shape."""
         for known in (self._dims, self._dtypes, self._data):
@@ -111,6 +120,13 @@ def shapes_of(model: ir.Model) -> Shapes:
 def forget(model: ir.Model) -> None:
     """Drop what is known of ``model``'s shapes, after an edit that did not keep it up to date."""
     model.meta.pop(_META, None)
+
+
+def note(model: ir.Model, value: ir.Value, array: npt.NDArray[np.generic]) -> None:
+    """Add a constant that a pass has made to the shapes that are kept, if any are."""
+    shapes = model.meta.get(_META)
+    if isinstance(shapes, Shapes):
+        shapes.know(value, array)
 
 
 def extend(model: ir.Model, nodes: Sequence[ir.Node]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -60,6 +60,17 @@ _USUAL = 18
 _FORCED = 4
 
 
+@dataclass
+class Held:
+    """What the original made of its inputs, kept for verdicts on other models made of it.
+
+    They have to be fed in the same way: the same input sizes are fixed in all, the same inputs
+    added. Nothing is kept of an original that draws random numbers.
+    """
+
+    original: Baseline | None = None
+
+
 def verify(
     before: StrPath | ir.Model,
     after: StrPath | ir.Model,
@@ -74,6 +85,7 @@ def verify(
     ep: Ep = "cpu",
     locate: bool = True,
     seed: int = 0,
+    held: Held | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
     """Run both models on the same inputs and compare every output.
@@ -103,6 +115,7 @@ def verify(
         locate: Whether to search for the first tensor that differs, if the verdict is bad; and for
             the node that kills the process, if one does.
         seed: The same seed makes the same inputs.
+        held: Takes what the original computed, so that the next call need not run it again.
         progress: Called with the number of runs done, of runs in all, and what is run.
 
     Raises:
@@ -112,7 +125,10 @@ def verify(
     """
     require(ep)
     job = _Job(before, after, tolerance or Tolerance(), safety, map_feeds, progress, ep)
-    job.run_before(cases, dims, feeds, seed)
+    if held is None or not job.take(held):
+        job.run_before(cases, dims, feeds, seed)
+        if held is not None:
+            job.give(held)
     free: tuple[Interface, ...] = () if map_feeds is None else ("inputs",)
     verdict = job.run_after(locate, free if may_change is None else may_change)
     if not verdict.ok and not verdict.reason and locate:
@@ -151,6 +167,17 @@ class _Job:
         self._original = Baseline(
             self._before, self._graph, lambda: self._repaired, self._tolerance, self._tell
         )
+
+    def take(self, held: Held) -> bool:
+        """Whether ``held`` has what the original computes, which is then not run."""
+        if held.original is None or draws(self._graph) is not None:
+            return False
+        self._original = held.original
+        return True
+
+    def give(self, held: Held) -> None:
+        """Leave in ``held`` what the original computes."""
+        held.original = self._original
 
     def run_before(
         self,

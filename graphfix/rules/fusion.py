@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from graphfix.directml import facts, fusing
 from graphfix.model.symbolic import symbols_of
-from graphfix.model.values import is_op
+from graphfix.model.values import const_of, is_op
 
 from .base import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded, nodes_of
 
@@ -53,8 +53,14 @@ class ControlFlow(Rule):
     name: ClassVar[str] = "control-flow"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each node with a graph inside; an If that is decided already is a note."""
+        """Each node with a graph inside; an If that is decided already is a note.
+
+        What is in the branch that it does not take is gone with it.
+        """
+        gone = _never_taken(view)
         for node in view.nodes(*_CONTROL):
+            if node.graph is not None and not gone.isdisjoint(view.scope(node.graph)):
+                continue
             if is_op(node, "If") and _is_worked_out(node.inputs[0], view):
                 message = "its condition is the same in each run: the branch takes its place"
                 yield Hazard(node, message, "note", "fold")
@@ -92,18 +98,20 @@ class DynamicDims(Rule):
     name: ClassVar[str] = "dynamic-dims"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
-        """One hazard for each symbolic dim: the inputs that it comes from, the nodes behind it."""
+        """One hazard for all symbolic dims: their inputs, how many nodes follow each, a command."""
         followed, total, first = _followers(view)
-        for symbol, ports in _named_dims(view).items():
-            node = first.get(symbol)
-            if node is None:
-                continue
-            count = f"{followed[symbol]} of {total} nodes"
-            message = (
-                f"{count} have a size that follows {symbol!r}: none of them can be fused; "
-                f"graphfix run -p fix-dims:{symbol}=SIZE gives it one"
-            )
-            yield Hazard(node, message, at=f"{symbol!r} of input {', '.join(map(repr, ports))}")
+        named = {dim: ports for dim, ports in _named_dims(view).items() if dim in first}
+        if not named:
+            return
+        counts = ", ".join(f"{followed[dim]} follow {dim!r}" for dim in named)
+        sizes = ",".join(f"{dim}=SIZE" for dim in named)
+        ports = (f"{dim!r} of input {', '.join(map(repr, named[dim]))}" for dim in named)
+        yield Hazard(
+            first[next(iter(named))],
+            f"of {total} nodes, {counts} in size: none of these can be fused; "
+            f"graphfix run -p fix-dims:{sizes} fixes all",
+            at="; ".join(ports),
+        )
 
 
 class UnnamedDims(Rule):
@@ -236,6 +244,21 @@ class LostOutput(Rule):
             yield Hazard(lost.home, message, "error", self.repaired_by)
 
 
+def _never_taken(view: View) -> set[ir.Graph]:
+    """The branches that ONNX Runtime throws away when the session is made."""
+    found: set[ir.Graph] = set()
+    for node in view.nodes("If"):
+        condition = node.inputs[0]
+        if not _is_worked_out(condition, view):
+            continue
+        array = None if condition is None else const_of(condition)
+        truth = view.shapes.data(condition) if array is None else array.reshape(-1).tolist()
+        other = node.attributes.get("else_branch" if truth and truth[0] else "then_branch")
+        if truth and isinstance(truth[0], int) and other is not None and not other.is_ref():
+            found.add(other.as_graph())
+    return found
+
+
 def _is_decided(condition: ir.Value | None, view: View) -> bool:
     """Whether symbolic shapes prove that a condition is the same in each run."""
     data = view.shapes.data(condition)
@@ -258,7 +281,7 @@ def _is_worked_out(condition: ir.Value | None, view: View) -> bool:
         seen.add(value)
         if node is None or not node.inputs or node.op_type in _RANDOM:
             return False
-        if is_op(node, "Shape", "Size"):
+        if is_op(node, "Shape"):
             dims = view.shapes.dims(node.inputs[0])
             if dims is None or not all(isinstance(x, int) for x in dims):
                 return False

@@ -10,12 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import onnx_ir as ir
-
-from graphfix import pipeline, planning, registry
-from graphfix.errors import PaddingError, UsageError
-from graphfix.job import MARGINS, Settling, gate
-from graphfix.lengths.given import LengthInput
+from graphfix import pipeline, planning
+from graphfix.job.settling import gate
 from graphfix.model import io
 from graphfix.model.dims import name_dims
 from graphfix.model.fixed_inputs import arrays_since, texts_of
@@ -23,27 +19,28 @@ from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import LABELS
 from graphfix.runtime.python import require
 from graphfix.ship.checked import Checked, checked
-from graphfix.ship.contained import Padding, prove
 from graphfix.ship.end_to_end import Whole, end_to_end
 from graphfix.ship.manifest import NAME, Container, Manifest
 from graphfix.ship.page import page
 from graphfix.ship.place import REPORT, put, refuse
 from graphfix.ship.reading import Reading, read
+from graphfix.ship.repairing import INPUT, Order, default_passes
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from graphfix.core import Check
-    from graphfix.report import Report
+    import onnx_ir as ir
+
+    from graphfix.lengths.given import LengthInput
+    from graphfix.report import Left, Report
     from graphfix.runtime.port import Array
     from graphfix.runtime.provider import Ep
+    from graphfix.ship.contained import Padding
     from graphfix.ship.wanted import Wanted
 
     Progress = pipeline.Progress
-
-_MASK, _DIMS, _INPUT = "ilens-mask", "fix-dims", "fix-input"
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,8 @@ class Shipped:
         padding: The proof of each container on each provider.
         whole: The same through :class:`graphfix.Session`, cut to what is valid.
         sizes: The bytes of each file.
-        notes: What a reader should know.
+        left: Bad places: repairs that spoiled a container, and what was done about each.
+        searched: What came of the search for them, in a sentence; "" if there was none.
     """
 
     folder: Path | None
@@ -68,12 +66,18 @@ class Shipped:
     padding: tuple[Padding, ...]
     whole: Whole | None
     sizes: Mapping[str, int]
-    notes: tuple[str, ...] = ()
+    left: tuple[Left, ...] = ()
+    searched: str = ""
 
     @property
     def ok(self) -> bool:
         """Whether everything was proved."""
         return all(x.verdict.ok for x in self.padding) and (self.whole is None or self.whole.ok)
+
+    @property
+    def faults(self) -> tuple[Left, ...]:
+        """Passes that raised and were put back, each once."""
+        return tuple(dict.fromkeys(x for done in self.reports for x in done.left))
 
     def to_json(self) -> dict[str, object]:
         """As plain data."""
@@ -86,7 +90,8 @@ class Shipped:
             "padding": [{"file": x.file, "ep": x.ep, **x.verdict.to_json()} for x in self.padding],
             "whole": None if self.whole is None else self.whole.to_json(),
             "sizes": dict(self.sizes),
-            "notes": list(self.notes),
+            "left": [dataclasses.asdict(x) for x in (*self.faults, *self.left)],
+            "searched": self.searched,
         }
 
 
@@ -100,12 +105,14 @@ def ship_file(
     float16: bool = False,
     ep: Ep = "cpu",
     tolerance: Tolerance | None = None,
+    strict: bool = False,
     progress: Progress | None = None,
 ) -> Shipped:
     """Make of a model a folder with one model of fixed sizes for each container, and prove it.
 
     Clips of several lengths are run alone on the original, and in their container on what is
-    shipped, with garbage in the padding; then through the session that users have.
+    shipped, with garbage in the padding; then through the session that users have. If a container
+    fails, the repairs that are to blame are found by trying, and left out or done in another way.
 
     Args:
         source: The model, ``.onnx``.
@@ -117,6 +124,7 @@ def ship_file(
         float16: Whether weights and arithmetic become float16.
         ep: Where the containers are proved besides the CPU.
         tolerance: What may differ.
+        strict: Whether a container that fails is the end, and no bad place is searched for.
         progress: Called with a short text at each step.
 
     Raises:
@@ -136,31 +144,49 @@ def ship_file(
     reading = read(_fixed(model, spec), str(source), containers, axis, _constants(source, model))
     if tolerance is None:
         half = Tolerance().for_half() if computes_in_half(model) else Tolerance()
-        tolerance = gate(list(_chosen(spec, reading, reading.containers[0]))) or half
-    made, reports, told = _repaired(source, reading, spec, tolerance, tell)
+        first = reading.containers[0]
+        tolerance = gate(Order(source, reading, spec, half, ep, tell).passes(first)) or half
+    order = Order(source, reading, spec, tolerance, ep, tell)
+    shipped = _ship(order, folder)
+    failed = next((x for x in shipped.padding if not x.verdict.ok), None)
+    if failed is None or strict:
+        return shipped
+    i = [_file(source, label) for label in _labels(reading)].index(failed.file)
+    found = order.bad_places(failed, reading.containers[i], shipped.reports[i])
+    for leave in found.ways:
+        again = _ship(dataclasses.replace(order, found=found, leave=leave), folder)
+        if again.ok:
+            return dataclasses.replace(again, left=found.left, searched=found.searched)
+    return dataclasses.replace(shipped, searched=found.searched)
+
+
+def _ship(order: Order, folder: Path) -> Shipped:
+    """Repair, prove, and give the folder its name."""
+    source, reading, tell = order.source, order.reading, order.tell
+    made, reports, told = order.repaired()
     tell("checking what is left")
-    hazards = checked(model, made)
+    hazards = checked(order.original(), made)
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
     try:
-        paths = [scratch / f"{source.stem}.{label}.onnx" for label in _labels(reading)]
+        paths = [scratch / _file(source, label) for label in _labels(reading)]
         pairs = list(zip(made, paths, strict=True))
         with io.drafting_together(pairs, source.stem, external_data="auto") as drafts:
             for draft in drafts:
                 draft.keep()
-        manifest = _manifest(source, reading, told, spec, paths, tell)
+        manifest = _manifest(order, told, paths)
         (scratch / NAME).write_text(manifest.to_text(), encoding="utf-8", newline="\n")
         padding, whole = [], None
-        eps = dict.fromkeys(("cpu", ep))
-        for path, container in zip(paths, manifest.containers, strict=True):
+        eps = dict.fromkeys(("cpu", order.ep))
+        for path, sizes in zip(paths, reading.containers, strict=True):
             for where in eps:
                 tell(f"proving {path.name} on {LABELS[where]}")
-                padding.append(prove(source, path, reading, container, tolerance, where, tell))
+                padding.append(order.prove(path, sizes, path.name, where))
             if not all(x.verdict.ok for x in padding):
                 break
         else:
             tell("proving what a session gives")
-            whole = end_to_end(scratch, reading.clips, tolerance)
+            whole = end_to_end(scratch, reading.clips, order.tolerance)
         result = Shipped(None, manifest, tuple(reports), hazards, tuple(padding), whole, {})
         if not result.ok:
             return result
@@ -179,7 +205,7 @@ def ship_file(
 def _fixed(model: ir.Model, spec: str) -> ir.Model:
     """The model without the inputs that ``spec`` makes constants: those who use it feed none."""
     for item in pipeline.split(spec):
-        if item[0] == _INPUT:
+        if item[0] == INPUT:
             pipeline.run(model, ":".join(item))
     return model
 
@@ -189,85 +215,21 @@ def _constants(source: Path, model: ir.Model) -> Mapping[str, Array]:
     return arrays_since(io.load(source), model) if texts_of(model) else {}
 
 
-def default_passes(*, float16: bool = False) -> str:
-    """``directml``, what makes it safe to pad, fixed sizes, then what makes it fast."""
-    fast = ["fast"] if "fast" in registry.PROFILES else []
-    return ",".join(
-        ["directml", "mask-length", _MASK, _DIMS, *fast, *(["float16"] if float16 else [])]
-    )
-
-
-def _repaired(
-    source: Path, reading: Reading, spec: str, tolerance: Tolerance, tell: Progress
-) -> tuple[list[ir.Model], list[Report], LengthInput | None]:
-    """A model for each container, with what was done, and how it is told the lengths."""
-    made, reports = [], []
-    told: LengthInput | None = None
-    for container in reading.containers:
-        size = container[reading.axis.dim]
-        tell(f"repairing for {size}")
-        model = io.load(source)
-        name_dims(model)
-        chosen = list(_chosen(spec, reading, container))
-        sizes = {n: (container[g],) for g, names in reading.names.items() for n in names}
-        settle = Settling(chosen, sizes, None, tolerance, tell, MARGINS[0])
-        try:
-            report = pipeline.run(model, chosen, settle=settle)
-        except PaddingError as error:
-            fixed = ":".join(f"{n}={container[g]}" for g, x in reading.names.items() for n in x)
-            raise PaddingError(
-                f"{error}. What can be had is fixed sizes without padding: "
-                f"graphfix run {source} -p directml,fix-dims:{fixed}"
-            ) from error
-        for done in report.passes:
-            if done.name == _DIMS and done.skips and not done.changes:
-                raise UsageError(f"there can be no container of {size}: {done.skips[0][1]}")
-        told = LengthInput.of(model)
-        made.append(model)
-        reports.append(dataclasses.replace(report, source=str(source)))
-    return made, reports, told
-
-
-def _chosen(spec: str, reading: Reading, container: Mapping[str, int]) -> Iterator[Check]:
-    """The passes of ``spec`` with the sizes of a container."""
-    items = pipeline.split(spec)
-    names = [item[0] for item in items]
-    if _MASK not in names:
-        first = next((i for i, x in enumerate(names) if x != _INPUT), len(items) - 1) + 1
-        items.insert(names.index(_DIMS) if _DIMS in names else first, [_MASK])
-    names = [item[0] for item in items]
-    if _DIMS not in names:
-        items.insert(names.index(_MASK) + 1, [_DIMS])
-    for name, *given in items:
-        if name == _MASK and not given:
-            place = f"{reading.axis.input}.{reading.axis.axis}"
-            yield registry.get_pass(_MASK, axis=place, from_=reading.tells)
-        elif name == _DIMS:
-            if given:
-                raise UsageError(f"{_DIMS} gets its sizes from --container")
-            sizes = tuple((n, container[g]) for g, known in reading.names.items() for n in known)
-            yield registry.get_pass(_DIMS, dims=sizes)
-        else:
-            yield from pipeline.parse(":".join([name, *given]))
+def _file(source: Path, label: int) -> str:
+    return f"{source.stem}.{label}.onnx"
 
 
 def _labels(reading: Reading) -> list[int]:
     return [container[reading.axis.dim] for container in reading.containers]
 
 
-def _manifest(
-    source: Path,
-    reading: Reading,
-    told: LengthInput | None,
-    spec: str,
-    paths: Sequence[Path],
-    tell: Progress,
-) -> Manifest:
+def _manifest(order: Order, told: LengthInput | None, paths: Sequence[Path]) -> Manifest:
+    source, reading = order.source, order.reading
     own = {x.name for x in reading.inputs}
     containers = []
     before: object = None
     for path, sizes in zip(paths, reading.containers, strict=True):
-        tell(f"planning {path.name} for DirectML")
+        order.tell(f"planning {path.name} for DirectML")
         if before is None:
             before = _kernels(planning.glance(source, None)["before"])
         after = _kernels(planning.glance(path, None)["before"])
@@ -283,9 +245,10 @@ def _manifest(
         provenance={
             "source": source.name,
             "sha256": _digest(source),
-            "passes": spec,
+            "passes": order.spec,
             "graphfix": __version__,
             "names": {group: list(names) for group, names in reading.names.items()},
+            "left": [dataclasses.asdict(x) for x in order.found.left],
         },
     )
 

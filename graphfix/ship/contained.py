@@ -9,11 +9,13 @@ from graphfix.probing.padded import PaddedVerdict, padded
 from graphfix.runtime.provider import LABELS, Ep
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+
+    import onnx_ir as ir
 
     from graphfix.pipeline import Progress
     from graphfix.proof.compare import Tolerance
-    from graphfix.ship.manifest import Container
     from graphfix.ship.reading import Reading
 
 
@@ -37,28 +39,40 @@ class Padding:
 
 def prove(
     source: Path,
-    path: Path,
+    made: Path | ir.Model,
+    name: str,
     reading: Reading,
-    container: Container,
+    sizes: Mapping[str, int],
     tolerance: Tolerance,
     ep: Ep,
     tell: Progress,
 ) -> Padding:
-    """Run clips of several lengths alone on the original and in a container, and compare."""
-    size = container.sizes[reading.axis.dim]
-    dims = {names[0]: [container.sizes[g]] for g, names in reading.names.items()}
+    """Run clips of several lengths alone on the original and in a container, and compare.
+
+    Args:
+        source: The original.
+        made: The container.
+        name: What it is called.
+        reading: What was read off the original.
+        sizes: The sizes of the container.
+        tolerance: What may differ.
+        ep: Where it runs.
+        tell: Called with a short text at each step.
+    """
+    size = sizes[reading.axis.dim]
+    dims = {names[0]: [sizes[g]] for g, names in reading.names.items()}
     dims[reading.names[reading.axis.dim][0]] = _fitting(reading, size)
     found = padded(
-        path,
+        made,
         original=source,
         dims=dims,
         container=size,
         axis=f"{reading.axis.input}.{reading.axis.axis}",
         tolerance=tolerance,
         ep=ep,
-        progress=lambda done, total, what: tell(f"{path.name} {done}/{total}: {what}"),
+        progress=lambda done, total, what: tell(f"{name} {done}/{total}: {what}"),
     )
-    return Padding(path.name, ep, found)
+    return Padding(name, ep, found)
 
 
 def _fitting(reading: Reading, size: int) -> list[int]:

@@ -86,6 +86,8 @@ def _headline(data: Data) -> dict[str, str]:
         return {"tone": "", "text": text, "line": "The model was not run."}
     if not verdict["ok"]:
         tone, text = "bad", "Failed: the repaired model does not compute the same"
+    elif data["left"]:
+        tone, text = "good", "Repaired but for bad places, and it computes the same"
     elif changed:
         tone, text = "good", "Repaired, and it computes the same"
     else:

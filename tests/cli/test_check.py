@@ -362,3 +362,45 @@ def test_float16_says_what_would_stay_and_writes_nothing(
     assert {x["severity"] for x in found} == {"note"}
     assert any("may hold whole numbers past 2,048" in x["message"] for x in found)
     assert [x.name for x in tmp_path.iterdir()] == ["m.onnx"]
+
+
+# A convolution that looks one frame ahead, with a weight of 0 there: no garbage comes through.
+AHEAD = HEAD + """(float[B, 1, T] x) => (float[B, 1, T] y) <float[1, 1, 3] w = {1.0, 2.0, WEIGHT}>
+    { y = Conv <pads = [1, 1]> (x, w) }"""  # fmt: skip
+
+
+class TestMeasured:
+    @pytest.mark.parametrize(("weight", "severity"), [("0.0", "note"), ("3.0", "warning")])
+    def test_a_leak_that_reaches_no_output_is_a_note_that_says_so(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], weight: str, severity: str
+    ) -> None:
+        path = saved(tmp_path, AHEAD.replace("WEIGHT", weight))
+        given = ["check", path, "--padding"]
+        _, out, _ = said(capsys, *given)
+        assert "warning ilens-mask: 1" in out
+        assert "--run measures what reaches the outputs" in " ".join(out.split())
+        _, out, _ = said(capsys, *given, "--run", "--ep", "cpu", "--json")
+        (leak,) = json.loads(out)["findings"]
+        assert leak["severity"] == severity
+        assert ("measured as safe with clips of" in leak["message"]) == (severity == "note")
+
+
+class TestReasons:
+    def test_why_nothing_is_done_is_never_hidden(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reasons = [f"the reason {i}" for i in range(6)]
+        found = [Finding("fold", "note", f"n{i}", why, None) for i, why in enumerate(reasons)]
+        monkeypatch.setattr(hazards, "check", lambda *_, **__: found)
+        _, out, _ = said(capsys, "check", saved(tmp_path, SOUND))
+        assert all(why in out for why in reasons)
+        assert "for other reasons" not in out
+
+    def test_one_command_fixes_all_dims(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        text = HEAD + "(float[B, C, T] x) => (float[B, C, T] z) { y = Relu (x) z = Add (y, x) }"
+        path = saved(tmp_path, text)
+        _, out, _ = said(capsys, "check", path)
+        assert out.count("fix-dims:") == 1
+        assert "-p fix-dims:B=SIZE,C=SIZE,T=SIZE" in out

@@ -210,7 +210,7 @@ class TestRun:
     def test_without_verification_nothing_is_run(
         self, masked: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("graphfix.job._verify", None)
+        monkeypatch.setattr("graphfix.job.one.prove", None)
         code, out, _ = said(capsys, "run", masked, "-p", "additive-mask", "--no-verify")
         assert code == 0
         assert "no, as asked" in out
@@ -678,7 +678,7 @@ class TestTrouble:
             raise error
 
         before = tree(masked.parent)
-        monkeypatch.setattr("graphfix.job._verify", stop)
+        monkeypatch.setattr("graphfix.job.one.prove", stop)
         got, _, err = said(capsys, "run", masked, "-p", "additive-mask")
         assert got == code
         assert says in err
@@ -688,8 +688,8 @@ class TestTrouble:
     @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
     def test_it_is_told_to_end(self, masked: Path, tmp_path: Path) -> None:
         script = (
-            "import os, signal, sys, graphfix.job\n"
-            "graphfix.job._verify = lambda *a, **k: os.kill(os.getpid(), signal.SIGTERM)\n"
+            "import os, signal, sys, graphfix.job.one\n"
+            "graphfix.job.one.prove = lambda *a, **k: os.kill(os.getpid(), signal.SIGTERM)\n"
             "from graphfix.cli import main\n"
             f"sys.exit(main(['run', {str(masked)!r}, '-p', 'additive-mask']))"
         )

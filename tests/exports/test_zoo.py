@@ -12,7 +12,8 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix import planning, registry
+from graphfix import pipeline, planning, registry
+from graphfix.core import Match
 from graphfix.errors import PaddingError, UsageError
 from graphfix.proof.compare import computes_in_half
 
@@ -65,10 +66,13 @@ def _is_half(row: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("profile", ["directml", "fast"])
-def test_a_profile_adds_no_kernel(row: dict[str, Any], profile: str) -> None:
+def test_a_profile_adds_no_kernel_and_leaves_nothing(row: dict[str, Any], profile: str) -> None:
     path = counts.ROOT / "models" / f"{row['name']}.onnx"
     model = graphfix.load(path)
     graphfix.run(model, profile)
+    fresh = ir.from_proto(ir.to_proto(model))
+    left = [x.name for x in pipeline.parse(profile) for y in x.sites(fresh) if isinstance(y, Match)]
+    assert not left
     counted = planning.kernels(graphfix.load(path), model)
     assert counted is not None
     before, after = counted["before"], counted["after"]

@@ -215,11 +215,14 @@ class TestFusion:
             <float[4, 4] w = {1,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}>
             { y = Relu (x)  q = MatMul (z, w)  c = Neg (w) s = Neg (q) }"""
         )
-        told = {x.at: x.message for x in found(text, "dynamic-dims")}
-        assert set(told) == {"'B' of input 'x', 'z'", "'T' of input 'x'"}
-        assert told["'B' of input 'x', 'z'"].startswith("3 of 3 nodes")
-        assert told["'T' of input 'x'"].startswith("1 of 3 nodes")
-        assert "-p fix-dims:T=SIZE" in told["'T' of input 'x'"]
+        (told,) = found(text, "dynamic-dims")
+        assert told.at == "'B' of input 'x', 'z'; 'T' of input 'x'"
+        assert "of 3 nodes, 3 follow 'B', 1 follow 'T'" in told.message
+        assert "graphfix run -p fix-dims:B=SIZE,T=SIZE" in told.message
+        spec = "fix-dims:B=SIZE,T=SIZE".replace("SIZE", "4")
+        fixed = ir.from_onnx_text(text)
+        graphfix.run(fixed, spec)
+        assert not [*hazards.check(fixed, "dynamic-dims")]
 
     def test_control_flow_is_found_in_a_function(self) -> None:
         text = """<ir_version: 8, opset_import: ["" : 18, "f" : 1]>
@@ -237,6 +240,7 @@ class TestFusion:
             # ONNX Runtime works out no Shape of which it knows one dim only
             ("s = Shape <end = 1> (x) n = Squeeze (s) c = Equal (n, one)", "warning", "fold"),
             ("s = Shape <start = 1> (x) n = Squeeze (s) c = Equal (n, one)", "warning", None),
+            ("s = Shape (x) n = Size (s) c = Equal (n, one)", "warning", "fold"),
             ("c = Identity (b)", "warning", None),
         ],
     )
@@ -254,6 +258,21 @@ class TestFusion:
         assert bool([*hazards.check(folded, "control-flow")]) == (fix is None)
         steps = [x.name for x in planning.plan(ir.from_onnx_text(text)).steps]
         assert any(x.startswith("If") for x in steps) == (severity == "warning")
+
+    @pytest.mark.parametrize("condition", ["k = Identity (yes)", "k = Equal (one, one)"])
+    def test_an_if_in_a_branch_that_is_never_taken_is_gone(self, condition: str) -> None:
+        inner = """If (b) < then_branch = t () => (float[1, N] p) { p = Neg (x) },
+                           else_branch = e () => (float[1, N] q) { q = Relu (x) } >"""
+        text = graph(
+            f"""(float[1, N] x, bool b) => (float[1, N] y) <int64 one = {{1}}, bool yes = {{1}}> {{
+            {condition} z = If (k) <
+                then_branch = u () => (float[1, N] r) {{ r = Neg (x) }},
+                else_branch = v () => (float[1, N] s) {{ s = {inner} }} > y = Abs (z) }}"""
+        )
+        (flagged,) = found(text, "control-flow")
+        assert (flagged.at, flagged.severity) == ("If of z", "note")
+        places = planning.plan(ir.from_onnx_text(text)).places
+        assert {x.where for x in places if x.op == "If"} == {"gone"}
 
     def test_a_slice_by_the_shape_is_no_matter_of_data(self) -> None:
         text = graph(

@@ -1,0 +1,8 @@
+"""The whole job on files: load, repair, verify, and only then write."""
+
+from __future__ import annotations
+
+from graphfix.job.one import repair_file
+from graphfix.job.several import repair_buckets
+
+__all__ = ["repair_buckets", "repair_file"]

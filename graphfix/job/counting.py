@@ -1,0 +1,65 @@
+"""What a report says in numbers: kernels before and after, and who repaired whose places."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from graphfix.core import Match, Pass
+from graphfix.model import io
+from graphfix.model.values import nodes_of
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graphfix.job.task import Task
+    from graphfix.report import Report
+
+# Above so many nodes looking again takes too long for a line of the report.
+_MANY = 20_000
+
+
+def counted(task: Task, report: Report, model: ir.Model) -> Report:
+    """The report with the kernels of a run before and after, and with :func:`elsewhere`."""
+    before = io.load(task.source)
+    if task.check:
+        report = dataclasses.replace(report, elsewhere=elsewhere(task, report, before))
+    if not (task.check if task.kernels is None else task.kernels):
+        return report
+    # Not above: what only repairs need not load ONNX Runtime.
+    from graphfix import planning
+
+    task.tell("counting kernels")
+    found = planning.kernels(before, model, always=bool(task.kernels))
+    return dataclasses.replace(report, kernels=found)
+
+
+def elsewhere(task: Task, report: Report, before: ir.Model) -> dict[str, dict[str, int]]:
+    """Of passes that found nothing: how many places they had, by the pass that repaired those.
+
+    ``check`` looks at the model as it is given, so it names them; without this, ``run`` would say
+    that there was nothing of the kind.
+    """
+    by: dict[str, str] = {}
+    for done in report.passes:
+        for change in done.changes:
+            for tensor in (change.tensor, *_made(change.removed)):
+                by.setdefault(tensor, done.name)
+    if not by or sum(1 for _ in nodes_of(before.graph)) > _MANY:
+        return {}
+    busy = {done.name for done in report.passes if done.changes or done.left}
+    found: dict[str, dict[str, int]] = {}
+    for one in task.chosen:
+        if one.name in busy or not isinstance(one, Pass):
+            continue
+        places = (x.node.outputs[0].name or "" for x in one.sites(before) if isinstance(x, Match))
+        counts = Counter(by[x] for x in places if x in by)
+        if counts:
+            found[one.name] = dict(counts.most_common())
+    return found
+
+
+def _made(lines: tuple[str, ...]) -> list[str]:
+    """The tensors that nodes make, given as ONNX text."""
+    return [name.strip() for line in lines for name in line.partition(" = ")[0].split(",")]

@@ -1,0 +1,60 @@
+"""A model is loaded and repaired; what is not proved yet is written nowhere."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from graphfix import pipeline
+from graphfix.errors import PassError
+from graphfix.job.settling import MARGINS, Settling
+from graphfix.leaving import NOTHING, WHOLE, write_passes
+from graphfix.model import io
+from graphfix.report import Left
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graphfix.job.task import Task
+    from graphfix.leaving import Leaving
+    from graphfix.report import Report
+
+
+def make(
+    task: Task, leave: Leaving = NOTHING, margin: float = MARGINS[0]
+) -> tuple[ir.Model, Report]:
+    """What the passes make of the model, and what they did.
+
+    A pass that raises is left out, and the model is loaded and repaired again without it.
+
+    Args:
+        task: What is asked.
+        leave: What is to be left alone.
+        margin: Which share of the gate a pass that rounds may use.
+
+    Raises:
+        PassError: A pass raises that the result cannot do without, or any if ``task.strict``.
+        GraphfixError: A pass refuses the model, or what was asked of it.
+    """
+    faults: dict[str, str] = {}
+    while True:
+        model = io.load(task.source)
+        wholes = {(spec, WHOLE): why for spec, why in faults.items()}
+        now = dataclasses.replace(leave, left={**leave.left, **wholes}) if faults else leave
+        settle = None
+        if task.check:
+            settle = Settling(
+                *(task.chosen, task.dims, task.feeds, task.tolerance, task.tell, margin)
+            )
+        try:
+            report = pipeline.apply(
+                model, task.chosen, leave=now, progress=task.tell, settle=settle
+            )
+        except PassError as error:
+            if task.strict or not pipeline.may_go(task.chosen, error.spec):
+                raise
+            faults[error.spec] = str(error)
+        else:
+            write_passes(model, leave)
+            told = tuple(Left(spec, (), why, raised=True) for spec, why in faults.items())
+            return model, dataclasses.replace(report, left=told)

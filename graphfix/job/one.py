@@ -1,0 +1,132 @@
+"""One model in, one model out."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphfix import pipeline
+from graphfix.job.bad import bad_places
+from graphfix.job.counting import counted
+from graphfix.job.making import make
+from graphfix.job.proving import prove
+from graphfix.job.settling import MARGINS
+from graphfix.job.task import StrPath, Task
+from graphfix.leaving import NOTHING
+from graphfix.model import files, io, shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from graphfix.core import Check
+    from graphfix.leaving import Leaving
+    from graphfix.model.weights import Placement
+    from graphfix.proof.verify import Tolerance
+    from graphfix.report import Report
+    from graphfix.runtime.memory import Need
+    from graphfix.runtime.provider import Ep
+
+
+def repair_file(
+    source: StrPath,
+    target: StrPath | None = None,
+    passes: str | Check | Sequence[Check] = pipeline.DEFAULT,
+    *,
+    check: bool = True,
+    dry_run: bool = False,
+    dims: Mapping[str, Sequence[int]] | None = None,
+    feeds: StrPath | None = None,
+    tolerance: Tolerance | None = None,
+    external_data: Placement = "auto",
+    ep: Ep = "cpu",
+    kernels: bool | None = None,
+    strict: bool = False,
+    progress: pipeline.Progress | None = None,
+) -> Report:
+    """Repair a model file, prove that it still computes the same, and write the result.
+
+    If it does not, the places that are to blame are found by trying, and left out or repaired in
+    another way; the rest is proved again and written.
+
+    Args:
+        source: The model, ``.onnx``.
+        target: Where the repaired model goes; ``model.fixed.onnx`` beside the source by default.
+        passes: Text as ``-p`` takes it, a pass, or several.
+        check: Whether to verify; without it, nothing is run.
+        dry_run: Say what would be done and write nothing.
+        dims: Sizes to verify at, by the name of the symbolic dim.
+        feeds: An ``.npz`` with an array for each input, to verify with.
+        tolerance: What may differ; :class:`graphfix.proof.compare.Tolerance` has the default.
+        external_data: Where the weights go, see :data:`graphfix.model.weights.Placement`.
+        ep: Where the repaired model is verified; on DirectML it is held to the original on the CPU.
+        kernels: Whether to count the kernels of a run before and after
+            (:func:`graphfix.planning.kernels`); by default if it is verified and not huge.
+        strict: Whether a failed verdict is the end, as is a pass that raises: no bad place is
+            searched for, and nothing is written.
+        progress: Called with a short text at each step.
+
+    Returns:
+        The report. If its verdict is not ok, nothing was written and ``output`` is None.
+
+    Raises:
+        ModelError: The model cannot be read or written, or ONNX Runtime rejects it as given.
+        UsageError: A pass, an option or the target does not fit; or verification would need more
+            memory than there is.
+        FeedError: Verification has no inputs that the model accepts.
+        PassError: A pass raises, and the result would be another one than was asked for.
+    """
+    source = Path(source)
+    target = Path(target) if target is not None else default_target(source)
+    chosen = pipeline.resolve(passes)
+    files.refuse_overwrite([source], target)
+    tell = progress or (lambda _: None)
+    tell("loading")
+    model = io.load(source)
+    files.refuse_overwrite(io.inputs_of(model), target)
+    task = Task(
+        *(source, tuple(chosen), check and not dry_run, dims or {}, feeds, tolerance),
+        *(ep, kernels, strict, tell),
+    ).of(chosen, model)
+    need = task.expect(model)
+    del model
+    if dry_run:
+        return task.about(make(task)[1], need)
+    report = _written(task, target, NOTHING, external_data, need)
+    if report.ok or strict:
+        return report
+    found = bad_places(task, report)
+    again = dataclasses.replace(task, chosen=found.passes(chosen))
+    for leave in found.ways:
+        told = _written(again, target, leave, external_data, need)
+        if told.ok:
+            return found.told(told)
+    return dataclasses.replace(report, searched=found.searched)
+
+
+def _written(
+    task: Task, target: Path, leave: Leaving, external_data: Placement, need: Need | None
+) -> Report:
+    """Repair, prove and write; what was found on a few inputs may miss the gate on more."""
+    margins = MARGINS if task.check and task.measured else MARGINS[:1]
+    for margin in margins:
+        model, report = make(task, leave, margin)
+        shapes.forget(model)  # saving needs none, and it is when most memory is held
+        report = task.about(report, need)
+        with io.drafting(
+            model, target, changed=report.changed, external_data=external_data
+        ) as draft:
+            if task.check:
+                report = prove(task, draft.path, model, report)
+            if report.ok:
+                draft.keep()
+                report = dataclasses.replace(report, output=str(target))
+                return counted(task, report, model)
+    return report
+
+
+def default_target(source: Path) -> Path:
+    """``model.fixed.onnx`` beside ``model.onnx``."""
+    if io.is_text(source):
+        return source.with_name(f"{source.stem}.fixed.onnx")
+    return source.with_name(f"{source.stem}.fixed{source.suffix or '.onnx'}")

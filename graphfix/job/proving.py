@@ -1,0 +1,96 @@
+"""Does what was made compute the same, and is it as safe to pad as was promised?"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from graphfix.core import Pass, changed_by, new_feeds
+from graphfix.lengths.given import LengthInput
+from graphfix.model import io
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import onnx_ir as ir
+
+    from graphfix.job.task import Task
+    from graphfix.probing.padded import PaddedVerdict
+    from graphfix.proof.verify import Held, Verdict
+    from graphfix.report import Report
+
+
+def prove(
+    task: Task,
+    made: Path | ir.Model,
+    model: ir.Model,
+    report: Report,
+    *,
+    locate: bool = True,
+    held: Held | None = None,
+) -> Report:
+    """The report with the verdict, and with that of the padded check where one is due.
+
+    Args:
+        task: What is asked.
+        made: What is run: the draft, or ``model`` itself.
+        model: What the passes made.
+        report: What they did.
+        locate: Whether to search for the first tensor that differs, if one does.
+        held: Keeps what the original computes, see :func:`graphfix.proof.verify.verify`.
+    """
+    verdict = _verify(task, made, report, locate, held)
+    report = dataclasses.replace(report, verdict=verdict.to_json())
+    if verdict.ok and _must_pad(task, model):
+        report = dataclasses.replace(report, padded=_check_padding(task, made).to_json())
+    return report
+
+
+def why_not(report: Report) -> str:
+    """What a report's proof found against the model; "" if nothing."""
+    for found in (report.verdict, report.padded):
+        if found is not None and not found["ok"]:
+            return str(found["summary"]).rstrip(".")
+    return ""
+
+
+def _verify(
+    task: Task, made: Path | ir.Model, report: Report, locate: bool, held: Held | None
+) -> Verdict:
+    # Not above: what only repairs need not load ONNX Runtime.
+    from graphfix.proof.verify import Tolerance, verify
+
+    return verify(
+        task.source,
+        made,
+        dims=task.dims,
+        feeds=task.feeds,
+        tolerance=task.tolerance or Tolerance(),
+        safety=report.safety,
+        map_feeds=lambda old: new_feeds(task.chosen, old),
+        may_change=changed_by(task.chosen),
+        ep=task.ep,
+        locate=locate,
+        held=held,
+        progress=lambda done, total, what: task.tell(f"verifying {done}/{total}: {what}"),
+    )
+
+
+def _must_pad(task: Task, model: ir.Model) -> bool:
+    """Whether clips are held against containers: a pass promises that, or has told of lengths."""
+    told = LengthInput.of(model)
+    promised = any(isinstance(x, Pass) and x.safe_to_pad for x in task.chosen)
+    return promised or (told is not None and LengthInput.of(io.load(task.source)) != told)
+
+
+def _check_padding(task: Task, made: Path | ir.Model) -> PaddedVerdict:
+    from graphfix.probing.padded import padded
+
+    return padded(
+        made,
+        original=task.source,
+        dims=task.dims,
+        tolerance=task.tolerance,
+        ep=task.ep,
+        progress=lambda done, total, what: task.tell(f"padding {done}/{total}: {what}"),
+    )

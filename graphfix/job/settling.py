@@ -1,0 +1,83 @@
+"""Before a pass that rounds: what it must leave alone, found by running the model."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from graphfix.core import Pass, new_feeds, together
+from graphfix.model import io
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    import onnx_ir as ir
+
+    from graphfix import pipeline
+    from graphfix.core import Check, Feeds
+    from graphfix.proof.verify import Tolerance
+    from graphfix.report import PassReport
+
+    StrPath = str | os.PathLike[str]
+
+# Which share of the gate a pass that rounds may use where it is tried: other inputs do worse.
+MARGINS = (0.5, 0.2)
+
+
+@dataclasses.dataclass
+class Settling:
+    """Before a pass that rounds: what it must leave alone, found by running the model.
+
+    Attributes:
+        chosen: All passes.
+        dims: Sizes to try.
+        feeds: The user's inputs.
+        tolerance: The gate.
+        tell: Called with a short text at each step.
+        margin: Which share of the gate may be used.
+    """
+
+    chosen: Sequence[Check]
+    dims: Mapping[str, Sequence[int]]
+    feeds: StrPath | None
+    tolerance: Tolerance | None
+    tell: pipeline.Progress
+    margin: float
+
+    def __call__(self, check: Check, model: ir.Model, ran: tuple[PassReport, ...]) -> Check:
+        """The pass that is to run instead of ``check``."""
+        if not isinstance(check, Pass) or not check.measured:
+            return check
+        from graphfix.feeds.signature import Signature
+        from graphfix.feeds.user import given_case
+        from graphfix.half.search import mark, settle
+        from graphfix.proof.compare import HALF_GATE
+
+        arrays: Feeds | None = None
+        if self.feeds is not None:
+            before = io.source_of(model)
+            original = io.load(before) if before is not None else model
+            arrays = given_case(self.feeds, Signature(original)).feeds
+            arrays = new_feeds(self.chosen[: len(ran)], arrays)
+        new, found = settle(
+            model,
+            check,
+            tolerance=self.tolerance or HALF_GATE,
+            margin=self.margin,
+            dims=self.dims,
+            feeds=arrays,
+            safety=together([check.safety, *(p.safety for p in ran if p.changes)]),
+            progress=self.tell,
+        )
+        mark(model, found.reasons)
+        return new
+
+
+def gate(chosen: Sequence[Check]) -> Tolerance | None:
+    """What may differ where a pass rounds to float16; None for the usual."""
+    if not any(isinstance(x, Pass) and x.measured for x in chosen):
+        return None
+    from graphfix.proof.compare import HALF_GATE
+
+    return HALF_GATE

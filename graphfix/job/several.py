@@ -1,0 +1,184 @@
+"""One model in, one model out for each of several sizes; they share one file of weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphfix import buckets, pipeline
+from graphfix.errors import UsageError
+from graphfix.job.bad import bad_places
+from graphfix.job.counting import counted
+from graphfix.job.making import make
+from graphfix.job.proving import prove
+from graphfix.job.task import StrPath, Task
+from graphfix.leaving import NOTHING
+from graphfix.model import files, io
+from graphfix.model.dims import dim_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.job.search import Found
+    from graphfix.leaving import Leaving
+    from graphfix.model.weights import Placement
+    from graphfix.proof.verify import Tolerance
+    from graphfix.report import Report
+    from graphfix.runtime.memory import Need
+    from graphfix.runtime.provider import Ep
+
+
+def repair_buckets(
+    source: StrPath,
+    target: StrPath | None = None,
+    passes: str = pipeline.DEFAULT,
+    *,
+    check: bool = True,
+    dry_run: bool = False,
+    dims: Mapping[str, Sequence[int]] | None = None,
+    feeds: StrPath | None = None,
+    tolerance: Tolerance | None = None,
+    external_data: Placement = "auto",
+    ep: Ep = "cpu",
+    kernels: bool | None = None,
+    strict: bool = False,
+    progress: pipeline.Progress | None = None,
+) -> list[Report]:
+    """Repair a model file once for each of several sizes; the models share one file of weights.
+
+    ``fix-dims:T=500,3000`` makes ``model.500.onnx`` and ``model.3000.onnx``. Weights that lie
+    beside the model stay there; others go into ``model.buckets.data``, once.
+
+    Args:
+        source: The model, ``.onnx``.
+        target: What the new names are made from; the source by default.
+        passes: Text as ``-p`` takes it, see :func:`graphfix.buckets.expand`.
+        check: As for :func:`repair_file`, and so are those that follow.
+        dry_run: Say what would be done and write nothing.
+        dims: Sizes to verify at.
+        feeds: An ``.npz`` to verify with.
+        tolerance: What may differ.
+        external_data: Where the weights go; ``inline`` is refused.
+        ep: Where the repaired models are verified.
+        kernels: As for :func:`repair_file`.
+        strict: As for :func:`repair_file`.
+        progress: Called with a short text at each step.
+
+    Returns:
+        A report for each size, in their order. Unless all verdicts are ok, nothing was written.
+
+    Raises:
+        ModelError: The model cannot be read or written, or ONNX Runtime rejects it as given.
+        UsageError: The sizes do not fit, or the model cannot run at one of them; or as above.
+        FeedError: Verification has no inputs that the model accepts.
+        PassError: A pass raises, and the result would be another one than was asked for.
+    """
+    source = Path(source)
+    base = Path(target) if target is not None else source
+    tell = progress or (lambda _: None)
+    tell("loading")
+    model = io.load(source)
+    asked = Task(
+        *(source, (), check and not dry_run, dims or {}, feeds, tolerance, ep, kernels),
+        *(strict, tell),
+    )
+    need = asked.expect(model)
+    made = []
+    for bucket in buckets.expand(passes, _symbols(model)):
+        path = base.with_name(f"{base.stem}.{bucket.label}{base.suffix or '.onnx'}")
+        files.refuse_overwrite(io.inputs_of(model), path)
+        named = dataclasses.replace(asked, tell=functools.partial(_at, tell, bucket.label))
+        task = named.of(pipeline.resolve(bucket.spec), model)
+        made.append(_made(task, path, bucket, need))
+    if dry_run:
+        return [one.report for one in made]
+    while not _written(made, f"{base.stem}.buckets.data", external_data):
+        bad = next(i for i, one in enumerate(made) if not one.report.ok)
+        if strict or (other := _otherwise(made[bad], need)) is None:
+            return [one.report for one in made]
+        made[bad] = other
+    return [
+        counted(one.task, dataclasses.replace(one.report, output=str(one.path)), one.model)
+        for one in made
+    ]
+
+
+@dataclass
+class _Made:
+    """One of the models: what was asked, where it goes, what came of it.
+
+    Attributes:
+        task: What is asked.
+        path: Where it goes.
+        bucket: Its size.
+        model: What the passes made.
+        report: What they did, and what its proof found.
+        found: The bad places, if they were searched for.
+        ways: The ways to go round them that are left to try.
+    """
+
+    task: Task
+    path: Path
+    bucket: buckets.Bucket
+    model: ir.Model
+    report: Report
+    found: Found | None = None
+    ways: tuple[Leaving, ...] = ()
+
+
+def _made(
+    task: Task, path: Path, bucket: buckets.Bucket, need: Need | None, leave: Leaving = NOTHING
+) -> _Made:
+    model, report = make(task, leave)
+    _require_fixed(report, bucket)
+    return _Made(task, path, bucket, model, task.about(report, need))
+
+
+def _written(made: Sequence[_Made], name: str, external_data: Placement) -> bool:
+    """Prove them and write them, all or none; whether they are written."""
+    pairs = [(one.model, one.path) for one in made]
+    with io.drafting_together(pairs, name, external_data=external_data) as drafts:
+        for draft, one in zip(drafts, made, strict=True):
+            if one.task.check:
+                one.report = prove(one.task, draft.path, one.model, one.report)
+            if not one.report.ok:
+                return False
+        for draft in drafts:
+            draft.keep()
+    return True
+
+
+def _otherwise(made: _Made, need: Need | None) -> _Made | None:
+    """What failed, made in another way; None if there is none, which its report then says."""
+    found = made.found or bad_places(made.task, made.report)
+    ways = found.ways if made.found is None else made.ways
+    if not ways:
+        made.report = dataclasses.replace(made.report, searched=found.searched)
+        return None
+    chosen = made.task.chosen if made.found is not None else found.passes(made.task.chosen)
+    task = dataclasses.replace(made.task, chosen=chosen)
+    other = _made(task, made.path, made.bucket, need, ways[0])
+    other.report = found.told(other.report)
+    other.found, other.ways = found, ways[1:]
+    return other
+
+
+def _require_fixed(report: Report, bucket: buckets.Bucket) -> None:
+    """Raise UsageError if the sizes of ``bucket`` were refused: its name would be a lie."""
+    for done in report.passes:
+        if done.name == "fix-dims" and done.skips and not done.changes:
+            raise UsageError(f"there can be no model for {bucket.label}: {done.skips[0][1]}")
+
+
+def _symbols(model: ir.Model) -> list[str]:
+    """What the plain symbolic dims of the inputs are called, in their order."""
+    return [x for x in dict.fromkeys(dim_names(model).values()) if x.isidentifier()]
+
+
+def _at(tell: pipeline.Progress, label: str, what: str) -> None:
+    tell(f"{label}: {what}")

@@ -1,0 +1,170 @@
+"""What is shipped: a repaired model for each container, and the proof of one."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from graphfix import pipeline, registry
+from graphfix.core import Pass
+from graphfix.errors import GraphfixError, PaddingError, UsageError
+from graphfix.job.bad import tensors_of
+from graphfix.job.search import Found, search
+from graphfix.job.settling import MARGINS, Settling
+from graphfix.leaving import NOTHING, write_passes
+from graphfix.lengths.given import LengthInput
+from graphfix.model import io
+from graphfix.model.dims import name_dims
+from graphfix.ship.contained import prove
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import onnx_ir as ir
+
+    from graphfix.core import Check
+    from graphfix.leaving import Leaving
+    from graphfix.proof.compare import Tolerance
+    from graphfix.report import Report
+    from graphfix.runtime.provider import Ep
+    from graphfix.ship.contained import Padding
+    from graphfix.ship.reading import Reading
+
+    Sizes = Mapping[str, int]
+
+_MASK, _DIMS, INPUT = "ilens-mask", "fix-dims", "fix-input"
+
+
+def default_passes(*, float16: bool = False) -> str:
+    """``directml``, what makes it safe to pad, fixed sizes, then what makes it fast."""
+    fast = ["fast"] if "fast" in registry.PROFILES else []
+    return ",".join(
+        ["directml", "mask-length", _MASK, _DIMS, *fast, *(["float16"] if float16 else [])]
+    )
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be shipped.
+
+    Attributes:
+        source: The model.
+        reading: What was read off it: axes, containers, clips.
+        spec: The passes, as text; the sizes of a container are put in.
+        tolerance: What may differ.
+        ep: Where containers are proved.
+        tell: Called with a short text at each step.
+        found: The bad places, and what runs instead of passes.
+        leave: What is to be left alone.
+    """
+
+    source: Path
+    reading: Reading
+    spec: str
+    tolerance: Tolerance
+    ep: Ep
+    tell: pipeline.Progress
+    found: Found = field(default_factory=Found)
+    leave: Leaving = NOTHING
+
+    def repaired(self) -> tuple[list[ir.Model], list[Report], LengthInput | None]:
+        """A model for each container, with what was done, and how it is told the lengths."""
+        made, reports = [], []
+        told: LengthInput | None = None
+        for container in self.reading.containers:
+            self.tell(f"repairing for {container[self.reading.axis.dim]}")
+            model, report = self.make(container, self.passes(container), self.leave)
+            told = LengthInput.of(model)
+            made.append(model)
+            reports.append(report)
+        return made, reports, told
+
+    def make(
+        self, container: Sizes, passes: Sequence[Check], leave: Leaving
+    ) -> tuple[ir.Model, Report]:
+        """What passes make of the model at the sizes of a container, and what they did.
+
+        Raises:
+            PaddingError: Padding reaches a node that cannot be seen through.
+            UsageError: The model cannot have these sizes.
+        """
+        model = self.original()
+        names = self.reading.names
+        sizes = {n: (container[g],) for g, known in names.items() for n in known}
+        settle = Settling(passes, sizes, None, self.tolerance, self.tell, MARGINS[0])
+        try:
+            report = pipeline.run(model, passes, settle=settle, leave=leave)
+        except PaddingError as error:
+            fixed = ":".join(f"{n}={container[g]}" for g, known in names.items() for n in known)
+            raise PaddingError(
+                f"{error}. What can be had is fixed sizes without padding: "
+                f"graphfix run {self.source} -p directml,fix-dims:{fixed}"
+            ) from error
+        for done in report.passes:
+            if done.name == _DIMS and done.skips and not done.changes:
+                size = container[self.reading.axis.dim]
+                raise UsageError(f"there can be no container of {size}: {done.skips[0][1]}")
+        write_passes(model, leave)
+        return model, dataclasses.replace(report, source=str(self.source))
+
+    def original(self) -> ir.Model:
+        """The model as it is given, with a name for each dim."""
+        model = io.load(self.source)
+        name_dims(model)
+        return model
+
+    def prove(self, made: Path | ir.Model, sizes: Sizes, name: str, ep: Ep) -> Padding:
+        """Clips alone on the original against the same clips in a container."""
+        return prove(self.source, made, name, self.reading, sizes, self.tolerance, ep, self.tell)
+
+    def bad_places(self, failed: Padding, container: Sizes, report: Report) -> Found:
+        """What to leave out where a container fails, or to do in another way.
+
+        Args:
+            failed: Its proof.
+            container: Its sizes.
+            report: What the passes did.
+        """
+
+        def proves(passes: Sequence[Check], leave: Leaving) -> str:
+            try:
+                model, _ = self.make(container, passes, leave)
+                verdict = self.prove(model, container, "trial", failed.ep).verdict
+            except GraphfixError as error:
+                return str(error)
+            return "" if verdict.ok else str(verdict).rstrip(".")
+
+        # What must stay in float32 is searched for by itself; here, what goes before it is held.
+        asked = self.passes(container)
+        chosen = [x for x in asked if not (isinstance(x, Pass) and x.measured)]
+        why = str(failed.verdict).rstrip(".") if len(chosen) == len(asked) else ""
+        tensors = tensors_of(self.original())
+        return search(chosen, report.passes, tensors, proves, self.tell, why=why, alone=False)
+
+    def passes(self, container: Sizes) -> list[Check]:
+        """The passes at the sizes of a container, with those that stand in for others."""
+        return list(self.found.passes(self._asked(container)))
+
+    def _asked(self, container: Sizes) -> Iterator[Check]:
+        reading = self.reading
+        items = pipeline.split(self.spec)
+        names = [item[0] for item in items]
+        if _MASK not in names:
+            first = next((i for i, x in enumerate(names) if x != INPUT), len(items) - 1) + 1
+            items.insert(names.index(_DIMS) if _DIMS in names else first, [_MASK])
+        names = [item[0] for item in items]
+        if _DIMS not in names:
+            items.insert(names.index(_MASK) + 1, [_DIMS])
+        for name, *given in items:
+            if name == _MASK and not given:
+                place = f"{reading.axis.input}.{reading.axis.axis}"
+                yield registry.get_pass(_MASK, axis=place, from_=reading.tells)
+            elif name == _DIMS:
+                if given:
+                    raise UsageError(f"{_DIMS} gets its sizes from --container")
+                sizes = tuple((n, container[g]) for g, x in reading.names.items() for n in x)
+                yield registry.get_pass(_DIMS, dims=sizes)
+            else:
+                yield from pipeline.parse(":".join([name, *given]))
