@@ -107,6 +107,8 @@ class Wide:
             return "a sequence has one type throughout"
         if node.op_type in _QUANTIZES:
             return "scales of quantized numbers are float32"
+        if not is_op(node, "ConstantOfShape") and any(map(_holds_floats, node.attributes.values())):
+            return "a tensor of float32 is among its attributes"
         formals = self.types.formals(node)
         if formals is None:
             return f"{node.op_type} of {node.domain!r} is not known, nor what it takes but float32"
@@ -416,3 +418,9 @@ def _named(node: ir.Node, names: Iterable[str]) -> str:
         if any(fnmatch.fnmatchcase(x, name) for x in own):
             return name
     return ""
+
+
+def _holds_floats(attribute: ir.Attr) -> bool:
+    if attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
+        return False
+    return attribute.as_tensor().dtype == ir.DataType.FLOAT

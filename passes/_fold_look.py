@@ -216,7 +216,7 @@ class Look:
                 args = [_at(x, sizes) for x in operands]
                 if not np.array_equal(_COMPUTED[node.op_type](*args), _at(made, sizes)):
                     return False
-        except ValueError:  # no number, a name that no expression holds, or no broadcasting
+        except (ValueError, ZeroDivisionError):  # a name that no expression holds, or no number
             return False
         return True
 

@@ -146,9 +146,7 @@ def _of_networks() -> Iterator[Case]:
         yield Case(test.name, "real", model, (Example(feeds, outputs),), test.rtol, test.atol)
 
 
-def _example(
-    model: onnx.ModelProto, inputs: Iterable[Value], outputs: Iterable[Value]
-) -> Example:
+def _example(model: onnx.ModelProto, inputs: Iterable[Value], outputs: Iterable[Value]) -> Example:
     return Example(
         dict(zip((x.name for x in model.graph.input), inputs, strict=False)),
         dict(zip((x.name for x in model.graph.output), outputs, strict=False)),

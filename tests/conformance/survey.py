@@ -48,7 +48,7 @@ def _trials(case: Case, before: Base, folder: Path) -> Iterator[Trial]:
             yield Trial(case.name, sizes, "load", "fault", traceback.format_exc(limit=-3))
             continue
         yield from bench.ask()
-        yield from map(bench.trial, specs(bench.model))
+        yield from map(bench.trial, specs(bench.model, sizes))
         if sizes != "plain":
             yield bench.trial(bench.fixed())
 
