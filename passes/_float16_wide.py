@@ -99,12 +99,12 @@ class Wide:
     def _by_itself(self, node: ir.Node) -> str:
         if is_op(node, "Constant", "Shape", "Size") or not self.touches(node):
             return ""
+        if is_op(node, *_SEQUENCES):  # SequenceMap has a body
+            return "a sequence has one type throughout"
         if bodies_of(node):
             return ""
         if KEPT in node.metadata_props:
             return node.metadata_props[KEPT]
-        if is_op(node, *_SEQUENCES):
-            return "a sequence has one type throughout"
         if node.op_type in _QUANTIZES:
             return "scales of quantized numbers are float32"
         if not is_op(node, "ConstantOfShape") and any(map(_holds_floats, node.attributes.values())):

@@ -59,7 +59,7 @@ def tensor_refusal(tensor: onnx.TensorProto) -> str | None:
     if tensor.HasField("raw_data"):
         if not bits:
             return "has text as raw bytes, which ONNX does not know"
-        # Values beside it, in a field of their own, are not looked at; nor are they by ONNX Runtime.
+        # Values beside it, in a field of their own, are not looked at, as in ONNX Runtime.
         return _told(len(tensor.raw_data), -(-count * bits // 8), "bytes", dims)
     return _counted(tensor, kind, bits, count)
 
