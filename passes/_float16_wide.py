@@ -105,6 +105,8 @@ class Wide:
             return ""
         if KEPT in node.metadata_props:
             return node.metadata_props[KEPT]
+        if is_op(node, "BitCast"):
+            return "its bits are read as those of another type"
         if node.op_type in _QUANTIZES:
             return "scales of quantized numbers are float32"
         if not is_op(node, "ConstantOfShape") and any(map(_holds_floats, node.attributes.values())):

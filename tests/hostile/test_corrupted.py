@@ -55,9 +55,9 @@ def bounded() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def gone_through(path: Path) -> int:
-    """How many of the verbs went through; the others gave a sentence."""
-    done = 0
+def go_through(path: Path) -> list[str]:
+    """Let each verb have it; the sentences of those that refuse it."""
+    told = []
     for spec in ("", *SPECS):
         try:
             with bounded():
@@ -65,10 +65,9 @@ def gone_through(path: Path) -> int:
                     job.repair_file(path, path.with_name("o.onnx"), spec, check=False)
                 else:
                     hazards.check(io.load(path), ep="dml")
-            done += 1
         except GraphfixError as error:
-            assert str(error).strip()
-    return done
+            told.append(str(error))
+    return told
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +90,7 @@ def test_a_model_with_one_fault_is_refused_or_gone_through(folder: Path, number:
         data = corrupted(rng.choice(small), rng.choice(CORRUPTIONS), rng)
     path = folder / "m.onnx"
     path.write_bytes(data)
-    gone_through(path)
+    assert all(x.strip() for x in go_through(path))
 
 
 @pytest.mark.parametrize("corruption", CORRUPTIONS, ids=lambda x: x.__name__)
