@@ -400,3 +400,13 @@ def _computed(
             return None
         values.append(COMPUTE[op](a, b))
     return values
+
+
+def test_names_that_no_expression_can_hold_are_equal_to_themselves_only() -> None:
+    a, b, t = map(ir.SymbolicDim, ("0_0", "batch size", "T"))
+    assert symbolic.equal(a, ir.SymbolicDim("0_0"))
+    assert not symbolic.equal(a, b)
+    assert symbolic.quotient(b, t) is None
+    product = symbolic.times(b, t)
+    assert isinstance(product, ir.SymbolicDim)
+    assert product.value is None
