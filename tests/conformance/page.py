@@ -32,8 +32,10 @@ def text(data: Data) -> str:
     }
     rows = data["rows"].values()
     changed = sum(x["same"] + x["not compared"] + x["told"] + x["differs"] for x in rows)
+    whole = data["tests"] == data["of"]
     return _TEXT.format(
         **data,
+        taken=f"all {data['of']:,}" if whole else f"{data['tests']:,} of the {data['of']:,}",
         parts=", ".join(f"{kinds[x]:,} {words}" for x, words in named.items() if x in kinds),
         left_out=data["tests"] - data["run"],
         reasons=_listed(data["not_run"]),
@@ -43,6 +45,9 @@ def text(data: Data) -> str:
         same=sum(x["same"] for x in rows),
         differs=sum(x["differs"] for x in rows),
         faults=sum(x["fault"] for x in rows),
+        refused=sum(x["refused"] for x in rows),
+        told=sum(x["told"] for x in rows),
+        uncompared=sum(x["not compared"] for x in rows),
         table=table(data),
         remains="\n".join(f"- `{x}`" for x in data["left"]) or "Nothing.",
     )
@@ -71,15 +76,16 @@ def _listed(counts: dict[str, int]) -> str:
 _TEXT = """\
 # ONNX's own tests
 
-`make conformance` wrote this page: all {tests:,} backend tests that come with onnx {onnx}
+`make conformance` wrote this page: {taken} backend tests that come with onnx {onnx}
 ({parts}) went through every pass and both profiles, three times: with their dims as numbers, with
 equal sizes under one name, and with a name for each dim. What a pass changed was run in ONNX
 Runtime {onnxruntime}, without its own optimizations, and held against what that computes of the
 untouched model. Where it does not run that, what ONNX says the outputs are decided, in ONNX Runtime
 or in ONNX's reference evaluator.
 
-{tried:,} times something was asked of a model or done to it. {changed:,} times it was changed, of
-which {same:,} compute the same; {differs:,} differ, and there were {faults:,} tracebacks.
+{tried:,} times something was asked of a model or done to it. {changed:,} times it was changed:
+{same:,} compute the same, {told:,} differ as was told, {uncompared:,} could not be compared,
+{differs:,} differ. There were {refused:,} refusals and {faults:,} tracebacks.
 
 {table}
 

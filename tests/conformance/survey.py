@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for x in _bad(record):
                 print(f"{x['case']}, {x['sizes']}, {x['what']}: {x['how']}: {x['detail']}")
                 sys.stdout.flush()
-    data = counted(chosen, records)
+    data = counted(records)
     print(page.table(data))
     if options.page:
         page.write(data)
@@ -123,7 +123,7 @@ def _bad(record: Record) -> list[Record]:
     return [x for x in record["trials"] if x["how"] in ("differs", "fault")]
 
 
-def counted(chosen: Sequence[Case], records: Sequence[Record]) -> page.Data:
+def counted(records: Sequence[Record]) -> page.Data:
     """What the page says, in numbers."""
     rows: dict[str, dict[str, float]] = {}
     for record in records:
@@ -134,13 +134,15 @@ def counted(chosen: Sequence[Case], records: Sequence[Record]) -> page.Data:
             if one["how"] != "unchanged":
                 row[one["how"]] += 1
             row["worst"] = round(max(row["worst"], one["worst"]), 4)
+    kinds = {x.name: x.kind for x in cases()}
     not_run = Counter(x["reason"] for x in records if not x["ran"])
     unlike = Counter(x["reason"] for x in records if x["ran"] and x["reason"])
     return {
         "onnx": onnx.__version__,
         "onnxruntime": onnxruntime.__version__,
-        "tests": len(chosen),
-        "kinds": dict(Counter(x.kind for x in chosen).most_common()),
+        "tests": len(records),
+        "of": len(kinds),
+        "kinds": dict(Counter(kinds[x["case"]] for x in records).most_common()),
         "run": sum(x["ran"] for x in records),
         "not_run": dict(not_run.most_common()),
         "unlike": dict(unlike.most_common()),

@@ -133,5 +133,6 @@ _SHAPES: dict[str, ShapeRule] = {
     "If": bodies.if_,
     "Loop": bodies.loop,
     "Scan": bodies.loop,
+    "Unique": layout.unique,
 }
 _MICROSOFT: dict[str, ShapeRule] = {"FusedMatMul": windows.fused_matmul}
