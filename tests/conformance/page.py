@@ -24,10 +24,10 @@ def text(data: Data) -> str:
     """The page."""
     kinds = data["kinds"]
     named = {
-        "node": "of single operators",
+        "node": "single operators",
         "pytorch-converted": "layers that PyTorch once exported",
         "pytorch-operator": "operators that PyTorch once exported",
-        "simple": "of a few nodes",
+        "simple": "a few nodes",
         "real": "whole networks",
     }
     rows = data["rows"].values()
@@ -36,7 +36,7 @@ def text(data: Data) -> str:
     return _TEXT.format(
         **data,
         taken=f"all {data['of']:,}" if whole else f"{data['tests']:,} of the {data['of']:,}",
-        parts=", ".join(f"{kinds[x]:,} {words}" for x, words in named.items() if x in kinds),
+        parts=_listed({words: kinds[x] for x, words in named.items() if x in kinds}),
         left_out=data["tests"] - data["run"],
         reasons=_listed(data["not_run"]),
         others=_listed(data["unlike"]),
@@ -77,11 +77,13 @@ _TEXT = """\
 # ONNX's own tests
 
 `make conformance` wrote this page: {taken} backend tests that come with onnx {onnx}
-({parts}) went through every pass and both profiles, three times: with their dims as numbers, with
-equal sizes under one name, and with a name for each dim. What a pass changed was run in ONNX
-Runtime {onnxruntime}, without its own optimizations, and held against what that computes of the
-untouched model. Where it does not run that, what ONNX says the outputs are decided, in ONNX Runtime
-or in ONNX's reference evaluator.
+went through every pass and both profiles, three times: with their dims as numbers, with equal sizes
+under one name, and with a name for each dim. What a pass changed was run in ONNX Runtime
+{onnxruntime}, without its own optimizations, and held against what that computes of the untouched
+model. Where it does not run that, what ONNX says the outputs are decides, in ONNX Runtime or in
+ONNX's reference evaluator.
+
+{parts}
 
 {tried:,} times something was asked of a model or done to it. {changed:,} times it was changed:
 {same:,} compute the same, {told:,} differ as was told, {uncompared:,} could not be compared,

@@ -29,7 +29,7 @@ _ONCE = (
     *("test_bitcast_scalar_float32_to_int32", "test_ai_onnx_ml_tree_ensemble_set_membership"),
     *("test_batchnorm_epsilon_training_mode", "test_affine_grid_2d_expanded"),
 )
-_MORE = 14
+_MORE = 10
 
 
 def sample() -> list[Case]:
