@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -376,18 +376,32 @@ def main() -> None:
     The argument comes before each answer: what else is printed has none.
     """
     mark = sys.argv[1]
-    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    busy = threading.Event()
-    threading.Thread(target=_listen, args=(lines, busy), daemon=True).start()
-    while (line := lines.get()) is not None:
+    for line, done in _requests():
         try:
             request = json.loads(line)
             answer = _VERBS[request["verb"]](request)
         except Exception as error:  # onnxruntime raises a dozen unrelated types
             answer = {"error": str(error) or type(error).__name__}
-        busy.clear()
+        done()
         sys.stdout.write(mark + json.dumps(answer) + "\n")
         sys.stdout.flush()
+
+
+def _requests() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Each request, and what is to be called when its work is over.
+
+    They are read in another thread, which sees the asker go while a model runs. Not on Windows:
+    there a read that waits holds up whoever asks what kind of file the standard input is.
+    """
+    if sys.platform == "win32":
+        for line in sys.stdin:
+            yield line, lambda: None
+        return
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    busy = threading.Event()
+    threading.Thread(target=_listen, args=(lines, busy), daemon=True).start()
+    while (given := lines.get()) is not None:
+        yield given, busy.clear
 
 
 def _listen(lines: queue.SimpleQueue[str | None], busy: threading.Event) -> None:
