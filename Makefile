@@ -9,10 +9,10 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint graphs types docs site zoo counts headline kernels mutants bench compare dml agreement edges wheel clean
+.PHONY: help install test lint graphs fuzz conformance types docs site zoo counts headline kernels mutants bench compare dml agreement edges wheel clean
 
 help:  ## List these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP)  ## Make .venv and install graphfix in it, editable, with what tests and lint need
 
@@ -32,6 +32,13 @@ test: $(STAMP)  ## Run the tests
 GRAPHS ?= 5000
 graphs: $(STAMP)  ## Hold rules and shapes against ONNX Runtime on generated graphs (GRAPHS=5000)
 	GRAPHFIX_GRAPHS=$(GRAPHS) $(BIN)/python -m pytest -q -n $(WORKERS) tests/lengths tests/model
+
+FUZZ ?= 5000
+fuzz: $(STAMP)  ## Make one fault in so many valid models, for check and run (FUZZ=5000)
+	GRAPHFIX_FUZZ=$(FUZZ) $(BIN)/python -m pytest -q tests/hostile/test_corrupted.py
+
+conformance: $(STAMP)  ## Put all of ONNX's own tests through every pass, into docs/ (half an hour)
+	$(BIN)/python -m tests.conformance.survey --page --workers $(WORKERS)
 
 lint: $(STAMP)  ## Check style and formatting
 	$(BIN)/ruff check .

@@ -99,14 +99,18 @@ class Wide:
     def _by_itself(self, node: ir.Node) -> str:
         if is_op(node, "Constant", "Shape", "Size") or not self.touches(node):
             return ""
+        if is_op(node, *_SEQUENCES):  # SequenceMap has a body
+            return "a sequence has one type throughout"
         if bodies_of(node):
             return ""
         if KEPT in node.metadata_props:
             return node.metadata_props[KEPT]
-        if is_op(node, *_SEQUENCES):
-            return "a sequence has one type throughout"
+        if is_op(node, "BitCast"):
+            return "its bits are read as those of another type"
         if node.op_type in _QUANTIZES:
             return "scales of quantized numbers are float32"
+        if not is_op(node, "ConstantOfShape") and any(map(_holds_floats, node.attributes.values())):
+            return "a tensor of float32 is among its attributes"
         formals = self.types.formals(node)
         if formals is None:
             return f"{node.op_type} of {node.domain!r} is not known, nor what it takes but float32"
@@ -416,3 +420,9 @@ def _named(node: ir.Node, names: Iterable[str]) -> str:
         if any(fnmatch.fnmatchcase(x, name) for x in own):
             return name
     return ""
+
+
+def _holds_floats(attribute: ir.Attr) -> bool:
+    if attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
+        return False
+    return attribute.as_tensor().dtype == ir.DataType.FLOAT

@@ -166,7 +166,7 @@ def _times_one(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
     for place in places:
         value, kept = node.inputs[place], node.inputs[1 - place]
         array = constant_of(value, 1)
-        one = array is not None and _is_one(array.item())
+        one = array is not None and array.size == 1 and _is_one(array.item())
         if one and kept is not None and same_shape(node, kept, look):
             return nothing(kept, node)
     return None

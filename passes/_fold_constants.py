@@ -75,9 +75,21 @@ def decided_if(node: ir.Node, look: Look) -> Found | None:
     if condition is None or condition.size != 1 or not all(x in node.attributes for x in names):
         return None
     branch = node.attributes[names[0 if condition.item() else 1]]
-    if branch.is_ref():
+    if branch.is_ref() or _says_too_much(node, branch.as_graph(), look):
         return None
     return Found(
         f"its condition is always {bool(condition.item())}: one branch stands in its place",
         lambda op: op.inline(branch.as_graph()),
+    )
+
+
+def _says_too_much(node: ir.Node, branch: ir.Graph, look: Look) -> bool:
+    """Whether ONNX Runtime would not load what it runs while the If hides a rank from it.
+
+    A Range takes a vector of one element when it runs, and is rejected where it is seen to be one.
+    """
+    return any(
+        look.view.shapes.rank(inner) not in (None, 0)
+        for made, inner in zip(node.outputs, branch.outputs, strict=True)
+        if any(is_op(use.node, "Range") for use in made.uses())
     )

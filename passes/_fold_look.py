@@ -216,7 +216,7 @@ class Look:
                 args = [_at(x, sizes) for x in operands]
                 if not np.array_equal(_COMPUTED[node.op_type](*args), _at(made, sizes)):
                     return False
-        except ValueError:  # a name that no expression can hold, or shapes that do not broadcast
+        except (ValueError, ZeroDivisionError):  # a name that no expression holds, or no number
             return False
         return True
 
@@ -248,4 +248,6 @@ def _with_zeros(symbols: Sequence[str], never_empty: Callable[[Dim], bool]) -> l
 
 def _at(dims: Sequence[Dim], sizes: Mapping[str, int]) -> Ints:
     numbers = [x if isinstance(x, int) else x.evaluate(sizes) for x in dims]
+    if not all(isinstance(x, int) for x in numbers):
+        raise ValueError("a division by a size of 0")
     return np.array(numbers, np.int64)

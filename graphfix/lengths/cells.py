@@ -87,7 +87,10 @@ def _is_settled(site: Site, cells: Cells) -> bool:
             slice(None) if size == 1 else slice(0, n)
             for size, n in zip(padded.shape, dims, strict=True)
         )
-        here, there = np.broadcast_arrays(alone, padded[crop])
+        try:
+            here, there = np.broadcast_arrays(alone, padded[crop])
+        except ValueError:
+            raise RefusedError("what it makes is not as long as its shape says") from None
         if not np.array_equal(here, there):
             return False
         if (alone == GARBAGE).any():

@@ -86,7 +86,8 @@ def extreme(dtype: ir.DataType, *, high: bool) -> float:
     if dtype.is_floating_point():
         edge = float(ml_dtypes.finfo(dtype.numpy()).max)  # type: ignore[no-untyped-call]
         return edge if high else -edge
-    whole = np.iinfo(dtype.numpy())
+    # numpy's own knows none of four bits
+    whole = ml_dtypes.iinfo(dtype.numpy())  # type: ignore[no-untyped-call]
     return int(whole.max if high else whole.min)
 
 

@@ -1,9 +1,9 @@
 """One gate after reading: whether a file is a graph at all, said in one sentence if it is not.
 
-What passes here has what its operators' schemas ask for (numbers of inputs and outputs, attributes
-and their types), tensors with as many bytes as their shapes say, names that are defined once and
-before they are used, functions that come to an end; so a pass may rely on it. Whether shapes and
-types fit together is left to ONNX Runtime.
+What passes here has what its operators' schemas ask for (numbers of inputs and outputs, attributes,
+their types and what they may be), tensors with as many bytes as their shapes say, names that are
+defined once and before they are used, functions that come to an end; so a pass may rely on it.
+Whether shapes and types fit together is left to ONNX Runtime.
 
 Nodes may stand in any order for ONNX Runtime, though not for ONNX; here they are sorted.
 """
@@ -11,12 +11,15 @@ Nodes may stand in any order for ONNX Runtime, though not for ONNX; here they ar
 from __future__ import annotations
 
 import functools
-from collections import deque
 from typing import TYPE_CHECKING
 
 import onnx
 
-from graphfix.model import schemas, sizes
+from graphfix.model import permitted, schemas, sizes
+from graphfix.model.calls import require_end
+from graphfix.model.malformed import MalformedError as MalformedError
+from graphfix.model.malformed import name_of
+from graphfix.model.order import put_in_order
 from graphfix.model.schemas import BODIES
 
 if TYPE_CHECKING:
@@ -24,8 +27,6 @@ if TYPE_CHECKING:
 
     from graphfix.model.schemas import Facts
 
-# A graph that takes more than this many nodes once its functions are written out is a trap.
-_MOST_NODES = 5_000_000
 _MOST_OPSET = 1000
 
 _TYPES = onnx.AttributeProto.AttributeType
@@ -39,10 +40,6 @@ _FIELD = {
 
 
 _NUMBERS = frozenset({_TYPES.INT, _TYPES.INTS, _TYPES.FLOAT, _TYPES.FLOATS})
-
-
-class MalformedError(ValueError):
-    """What is wrong with a graph, and where."""
 
 
 def check(proto: onnx.ModelProto) -> None:
@@ -61,7 +58,7 @@ def check(proto: onnx.ModelProto) -> None:
         _Graphs(_opsets(function.opset_import, function.name), functions, function=True).body(
             function
         )
-    _require_end(proto, functions)
+    require_end(proto, functions)
 
 
 def _opsets(imports: Iterable[onnx.OperatorSetIdProto], what: str) -> dict[str, int]:
@@ -197,7 +194,7 @@ class _Graphs:
         if not all(type(name) is str for name in defined):  # protobuf hands out the bytes
             raise MalformedError("a name is not in UTF-8")
         if late:
-            _sort(nodes, inner)
+            put_in_order(nodes, inner)
         return taken
 
     def _attributes(
@@ -216,11 +213,11 @@ class _Graphs:
             seen.add(name)
             key = facts, name, kind
             if key in self._fine and not attribute.ref_attr_name:
-                continue  # a number of the right type, or several
+                continue  # a number of the right type, or several, that may be any
             found = self._attribute(attribute, what, facts, outer)
             if found is not None:
                 taken = found | (taken or set())
-            elif kind in _NUMBERS and not attribute.ref_attr_name:
+            elif kind in _NUMBERS and not attribute.ref_attr_name and name not in permitted.RULES:
                 self._fine.add(key)
         if len(seen) < len(attributes):
             raise MalformedError(f"{what} has two attributes of the same name")
@@ -231,17 +228,19 @@ class _Graphs:
     def _counted(self, node: onnx.NodeProto, facts: Facts | None) -> None:
         if facts is not None:
             if reason := facts.refusal(node):
-                raise MalformedError(f"{node.op_type} of {_name(node)!r} {reason}")
+                raise MalformedError(f"{node.op_type} of {name_of(node)!r} {reason}")
+            if node.op_type == "Constant" and (reason := permitted.constant_refusal(node)):
+                raise MalformedError(f"the Constant of {name_of(node)!r} {reason}")
             return
         if not node.op_type:
-            raise MalformedError(f"the node that makes {_name(node)!r} has no operator")
+            raise MalformedError(f"the node that makes {name_of(node)!r} has no operator")
         function = self._functions.get((node.domain, node.op_type, node.overload))
         if function is None:
             if not any(node.output):
                 raise MalformedError(f"{node.op_type} makes nothing")
         elif len(node.input) > len(function.input) or len(node.output) > len(function.output):
             raise MalformedError(
-                f"{node.op_type} of {_name(node)!r} has {len(node.input)} inputs and "
+                f"{node.op_type} of {name_of(node)!r} has {len(node.input)} inputs and "
                 f"{len(node.output)} outputs; the function has {len(function.input)} and "
                 f"{len(function.output)}"
             )
@@ -273,6 +272,9 @@ class _Graphs:
             raise MalformedError(f"{of} {reason}")
         if attribute.ref_attr_name:
             return None
+        standard = facts is not None and not facts.domain
+        if standard and (reason := permitted.refusal(what, attribute)):
+            raise MalformedError(f"{of} {reason}")
         if not kind:
             raise MalformedError(f"{of} has no type")
         field = _FIELD.get(kind)
@@ -308,106 +310,10 @@ class _Graphs:
             raise MalformedError(f"{value.name!r} {reason}")
 
 
-def _sort(nodes: Sequence[onnx.NodeProto], inner: Mapping[int, Collection[str]]) -> None:
-    """Put nodes into an order in which each comes after those whose outputs it reads.
-
-    Raises:
-        MalformedError: There is none.
-    """
-    maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
-    waits: list[int] = []
-    readers: dict[int, list[int]] = {}
-    for i, node in enumerate(nodes):
-        before = {maker[x] for x in (*node.input, *inner.get(i, ())) if x in maker}
-        waits.append(len(before))
-        for j in before:
-            readers.setdefault(j, []).append(i)
-    ready = deque(i for i, count in enumerate(waits) if not count)
-    order = []
-    while ready:
-        i = ready.popleft()
-        order.append(i)
-        for j in readers.get(i, ()):
-            waits[j] -= 1
-            if not waits[j]:
-                ready.append(j)
-    if len(order) < len(waits):
-        stuck = next(i for i, count in enumerate(waits) if count)
-        raise MalformedError(
-            f"{nodes[stuck].op_type} of {_name(nodes[stuck])!r} waits for its own output: "
-            "the nodes are in a circle"
-        )
-    copies = []
-    for i in order:
-        copy = onnx.NodeProto()
-        copy.CopyFrom(nodes[i])
-        copies.append(copy)
-    del nodes[:]  # type: ignore[attr-defined]
-    nodes.extend(copies)  # type: ignore[attr-defined]
-
-
-def _require_end(
-    proto: onnx.ModelProto, functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
-) -> None:
-    """Raise MalformedError if functions call each other in a circle, or double without end."""
-    if not functions:
-        return
-    calls = {key: _calls(x.node, functions) for key, x in functions.items()}
-    total: dict[tuple[str, str, str], int] = {}
-    open_: set[tuple[str, str, str]] = set()
-    for root in functions:
-        stack = [root]
-        while stack:
-            key = stack[-1]
-            if key in total:
-                stack.pop()
-                continue
-            open_.add(key)
-            left = [x for x in calls[key][1] if x not in total]
-            if any(x in open_ for x in left):
-                raise MalformedError(f"the function {key[1]!r} calls itself")
-            if left:
-                stack += left[:1]
-                continue
-            total[key] = calls[key][0] + sum(total[x] for x in calls[key][1])
-            open_.discard(key)
-            stack.pop()
-    own, called = _calls(proto.graph.node, functions)
-    whole = own + sum(total[x] for x in called)
-    if max([whole, *total.values()]) > _MOST_NODES:
-        raise MalformedError(
-            f"its functions come to more than {_MOST_NODES:,} nodes once they are written out"
-        )
-
-
-def _calls(
-    nodes: Iterable[onnx.NodeProto], functions: Collection[tuple[str, str, str]]
-) -> tuple[int, list[tuple[str, str, str]]]:
-    """How many nodes there are, with those in their bodies, and which functions they call."""
-    count, called = 0, []
-    pending = [*nodes]
-    while pending:
-        node = pending.pop()
-        count += 1
-        key = node.domain, node.op_type, node.overload
-        if key in functions:
-            called.append(key)
-        for attribute in node.attribute:
-            if attribute.type == _TYPES.GRAPH:
-                pending.extend(attribute.g.node)
-            for graph in attribute.graphs:
-                pending.extend(graph.node)
-    return count, called
-
-
 def _unmade(who: str, name: str) -> MalformedError:
     if not isinstance(name, str):  # protobuf hands out the bytes
         return MalformedError(f"{who} {name!r}, a name that is not in UTF-8")
     return MalformedError(f"{who} {name!r}, which no node, input or initializer makes")
-
-
-def _name(node: onnx.NodeProto) -> str:
-    return node.name or next((x for x in node.output if x), "")
 
 
 def _twice(names: Sequence[str]) -> str:

@@ -99,16 +99,22 @@ def facts(op_type: str, domain: str, version: int) -> Facts | None:
     """
     if domain not in _STANDARD:
         return None
+    newest = onnx.defs.onnx_opset_version() if not domain else version
+    late = False
     try:
         schema = onnx.defs.get_schema(op_type, max(version, 1), domain)
     except onnx.defs.SchemaError:
-        return None
+        # ONNX Runtime has some before ONNX does: LayerNormalization, since opset 1.
+        late = True
+        try:
+            schema = onnx.defs.get_schema(op_type, newest, domain)
+        except onnx.defs.SchemaError:
+            return None
     needed = (
         i
         for i, x in enumerate(schema.inputs)
         if x.option == _OPTION.Single or (x.option == _OPTION.Variadic and x.min_arity)
     )
-    newest = onnx.defs.onnx_opset_version() if not domain else version
     return Facts(
         domain,
         (schema.min_input, schema.max_input),
@@ -116,7 +122,7 @@ def facts(op_type: str, domain: str, version: int) -> Facts | None:
         tuple(needed),
         {name: _NUMBERS[str(x.type).rpartition(".")[2]] for name, x in schema.attributes.items()},
         frozenset(name for name, x in schema.attributes.items() if x.required),
-        open=version > newest,
+        open=late or version > newest,
     )
 
 

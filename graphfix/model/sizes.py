@@ -11,10 +11,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from graphfix.model.permitted import MOST_DIMS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_MOST_DIMS = 64  # numpy has no more, and no operator needs them
 _MOST = 1 << 40  # a dim; ONNX Runtime multiplies dims in 64 bits
 _MOST_ELEMENTS = 1 << 48
 _MOST_TEXT = 2000  # of a dim that is an expression
@@ -32,7 +33,6 @@ _FIELDS: dict[int, tuple[str, int]] = {
     **dict.fromkeys((_P.UINT32, _P.UINT64), ("uint64_data", 1)),
     **dict.fromkeys((_P.STRING,), ("string_data", 1)),
 }
-_ALL_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data")
 _POWER = re.compile(r"\*\*\s*(?!\d{1,2}\b(?!\s*\*\*))")
 _LONG = re.compile(r"\d{19}")
 _NAMED = re.compile(r"[\w.]*")
@@ -45,8 +45,8 @@ def tensor_refusal(tensor: onnx.TensorProto) -> str | None:
     if bits is None:
         return f"has no type that there is: {kind}"
     dims = tensor.dims
-    if len(dims) > _MOST_DIMS:
-        return f"has {len(dims):,} dims; {_MOST_DIMS} are the most"
+    if len(dims) > MOST_DIMS:
+        return f"has {len(dims):,} dims; {MOST_DIMS} are the most"
     count = 1
     for dim in dims:
         if not 0 <= dim <= _MOST:
@@ -59,14 +59,9 @@ def tensor_refusal(tensor: onnx.TensorProto) -> str | None:
     if tensor.HasField("raw_data"):
         if not bits:
             return "has text as raw bytes, which ONNX does not know"
-        given, wanted, unit = len(tensor.raw_data), -(-count * bits // 8), "bytes"
-        if not given and not wanted:
-            return None
-        if not given and _in_fields(tensor):  # an empty field that stands beside the values
-            return _counted(tensor, kind, bits, count)
-    else:
-        return _counted(tensor, kind, bits, count)
-    return _told(given, wanted, unit, dims)
+        # Values beside it, in a field of their own, are not looked at, as in ONNX Runtime.
+        return _told(len(tensor.raw_data), -(-count * bits // 8), "bytes", dims)
+    return _counted(tensor, kind, bits, count)
 
 
 def _counted(tensor: onnx.TensorProto, kind: int, bits: int, count: int) -> str | None:
@@ -78,10 +73,6 @@ def _counted(tensor: onnx.TensorProto, kind: int, bits: int, count: int) -> str 
     if given == wanted:
         return None
     return _told(given, wanted, "values", tensor.dims)
-
-
-def _in_fields(tensor: onnx.TensorProto) -> bool:
-    return any(len(getattr(tensor, x)) for x in (*_ALL_FIELDS, "uint64_data"))
 
 
 def _told(given: int, wanted: int, unit: str, dims: Sequence[int]) -> str | None:
@@ -136,8 +127,8 @@ def type_refusal(kind: onnx.TypeProto, *, thorough: bool) -> str | None:
     if tensor.elem_type and _bits(tensor.elem_type) is None:
         return f"has no type that there is: {tensor.elem_type}"
     dims = tensor.shape.dim
-    if len(dims) > _MOST_DIMS:
-        return f"has {len(dims):,} dims; {_MOST_DIMS} are the most"
+    if len(dims) > MOST_DIMS:
+        return f"has {len(dims):,} dims; {MOST_DIMS} are the most"
     count = 1
     for dim in dims:
         if dim.dim_param:

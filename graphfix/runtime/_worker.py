@@ -15,10 +15,12 @@ import importlib.util
 import json
 import os
 import platform
+import queue
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -200,6 +202,71 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _optimize(request: dict[str, Any]) -> dict[str, Any]:
+    """Let ONNX Runtime write the graph that it makes of a model for the CPU."""
+    levels = onnxruntime.GraphOptimizationLevel
+    options = _plain_options()
+    options.graph_optimization_level = {
+        "basic": levels.ORT_ENABLE_BASIC,
+        "extended": levels.ORT_ENABLE_EXTENDED,
+    }[request["level"]]
+    for name, size in request["free_dims"].items():
+        options.add_free_dimension_override_by_name(name, size)
+    options.optimized_model_filepath = request["optimized"]
+    _make(request, options, disabled_optimizers=request["without"])
+    return {}
+
+
+def _outputs(request: dict[str, Any]) -> dict[str, Any]:
+    """What the outputs of a model are, as ONNX Runtime infers it of the graph as it stands."""
+    options = _plain_options()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = _make(request, options)
+    return {"outputs": [[x.name, x.type, x.shape] for x in session.get_outputs()]}
+
+
+def _plain_options() -> onnxruntime.SessionOptions:
+    """Options of a session that is made and never run."""
+    onnxruntime.set_default_logger_severity(4)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_mem_pattern = options.enable_mem_reuse = False
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    return options
+
+
+def _make(
+    request: dict[str, Any],
+    options: onnxruntime.SessionOptions,
+    **more: Any,  # noqa: ANN401
+) -> onnxruntime.InferenceSession:
+    with open(request["model"], "rb") as file:  # noqa: PTH123  (no name is outside a code page)
+        model = file.read()
+    with _bounded_memory(request.get("memory")):
+        return onnxruntime.InferenceSession(
+            model, options, providers=["CPUExecutionProvider"], **more
+        )
+
+
+@contextlib.contextmanager
+def _bounded_memory(free: int | None) -> Iterator[None]:
+    """Asking for more memory than was free fails, as it does on Windows; Linux would end us."""
+    if free is None or sys.platform != "linux":
+        yield
+        return
+    import resource
+
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + free, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
 @contextlib.contextmanager
 def _logging_to(path: str) -> Iterator[None]:
     """Let what onnxruntime logs go to a file; it has no other way out than standard error."""
@@ -298,6 +365,8 @@ _VERBS = {
     "run": _run,
     "time": _time,
     "close": _close,
+    "optimize": _optimize,
+    "outputs": _outputs,
 }
 
 
@@ -307,14 +376,42 @@ def main() -> None:
     The argument comes before each answer: what else is printed has none.
     """
     mark = sys.argv[1]
-    for line in sys.stdin:
+    for line, done in _requests():
         try:
             request = json.loads(line)
             answer = _VERBS[request["verb"]](request)
         except Exception as error:  # onnxruntime raises a dozen unrelated types
             answer = {"error": str(error) or type(error).__name__}
+        done()
         sys.stdout.write(mark + json.dumps(answer) + "\n")
         sys.stdout.flush()
+
+
+def _requests() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Each request, and what is to be called when its work is over.
+
+    They are read in another thread, which sees the asker go while a model runs. Not on Windows:
+    there a read that waits holds up whoever asks what kind of file the standard input is.
+    """
+    if sys.platform == "win32":
+        for line in sys.stdin:
+            yield line, lambda: None
+        return
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    busy = threading.Event()
+    threading.Thread(target=_listen, args=(lines, busy), daemon=True).start()
+    while (given := lines.get()) is not None:
+        yield given, busy.clear
+
+
+def _listen(lines: queue.SimpleQueue[str | None], busy: threading.Event) -> None:
+    """Hand on requests; when the asker is gone, nobody waits for a model that does not end."""
+    for line in sys.stdin:
+        busy.set()
+        lines.put(line)
+    if busy.is_set():
+        os._exit(1)
+    lines.put(None)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,40 @@
-"""A graph as ONNX Runtime's own optimizer leaves it, with the shapes that it inferred."""
+"""A graph as ONNX Runtime's own optimizer leaves it, with the shapes that it inferred.
+
+The optimizer computes what is constant, so it runs parts of a model that nobody has looked at; it
+may die of one, or never end. So it works in a process of its own, which is kept for the next model:
+this Python once more.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.model.values import nodes_of, tensor_in
-from graphfix.runtime.errors import reason_of
-from graphfix.runtime.guard import guarded
-from graphfix.runtime.local import options_of
+from graphfix.runtime import memory
+from graphfix.runtime.errors import LoadDiedError, RunDiedError, RunError
+from graphfix.runtime.guard import run_seconds
+from graphfix.runtime.port import Port
+from graphfix.runtime.process import Runner, worker_for
 from graphfix.runtime.provider import PROVIDERS
-from graphfix.runtime.session import Session
+from graphfix.runtime.source import with_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _TENSOR = re.compile(r"tensor\((\w+)\)")
 _DTYPES = {x.name.lower(): x for x in ir.DataType}
+# A process that only optimizes grows little: what it holds goes with each model.
+_SESSIONS = 200
+# What an honest graph takes, at the slowest that was seen, times ten.
+_SECONDS_A_NODE = 0.02
 
 
 def optimized(
@@ -42,58 +54,52 @@ def optimized(
         without: Names of ONNX Runtime's optimizers that are to be left out.
 
     Raises:
-        ModelError: ONNX Runtime rejects the model, or has no CPU kernel for a node of it.
+        ModelError: ONNX Runtime rejects the model, or has no CPU kernel for a node of it; or its
+            process died of it, or had not ended after as long as a run may take.
     """
     held = _with_weights(model)
+    seconds = run_seconds() + _SECONDS_A_NODE * sum(1 for _ in held.graph.all_nodes())
     with tempfile.TemporaryDirectory(prefix="graphfix-") as folder:
-        path = Path(folder) / "optimized.onnx"
-        data = ir.to_proto(held).SerializeToString()
-        write_optimized(data, path, level, sizes=sizes, without=without)
-        found = ir.from_proto(onnx.load(path))
-    _learn_shapes(found)
+        given, path = Path(folder) / "given.onnx", Path(folder) / "optimized.onnx"
+        given.write_bytes(ir.to_proto(held).SerializeToString())
+        _ask(
+            {
+                "verb": "optimize",
+                "model": str(given),
+                "optimized": str(path),
+                "level": level,
+                "free_dims": dict(sizes or {}),
+                "without": list(without),
+            },
+            seconds,
+        )
+        proto = onnx.load(path)
+        found = ir.from_proto(proto)
+        values = {x.name: x for node in found.graph for x in node.outputs if x.name}
+        given.write_bytes(with_outputs(proto, list(values)))
+        answer = _ask({"verb": "outputs", "model": str(given)}, seconds)
+    _learn_shapes(found, values, [Port(n, t, tuple(s)) for n, t, s in answer["outputs"]])
     return found
 
 
-def write_optimized(
-    model: bytes,
-    path: Path,
-    level: Literal["basic", "extended"],
-    *,
-    sizes: Mapping[str, int] | None = None,
-    without: Sequence[str] = (),
-) -> None:
-    """Write the graph that ONNX Runtime's optimizer makes of a model for the CPU.
-
-    Args:
-        model: A self-contained ``.onnx`` file.
-        path: Where to.
-        level: Which optimizations.
-        sizes: Sizes for symbolic dims, as free-dimension overrides.
-        without: Names of optimizers that are to be left out.
+def _ask(request: dict[str, object], seconds: float) -> dict[str, Any]:
+    """Let the process do something.
 
     Raises:
-        ModelError: ONNX Runtime rejects the model, or has no CPU kernel for a node of it.
+        ModelError: ONNX Runtime rejects the model; or the process died of it, or did not end.
     """
-    import onnxruntime
-
-    options = options_of(optimize=True, threads=1)
-    options.graph_optimization_level = {
-        "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
-        "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
-    }[level]
-    options.enable_mem_reuse = False
-    options.add_session_config_entry("session.disable_prepacking", "1")
-    for name, size in (sizes or {}).items():
-        options.add_free_dimension_override_by_name(name, size)
-    options.optimized_model_filepath = str(path)
+    runner = Runner((sys.executable,), provider=PROVIDERS["cpu"], sessions=_SESSIONS)
+    worker = worker_for(runner)
+    worker.take()
     try:
-        guarded(
-            lambda: onnxruntime.InferenceSession(
-                model, options, providers=[PROVIDERS["cpu"]], disabled_optimizers=list(without)
-            )
+        return worker.ask(
+            {**request, "memory": memory.available()}, seconds, "optimizing in ONNX Runtime"
         )
-    except Exception as error:  # ONNX Runtime raises a dozen unrelated types
-        raise ModelError(reason_of(error)) from error
+    except RunError as error:
+        kind = LoadDiedError if isinstance(error, RunDiedError) else ModelError
+        raise kind(str(error)) from error
+    finally:
+        worker.give_back()
 
 
 def _with_weights(model: ir.Model) -> ir.Model:
@@ -111,22 +117,20 @@ def _with_weights(model: ir.Model) -> ir.Model:
     return held
 
 
-def _learn_shapes(model: ir.Model) -> None:
+def _learn_shapes(model: ir.Model, values: Mapping[str, ir.Value], ports: Sequence[Port]) -> None:
     """Let each value of the main graph have the type and shape that ONNX Runtime infers for it.
 
     A file that it writes does not have them. They can be had by asking for every value as an
     output, of a graph that is not rewritten any more.
     """
-    values = {x.name: x for node in model.graph for x in node.outputs if x.name}
     unsure = set()
-    with Session(model, extra_outputs=list(values), optimize=False) as session:
-        for port in session.outputs:
-            value, tensor = values.get(port.name), _TENSOR.fullmatch(port.type)
-            if value is not None and tensor is not None:
-                value.type = ir.TensorType(_DTYPES[tensor[1]])
-                # No dims are those of a scalar, or of a tensor of which not even the rank is known.
-                value.shape = ir.Shape(port.shape) if port.shape else None
-                unsure |= set() if port.shape else {port.name}
+    for port in ports:
+        value, tensor = values.get(port.name), _TENSOR.fullmatch(port.type)
+        if value is not None and tensor is not None:
+            value.type = ir.TensorType(_DTYPES[tensor[1]])
+            # No dims are those of a scalar, or of a tensor of which not even the rank is known.
+            value.shape = ir.Shape(port.shape) if port.shape else None
+            unsure |= set() if port.shape else {port.name}
     if unsure:
         inferred = onnx.shape_inference.infer_shapes(ir.to_proto(model)).graph
         for info in (*inferred.value_info, *inferred.output):

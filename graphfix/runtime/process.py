@@ -16,6 +16,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 # Memory grows by half a gigabyte with each session under Wine.
 SESSIONS = 5
 _START_SECONDS = 180.0
+_POLL_SECONDS = 0.1
 # Comes before each answer: ONNX Runtime and drivers print what they like.
 _MARK = "@graphfix:"
 _CHATTER = re.compile(r"cpu_?info|:fixme:|cpuid_info")
@@ -126,7 +128,7 @@ class Worker:
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
-            line = self._lines.get(timeout=seconds)
+            line = self._next(seconds)
         except OSError:
             line = None
         except queue.Empty:
@@ -142,6 +144,21 @@ class Worker:
         if "error" in answer:
             raise RunError(reason_of(RuntimeError(answer["error"])))
         return answer
+
+    def _next(self, seconds: float) -> str | None:
+        """The next answer; None if the process ended. Signals are heard meanwhile.
+
+        Raises:
+            queue.Empty: It took longer than that.
+        """
+        end = time.monotonic() + seconds
+        while True:
+            left = end - time.monotonic()
+            with contextlib.suppress(queue.Empty):
+                # Short, as Windows hears no signal while it waits.
+                return self._lines.get(timeout=max(0.0, min(_POLL_SECONDS, left)))
+            if left <= 0:
+                raise queue.Empty
 
     def stop(self, *, kill: bool = False) -> None:
         """End the process: by itself when its input ends, or by force."""

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from graphfix.runtime.port import Array, Feeds, Port
     from graphfix.runtime.provider import Ep
 
-_DRAWS = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial")
+_DRAWS = (
+    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+    *("Multinomial", "Bernoulli"),
+)
 
 
 def draws(model: ir.Model) -> ir.Node | None:

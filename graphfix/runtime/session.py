@@ -127,7 +127,8 @@ class Session:
         """
         if self._remote is not None:
             return self._remote.run(feeds, outputs)
-        given = {name: np.asarray(array) for name, array in feeds.items() if name in self._names}
+        # Copies: ONNX Runtime's BatchNormalization in training mode writes into what it is fed.
+        given = {name: np.array(array) for name, array in feeds.items() if name in self._names}
         wanted = [x.name for x in self.outputs] if outputs is None else list(outputs)
         results = run(self._session, wanted, given)
         found: dict[str, Array] = {}

@@ -45,7 +45,7 @@ def sourced(
     if isinstance(model, bytes):
         if not extra:
             return model, None
-        return _with_outputs(onnx.ModelProto.FromString(model), extra), None
+        return with_outputs(onnx.ModelProto.FromString(model), extra), None
     path = Path(model)
     if not path.is_file():
         raise ModelError(f"{path}: no such file")
@@ -54,7 +54,7 @@ def sourced(
     proto = onnx.load(path, load_external_data=False)
     found = outside.look(path, outside.tensors_of(proto), None)
     there = outside.anchored(proto, found.files)
-    return _with_outputs(proto, extra), there or path.parent.resolve()
+    return with_outputs(proto, extra), there or path.parent.resolve()
 
 
 def _in_memory(
@@ -72,7 +72,7 @@ def _in_memory(
         together = outside.anchored(proto, weights.files_of(model))
     except ModelError:  # of one name, or on several drives
         return _on_disk(model, extra, folder())
-    return _with_outputs(proto, extra), together
+    return with_outputs(proto, extra), together
 
 
 def _on_disk(
@@ -83,10 +83,11 @@ def _on_disk(
     ir.save(model.clone(), path, external_data="model.data")
     if not extra:
         return str(path), None
-    return _with_outputs(onnx.load(path, load_external_data=False), extra), folder
+    return with_outputs(onnx.load(path, load_external_data=False), extra), folder
 
 
-def _with_outputs(proto: onnx.ModelProto, extra: Sequence[str]) -> bytes:
+def with_outputs(proto: onnx.ModelProto, extra: Sequence[str]) -> bytes:
+    """A file with these inner tensors of the main graph as outputs besides; ``proto`` gets them."""
     known = {x.name for x in proto.graph.output}
     # Without a type: ONNX Runtime infers it, and a stale value_info is not repeated.
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra if name not in known)

@@ -6,6 +6,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from graphfix.lengths import numbers
 from tests.lengths.padding import hold
 
 INITIALIZERS = (
@@ -96,3 +97,12 @@ def test_it_is_refused(case: str) -> None:
     found = hold(model_of(body), 0, "B")
     assert found.kind == "refused", found
     assert reason in found.what
+
+
+@pytest.mark.parametrize(
+    ("dtype", "edges"),
+    [("INT4", (-8, 7)), ("UINT2", (0, 3)), ("INT64", (-(2**63), 2**63 - 1)), ("BOOL", (0, 1))],
+)
+def test_the_edges_of_a_type(dtype: str, edges: tuple[int, int]) -> None:
+    found = tuple(numbers.extreme(ir.DataType[dtype], high=high) for high in (False, True))
+    assert found == edges

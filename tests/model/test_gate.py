@@ -14,7 +14,7 @@ from onnx import helper
 
 from graphfix import hazards, pipeline, registry
 from graphfix.errors import GraphfixError, ModelError
-from graphfix.model import gate, io
+from graphfix.model import gate, io, permitted
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17]>'
 
@@ -231,6 +231,50 @@ def test_a_loop_that_never_ends_is_told(
         io.load(tmp_path / "m.onnx")
     else:
         assert "the Loop of 'y' never ends" in refusal(proto, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("y = Cast <to = 99> (x)", "'to' of Cast is 99, which is no type of a tensor"),
+        ("y = Cast <to = 0> (x)", "'to' of Cast is 0, which is no type of a tensor"),
+        ("y = RandomUniformLike <dtype = -1> (x)", "is -1, which is no type of a tensor"),
+        ("y = Softmax <axis = 99> (x)", "'axis' of Softmax names the axis 99; no tensor has"),
+        ("y = ReduceMax <axes = [0, 2199023255552]> (x)", "names the axis 2199023255552"),
+        ("y = ReverseSequence <time_axis = 4611686018427387904> (x, l)", "'time_axis' of"),
+        ("y = Transpose <perm = [0, 0]> (x)", "'perm' of Transpose is no permutation: [0, 0]"),
+        ("y = Transpose <perm = [1, 2]> (x)", "is no permutation: [1, 2]"),
+        ("y = MaxPool <kernel_shape = [0]> (x)", "'kernel_shape' of MaxPool is 0, not at least 1"),
+        (
+            "y = SpaceToDepth <blocksize = -1> (x)",
+            "'blocksize' of SpaceToDepth is -1, not at least",
+        ),
+        ("y = LRN <size = 2199023255552> (x)", "is 2199023255552, not a size that there can be"),
+        ("y = Constant ()", "the Constant of 'y' has no values; it takes one"),
+        ("y = Constant <value_int = 1, value_float = 1.0> ()", "has 2 values; it takes one"),
+        ("y = Gelu ()", "Gelu of 'y' has no inputs; it takes 1"),
+    ],
+)
+def test_values_that_no_attribute_may_have(tmp_path: Path, body: str, says: str) -> None:
+    proto = model(f"{{ l = Shape (x) {body} }}")
+    assert says in refusal(proto, tmp_path)
+
+
+def test_the_defaults_of_every_operator_are_permitted() -> None:
+    limited = 0
+    for schema in onnx.defs.get_all_schemas_with_history():
+        for name, attribute in schema.attributes.items() if not schema.domain else ():
+            if attribute.default_value.type:
+                assert permitted.refusal(schema.name, attribute.default_value) is None
+                limited += name in permitted.RULES
+    assert limited > 100
+
+
+def test_a_tensor_has_its_values_in_one_place(tmp_path: Path) -> None:
+    """ONNX Runtime, too, does not look beside raw_data, empty as it may be."""
+    proto = model("{ y = Relu (x) }")
+    proto.graph.initializer.add(name="w", data_type=7, dims=[1], int64_data=[1], raw_data=b"")
+    assert "'w' has 0 bytes for the shape [1], which takes 8" in refusal(proto, tmp_path)
 
 
 def test_unsorted_nodes_are_sorted(tmp_path: Path) -> None:

@@ -400,3 +400,24 @@ def _computed(
             return None
         values.append(COMPUTE[op](a, b))
     return values
+
+
+def test_names_that_no_expression_can_hold_are_equal_to_themselves_only() -> None:
+    a, b, t = map(ir.SymbolicDim, ("0_0", "batch size", "T"))
+    assert symbolic.equal(a, ir.SymbolicDim("0_0"))
+    assert not symbolic.equal(a, b)
+    assert symbolic.quotient(b, t) is None
+    product = symbolic.times(b, t)
+    assert isinstance(product, ir.SymbolicDim)
+    assert product.value is None
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [("", ["_"]), ("<axis = 1>", ["B", "_", "8"]), ("<axis = -3>", ["_", "T", "8"])],
+)
+def test_unique_keeps_the_dims_of_its_slices(given: str, wanted: list[str]) -> None:
+    text = f"(float[B, T, 8] x) => (float y) {{ y, i = Unique {given} (x) }}"
+    found = dims(text)
+    assert found is not None
+    assert ["_" if x.startswith("_") else x for x in found] == wanted

@@ -504,6 +504,43 @@ def test_an_operator_that_only_onnx_runtime_has_at_this_opset() -> None:
     assert {x.const_value.dtype for x in before.graph.initializers.values()} == {HALF}
 
 
+@pytest.mark.parametrize(
+    ("signature", "body", "reason"),
+    [
+        (
+            "(float[T, 4] x, seq(float[T, 4]) s) => (seq(float[T, 4]) y)",
+            """h = MatMul (x, w) y = SequenceMap <body = b (float[T, 4] a, float[T, 4] c)
+                => (float[T, 4] d) { d = Add (a, c) }> (s, h)""",
+            "a sequence has one type throughout",
+        ),
+        (
+            "(float[T, 4] x) => (int32[T, 4] y)",
+            "h = MatMul (x, w) y = BitCast <to = 6> (h)",
+            "its bits are read as those of another type",
+        ),
+        (
+            "(float[T, 4] x) => (float[T, 4] y)",
+            """h = MatMul (x, w) y = ai.onnx.ml.LabelEncoder <keys_tensor = float[1] {1.0},
+                values_tensor = float[1] {2.0}> (h)""",
+            "a tensor of float32 is among its attributes",
+        ),
+    ],
+)
+def test_what_float16_would_be_of_another_type_stays(
+    signature: str, body: str, reason: str
+) -> None:
+    weights = f"float[4, 4] w = {{ {', '.join(['0.5'] * 16)} }}"
+    model = ir.from_onnx_text(
+        f"""<ir_version: 10, opset_import: ["" : 26, "ai.onnx.ml" : 4]>
+        m {signature} <{weights}> {{ {body} }}"""
+    )
+    graphfix.run(model, "float16")
+    last = next(x for x in model.graph if x.op_type in ("SequenceMap", "BitCast", "LabelEncoder"))
+    assert last.metadata_props["graphfix.float16"] == reason
+    product = next(x for x in model.graph if x.op_type == "MatMul")
+    assert product.outputs[0].dtype == HALF
+
+
 def test_an_operator_that_nobody_knows_is_left_with_what_it_takes() -> None:
     model = add(
         parse(

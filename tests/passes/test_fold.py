@@ -715,3 +715,30 @@ def test_any_size_arithmetic_keeps_every_number(
     for shape in ((0, 3), (3, 0), (0, 0), (1, 1), (5, 2)):
         feeds = {"x": np.zeros(shape, np.float32)}
         np.testing.assert_array_equal(execute(before, feeds)[0], execute(after, feeds)[0])
+
+
+def test_a_division_by_a_size_that_may_be_0() -> None:
+    """What fills half the heads of grouped attention: T // S, of which S may be 0."""
+    m = model("""g (float[T, 4] x, float[S, 4] w) => (float[U, 4] y)
+        <int64[1] zero = {0}, int64[1] one = {1}, int64[1] four = {4}> {
+        t = Shape <start = 0, end = 1> (x) s = Shape <start = 0, end = 1> (w)
+        q = Div (t, s) r = Mod (t, s) e = Equal (q, one) n = Equal (r, zero)
+        b = And (e, n) i = Cast <to = 7> (b) u = Max (i, one) z = Concat <axis = 0> (u, four)
+        first = Slice (x, zero, one, zero) y = Expand (first, z) }""")
+    fold(m, 1, 3)
+
+
+def test_an_if_that_hides_the_rank_of_what_a_range_takes_stays() -> None:
+    """ONNX Runtime runs a Range of vectors, but loads none of what is seen to be one."""
+    text = """g (float[T] x) => (int64[U] y) <bool yes = {1}, int64 begin = {0}, int64 step = {1}> {
+        n = If (yes) <then_branch = a () => (p) { p = Shape (x) },
+            else_branch = b () => (q) { q = Size (x) }>
+        y = Range (begin, n, step) }"""
+    folded = model(text)
+    graphfix.run(folded, "fold")
+    assert "If" in ops(folded)
+    (found,) = execute(folded, {"x": np.zeros(3, np.float32)})
+    assert found.tolist() == [0, 1, 2]
+    scalar = model(text.replace("p = Shape (x)", "p = Size (x)"))
+    graphfix.run(scalar, "fold")
+    assert "If" not in ops(scalar)

@@ -242,15 +242,26 @@ def test_rows_are_told_from_the_runs_where_inference_does_not_know_them():
         "RandomNormalLike (x)",
         "RandomUniformLike <low = -1.0, high = 1.0> (x)",
         "Dropout (x, half, training)",
+        "Bernoulli (p)",
     ],
 )
 def test_random_numbers_are_drawn_alike(draw):
     text = f"""m (float[B, T] x) => (float[B, T] y)
         <float half = {{0.5}}, bool training = {{1}}, float two = {{2.0}}>
-        {{ r = {draw}  s = Add (x, r)  y = Mul (s, two) }}"""
+        {{ p = Sigmoid (x) r = {draw}  s = Add (x, r)  y = Mul (s, two) }}"""
     assert verify(model(text), model(text)).worst.max_abs == 0
     wrong = text.replace("Mul (s, two)", "Mul (s, half)")
     assert not verify(model(text), model(wrong)).ok
+
+
+def test_what_a_kernel_writes_into_its_inputs_is_not_fed_again():
+    """BatchNormalization in training mode makes its mean where the old one is."""
+    text = """m (float[B, 3, T] x, float[3] mean, float[3] var) => (float[B, 3, T] y, float[3] m)
+        <float[3] one = {1.0, 1.0, 1.0}, float[3] zero = {0.0, 0.0, 0.0}> {
+        y, m, v = BatchNormalization <training_mode = 1> (x, one, zero, mean, var) }"""
+    verdict = verify(model(text), model(text))
+    assert verdict.ok, str(verdict)
+    assert verdict.worst.max_abs == 0
 
 
 def test_a_dropout_in_training_mode_is_run_as_in_inference():

@@ -202,6 +202,8 @@ def checked(site: Site) -> State:
     state = site.state()
     if state.axes is None:
         raise RefusedError("the rank of its input is not known")
+    if state.rank < 3:
+        raise RefusedError(f"its input is of rank {state.rank}, and has nothing to slide along")
     if carries_time(state.at(1)):
         raise RefusedError("time is its channel axis")
     check_apart(state, range(1, state.rank))

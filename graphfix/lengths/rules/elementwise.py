@@ -98,7 +98,7 @@ def _combined(site: Site, op_type: str, states: Sequence[State], axes: tuple[Axi
 def _largest(site: Site) -> float:
     """The largest number that a result can hold; more is an infinity."""
     dtype = site.source.shapes.dtype(site.node.outputs[0])
-    if dtype is None or dtype == ir.DataType.BOOL or dtype.is_string():
+    if dtype is None or not (dtype.is_floating_point() or dtype.is_integer()):
         return math.inf
     return numbers.extreme(dtype, high=True)
 

@@ -207,12 +207,19 @@ def quotient(a: Dim, b: Dim) -> Dim | None:
 
 @functools.lru_cache(maxsize=4096)
 def _times(a: str, b: str) -> Dim:
-    return dim_of(sympy.expand(_parsed(a) * _parsed(b)))
+    try:
+        return dim_of(sympy.expand(_parsed(a) * _parsed(b)))
+    except ValueError:  # a name that no expression can hold, such as "batch size"
+        return ir.SymbolicDim(None)
 
 
 @functools.lru_cache(maxsize=4096)
 def _quotient(a: str, b: str) -> Dim | None:
-    above, below = sympy.fraction(sympy.cancel(_parsed(a) / _parsed(b)))
+    try:
+        first, second = _parsed(a), _parsed(b)
+    except ValueError:  # a name that no expression can hold, such as "batch size"
+        return None
+    above, below = sympy.fraction(sympy.cancel(first / second))
     return dim_of(above) if below == 1 else None
 
 
@@ -227,7 +234,10 @@ def equal(a: Dim, b: Dim) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _equal_text(a: str, b: str) -> bool:
-    first, second = _parsed(a), _parsed(b)
+    try:
+        first, second = _parsed(a), _parsed(b)
+    except ValueError:  # a name that no expression can hold, such as "batch size"
+        return False
     if first.free_symbols != second.free_symbols:
         return False
     apart = sympy.expand(first - second)

@@ -227,3 +227,19 @@ def filled(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """The shape is what the input holds."""
     dims = facts.read(ctx, node.inputs[0])
     set_shape(node.outputs[0], None if dims is None else [dim_of(x) for x in dims])
+
+
+def unique(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """Of an axis the slices that differ, which keep their dims; the library always says a list."""
+    data, attribute = node.inputs[0], node.attributes.get("axis")
+    if attribute is None:
+        return
+    if data is None or data.shape is None or attribute.is_ref():
+        set_shape(node.outputs[0], None)
+        return
+    dims, axis = list(data.shape), attribute.as_int()
+    if not -len(dims) <= axis < len(dims):
+        set_shape(node.outputs[0], None)
+        return
+    dims[axis] = dim_of(facts.fresh(ctx))
+    set_shape(node.outputs[0], dims)

@@ -155,5 +155,6 @@ _SHAPES: dict[str, ShapeRule] = {
     "If": bodies.if_,
     "Loop": bodies.loop,
     "Scan": bodies.loop,
+    "Unique": layout.unique,
 }
 _MICROSOFT: dict[str, ShapeRule] = {"FusedMatMul": windows.fused_matmul}

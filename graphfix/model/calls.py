@@ -1,0 +1,74 @@
+"""Functions that call functions, and whether that comes to an end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import onnx
+
+from graphfix.model.malformed import MalformedError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+# A graph that takes more than this many nodes once its functions are written out is a trap.
+_MOST_NODES = 5_000_000
+
+
+def require_end(
+    proto: onnx.ModelProto, functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
+) -> None:
+    """Raise MalformedError if functions call each other in a circle, or double without end.
+
+    Args:
+        proto: The model.
+        functions: Its functions, by domain, name and overload.
+    """
+    if not functions:
+        return
+    calls = {key: _calls(x.node, functions) for key, x in functions.items()}
+    total: dict[tuple[str, str, str], int] = {}
+    open_: set[tuple[str, str, str]] = set()
+    for root in functions:
+        stack = [root]
+        while stack:
+            key = stack[-1]
+            if key in total:
+                stack.pop()
+                continue
+            open_.add(key)
+            left = [x for x in calls[key][1] if x not in total]
+            if any(x in open_ for x in left):
+                raise MalformedError(f"the function {key[1]!r} calls itself")
+            if left:
+                stack += left[:1]
+                continue
+            total[key] = calls[key][0] + sum(total[x] for x in calls[key][1])
+            open_.discard(key)
+            stack.pop()
+    own, called = _calls(proto.graph.node, functions)
+    whole = own + sum(total[x] for x in called)
+    if max([whole, *total.values()]) > _MOST_NODES:
+        raise MalformedError(
+            f"its functions come to more than {_MOST_NODES:,} nodes once they are written out"
+        )
+
+
+def _calls(
+    nodes: Iterable[onnx.NodeProto], functions: Collection[tuple[str, str, str]]
+) -> tuple[int, list[tuple[str, str, str]]]:
+    """How many nodes there are, with those in their bodies, and which functions they call."""
+    count, called = 0, []
+    pending = [*nodes]
+    while pending:
+        node = pending.pop()
+        count += 1
+        key = node.domain, node.op_type, node.overload
+        if key in functions:
+            called.append(key)
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                pending.extend(attribute.g.node)
+            for graph in attribute.graphs:
+                pending.extend(graph.node)
+    return count, called

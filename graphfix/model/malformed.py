@@ -1,0 +1,17 @@
+"""What is wrong with a graph, and where."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx
+
+
+class MalformedError(ValueError):
+    """What is wrong with a graph, and where."""
+
+
+def name_of(node: onnx.NodeProto) -> str:
+    """What a node is called, or the first tensor that it makes."""
+    return node.name or next((x for x in node.output if x), "")

@@ -1,0 +1,100 @@
+"""Which values an attribute may have, where the number or the list alone says that it cannot be.
+
+A schema says the type of an attribute; what its numbers may be stands in prose, on the pages of the
+operators at https://onnx.ai/onnx/operators. Here is what of that holds at any shape of the inputs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx_ir as ir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    Rule = Callable[[str, Sequence[int]], str | None]
+
+MOST_DIMS = 64
+"""The most dims of a tensor: numpy has no more, and no operator needs them."""
+_MOST = 1 << 40  # a size; ONNX Runtime multiplies sizes in 64 bits
+
+_KINDS = onnx.AttributeProto.AttributeType
+
+
+def refusal(op_type: str, attribute: onnx.AttributeProto) -> str | None:
+    """Why the value of an attribute cannot be, as the end of a sentence.
+
+    Args:
+        op_type: An operator of ONNX's own set.
+        attribute: One that is no parameter of a function.
+    """
+    rule = RULES.get(attribute.name)
+    if rule is None:
+        return None
+    if attribute.type == _KINDS.INT:
+        return rule(op_type, (attribute.i,))
+    return rule(op_type, attribute.ints) if attribute.type == _KINDS.INTS else None
+
+
+def constant_refusal(node: onnx.NodeProto) -> str | None:
+    """Why a Constant holds nothing, as the end of a sentence."""
+    given = len(node.attribute)
+    return None if given == 1 else f"has {given or 'no'} value{'s' * (given != 1)}; it takes one"
+
+
+def _data_type(op_type: str, values: Sequence[int]) -> str | None:
+    kind = values[0]
+    if kind in _TYPES and (kind or op_type in _TYPE_IS_LEFT_OPEN):
+        return None
+    return f"is {kind}, which is no type of a tensor"
+
+
+_TYPES = frozenset(int(x) for x in ir.DataType)
+# 0 is their default: the type of an input, or float32.
+_TYPE_IS_LEFT_OPEN = frozenset({"QuantizeLinear", "DequantizeLinear", "Attention", "Range"})
+
+
+def _axes(_op_type: str, values: Sequence[int]) -> str | None:
+    for value in values:
+        if not -MOST_DIMS <= value <= MOST_DIMS:
+            return f"names the axis {value}; no tensor has so many"
+    return None
+
+
+def _permutation(_op_type: str, values: Sequence[int]) -> str | None:
+    if sorted(values) == [*range(len(values))]:
+        return None
+    text = ", ".join(map(str, values[:8]))
+    return f"is no permutation: [{text}{', ...' if len(values) > 8 else ''}]"
+
+
+def _at_least(least: int) -> Rule:
+    def rule(_op_type: str, values: Sequence[int]) -> str | None:
+        for value in values:
+            if not least <= value <= _MOST:
+                wanted = f"at least {least}" if value < least else "a size that there can be"
+                return f"is {value}, not {wanted}"
+        return None
+
+    return rule
+
+
+_POSITIVE, _COUNT, _NUMBER = _at_least(1), _at_least(0), _at_least(-_MOST)
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("to", "dtype", "output_dtype", "output_datatype"), _data_type),
+    **dict.fromkeys(("precision", "softmax_precision", "stash_type"), _data_type),
+    **dict.fromkeys(("axes", "axis", "batch_axis", "time_axis"), _axes),
+    **dict.fromkeys(("scan_input_axes", "scan_output_axes"), _axes),
+    "perm": _permutation,
+    **dict.fromkeys(("blocksize", "dilations", "group", "kernel_shape", "strides"), _POSITIVE),
+    **dict.fromkeys(("hidden_size", "num_groups", "num_outputs", "offset_group"), _POSITIVE),
+    **dict.fromkeys(("num_scan_inputs", "pooled_shape", "size"), _POSITIVE),
+    **dict.fromkeys(("batch_dims", "block_size", "num_heads", "rotary_embedding_dim"), _COUNT),
+    **dict.fromkeys(("kv_num_heads", "q_num_heads", "sample_size", "split"), _COUNT),
+    **dict.fromkeys(("output_height", "output_padding", "output_shape", "output_width"), _COUNT),
+    **dict.fromkeys(("pads", "paddings"), _NUMBER),
+}
+"""What is asked of each attribute, by its name: it means the same wherever ONNX has it."""
