@@ -118,11 +118,12 @@ class Edit:
             wanted.add(self._of_output(value))
         if value.is_graph_input() and not is_given_weight(value):
             return
-        if _HALF not in wanted:
+        stored = self._wide.stored(value)
+        if _HALF not in wanted and not stored:
             self._will[value] = _FLOAT
             return
         self._will[value] = _HALF
-        if _FLOAT in wanted and self._constants[value].size <= _SMALL:
+        if _FLOAT in wanted and self._constants[value].size <= _SMALL and not stored:
             self._made[value, _FLOAT] = self._copy(value)
         self._set_constant(value)
 

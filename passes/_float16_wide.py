@@ -56,6 +56,7 @@ class Wide:
         types: The types of its values.
         keep: Names of nodes, tensors or operators that stay, with ``*`` and ``?``.
         only: Names of what is to change; everything if empty.
+        store: Names of constants that are float16 whatever takes them.
         reasons: Why a node stays.
         masks: Constants that hide scores and are lower than float16 goes.
         unfit: What was found of constants that float16 does not hold, in words.
@@ -65,6 +66,7 @@ class Wide:
     types: Types
     keep: Sequence[str] = ()
     only: Sequence[str] = ()
+    store: Sequence[str] = ()
     reasons: dict[ir.Node, str] = field(default_factory=dict)
     masks: dict[ir.Value, float] = field(default_factory=dict)
     unfit: list[tuple[ir.Value, str]] = field(default_factory=list)
@@ -212,6 +214,10 @@ class Wide:
                 self._beyond(value, extent)
             elif _is_lost(extent):
                 self._lost(value, extent)
+
+    def stored(self, value: ir.Value) -> bool:
+        """Whether a constant is float16 in the file whatever takes it."""
+        return any(fnmatch.fnmatchcase(value.name or "", x) for x in self.store)
 
     def all_wide(self, value: ir.Value) -> bool:
         """Whether whatever takes a value stays in float32."""

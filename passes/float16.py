@@ -90,6 +90,8 @@ class Float16(Pass):
         io: keep: inputs and outputs stay float32. half: those of at least two dims become float16.
         keep: What stays in float32: nodes, tensors or operators, with * and ?, joined by +.
         only: What alone becomes float16, in the same way.
+        store: Weights of what stays that are float16 in the file, and float32 behind a Cast, which
+            ONNX Runtime folds when it loads the model: half the file, not half the memory.
     """
 
     name: ClassVar[str] = "float16"
@@ -103,6 +105,7 @@ class Float16(Pass):
     io: Literal["keep", "half"] = "keep"
     keep: str = ""
     only: str = ""
+    store: str = ""
 
     def __post_init__(self) -> None:
         if self.io == "half":
@@ -155,7 +158,7 @@ class Float16(Pass):
 
     def _look(self, model: ir.Model) -> Wide:
         keep, only = _listed(self.keep), _listed(self.only)
-        wide = Wide(View(model), Types(model), keep, only)
+        wide = Wide(View(model), Types(model), keep, only, _listed(self.store))
         known = {x.op_type for x in wide.nodes} | {x.name for x in wide.nodes}
         known |= {value.name for x in wide.nodes for value in x.outputs}
         for name in (*keep, *only):
