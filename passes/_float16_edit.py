@@ -11,8 +11,8 @@ from graphfix.build import PASS_KEY
 from graphfix.model.narrow import KEPT, narrow, narrowed
 from graphfix.model.values import bodies_of, is_op
 
+from ._float16_constants import constants_of, is_given_weight
 from ._float16_types import MADE_BY
-from ._float16_wide import constants_of, is_given_weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

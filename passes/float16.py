@@ -16,9 +16,10 @@ from graphfix.model.text import line_of
 from graphfix.model.values import bodies_of, is_op
 from graphfix.model.view import View
 
+from ._float16_constants import constants_of
 from ._float16_edit import Edit
 from ._float16_types import Types
-from ._float16_wide import Wide, constants_of
+from ._float16_wide import Wide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
