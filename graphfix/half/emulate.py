@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.standin import HALF, widened
-from graphfix.model.values import graphs_of
+from graphfix.model.values import graphs_of, nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ def rounded(model: ir.Model) -> ir.Model:
         model: A model of which every value that is float16 says so. It is not changed, and neither
             are its weights: those of the copy are float32.
     """
-    copy = widened(model, HALF)
+    copy = without_shapes(widened(model, HALF))
     held = {name: _constant(copy, name, number) for name, number in _CONSTANTS.items()}
     for graph, node, value in _results(copy, _made_in_half(model)):
         _round(graph, node, value, held, None)
@@ -68,7 +68,7 @@ def switched(model: ir.Model, wide: Mapping[str, ir.TensorProtocol]) -> Switched
         model: As there.
         wide: The constants of the main graph as they were in float32, by name.
     """
-    copy = widened(model, HALF)
+    copy = without_shapes(widened(model, HALF))
     held = {name: _constant(copy, name, number) for name, number in _CONSTANTS.items()}
     switches = ir.Value(name=SWITCHES, type=ir.TensorType(ir.DataType.BOOL))
     copy.graph.inputs.append(switches)
@@ -95,6 +95,15 @@ def switched(model: ir.Model, wide: Mapping[str, ir.TensorProtocol]) -> Switched
     for graph, node, value in _results(copy, _made_in_half(model)):
         _round(graph, node, value, held, switch(value.name or "").outputs[0])
     return Switched(copy, tuple(tensors))
+
+
+def without_shapes(model: ir.Model) -> ir.Model:
+    """A model that says no shapes inside: a wrong one costs a session for each tensor there."""
+    for node in nodes_of(model.graph):
+        for value in node.outputs:
+            if not value.is_graph_output():
+                value.shape = None
+    return model
 
 
 def _made_in_half(model: ir.Model) -> set[str]:

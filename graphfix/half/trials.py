@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from graphfix.feeds.full_lengths import full_lengths
-from graphfix.half.emulate import rounded
+from graphfix.half.emulate import rounded, without_shapes
 from graphfix.model import shapes
 from graphfix.model.values import nodes_of
 from graphfix.proof.stream import Run, Stream
@@ -126,6 +126,10 @@ class Trials:
 
     # The two side by side
 
+    @cached_property
+    def _bare(self) -> ir.Model:
+        return without_shapes(_copy(self.before))
+
     def shared(self, candidate: ir.Model) -> list[str]:
         """Inner tensors that a candidate has as well: a needless Cast is gone."""
         theirs = {x.name for node in candidate.graph for x in node.outputs}
@@ -133,7 +137,7 @@ class Trials:
 
     def stream(self, candidate: ir.Model, case: Case) -> Stream:
         """Inner tensors of the model, and of a candidate as a device would round them."""
-        before = Run(self.before, self.before, case.feeds)
+        before = Run(self._bare, self._bare, case.feeds)
         after = rounded(candidate)
         sizes = shapes.shapes_of(self.before)
         by_name = {x.name: x for node in self.before.graph for x in node.outputs}
