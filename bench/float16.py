@@ -95,6 +95,18 @@ def folder_of(converter: str) -> Path:
     return folder
 
 
+def state_of(converter: str) -> Path:
+    """The file that says what is known of a converter; each has its own, for runs side by side."""
+    return folder_of(converter) / "results.json"
+
+
+def known(converter: str) -> dict[str, Row]:
+    """What is known of a converter, by the name of the model."""
+    state = state_of(converter)
+    rows: dict[str, Row] = json.loads(state.read_text()) if state.exists() else {}
+    return rows
+
+
 def judge(converter: str, convert: Convert | None, source: Path) -> Row:
     """Convert one model and say what came of it on the CPU."""
     target = folder_of(converter) / f"{name_of(source)}.onnx"
@@ -188,15 +200,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin none after")
     parser.add_argument("--page", action="store_true", help="write docs/float16.md and .json")
     given = parser.parse_args()
-    BUILD.mkdir(parents=True, exist_ok=True)
-    state = BUILD / "results.json"
-    results: dict[str, dict[str, Row]] = json.loads(state.read_text()) if state.exists() else {}
+    results = {name: known(name) for name in CONVERTERS}
     sources = [] if given.page else usable(given.models)
     until = time.monotonic() + given.seconds
     for name, convert in CONVERTERS.items():
         if given.page or (given.only and name not in given.only):
             continue
-        rows = results.setdefault(name, {})
+        rows = results[name]
         if given.ep == "cpu" and convert is None:
             if given.olive is None:
                 continue
@@ -214,7 +224,7 @@ def main() -> None:
                 row["dml"] = judge_there(name, source)
             else:
                 continue
-            state.write_text(json.dumps(results, indent=1))
+            state_of(name).write_text(json.dumps(rows, indent=1))
             print(name, name_of(source), rows[name_of(source)], file=sys.stderr, flush=True)
     text = table({k: results[k] for k in CONVERTERS if results.get(k)}, len(given.models))
     print(text)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 def main() -> None:
     """Convert each model."""
+    sys.path.pop(0)  # this folder has a float16.py of its own
     import onnx
     from olive.model import ONNXModelHandler
     from olive.passes.olive_pass import create_pass_from_dict

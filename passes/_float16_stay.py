@@ -25,7 +25,7 @@ class Stay:
         types: The types of its values.
         reasons: Why a node stays.
         masks: Constants that hide scores and are lower than float16 goes.
-        unfit: What was found of constants that float16 does not hold, in words.
+        unfit: Constants that become float16 though some of their numbers are lost, and how many.
     """
 
     view: View

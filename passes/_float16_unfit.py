@@ -35,6 +35,9 @@ def unfit_constants(stay: Stay) -> None:
             _beyond(stay, value, extent)
         elif _is_lost(extent):
             _lost(stay, value, extent)
+        if extent.lost and not stay.all_wide(value):
+            what = f"{extent.lost:,} of {extent.size:,} elements of {value.name!r}"
+            stay.unfit.append((value, f"{what} are too small for float16 and become 0"))
 
 
 def _beyond(stay: Stay, value: ir.Value, extent: Extent) -> None:
@@ -44,7 +47,6 @@ def _beyond(stay: Stay, value: ir.Value, extent: Extent) -> None:
     if not extent.beyond:
         return
     what = f"{value.name!r} reaches {extent.largest:.3g}, float16 {HALF_MAX:g}"
-    stay.unfit.append((value, what))
     for use in value.uses():
         if not is_op(use.node, *_BOUNDS):  # infinity bounds what is in float16 as well
             stay.add(use.node, what)
@@ -52,7 +54,6 @@ def _beyond(stay: Stay, value: ir.Value, extent: Extent) -> None:
 
 def _lost(stay: Stay, value: ir.Value, extent: Extent) -> None:
     what = f"{value.name!r} is {extent.largest:.3g} at most, too little for float16"
-    stay.unfit.append((value, what))
     for use in value.uses():
         addend = is_op(use.node, "Add", "Sub") or use.idx == 2
         if extent.size > 1 and addend:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
+from graphfix.core import Change, Finding, Interface, Match, Pass, Safety, Skip
 from graphfix.errors import UsageError
 from graphfix.model import shapes
 from graphfix.model.text import line_of
@@ -24,7 +24,7 @@ from ._float16_wide import Wide
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from graphfix.core import Feeds, Finding
+    from graphfix.core import Feeds
 
 _ELEMENTWISE = frozenset(
     {"Add", "Sub", "Mul", "Div", "Neg", "Abs", "Relu", "Sigmoid", "Tanh", "Identity", "Clip"}
@@ -32,6 +32,10 @@ _ELEMENTWISE = frozenset(
     | {"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Slice", "Concat"}
     | {"Floor", "Ceil", "Round", "Gather", "Tile", "Split", "Pad", "IsNaN", "IsInf"}
 )
+
+
+# So many constants that lose numbers are named, in a report; check names all.
+_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,8 @@ class Float16(Pass):
         """What stays is no fault of the model's."""
         for site in self.sites(model):
             yield replace(self.finding(site), severity="note")
+        for value, what in self._look(_inlined(model) if model.functions else model).unfit:
+            yield Finding(self.name, "note", value.name or "", what, None)
 
     def message(self, site: Match) -> str:
         """What could be."""
@@ -165,6 +171,10 @@ class Float16(Pass):
         for name in (*keep, *only):
             if not any(c in name for c in "*?[") and name not in known:
                 raise UsageError(f"float16: there is no node, tensor or operator {name!r} to keep")
+        held = {x.name for x, _ in constants_of(model.graph)}
+        for name in wide.store:
+            if not any(c in name for c in "*?[") and name not in held:
+                raise UsageError(f"float16: there is no constant {name!r} to store")
         return wide
 
 
@@ -246,6 +256,12 @@ def _summary(wide: Wide, edit: Edit) -> str:
         if tensor.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
             total += tensor.size
             held += tensor.size * (tensor.dtype == ir.DataType.FLOAT16)
+    lost = [what for _, what in wide.unfit]
+    more = [f"{len(lost) - _NAMED:,} more constants lose some"] if len(lost) > _NAMED else []
+    return "; ".join([_counts(floats, stay, held, total, wide, edit), *lost[:_NAMED], *more])
+
+
+def _counts(floats: list[ir.Node], stay: int, held: int, total: int, wide: Wide, edit: Edit) -> str:
     share = 100 * held / total if total else 100.0
     return (
         f"{len(floats) - stay:,} of {len(floats):,} nodes and {share:.1f} % of the weights are "
