@@ -120,7 +120,8 @@ def _repair(
     settle = Settling(chosen, given, feeds, tolerance, tell, margin) if check else None
     report = pipeline.run(model, chosen, progress=progress, settle=settle)
     shapes.forget(model)  # saving needs none, and it is when most memory is held
-    report = dataclasses.replace(report, source=str(source), memory=_told(need))
+    course = settle.course if settle is not None else None
+    report = dataclasses.replace(report, source=str(source), memory=_told(need), course=course)
     if dry_run:
         return report
     with io.drafting(model, target, changed=report.changed, external_data=external_data) as draft:
@@ -205,7 +206,9 @@ def repair_buckets(
             settle=settled if check else None,
         )
         _require_fixed(report, bucket)
-        report = dataclasses.replace(report, source=str(source), memory=_told(need))
+        report = dataclasses.replace(
+            report, source=str(source), memory=_told(need), course=settled.course
+        )
         made.append((model, path))
         jobs.append((chosen, report, given))
     reports = [report for _, report, _ in jobs]
@@ -247,6 +250,7 @@ class Settling:
         tolerance: The gate.
         tell: Called with a short text at each step.
         margin: Which share of the gate may be used.
+        course: How far the inner tensors are of what it settled on.
     """
 
     chosen: Sequence[Check]
@@ -255,6 +259,7 @@ class Settling:
     tolerance: Tolerance | None
     tell: pipeline.Progress
     margin: float
+    course: dict[str, object] | None = None
 
     def __call__(self, check: Check, model: ir.Model, ran: tuple[PassReport, ...]) -> Check:
         """The pass that is to run instead of ``check``."""
@@ -282,6 +287,7 @@ class Settling:
             progress=self.tell,
         )
         mark(model, found.reasons)
+        self.course = found.course
         return new
 
 

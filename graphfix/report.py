@@ -55,6 +55,8 @@ class Report:
             (:meth:`graphfix.probing.padded.PaddedVerdict.to_json`), or None.
         memory: What verification was expected to need, in bytes
             (:meth:`graphfix.runtime.memory.Need.to_json`), or None if nothing was run.
+        course: How far the inner tensors are that became float16
+            (:func:`graphfix.half.layers.course`), or None if that was not tried.
     """
 
     spec: str
@@ -68,6 +70,7 @@ class Report:
     memory: dict[str, int | None] | None = field(default=None)
     padded: dict[str, object] | None = field(default=None)
     kernels: Kernels | None = field(default=None)
+    course: dict[str, object] | None = field(default=None)
 
     @property
     def changed(self) -> bool:

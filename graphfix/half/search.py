@@ -22,6 +22,7 @@ from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.search import make_cases
 from graphfix.half.costs import WHY, Costs, cost
 from graphfix.half.emulate import rounded
+from graphfix.half.layers import course
 from graphfix.half.overflow import loading, overflowing
 from graphfix.half.trials import Kept, Trials, name_of
 from graphfix.model.narrow import KEPT
@@ -61,12 +62,15 @@ class Found:
         stored: Weights of what stays that are float16 in the file nonetheless.
         verdict: How far the model that results is from float32, or None if it could not be run.
         trials: How many candidates were made.
+        course: How far inner tensors are in the worst case, see
+            :func:`graphfix.half.layers.course`; None if nothing could be run.
     """
 
     reasons: dict[str, str] = field(default_factory=dict)
     stored: tuple[str, ...] = ()
     verdict: Verdict | None = None
     trials: int = 0
+    course: dict[str, object] | None = None
 
 
 def settle(
@@ -96,7 +100,8 @@ def settle(
     search = _Search(Trials(model, chosen, progress or (lambda _: None)), strict, safety)
     search.find_cases(dims or {}, feeds, all_of_them=margin < _USUAL)
     kept = search.run()
-    found = Found(kept.reasons, kept.stored, search.verdict, search.trials.count)
+    course = search.course(kept, tolerance.max_abs)
+    found = Found(kept.reasons, kept.stored, search.verdict, search.trials.count, course)
     return search.trials.made(kept), found
 
 
@@ -148,6 +153,17 @@ class _Search:
         if not self._passes(kept):
             kept = self._bisected(kept)
         return self._stored(kept)
+
+    def course(self, kept: Kept, allowed: float) -> dict[str, object] | None:
+        """How far inner tensors are in the case that is worst."""
+        worst = None if self.verdict is None else self.verdict.worst
+        if worst is None:
+            return None
+        cases = [x for x in self._original.cases if x.name == worst.case]
+        if not cases:
+            return None
+        self.trials.tell("float16: the course of the error")
+        return course(self.trials, kept, cases[0], allowed)
 
     # Candidates
 
