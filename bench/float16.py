@@ -1,44 +1,51 @@
 """float16 side by side: what each converter makes of a folder of models, as a table.
 
-    python bench/float16.py MODELS/*.onnx [--ep dml]
+    python bench/float16.py MODELS/*.onnx [--only CONVERTER] [--olive PYTHON]
+    python bench/float16.py MODELS/*.onnx --ep dml --seconds 400     # once more, on DirectML
+    python bench/float16.py MODELS/*.onnx --page        # into docs/float16.md and .json
 
 Each converter gets the same float32 exports and keeps inputs and outputs as they are. A result
 agrees if it passes the gate of float16: 1e-2 of the largest element, a cosine of 0.9999. Models
 that are not float32, or that ONNX Runtime does not load as they are, are left out and counted.
+What is made lies in ``build/float16`` and is not made again, so that a run can be cut short.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
+import statistics
+import subprocess
 import sys
-import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 
 import onnx
 
-from graphfix import job, pipeline
+from graphfix import job
 from graphfix.errors import GraphfixError
+from graphfix.feeds.search import make_cases
+from graphfix.half.trials import extremes
 from graphfix.model import io
 from graphfix.model.values import nodes_of
 from graphfix.proof.compare import HALF_GATE, computes_in_half
 from graphfix.proof.verify import verify
 from graphfix.runtime.session import Session
 
+ROOT = Path(__file__).parents[1]
+BUILD = ROOT / "build" / "float16"
+PAGE = ROOT / "docs" / "float16.md"
+BEGIN, END = "<!-- table: bench/float16.py --page -->", "<!-- end of table -->"
+ENDS = ("does not convert", "does not load", "is off", "agrees")
+# models/NAME/model.onnx is called NAME.
+_FOLDER = "model"
+
 Convert = Callable[[Path, Path], None]
-
-
-@dataclass
-class Row:
-    """What one converter did, over all models."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    size: list[float] = field(default_factory=list)
-    casts: list[int] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
+Row = dict[str, object]
 
 
 def common(source: Path, target: Path) -> None:
@@ -55,114 +62,178 @@ def transformers(source: Path, target: Path) -> None:
     onnx.save(float16.convert_float_to_float16(onnx.load(source), keep_io_types=True), target)
 
 
-def olive(source: Path, target: Path) -> None:
-    """Olive's OnnxFloatToFloat16."""
-    from olive.model import ONNXModelHandler
-    from olive.passes.olive_pass import create_pass_from_dict
-    from olive.passes.onnx.float16_conversion import OnnxFloatToFloat16
-
-    made = create_pass_from_dict(OnnxFloatToFloat16, {"keep_io_types": True}, disable_search=True)
-    result = made.run(ONNXModelHandler(str(source)), str(target.with_suffix("")))
-    onnx.save(onnx.load(result.model_path), target)
-
-
 def ours(spec: str) -> Convert:
     """What ``graphfix run -p SPEC`` makes."""
 
     def convert(source: Path, target: Path) -> None:
         report = job.repair_file(source, target, spec, kernels=False)
         if not report.ok:
-            io.save(_converted(source, spec), target)
+            verdict = report.verdict or {}
+            raise GraphfixError(f"refused: {verdict.get('summary', '')}")
 
     return convert
 
 
-def _converted(source: Path, spec: str):  # noqa: ANN202
-    model = io.load(source)
-    pipeline.run(model, spec)
-    return model
-
-
-CONVERTERS: dict[str, Convert] = {
+CONVERTERS: dict[str, Convert | None] = {
     "onnxconverter_common": common,
     "onnxruntime.transformers": transformers,
-    "Olive": olive,
+    "Olive": None,
     "graphfix -p float16": ours("float16"),
     "graphfix -p directml,float16": ours("directml,float16"),
 }
 
 
-def judge(row: Row, name: str, convert: Convert, source: Path, ep: str) -> None:
-    """Convert one model and note what came of it."""
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "half.onnx"
-        try:
+def name_of(source: Path) -> str:
+    """What a model is called."""
+    return source.parent.name if source.stem == _FOLDER else source.stem
+
+
+def folder_of(converter: str) -> Path:
+    """Where lies what a converter makes."""
+    folder = BUILD / converter.replace(" ", "_").replace(",", "+")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def state_of(converter: str) -> Path:
+    """The file that says what is known of a converter; each has its own, for runs side by side."""
+    return folder_of(converter) / "results.json"
+
+
+def known(converter: str) -> dict[str, Row]:
+    """What is known of a converter, by the name of the model."""
+    state = state_of(converter)
+    rows: dict[str, Row] = json.loads(state.read_text()) if state.exists() else {}
+    return rows
+
+
+def judge(converter: str, convert: Convert | None, source: Path) -> Row:
+    """Convert one model and say what came of it on the CPU."""
+    target = folder_of(converter) / f"{name_of(source)}.onnx"
+    try:
+        if convert is not None:
             with contextlib.redirect_stdout(sys.stderr):
                 convert(source, target)
-        except Exception as error:  # whatever a converter raises
-            row.counts["does not convert"] += 1
-            row.failed.append(f"{source.name}: {type(error).__name__}")
-            return
-        try:
-            Session(target).close()
-        except GraphfixError as error:
-            row.counts["does not load"] += 1
-            row.failed.append(f"{source.name}: {str(error)[:100]}")
-            return
-        verdict = verify(
-            source,
-            target,
-            tolerance=HALF_GATE,
-            safety="valid-rows",
-            may_change=("inputs", "dims"),
-            locate=False,
-        )
-        row.counts["agrees" if verdict.ok else "is off"] += 1
-        if not verdict.ok:
-            row.failed.append(f"{source.name}: {str(verdict)[:100]}")
-        if ep == "dml":
-            there = verify(
-                source, target, tolerance=HALF_GATE, ep="dml", locate=False, safety="valid-rows"
-            )
-            row.counts["runs and agrees on DirectML"] += there.ok
-        row.size.append(target.stat().st_size / source.stat().st_size)
-        before, after = (
-            sum(x.op_type == "Cast" for x in nodes_of(io.load(p).graph)) for p in (source, target)
-        )
-        row.casts.append(after - before)
+        elif not target.exists():
+            why = target.with_suffix(".txt")
+            return {"end": "does not convert", "why": why.read_text() if why.exists() else ""}
+    except Exception as error:  # whatever a converter raises
+        return {"end": "does not convert", "why": f"{type(error).__name__}: {error}"[:200]}
+    try:
+        Session(target).close()
+    except GraphfixError as error:
+        return {"end": "does not load", "why": str(error)[:200]}
+    verdict = verify(
+        source,
+        target,
+        tolerance=HALF_GATE,
+        safety="valid-rows",
+        may_change=("inputs", "dims"),
+        locate=False,
+    )
+    before, after = (
+        sum(x.op_type == "Cast" for x in nodes_of(io.load(p).graph)) for p in (source, target)
+    )
+    return {
+        "end": "agrees" if verdict.ok else "is off",
+        "why": "" if verdict.ok else str(verdict)[:200],
+        "size": round(target.stat().st_size / source.stat().st_size, 3),
+        "casts": after - before,
+    }
+
+
+def judge_there(converter: str, source: Path) -> str:
+    """Run what was made on DirectML, at the longest and the shortest usual size."""
+    verdict = verify(
+        source,
+        folder_of(converter) / f"{name_of(source)}.onnx",
+        cases=extremes(list(make_cases(io.load(source)))),
+        tolerance=HALF_GATE,
+        safety="valid-rows",
+        may_change=("inputs", "dims"),
+        ep="dml",
+        locate=False,
+    )
+    return "agrees" if verdict.ok else str(verdict)[:200]
+
+
+def usable(sources: list[Path]) -> list[Path]:
+    """The models that are float32 and load."""
+    found = []
+    for path in sources:
+        with contextlib.suppress(GraphfixError):
+            Session(path).close()
+            if not computes_in_half(io.load(path)):
+                found.append(path)
+    return found
+
+
+def table(results: dict[str, dict[str, Row]], given: int) -> str:
+    """The results as Markdown."""
+    count = max(len(rows) for rows in results.values())
+    lines = [
+        f"On {given} exports, of which {count} are float32 and load (onnxruntime "
+        f"{version('onnxruntime')}, CPU, defaults of each; on DirectML 1.24.4 with a software "
+        "driver, what loads on the CPU, at the longest and the shortest usual size):",
+        "",
+        f"| converter | {' | '.join(ENDS)} | agrees on DirectML | size | Casts added |",
+        "|" + "---|" * (len(ENDS) + 4),
+    ]
+    for name, rows in results.items():
+        ends = Counter(str(x["end"]) for x in rows.values())
+        there = [x["dml"] for x in rows.values() if "dml" in x]
+        told = f"{sum(x == 'agrees' for x in there)} of {len(there)}" if there else "not run"
+        size = statistics.median(float(str(x["size"])) for x in rows.values() if "size" in x)
+        casts = statistics.median(int(str(x["casts"])) for x in rows.values() if "casts" in x)
+        numbers = " | ".join(str(ends[x]) for x in ENDS)
+        lines.append(f"| {name} | {numbers} | {told} | {size:.2f} | {casts:g} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Print the table as Markdown; what failed goes to stderr."""
+    """Judge what has not been judged yet, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--ep", choices=["cpu", "dml"], default="cpu")
     parser.add_argument("--only", action="append", help="a converter")
+    parser.add_argument("--olive", help="a Python that has olive-ai")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin none after")
+    parser.add_argument("--page", action="store_true", help="write docs/float16.md and .json")
     given = parser.parse_args()
-    sources = []
-    for path in given.models:
-        try:
-            Session(path).close()
-            if not computes_in_half(io.load(path)):
-                sources.append(path)
-        except GraphfixError:
-            pass
-    chosen = {k: v for k, v in CONVERTERS.items() if not given.only or k in given.only}
-    ends = ["does not convert", "does not load", "is off", "agrees"]
-    ends += ["runs and agrees on DirectML"] if given.ep == "dml" else []
-    print(f"{len(sources)} of {len(given.models)} models are float32 and load.\n")
-    print(f"| converter | {' | '.join(ends)} | size | Casts added |")
-    print("|" + "---|" * (len(ends) + 3))
-    for name, convert in chosen.items():
-        row = Row()
+    results = {name: known(name) for name in CONVERTERS}
+    sources = [] if given.page else usable(given.models)
+    until = time.monotonic() + given.seconds
+    for name, convert in CONVERTERS.items():
+        if given.page or (given.only and name not in given.only):
+            continue
+        rows = results[name]
+        if given.ep == "cpu" and convert is None:
+            if given.olive is None:
+                continue
+            script = Path(__file__).with_name("float16_olive.py")
+            into = [str(script), str(folder_of(name)), *map(str, sources)]
+            if not rows:
+                subprocess.run([given.olive, *into], check=True, stdout=sys.stderr)
         for source in sources:
-            judge(row, name, convert, source, given.ep)
-        size = sorted(row.size)[len(row.size) // 2] if row.size else float("nan")
-        casts = sorted(row.casts)[len(row.casts) // 2] if row.casts else 0
-        numbers = " | ".join(str(row.counts[x]) for x in ends)
-        print(f"| {name} | {numbers} | {size:.2f} | {casts} |", flush=True)
-        for line in row.failed:
-            print(f"{name}: {line}", file=sys.stderr, flush=True)
+            row = rows.get(name_of(source))
+            if time.monotonic() > until:
+                break
+            if given.ep == "cpu" and row is None:
+                rows[name_of(source)] = judge(name, convert, source)
+            elif given.ep == "dml" and row is not None and "size" in row and "dml" not in row:
+                row["dml"] = judge_there(name, source)
+            else:
+                continue
+            state_of(name).write_text(json.dumps(rows, indent=1))
+            print(name, name_of(source), rows[name_of(source)], file=sys.stderr, flush=True)
+    text = table({k: results[k] for k in CONVERTERS if results.get(k)}, len(given.models))
+    print(text)
+    if given.page:
+        page = PAGE.read_text(encoding="utf-8")
+        head, _, rest = page.partition(BEGIN)
+        _, _, tail = rest.partition(END)
+        PAGE.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}", encoding="utf-8")
+        PAGE.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

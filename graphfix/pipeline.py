@@ -29,7 +29,7 @@ PIPELINE_KEY = "graphfix.pipeline"
 DEFAULT = "directml"
 
 # Options that take names.
-_NAMES = ("keep", "only")
+_NAMES = ("keep", "only", "store")
 _SIZE = re.compile(r"\d+(\.\d+)?s?|[-+]?(\d*\.)?\d+([eE][-+]?\d+)?|true|false", re.IGNORECASE)
 
 

@@ -80,6 +80,8 @@ class Report:
         searched: What came of the search for bad places, in a sentence; "" if there was none.
         elsewhere: Passes that found nothing when their turn came, though they would have before:
             how many of their places each pass before them repaired. Empty if it was not counted.
+        course: How far the inner tensors are that became float16
+            (:func:`graphfix.half.layers.course`), or None if that was not tried.
     """
 
     spec: str
@@ -96,6 +98,7 @@ class Report:
     left: tuple[Left, ...] = ()
     searched: str = ""
     elsewhere: dict[str, dict[str, int]] = field(default_factory=dict)
+    course: dict[str, object] | None = field(default=None)
 
     @property
     def changed(self) -> bool:

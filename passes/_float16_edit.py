@@ -11,8 +11,8 @@ from graphfix.build import PASS_KEY
 from graphfix.model.narrow import KEPT, narrow, narrowed
 from graphfix.model.values import bodies_of, is_op
 
+from ._float16_constants import constants_of, is_given_weight
 from ._float16_types import MADE_BY
-from ._float16_wide import constants_of, is_given_weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,11 +118,12 @@ class Edit:
             wanted.add(self._of_output(value))
         if value.is_graph_input() and not is_given_weight(value):
             return
-        if _HALF not in wanted:
+        stored = self._wide.stored(value)
+        if _HALF not in wanted and not stored:
             self._will[value] = _FLOAT
             return
         self._will[value] = _HALF
-        if _FLOAT in wanted and self._constants[value].size <= _SMALL:
+        if _FLOAT in wanted and self._constants[value].size <= _SMALL and not stored:
             self._made[value, _FLOAT] = self._copy(value)
         self._set_constant(value)
 

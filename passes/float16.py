@@ -9,21 +9,22 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
+from graphfix.core import Change, Finding, Interface, Match, Pass, Safety, Skip
 from graphfix.errors import UsageError
 from graphfix.model import shapes
 from graphfix.model.text import line_of
 from graphfix.model.values import bodies_of, is_op
 from graphfix.model.view import View
 
+from ._float16_constants import constants_of
 from ._float16_edit import Edit
 from ._float16_types import Types
-from ._float16_wide import Wide, constants_of
+from ._float16_wide import Wide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from graphfix.core import Feeds, Finding
+    from graphfix.core import Feeds
 
 _ELEMENTWISE = frozenset(
     {"Add", "Sub", "Mul", "Div", "Neg", "Abs", "Relu", "Sigmoid", "Tanh", "Identity", "Clip"}
@@ -31,6 +32,10 @@ _ELEMENTWISE = frozenset(
     | {"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Slice", "Concat"}
     | {"Floor", "Ceil", "Round", "Gather", "Tile", "Split", "Pad", "IsNaN", "IsInf"}
 )
+
+
+# So many constants that lose numbers are named, in a report; check names all.
+_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,8 @@ class Float16(Pass):
         io: keep: inputs and outputs stay float32. half: those of at least two dims become float16.
         keep: What stays in float32: nodes, tensors or operators, with * and ?, joined by +.
         only: What alone becomes float16, in the same way.
+        store: Weights of what stays that are float16 in the file, and float32 behind a Cast, which
+            ONNX Runtime folds when it loads the model: half the file, not half the memory.
     """
 
     name: ClassVar[str] = "float16"
@@ -103,6 +110,7 @@ class Float16(Pass):
     io: Literal["keep", "half"] = "keep"
     keep: str = ""
     only: str = ""
+    store: str = ""
 
     def __post_init__(self) -> None:
         if self.io == "half":
@@ -120,6 +128,8 @@ class Float16(Pass):
         """What stays is no fault of the model's."""
         for site in self.sites(model):
             yield replace(self.finding(site), severity="note")
+        for value, what in self._look(_inlined(model) if model.functions else model).unfit:
+            yield Finding(self.name, "note", value.name or "", what, None)
 
     def message(self, site: Match) -> str:
         """What could be."""
@@ -155,12 +165,16 @@ class Float16(Pass):
 
     def _look(self, model: ir.Model) -> Wide:
         keep, only = _listed(self.keep), _listed(self.only)
-        wide = Wide(View(model), Types(model), keep, only)
+        wide = Wide(View(model), Types(model), keep, only, _listed(self.store))
         known = {x.op_type for x in wide.nodes} | {x.name for x in wide.nodes}
         known |= {value.name for x in wide.nodes for value in x.outputs}
         for name in (*keep, *only):
             if not any(c in name for c in "*?[") and name not in known:
                 raise UsageError(f"float16: there is no node, tensor or operator {name!r} to keep")
+        held = {x.name for x, _ in constants_of(model.graph)}
+        for name in wide.store:
+            if not any(c in name for c in "*?[") and name not in held:
+                raise UsageError(f"float16: there is no constant {name!r} to store")
         return wide
 
 
@@ -242,6 +256,12 @@ def _summary(wide: Wide, edit: Edit) -> str:
         if tensor.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
             total += tensor.size
             held += tensor.size * (tensor.dtype == ir.DataType.FLOAT16)
+    lost = [what for _, what in wide.unfit]
+    more = [f"{len(lost) - _NAMED:,} more constants lose some"] if len(lost) > _NAMED else []
+    return "; ".join([_counts(floats, stay, held, total, wide, edit), *lost[:_NAMED], *more])
+
+
+def _counts(floats: list[ir.Node], stay: int, held: int, total: int, wide: Wide, edit: Edit) -> str:
     share = 100 * held / total if total else 100.0
     return (
         f"{len(floats) - stay:,} of {len(floats):,} nodes and {share:.1f} % of the weights are "

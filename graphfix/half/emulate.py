@@ -9,20 +9,29 @@ is float16 its numbers are cut to 11 bits, by T. J. Dekker's splitting (1971),
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.standin import HALF, widened
-from graphfix.model.values import graphs_of
+from graphfix.model.values import graphs_of, nodes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 # They make no numbers that they were not given.
-_LAYOUT = frozenset(
+LAYOUT = frozenset(
     {"Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile"}
     | {"Slice", "Split", "Gather", "GatherND", "GatherElements", "Concat", "Where", "Relu", "Max"}
     | {"Constant", "ConstantOfShape", "Shape", "Size", "Trilu", "Min", "Neg", "Abs", "Pad"}
     | {"If", "Loop", "Scan", "ReduceMax", "ReduceMin", "MaxPool"}
 )
 _CONSTANTS = {"split": 2.0**13 + 1, "end": 65520.0, "huge": 1e38}
+
+SWITCHES = "graphfix.half.on"
+"""The input of a :class:`Switched` model that says which tensors are rounded, bool[N]."""
 
 
 def rounded(model: ir.Model) -> ir.Model:
@@ -32,21 +41,106 @@ def rounded(model: ir.Model) -> ir.Model:
         model: A model of which every value that is float16 says so. It is not changed, and neither
             are its weights: those of the copy are float32.
     """
-    half = {
+    copy = without_shapes(widened(model, HALF))
+    held = {name: _constant(copy, name, number) for name, number in _CONSTANTS.items()}
+    for graph, node, value in _results(copy, _made_in_half(model)):
+        _round(graph, node, value, held, None)
+    return copy
+
+
+@dataclass(frozen=True)
+class Switched:
+    """A model in float32 of which each tensor can be rounded, or not, from run to run.
+
+    Attributes:
+        model: The model, with the input :data:`SWITCHES`.
+        tensors: What each switch rounds: the name that the tensor has in the float16 model.
+    """
+
+    model: ir.Model
+    tensors: tuple[str, ...]
+
+
+def switched(model: ir.Model, wide: Mapping[str, ir.TensorProtocol]) -> Switched:
+    """What :func:`rounded` makes, with a switch for each tensor and each constant.
+
+    Args:
+        model: As there.
+        wide: The constants of the main graph as they were in float32, by name.
+    """
+    copy = without_shapes(widened(model, HALF))
+    held = {name: _constant(copy, name, number) for name, number in _CONSTANTS.items()}
+    switches = ir.Value(name=SWITCHES, type=ir.TensorType(ir.DataType.BOOL))
+    copy.graph.inputs.append(switches)
+    tensors: list[str] = []
+
+    def switch(name: str) -> ir.Node:
+        """The node that takes the switch of one more tensor, from input to graph."""
+        integer = ir.TensorType(ir.DataType.INT64)
+        index = ir.Value(name=f"{SWITCHES}.{len(tensors)}", shape=ir.Shape([]), type=integer)
+        index.const_value = ir.tensor(np.array(len(tensors), np.int64), name=index.name)
+        copy.graph.register_initializer(index)
+        node = ir.node("Gather", [switches, index])
+        node.name = node.outputs[0].name = f"{index.name}.on"
+        tensors.append(name)
+        copy.graph.insert_before(first, node)
+        return node
+
+    first = copy.graph[0]
+    halves = {x.name for x in _constants(model) if x.dtype == ir.DataType.FLOAT16}
+    for value in list(_constants(copy)):
+        name = value.name or ""
+        if name in halves and name in wide and value.uses():
+            _choose(copy.graph, value, wide[name], switch(name).outputs[0])
+    for graph, node, value in _results(copy, _made_in_half(model)):
+        _round(graph, node, value, held, switch(value.name or "").outputs[0])
+    return Switched(copy, tuple(tensors))
+
+
+def without_shapes(model: ir.Model) -> ir.Model:
+    """A model that says no shapes inside: a wrong one costs a session for each tensor there."""
+    for node in nodes_of(model.graph):
+        for value in node.outputs:
+            if not value.is_graph_output():
+                value.shape = None
+    return model
+
+
+def _made_in_half(model: ir.Model) -> set[str]:
+    """Names of what is computed in float16, and not only laid out anew."""
+    return {
         value.name
         for graph in graphs_of(model.graph)
         for node in graph
         for value in node.outputs
-        if value.dtype == ir.DataType.FLOAT16 and node.op_type not in _LAYOUT
+        if value.name
+        and value.dtype == ir.DataType.FLOAT16
+        and node.op_type not in LAYOUT
+        and not _is_constant(node.inputs[0] if node.op_type == "Cast" else None)
     }
-    copy = widened(model, HALF)
-    held = {name: _constant(copy, name, number) for name, number in _CONSTANTS.items()}
-    for graph in [*graphs_of(copy.graph)]:
-        for node in list(graph):
-            for value in node.outputs:
-                if value.name in half and (value.uses() or value.is_graph_output()):
-                    _round(graph, node, value, held)
-    return copy
+
+
+def _results(model: ir.Model, names: set[str]) -> list[tuple[ir.Graph, ir.Node, ir.Value]]:
+    return [
+        (graph, node, value)
+        for graph in graphs_of(model.graph)
+        for node in graph
+        for value in node.outputs
+        if value.name in names and (value.uses() or value.is_graph_output())
+    ]
+
+
+def _constants(model: ir.Model) -> Iterator[ir.Value]:
+    for value in model.graph.initializers.values():
+        if value.const_value is not None and not value.is_graph_input():
+            yield value
+    for node in model.graph:
+        if node.op_type == "Constant":
+            yield node.outputs[0]
+
+
+def _is_constant(value: ir.Value | None) -> bool:
+    return value is not None and value.const_value is not None
 
 
 def _constant(model: ir.Model, name: str, number: float) -> ir.Value:
@@ -57,7 +151,30 @@ def _constant(model: ir.Model, name: str, number: float) -> ir.Value:
     return value
 
 
-def _round(graph: ir.Graph, node: ir.Node, value: ir.Value, held: dict[str, ir.Value]) -> None:
+def _choose(graph: ir.Graph, value: ir.Value, wide: ir.TensorProtocol, on: ir.Value) -> None:
+    """Let whoever takes a constant take it rounded if ``on``, and as it was if not."""
+    name = f"{value.name}.float32"
+    full = ir.Value(name=name, shape=value.shape, type=ir.TensorType(ir.DataType.FLOAT))
+    full.const_value = ir.tensor(np.array(wide.numpy(), np.float32), name=name)
+    graph.register_initializer(full)
+    uses = list(value.uses())
+    node = ir.node("Where", [on, value, full])
+    node.name = node.outputs[0].name = f"{value.name}.chosen"
+    maker, switch = value.producer(), on.producer()
+    at = maker if maker is not None else switch
+    assert at is not None
+    graph.insert_after(at, node)
+    for use in uses:
+        use.node.replace_input_with(use.idx, node.outputs[0])
+
+
+def _round(
+    graph: ir.Graph,
+    node: ir.Node,
+    value: ir.Value,
+    held: Mapping[str, ir.Value],
+    on: ir.Value | None,
+) -> None:
     """Let whoever takes ``value`` take it rounded, under its name."""
     name = value.name
     made: list[ir.Node] = []
@@ -72,6 +189,8 @@ def _round(graph: ir.Graph, node: ir.Node, value: ir.Value, held: dict[str, ir.V
     cut = make("Sub", scaled, make("Sub", scaled, value))
     fits = make("Less", make("Abs", value), held["end"])
     result = make("Where", fits, cut, make("Mul", value, held["huge"]))
+    if on is not None:
+        result = make("Where", on, result, value)
     uses = [use for use in value.uses() if use.node not in made]
     for use in uses:
         use.node.replace_input_with(use.idx, result)

@@ -57,4 +57,5 @@ def make(
         else:
             write_passes(model, leave)
             told = tuple(Left(spec, (), why, raised=True) for spec, why in faults.items())
-            return model, dataclasses.replace(report, left=told)
+            course = None if settle is None else settle.course
+            return model, dataclasses.replace(report, left=told, course=course)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int, str], None]
     Outputs = dict[str, Array]
 
-__all__ = ["Divergence", "OutputDiff", "Safety", "Tolerance", "Verdict", "verify"]
+__all__ = ["Divergence", "Original", "OutputDiff", "Safety", "Tolerance", "Verdict", "verify"]
 
 StrPath = str | os.PathLike[str]
 Safety = Literal["exact", "valid-rows", "conditional"]
@@ -136,6 +136,48 @@ def verify(
     return verdict
 
 
+class Original:
+    """A model that is run once on its inputs, and to whose outputs many others are held.
+
+    Args:
+        model: The original; it is not changed.
+        cases: The inputs; by default they are made as :func:`verify` makes them.
+        tolerance: What may differ.
+        safety: As for :func:`verify`.
+
+    Raises:
+        FeedError: There are no inputs that it runs.
+        ModelError: ONNX Runtime rejects it.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        *,
+        cases: Sequence[Case] | None = None,
+        tolerance: Tolerance,
+        safety: Safety,
+    ) -> None:
+        self._job = _Job(model, model, tolerance, safety, None, None, "cpu")
+        self._job.run_before(cases, None, None, 0)
+        self.cases = [run.case for run in self._job.runs]
+
+    def diffs(
+        self, session: Session, index: int, more: Feeds | None = None
+    ) -> tuple[OutputDiff, ...]:
+        """How far a model, loaded, is from the original in one of :attr:`cases`.
+
+        Args:
+            session: The model; one that draws random numbers is no use.
+            index: Which case.
+            more: Arrays for inputs that the original has not.
+
+        Raises:
+            RunError: An operator failed.
+        """
+        return self._job.held(session, index, more or {})
+
+
 class _Job:
     """One verification."""
 
@@ -188,6 +230,18 @@ class _Job:
     ) -> None:
         """Find the cases and run the original on them."""
         self._original.find(cases, dims, feeds, seed)
+
+    @property
+    def runs(self) -> Sequence[Ran]:
+        """What the original made of each case."""
+        return self._original.runs
+
+    def held(self, session: Session, index: int, more: Feeds) -> tuple[OutputDiff, ...]:
+        """Run what is loaded on one case, and compare."""
+        run = self._original.runs[index]
+        self._free = ("inputs", "outputs")
+        outputs = session.run({**self._new_feeds(run.case), **more})
+        return tuple(self._diffs(run, outputs))
 
     def run_after(self, locate: bool, may_change: Collection[Interface]) -> Verdict:
         """Run the repaired model on the same inputs and compare."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphfix.model import drafts
 from graphfix.plain import plain
-from graphfix.show import strip
+from graphfix.show import drawing, strip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,6 +58,7 @@ def page(data: Data) -> str:
         ops=_ops(data["ops_before"], data["ops_after"]),
         plans=_plans(data),
         missed=missed(data),
+        course=_course(data),
         embedded=embedded(data),
     )
 
@@ -94,6 +95,15 @@ def _headline(data: Data) -> dict[str, str]:
         tone, text = "good", "Nothing to repair"
     line = str(verdict["summary"])
     return {"tone": tone, "text": text, "line": line[:1].upper() + line[1:]}
+
+
+def _course(data: Data) -> dict[str, Any] | None:
+    """The course of the error of what was made float16, drawn; None if it was not followed."""
+    found = data.get("course")
+    if not found or not found["points"]:
+        return None
+    worst = max(found["points"], key=drawing.relative)
+    return {**drawing.draw(found, 960, 300), "worst": worst, "of": found}
 
 
 def _ops(before: Mapping[str, int], after: Mapping[str, int]) -> list[dict[str, object]]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphfix.model import drafts
+from graphfix.show import drawing as course
 from graphfix.show import html
-from graphfix.show import plot as course
 from graphfix.version import __version__
 from graphfix.zoo import plot
 from graphfix.zoo.figures import CANNOT_TELL, FIGURES, is_known

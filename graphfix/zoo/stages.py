@@ -158,7 +158,7 @@ def probe(job: Job) -> Json:
     """How far each inner tensor is from that of the original on the CPU, in their order."""
     from graphfix.probing.probe import probe as compare
     from graphfix.runtime.process import stop_all
-    from graphfix.show import plot
+    from graphfix.show import drawing
 
     if job.results.get("directml", {}).get("after", {}).get("reason"):
         return {"skipped": "the repaired model does not run on DirectML"}
@@ -185,7 +185,7 @@ def probe(job: Job) -> Json:
         **{key: found[key] for key in kept},
         "left_out": found["skipped"],
         "harmless": len(found["healed"]),  # type: ignore[arg-type]
-        "course": plot.points(found, _PROBE_POINTS),
+        "course": drawing.points(found, _PROBE_POINTS),
     }
 
 

@@ -11,11 +11,12 @@ import pytest
 import graphfix
 from graphfix import job
 from graphfix.half import ranges
-from graphfix.half.emulate import rounded
+from graphfix.half.emulate import SWITCHES, rounded, switched
 from graphfix.half.search import settle
 from graphfix.model.narrow import KEPT
 from graphfix.proof.compare import HALF_GATE
 from graphfix.runtime.session import Session
+from graphfix.show import html
 
 RNG = np.random.default_rng(3)
 
@@ -92,7 +93,7 @@ def test_what_passes_as_it_is_keeps_nothing() -> None:
     [
         (OVERFLOWS, {"c", "d"}, "is beyond float16 at"),
         (WIDE_NORM, {"b"}, "the mean square of what it takes reaches"),
-        (CANCELS, {"d"}, "the error grows"),
+        (CANCELS, {"b", "d"}, "rounding 'b' alone costs"),
     ],
     ids=["overflow", "norm", "cancellation"],
 )
@@ -170,3 +171,108 @@ def test_rounding_is_that_of_float16() -> None:
     np.testing.assert_array_equal(made[normal], half[normal])
     small = ~normal
     np.testing.assert_allclose(made[small], half[small], atol=2.0**-24)
+
+
+def test_what_overflows_keeps_what_overflows_and_not_all_that_follows() -> None:
+    """Infinity goes on to the end; it begins in one place."""
+    layers = " ".join(
+        f"h{i} = MatMul ({'g' if not i else f't{i - 1}'}, w) t{i} = Tanh (h{i})" for i in range(6)
+    )
+    model = parse(
+        "(float[B, T, 16] x, float[16, 16] w, float big, float small) => (float[B, T, 16] y)",
+        f"a = Mul (x, big) b = Mul (a, a) c = Log (b) g = Mul (c, small) {layers} y = Neg (t5)",
+        w=f(16, 16, scale=0.3),
+        big=np.array(2000, np.float32),
+        small=np.array(0.1, np.float32),
+    )
+    reasons, after, ok = found(model)
+    assert ok
+    assert {"b", "c"} <= set(reasons) <= {"a", "b", "c", "g"}
+    assert sum(x.op_type == "Cast" for x in after.graph) <= 4
+
+
+def test_of_many_tensors_the_few_that_cost_are_kept() -> None:
+    """What cancels is kept; layers before and behind it are float16."""
+    model = parse(
+        """(float[B, T, 16] x, float[16, 16] w, float[16, 16] v, float far)
+        => (float[B, T, 16] y)""",
+        """h = MatMul (x, w) a = Tanh (h) b = Add (a, far) d = Sub (b, far) e = MatMul (d, v)
+        k = Tanh (e) l = MatMul (k, v) y = Tanh (l)""",
+        w=f(16, 16, scale=0.3),
+        v=f(16, 16, scale=0.3),
+        far=np.array(300, np.float32),
+    )
+    reasons, after, ok = found(model)
+    assert ok
+    assert set(reasons) == {"b", "d"}
+    assert all("rounding 'b' alone costs" in why for why in reasons.values())
+    assert {
+        x.const_value.dtype for x in after.graph.initializers.values() if x.const_value.size > 1
+    } == {ir.DataType.FLOAT16}
+
+
+def test_one_switch_rounds_one_tensor() -> None:
+    model = OVERFLOWS.clone()
+    graphfix.run(model, "float16")
+    weights = {k: v.const_value for k, v in OVERFLOWS.graph.initializers.items()}
+    made = switched(model, weights)
+    x = f(1, 3, 16)
+    ours = Session(OVERFLOWS, extra_outputs=["a"], optimize=False).run({"x": x})
+    session = Session(made.model, extra_outputs=["a"], optimize=False)
+    off = np.zeros(len(made.tensors), np.bool_)
+    theirs = session.run({"x": x, SWITCHES: off})
+    np.testing.assert_array_equal(theirs["y"], ours["y"])
+    on = off.copy()
+    on[made.tensors.index("a")] = True
+    half = session.run({"x": x, SWITCHES: on})["a"]
+    np.testing.assert_array_equal(half, ours["a"].astype(np.float16).astype(np.float32))
+    on = off.copy()
+    on[made.tensors.index("w")] = True
+    weighted = session.run({"x": x, SWITCHES: on})["a"]
+    w = weights["w"].numpy().astype(np.float16).astype(np.float32)
+    np.testing.assert_allclose(weighted, x @ w, rtol=1e-5, atol=1e-4)
+
+
+def test_a_large_weight_of_what_stays_is_stored_in_float16_if_that_passes() -> None:
+    model = parse(
+        "(float[B, T, 40] x, float[40, 40] w, float[40, 40] v, float small) => (float[B, T, 40] y)",
+        "a = MatMul (x, w) c = Mul (a, small) d = Tanh (c) y = MatMul (d, v)",
+        w=f(40, 40, scale=12000),
+        v=f(40, 40, scale=0.3),
+        small=np.array(1e-4, np.float32),
+    )
+    copy = model.clone()
+    chosen, result = settle(
+        copy, graphfix.get_pass("float16"), tolerance=HALF_GATE, dims={"B": [1], "T": [9]}
+    )
+    assert result.verdict is not None
+    assert result.verdict.ok
+    assert "a" in result.reasons
+    assert result.stored == ("w",)
+    graphfix.run(copy, chosen)
+    assert copy.graph.initializers["w"].dtype == ir.DataType.FLOAT16
+    assert "store=w" in chosen.spec()
+    # What the user keeps is float32 in the file as well.
+    asked = graphfix.get_pass("float16", keep="a+c")
+    _, kept = settle(model, asked, tolerance=HALF_GATE, dims={"B": [1], "T": [9]})
+    assert kept.stored == ()
+
+
+def test_the_page_shows_the_course_of_the_error_through_the_layers(tmp_path: Path) -> None:
+    source = tmp_path / "m.onnx"
+    ir.save(CANCELS.clone(), source)
+    report = job.repair_file(
+        source,
+        tmp_path / "half.onnx",
+        "float16",
+        dims={"B": [1], "T": [9]},
+        kernels=False,
+    )
+    assert report.ok
+    assert report.course is not None
+    names = [x["tensor"] for x in report.course["points"]]
+    assert names
+    assert set(names) <= {"a", "b", "c", "d", "e", "y"}
+    page = html.page(report.to_json())
+    assert "float16: the course of the error" in page
+    assert page.count("<circle") == len(names)

@@ -1,0 +1,187 @@
+"""What a pass makes of a model with more and more kept, and the model beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from graphfix.feeds.full_lengths import full_lengths
+from graphfix.half.emulate import rounded, without_shapes
+from graphfix.model import shapes
+from graphfix.model.values import nodes_of
+from graphfix.proof.stream import Run, Stream
+
+if TYPE_CHECKING:
+    from graphfix.core import Pass
+    from graphfix.feeds.case import Case
+
+    Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a candidate is made with.
+
+    Attributes:
+        reasons: Why a node stays, by the name of its first tensor.
+        stored: Weights of what stays that are float16 in the file nonetheless.
+    """
+
+    reasons: dict[str, str] = field(default_factory=dict)
+    stored: tuple[str, ...] = ()
+
+    def more(self, reasons: Mapping[str, str]) -> Kept:
+        """With more nodes; the first reason that was given stays."""
+        return Kept({**reasons, **self.reasons}, self.stored)
+
+    def __len__(self) -> int:
+        return len(self.reasons)
+
+
+class Trials:
+    """A model, and the candidates that a pass makes of it.
+
+    Args:
+        model: The model before the pass; it is not changed.
+        chosen: The pass, with options ``keep`` and ``store``: names joined by ``+``.
+        tell: Called with a short text at each step.
+
+    Attributes:
+        before: The model, its local functions inlined.
+        count: How many candidates were made.
+    """
+
+    def __init__(self, model: ir.Model, chosen: Pass, tell: Progress) -> None:
+        self.before = _copy(model)
+        self.chosen, self.tell = chosen, tell
+        self.count = 0
+
+    def made(self, kept: Kept) -> Pass:
+        """The pass that keeps these as well."""
+        new = {
+            "keep": _joined(self.chosen, "keep", map(_pattern, kept.reasons)),
+            "store": _joined(self.chosen, "store", map(_pattern, kept.stored)),
+        }
+        known = {x.name for x in dataclasses.fields(self.chosen)}  # type: ignore[arg-type]
+        new = {name: text for name, text in new.items() if name in known}
+        return dataclasses.replace(self.chosen, **new)  # type: ignore[type-var]
+
+    def candidate(self, kept: Kept) -> ir.Model:
+        """What the pass makes of the model."""
+        self.count += 1
+        copy = _copy(self.before)
+        self.made(kept)(copy)
+        return copy
+
+    # The model before
+
+    @cached_property
+    def nodes(self) -> list[ir.Node]:
+        """What computes with floats, in the order of the graph."""
+        return [
+            x
+            for x in nodes_of(self.before.graph)
+            if x.op_type not in ("Constant", "Shape", "Size") and self._touches(x)
+        ]
+
+    def _touches(self, node: ir.Node) -> bool:
+        known = shapes.shapes_of(self.before)
+        values = (*node.inputs, *node.outputs)
+        return any(known.dtype(x) in (ir.DataType.FLOAT, None) for x in values if x is not None)
+
+    @cached_property
+    def makers(self) -> dict[str, ir.Node]:
+        """Which of them makes a tensor."""
+        return {x.name: node for node in self.nodes for x in node.outputs if x.name}
+
+    @cached_property
+    def takers(self) -> dict[str, list[ir.Node]]:
+        """Which of them take it."""
+        found: dict[str, list[ir.Node]] = {}
+        for node in self.nodes:
+            for value in node.inputs:
+                if value is not None and value.name:
+                    found.setdefault(value.name, []).append(node)
+        return found
+
+    @cached_property
+    def tensors(self) -> list[str]:
+        """Inner tensors of the main graph that may hold floats."""
+        known = shapes.shapes_of(self.before)
+        return [
+            value.name
+            for node in self.before.graph
+            for value in node.outputs
+            if value.name
+            and known.dtype(value) in (ir.DataType.FLOAT, None)
+            and node.op_type != "Constant"
+        ]
+
+    # The two side by side
+
+    @cached_property
+    def _bare(self) -> ir.Model:
+        return without_shapes(_copy(self.before))
+
+    def shared(self, candidate: ir.Model) -> list[str]:
+        """Inner tensors that a candidate has as well: a needless Cast is gone."""
+        theirs = {x.name for node in candidate.graph for x in node.outputs}
+        return [x for x in self.tensors if x in theirs]
+
+    def stream(self, candidate: ir.Model, case: Case) -> Stream:
+        """Inner tensors of the model, and of a candidate as a device would round them."""
+        before = Run(self._bare, self._bare, case.feeds)
+        after = rounded(candidate)
+        sizes = shapes.shapes_of(self.before)
+        by_name = {x.name: x for node in self.before.graph for x in node.outputs}
+
+        def size(name: str) -> int | None:
+            dims = sizes.dims(by_name.get(name))
+            if dims is None:
+                return None
+            count = 6
+            for dim in dims:
+                number = dim if isinstance(dim, int) else case.dims.get(str(dim.value))
+                if number is None:
+                    return None
+                count *= number
+            return count
+
+        return Stream(before, Run(after, after, full_lengths(after, case.feeds)), size)
+
+
+def extremes(cases: Sequence[Case]) -> list[Case]:
+    """The largest case, and the shortest: padding is most of a row there."""
+    clean = [x for x in cases if not x.poison] or list(cases)
+    by_size = sorted(clean, key=lambda case: sum(x.size for x in case.feeds.values()))
+    return by_size[-1:] if len(by_size) == 1 else [by_size[-1], by_size[0]]
+
+
+def name_of(node: ir.Node) -> str:
+    """The name of the first tensor that a node makes: nodes may have none of their own."""
+    return next((x.name for x in node.outputs if x.name), node.name or "")
+
+
+def _copy(model: ir.Model) -> ir.Model:
+    copy = model.clone()
+    shapes.forget(copy)
+    if copy.functions:
+        InlinePass()(copy)
+    return copy
+
+
+def _joined(chosen: Pass, option: str, names: Sequence[str] | map[str]) -> str:
+    given = [x for x in getattr(chosen, option, "").split("+") if x]
+    return "+".join(dict.fromkeys([*given, *names]))
+
+
+def _pattern(name: str) -> str:
+    """A name as an option takes it: what means something there becomes ``?``."""
+    return re.sub(r"[,:+=\[\]*\s]", "?", name)

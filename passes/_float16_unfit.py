@@ -1,0 +1,83 @@
+"""Constants beyond float16, or so small that it loses them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.model.narrow import HALF_MAX, HALF_NORMAL, Extent, extent_of, narrow
+from graphfix.model.values import is_op
+
+from ._float16_constants import constants_of
+from ._masks import reach_of
+
+if TYPE_CHECKING:
+    from ._float16_stay import Stay
+
+# Twice this, with a score beside it, is still a number in float16; exp of it is 0.
+FLOOR = 30_000.0
+_MASK = 1 << 22
+_BOUNDS = frozenset(
+    {"Clip", "Min", "Max", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"}
+)
+_OF_SMALL = ("Log", "Sqrt", "Reciprocal", "Pow", "Div")
+
+
+def unfit_constants(stay: Stay) -> None:
+    """Let stay what takes a constant that float16 does not hold; masks get a floor instead."""
+    for value, tensor in constants_of(stay.view.model.graph):
+        if not stay.types.is_float(value) or not value.uses() or stay.all_wide(value):
+            continue
+        extent = extent_of(tensor)
+        if extent.beyond or (extent.largest > FLOOR and extent.size <= _MASK):
+            _beyond(stay, value, extent)
+        elif _is_lost(extent):
+            _lost(stay, value, extent)
+        if extent.lost and not stay.all_wide(value):
+            what = f"{extent.lost:,} of {extent.size:,} elements of {value.name!r}"
+            stay.unfit.append((value, f"{what} are too small for float16 and become 0"))
+
+
+def _beyond(stay: Stay, value: ir.Value, extent: Extent) -> None:
+    if extent.size <= _MASK and (reach := reach_of(value, stay.view, to_bool=True)).softmaxes:
+        stay.masks[value] = FLOOR / min(reach.scale, 1.0)
+        return
+    if not extent.beyond:
+        return
+    what = f"{value.name!r} reaches {extent.largest:.3g}, float16 {HALF_MAX:g}"
+    for use in value.uses():
+        if not is_op(use.node, *_BOUNDS):  # infinity bounds what is in float16 as well
+            stay.add(use.node, what)
+
+
+def _lost(stay: Stay, value: ir.Value, extent: Extent) -> None:
+    what = f"{value.name!r} is {extent.largest:.3g} at most, too little for float16"
+    for use in value.uses():
+        addend = is_op(use.node, "Add", "Sub") or use.idx == 2
+        if extent.size > 1 and addend:
+            continue  # added to what is in float16 it is nothing
+        stay.add(use.node, what)
+        _after_small(stay, use.node, f"it takes what {value.name!r} keeps from 0")
+
+
+def _after_small(stay: Stay, node: ir.Node, reason: str) -> None:
+    for value in node.outputs:
+        for use in value.uses():
+            if not is_op(use.node, *_OF_SMALL) or (is_op(use.node, "Div") and use.idx == 0):
+                continue
+            new = use.node not in stay.reasons
+            stay.add(use.node, reason)
+            if new and not is_op(use.node, "Log", "Div"):
+                _after_small(stay, use.node, reason)
+
+
+def _is_lost(extent: Extent) -> bool:
+    """Whether even the largest number of a constant loses too much."""
+    if extent.largest == 0:
+        return False
+    if extent.size > 1:
+        return extent.largest < HALF_NORMAL
+    held = float(narrow(np.array(extent.largest, np.float32)))
+    return abs(held - extent.largest) > 0.01 * extent.largest
