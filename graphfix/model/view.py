@@ -27,10 +27,15 @@ class View:
         return shapes_of(self.model)
 
     def nodes(self, *op_types: str) -> Iterator[ir.Node]:
-        """Every node of the given standard types: the graph, its subgraphs, local functions."""
+        """Every node of the given types: the graph, its subgraphs, local functions.
+
+        Args:
+            *op_types: Operators; one of another domain than ONNX's with it: ``com.microsoft.Gelu``.
+        """
+        wanted = {op_type.rpartition(".")[::2] for op_type in op_types}
         for graph in (self.model.graph, *(f.graph for f in self.model.functions.values())):
             for node in nodes_of(graph):
-                if is_op(node, *op_types):
+                if ("" if node.domain == "ai.onnx" else node.domain, node.op_type) in wanted:
                     yield node
 
     def opset(self, node: ir.Node) -> int:
