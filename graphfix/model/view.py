@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.model.shapes import Shapes, is_named, shapes_of
-from graphfix.model.values import Numbering, bodies_of, is_op, nodes_of
+from graphfix.model.values import Numbering, bodies_of, nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
