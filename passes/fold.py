@@ -17,6 +17,8 @@ from ._fold_bits import Bits
 from ._fold_chains import chain
 from ._fold_constants import constant, decided_if
 from ._fold_equal import Equal
+from ._fold_integers import integers
+from ._fold_leading import leading
 from ._fold_look import Found, Look
 from ._fold_sizes import Sizes
 from ._fold_uniform import Uniform
@@ -191,7 +193,7 @@ class Fold(Pass):
 
 def _rules(look: Look) -> tuple[Rule, ...]:
     """What looks at one node at a time, in the order in which a node is shown to them."""
-    return (decided_if, constant, Equal(), chain, Uniform(look).neutral, Bits())
+    return (decided_if, constant, Equal(), chain, integers, leading, Uniform(look).neutral, Bits())
 
 
 def _first(rules: tuple[Rule, ...], node: ir.Node, look: Look) -> Found | None:
