@@ -38,7 +38,14 @@ _REPAIRS = (
     *("fold", "reshape-allowzero"),
 )
 # An attention takes the biases of its inputs, so it is fused first.
-_FUSIONS = ("fuse-attention", "fuse-projections", "fuse-norm", "fuse-gelu", "fuse-matmul")
+_FUSIONS = (
+    "gemm-matmul",
+    "fuse-attention",
+    "fuse-projections",
+    "fuse-norm",
+    "fuse-gelu",
+    "fuse-matmul",
+)
 PROFILES: dict[str, tuple[str, ...]] = {
     "directml": (_TRUE_SHAPES, *_REPAIRS),
     # Folded first, too: the others then see what a raw export computes from constants.
