@@ -109,7 +109,8 @@ def test_floats_are_added_as_they_were() -> None:
     assert ops(folded(before)) == ["Add", "Sub"]
 
 
-TURN = "int64[1] last = {-1}, int64[1] begin = {-9223372036854775807}, int64[1] axis = {1}, int64 a = {1}"
+TURN = """int64[1] last = {-1}, int64[1] begin = {-9223372036854775807},
+    int64[1] axis = {1}, int64 a = {1}"""
 SUM = """t = Slice (x, last, begin, axis, last) s = CumSum (t, a)
     y = Slice (s, last, begin, axis, last)"""
 
@@ -128,7 +129,7 @@ def test_a_sum_from_the_end(ways: str) -> None:
     [
         ("CumSum (t, a)", "CumSum (t, zero)"),
         ("y = Slice (s, last, begin, axis, last)", "y = Identity (s)"),
-        ("y = Slice (s, last, begin, axis, last)", "z = Identity (t) y = Slice (s, last, begin, axis, last)"),
+        ("y = Slice (s,", "z = Identity (t) y = Slice (s,"),
     ],
 )  # fmt: skip
 def test_what_is_no_sum_from_the_end(old: str, new: str) -> None:
@@ -159,7 +160,7 @@ LEADING = {
     ),
     "one of two": (
         "r = Unsqueeze (row, first) s = Unsqueeze (row, first) y = Mul (r, s)",
-        ["Unsqueeze", "Unsqueeze", "Mul"],
+        ["Unsqueeze", "Mul"],
     ),
     "an axis inside": ("r = Unsqueeze (keep, both) c = Cast <to = 1> (r) y = Mul (x, c)", None),
     "something else reads it": (

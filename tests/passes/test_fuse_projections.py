@@ -98,7 +98,8 @@ def test_what_the_products_make_is_of_float16() -> None:
     assert graphfix.run(after, "fuse-projections").changed
     (attention,) = (x for x in after.graph if x.op_type == "Attention")
     bias = attention.inputs[2]
-    assert bias is not None and bias.const_value is not None
+    assert bias is not None
+    assert bias.const_value is not None
     assert bias.const_value.dtype == ir.DataType.FLOAT16
     assert not bias.const_value.numpy().any()
 
@@ -190,4 +191,5 @@ def test_what_is_none_is_left_alone(name: str) -> None:
     body, given = NONE[name]
     m = model(body, **given)  # type: ignore[arg-type]
     report = graphfix.run(m, "fuse-projections")
-    assert not report.changed and not report.passes[0].skips
+    assert not report.changed
+    assert not report.passes[0].skips

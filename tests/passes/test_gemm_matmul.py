@@ -9,7 +9,8 @@ import pytest
 
 import graphfix
 
-INITS = f"""float[4, 3] w = {{{", ".join(str(i % 5 - 2) for i in range(12))}}}, float[3] b = {{1, 2, 3}},
+INITS = f"""float[4, 3] w = {{{", ".join(str(i % 5 - 2) for i in range(12))}}},
+    float[3] b = {{1, 2, 3}},
     float[3, 4] turned = {{{", ".join(str(i % 5 - 2) for i in range(12))}}}, float one = {{1.0}},
     float[1, 3] row = {{1, 2, 3}}, int64[2] flat = {{-1, 4}}, int64[1] wide = {{3}},
     int64[1] zero = {{0}}, int64[1] two = {{2}}, int64[2] mixed = {{-1, 8}},
