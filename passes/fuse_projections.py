@@ -29,13 +29,15 @@ class ProjectedSite(Match):
 
     Attributes:
         data: What queries, keys and values are made from, [B, T, D].
-        weights: What it is multiplied with for each, [D, W].
+        weights: What it is multiplied with for each, [D, W], or for all, [D, 3 * W].
         width: W.
+        bias: What is added to all, if something is before the attention.
     """
 
     data: ir.Value
     weights: tuple[ir.Value, ...]
     width: int
+    bias: ir.Value | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class FuseProjections(NodePass[ProjectedSite]):
     make, become Attention of com.microsoft, which multiplies once, with the weights side by side.
     They are put side by side by a Concat of them in the graph: ONNX Runtime does that once, when it
     loads the model (constant folding). So no weight is read, moved or written twice, however
-    large; layers that share their weights share the Concat.
+    large; layers that share their weights share the Concat. One MatMul for all three, with or
+    without a bias, and the Split after it become an Attention as well.
 
     Why:
         Four kernels become one: on DirectML a self-attention is then a single one, its projections
@@ -103,6 +106,9 @@ class FuseProjections(NodePass[ProjectedSite]):
 
     def match(self, node: ir.Node, view: View) -> ProjectedSite | Skip | None:
         """An attention of three products of one tensor."""
+        packed = _packed(node, view)
+        if packed is not None:
+            return packed
         products = [_product(x) for x in node.inputs[:3]]
         made = [x for x in products if x is not None]
         data = made[0].inputs[0] if made else None
@@ -124,9 +130,12 @@ class FuseProjections(NodePass[ProjectedSite]):
     def rewrite(self, match: ProjectedSite, op: Builder) -> ir.Value:
         """Attention(input, weights, bias, mask_index, past, attention_bias)."""
         node, weights = match.node, match.weights
-        joined = op.once(("side by side", *weights), lambda: op.Concat(*weights, axis=1), *weights)
+        joined = weights[0]
+        if len(weights) > 1:
+            key = ("side by side", *weights)
+            joined = op.once(key, lambda: op.Concat(*weights, axis=1), *weights)
         dtype = op.view.shapes.dtype(match.data) or ir.DataType.FLOAT
-        bias = _given(node, _BIAS)
+        bias = match.bias or _given(node, _BIAS)
         inputs = [
             *(match.data, joined),
             np.zeros(3 * match.width, dtype.numpy()) if bias is None else bias,
@@ -154,6 +163,44 @@ def _product(value: ir.Value | None) -> ir.Node | None:
     return node if node.inputs[1].producer() is None else None
 
 
+def _packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
+    """An attention of the three parts of one product."""
+    split = node.inputs[0].producer() if node.inputs[0] is not None else None
+    if not is_op(split, "Split") or tuple(node.inputs[:3]) != tuple(split.outputs):
+        return None
+    sizes = [view.shapes.dims(x) for x in split.outputs]
+    if sizes[0] is None or any(x != sizes[0] for x in sizes) or len(sizes[0]) != 3:
+        return None
+    if attr_int(split, "axis", 0) not in (-1, 2) or not isinstance(width := sizes[0][2], int):
+        return None
+    whole, bias = split.inputs[0], None
+    add = whole.producer() if whole is not None else None
+    if is_op(add, "Add"):
+        if only_user(add) is not split:
+            return None
+        for i in (0, 1):
+            if _product(add.inputs[i]) is not None:
+                whole, bias = add.inputs[i], add.inputs[1 - i]
+                break
+    product = _product(whole)
+    if product is None or product.inputs[0] is None or product.inputs[1] is None:
+        return None
+    if only_user(product) is not (split if bias is None else add):
+        return None
+    if bias is not None and (
+        view.shapes.dims(bias) != (3 * width,) or _given(node, _BIAS) is not None
+    ):
+        return Skip(node, f"{bias.name!r}, which is added before, is not its only bias")
+    for part in split.outputs:
+        if any(use.node is not node for use in part.uses()) or part.is_graph_output():
+            return Skip(node, f"{part.name!r}, which it reads, is an output or goes elsewhere")
+    weights = (product.inputs[1],)
+    reason = _unlike(node, product, view) or _unfit(weights)
+    if reason is not None:
+        return Skip(node, reason)
+    return ProjectedSite(node, product.inputs[0], weights, width, bias)
+
+
 def _width(weights: Sequence[ir.Value], view: View) -> int | None:
     """W, if all weights are [D, W] of one size."""
     dims = [view.shapes.dims(x) for x in weights]
@@ -169,6 +216,11 @@ def _refused(node: ir.Node, products: Sequence[ir.Node], view: View) -> str | No
         if only_user(product) is not node:
             made = product.outputs[0].name
             return f"{made!r}, which it reads, is an output or goes elsewhere as well"
+    return _unlike(node, products[0], view)
+
+
+def _unlike(node: ir.Node, product: ir.Node, view: View) -> str | None:
+    """What an attention has or does that Attention on DirectML has not."""
     if any(_given(node, i) is not None for i in range(_PAST, len(node.inputs))):
         return "it has a past, which DirectML's Attention does not take"
     if any(x.name and (x.uses() or x.is_graph_output()) for x in node.outputs[1:]):
@@ -177,7 +229,7 @@ def _refused(node: ir.Node, products: Sequence[ir.Node], view: View) -> str | No
         return "its attributes are parameters of the local function it is in"
     if attr_int(node, "unidirectional", 0):
         return "it is unidirectional, which DirectML's Attention is not"
-    dtype = view.shapes.dtype(products[0].inputs[0])
+    dtype = view.shapes.dtype(product.inputs[0])
     if dtype not in FLOATS:
         return f"it is in {dtype.name.lower() if dtype else 'a type that is not known'}"
     return None

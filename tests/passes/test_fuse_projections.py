@@ -20,7 +20,15 @@ X, Y = "float[B, T, 8] x", "float[B, T, 8] y"
 PRODUCTS = "q = MatMul (x, wq) k = MatMul (x, wk) v = MatMul (x, wv)"
 MHA = "com.microsoft.MultiHeadAttention"
 PLAIN = f"{PRODUCTS} y = {MHA} <num_heads = 2> (q, k, v)"
-WEIGHTS = {"wq": (8, 8), "wk": (8, 8), "wv": (8, 8), "b": (24,), "wide": (8, 16), "up": (6, 8)}
+WEIGHTS = {
+    "wq": (8, 8),
+    "wk": (8, 8),
+    "wv": (8, 8),
+    "b": (24,),
+    "wide": (8, 16),
+    "up": (6, 8),
+    "all": (8, 24),
+}
 
 
 def model(body: str, *, signature: str = X, out: str = Y, dtype: str = "float") -> ir.Model:
@@ -193,3 +201,52 @@ def test_what_is_none_is_left_alone(name: str) -> None:
     report = graphfix.run(m, "fuse-projections")
     assert not report.changed
     assert not report.passes[0].skips
+
+
+SPLIT = "q, k, v = Split <axis = 2> (h, parts)"
+PACKED = f"p = MatMul (x, all) h = Add (p, b) {SPLIT} y = {MHA} <num_heads = 2> (q, k, v)"
+
+
+def packed(body: str, out: str = Y) -> ir.Model:
+    """With what a Split needs, which is an input of it since opset 13."""
+    return model(f"parts = Constant <value_ints = [8, 8, 8]> () {body}", out=out)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        PACKED,
+        PACKED.replace("h = Add (p, b)", "h = Identity (p)").replace(
+            "p = MatMul (x, all) h = Identity (p)", "h = MatMul (x, all)"),
+        PACKED.replace("Add (p, b)", "Add (b, p)"),
+        PACKED.replace("p = MatMul (x, all) h = Add (p, b)", "h = MatMul (x, all)").replace(
+            "(q, k, v)", "(q, k, v, b)"),
+    ],
+)  # fmt: skip
+def test_one_product_for_all_three(body: str) -> None:
+    before, after = packed(body), packed(body)
+    report = graphfix.run(after, "fuse-projections")
+    assert report.changed, report.passes[0].skips
+    assert "Concat" not in ops(after)
+    assert ops(after)[-1] == "Attention"
+    assert "Split" not in ops(after)
+    np.testing.assert_allclose(run(after)[0], run(before)[0], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("body", "out", "reason"),
+    [
+        (f"{PACKED} n = Relu (v)", f"{Y}, float[B, T, 8] n", "'v', which it reads, is an output"),
+        (PACKED, f"{Y}, float[B, T, 8] k", "'k', which it reads, is an output"),
+        (PACKED.replace("(q, k, v)", "(q, k, v, b)"), Y, "is not its only bias"),
+        (PACKED.replace("(q, k, v)", "(k, q, v)"), Y, None),
+        (PACKED.replace("q, k, v = Split", "q, v, k = Split"), Y, None),
+        (f"{PACKED} n = Relu (h)", f"{Y}, float[B, T, 24] n", None),
+    ],
+)
+def test_other_parts_stay(body: str, out: str, reason: str | None) -> None:
+    m = packed(body, out)
+    report = graphfix.run(m, "fuse-projections")
+    assert not report.changed
+    skips = report.passes[0].skips
+    assert [reason in why for _, why in skips] == [True] if reason else not skips
