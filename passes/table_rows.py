@@ -14,6 +14,7 @@ from graphfix.model.values import attr_int, const_of, ints_of, is_op
 
 from ._affine import affine_of
 from ._counting import unsqueezed
+from ._range import least_of
 
 if TYPE_CHECKING:
     from graphfix.build import Builder
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 # A table of positions is one of weights: what counts them has as many elements as it has rows.
 _LONGEST = 1 << 20
 _VIEWS = ("Unsqueeze", "Squeeze", "Reshape", "Identity")
-_TO_SIZES = (*_VIEWS, "Gather", "Slice", "Cast")
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ class TableRows(NodePass[RowsSite]):
         }
 
     Safety:
-        Exact: the same rows. The indices are proved to count from 0 to a size that a tensor has, so
-        to none below 0, or to be the beginning of a constant that counts the rows of the table.
-        Where there are more than the table has, and the lookup fails, there are only those that it
-        has, and what is computed with them fails. Refused, with the reason: a Range to something
-        else than a size.
+        Exact: the same rows. The indices are proved to count from 0 to a number that is made of
+        sizes, so that it is none below 0, or to be the beginning of a constant that counts the rows
+        of the table. Where there are more than the table has, and the lookup fails, there are only
+        those that it has, and what is computed with them fails. Refused, with the reason: a Range
+        to a number that may be below 0.
     """
 
     name: ClassVar[str] = "table-rows"
@@ -113,7 +113,8 @@ class TableRows(NodePass[RowsSite]):
             return None
         if view.shapes.dtype(end) != ir.DataType.INT64 or view.shapes.rank(end) not in (0, 1):
             return None
-        if view.shapes.rank(end) == 0 and not _is_size(end):
+        least = least_of(end, view)
+        if view.shapes.rank(end) == 0 and (least is None or least < 0):
             return Skip(node, f"{end.name!r}, how many rows it looks up, may be less than none")
         axes = tuple(axis for axis in range(len(dims)) if axis not in counted)
         return RowsSite(node, table, end, axes)
@@ -172,11 +173,3 @@ def _sliced_axes(node: ir.Node) -> tuple[int, ...] | None:
     if given[1] is not None and ints_of(given[1]) != (1,):
         return None
     return (0,) if given[0] is None else ints_of(given[0])
-
-
-def _is_size(value: ir.Value) -> bool:
-    """Whether it is taken from the shape of a tensor as it is."""
-    node = value.producer()
-    while is_op(node, *_TO_SIZES) and node.inputs[0] is not None:
-        node = node.inputs[0].producer()
-    return is_op(node, "Shape", "Size")
