@@ -75,6 +75,8 @@ def test_a_profile_adds_no_kernel(row: dict[str, Any], profile: str) -> None:
     assert after is not None
     if before is not None:  # one of them does not load as it was exported
         assert after["all"] <= before["all"]
+        assert after["directml"] <= before["directml"]
+        assert after["remade"] <= before["remade"]
 
 
 def test_a_model_without_sites_keeps_every_byte(row: dict[str, Any]) -> None:
