@@ -47,7 +47,10 @@ class Fold(Pass):
 
     Nodes whose result is the same in each run become constants, and an If that one of them decides
     becomes its branch. Equal computations become one. Chains of Reshape, Unsqueeze, Squeeze,
-    Transpose, Cast, Slice, Expand and Identity that cancel go, and others become one node. Shape
+    Transpose, Cast, Slice, Expand and Identity that cancel go, and others become one node. Integers
+    that are divided and rounded down, added up one number after the other, or summed from the end
+    between two Slices take as few nodes as can be; dims of 1 in front that broadcasting gives a
+    tensor anyway go. Shape
     arithmetic is planned for the model as a whole: equal sizes of different tensors are taken
     from one Shape, sizes that stand side by side at once, and a Reshape to a computed shape gets a
     constant where symbolic shapes prove one.
@@ -106,7 +109,8 @@ class Fold(Pass):
         }
 
     Safety:
-        Exact: what is moved, compared or reused is the same to the bit; where 0 was added, a -0
+        Exact, but for the division of integers within k of the least of their type by k, which no
+        size or length comes near: what is moved, compared or reused is the same to the bit; where 0 was added, a -0
         keeps its sign. Constants are worked out in integers, by operators that move data, and in
         floats by those that IEEE 754 rounds alike everywhere; Exp, Log, Pow, Sin, Cos, Tanh, Erf
         and Sigmoid of constants are worked out in float64 and rounded once, which is within what a
