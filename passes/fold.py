@@ -110,8 +110,8 @@ class Fold(Pass):
 
     Safety:
         Exact, but for the division of integers within k of the least of their type by k, which no
-        size or length comes near: what is moved, compared or reused is the same to the bit; where 0 was added, a -0
-        keeps its sign. Constants are worked out in integers, by operators that move data, and in
+        size or length comes near: what is moved, compared or reused is the same to the bit; where 0
+        was added, a -0 keeps its sign. Constants are worked out in integers, by operators that move data, and in
         floats by those that IEEE 754 rounds alike everywhere; Exp, Log, Pow, Sin, Cos, Tanh, Erf
         and Sigmoid of constants are worked out in float64 and rounded once, which is within what a
         kernel of the type is off itself. No sum of floats is. ONNX Runtime may then fuse what it
