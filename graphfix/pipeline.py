@@ -47,7 +47,7 @@ def parse(spec: str) -> list[Check]:
         if name in registry.PROFILES:
             if given:
                 raise UsageError(f"{name} is a profile and takes no options; name its passes")
-            passes += [registry.make(member) for member in registry.PROFILES[name]]
+            passes += parse(",".join(registry.PROFILES[name]))
             continue
         pairs = {}
         for text in given:

@@ -31,14 +31,18 @@ GROUP = "graphfix.passes"
 # last, since other passes may write some.
 _TRUE_SHAPES = "fresh-shapes"
 _REPAIRS = (
-    *("float-conv-input", "bool-cast", "clip-minmax", "pad-amounts", "pad-slice", "mask-lookup"),
-    *("additive-mask", "finite-mask", "drop-nan-guard"),
+    *("float-conv-input", "bool-cast", "clip-minmax", "pad-amounts", "pad-slice"),
+    *("mask-lookup", "table-rows", "additive-mask", "finite-mask", "drop-nan-guard"),
     *("cumsum-index", "unflatten-heads", "gather-int64"),
     *("convtranspose-2d", "opset-ceiling", "slice-start", "gemm-bias", "keep-output"),
     *("fold", "reshape-allowzero"),
 )
-# An attention takes the biases of its inputs, so it is fused first.
-_FUSIONS = ("fuse-attention", "fuse-norm", "fuse-gelu", "fuse-matmul")
+# An attention takes the biases of its inputs, so it is fused first. Residual sums stay apart from
+# their norms: ONNX Runtime's CPU kernel for both is too slow (fuse-norm).
+_FUSIONS = (
+    *("gemm-matmul", "fuse-attention", "fuse-projections", "fuse-norm:residual=no"),
+    *("fuse-gelu", "fuse-matmul"),
+)
 PROFILES: dict[str, tuple[str, ...]] = {
     "directml": (_TRUE_SHAPES, *_REPAIRS),
     # Folded first, too: the others then see what a raw export computes from constants.

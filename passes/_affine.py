@@ -41,7 +41,7 @@ def affine_of(value: ir.Value | None, view: View, depth: int = 0) -> Affine | No
     if is_op(node, "Cast") and view.shapes.dtype(node.inputs[0]) in _INTEGERS:
         return affine_of(node.inputs[0], view, depth + 1)
     if is_op(node, "Identity", "Expand"):
-        return affine_of(node.inputs[0], view, depth + 1)
+        return _widened(affine_of(node.inputs[0], view, depth + 1), node, view)
     if is_op(node, "Unsqueeze", "Squeeze", "Reshape"):
         inner = affine_of(node.inputs[0], view, depth + 1)
         return None if inner is None else _moved(inner, node, view)
@@ -55,6 +55,15 @@ def affine_of(value: ir.Value | None, view: View, depth: int = 0) -> Affine | No
             if inner is not None and factor is not None:
                 return Affine({axis: _times(w, factor) for axis, w in inner.weights.items()})
     return None
+
+
+def _widened(inner: Affine | None, node: ir.Node, view: View) -> Affine | None:
+    """What is counted after an Expand: not an axis of 1, which counts nothing and is repeated."""
+    before, after = view.shapes.dims(node.inputs[0]), view.shapes.dims(node.outputs[0])
+    if inner is None or before is None or after is None:
+        return None
+    kept = all(same(before[axis], after[axis]) for axis in inner.weights)
+    return inner if kept else None
 
 
 def _sum(a: Affine | None, b: Affine | None) -> Affine | None:

@@ -99,3 +99,10 @@ def unsqueezed(value: ir.Value, axes: tuple[int, ...], opset: int, op: Builder) 
     if opset < 13:
         return op.Unsqueeze(value, axes=list(axes))
     return op.Unsqueeze(value, np.array(axes, np.int64))
+
+
+def size_of(value: ir.Value, axis: int, opset: int, op: Builder) -> ir.Value:
+    """The size of an axis of ``value``, [1]; a Shape takes it apart since opset 15."""
+    if opset < 15:
+        return op.Gather(op.Shape(value), np.array([axis], np.int64), axis=0)
+    return op.Shape(value, start=axis, end=axis + 1)

@@ -200,7 +200,9 @@ class Ways:
     def _best(self, need: Need, before: int) -> Way:
         """The cheapest way to make ``need``, where what is planned already costs nothing."""
         self._open.add(need)
-        best = min(self._all_ways(need, before), key=lambda x: x.cost, default=NO_WAY)
+        # Of equals a Concat of what is there already: a Shape is a kernel of the device.
+        ways = self._all_ways(need, before)
+        best = min(ways, key=lambda x: (x.cost, x.kind != "concat"), default=NO_WAY)
         self._open.discard(need)
         return best
 

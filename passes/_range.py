@@ -115,7 +115,7 @@ def count_of(node: ir.Node, view: View) -> Count | Skip:
     if step < 0:
         first, last = last, first
     plus = last.offset - first.offset + abs(step) - 1
-    least = _least(last.base, view)
+    least = least_of(last.base, view)
     negative = first.base is not None or (
         last.base is not None and (least is None or least + plus < 0)
     )
@@ -290,7 +290,7 @@ def _cancel(first: Term, last: Term, view: View) -> tuple[Term, Term]:
     return first, last
 
 
-def _least(value: ir.Value | None, view: View, depth: int = _DEPTH) -> int | None:
+def least_of(value: ir.Value | None, view: View, depth: int = _DEPTH) -> int | None:
     """The least that an integer tensor can hold, from its being made of dims; None if unknown."""
     array = const_of(value)
     if array is not None and array.dtype.kind in "iu" and array.size:
@@ -305,10 +305,10 @@ def _least(value: ir.Value | None, view: View, depth: int = _DEPTH) -> int | Non
     if is_op(
         node, "Cast", "Identity", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Expand"
     ):
-        return _least(node.inputs[0], view, depth - 1)
+        return least_of(node.inputs[0], view, depth - 1)
     if not is_op(node, "Add", "Sub", "Mul", "Div", "Max", "Min", "Concat"):
         return None
-    least = [_least(x, view, depth - 1) for x in node.inputs]
+    least = [least_of(x, view, depth - 1) for x in node.inputs]
     known = [x for x in least if x is not None]
     if node.op_type == "Max":
         return max(known, default=None)

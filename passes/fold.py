@@ -18,6 +18,8 @@ from ._fold_bits import Bits
 from ._fold_chains import chain
 from ._fold_constants import constant, decided_if
 from ._fold_equal import Equal
+from ._fold_integers import integers
+from ._fold_leading import leading
 from ._fold_look import Found, Look
 from ._fold_sizes import Sizes
 from ._fold_uniform import Uniform
@@ -46,7 +48,10 @@ class Fold(Pass):
 
     Nodes whose result is the same in each run become constants, and an If that one of them decides
     becomes its branch. Equal computations become one. Chains of Reshape, Unsqueeze, Squeeze,
-    Transpose, Cast, Slice, Expand and Identity that cancel go, and others become one node. Shape
+    Transpose, Cast, Slice, Expand and Identity that cancel go, and others become one node. Integers
+    that are divided and rounded down, added up one number after the other, or summed from the end
+    between two Slices take as few nodes as can be; dims of 1 in front that broadcasting gives a
+    tensor anyway go. Shape
     arithmetic is planned for the model as a whole: equal sizes of different tensors are taken
     from one Shape, sizes that stand side by side at once, and a Reshape to a computed shape gets a
     constant where symbolic shapes prove one.
@@ -105,17 +110,18 @@ class Fold(Pass):
         }
 
     Safety:
-        Exact: what is moved, compared or reused is the same to the bit; where 0 was added, a -0
-        keeps its sign. Constants are worked out in integers, by operators that move data, and in
-        floats by those that IEEE 754 rounds alike everywhere; Exp, Log, Pow, Sin, Cos, Tanh, Erf
-        and Sigmoid of constants are worked out in float64 and rounded once, which is within what a
-        kernel of the type is off itself. No sum of floats is. ONNX Runtime may then fuse what it
-        did not fuse before. Nothing of more than 4096 elements is made, and nothing is read that
-        lies in a file beside the model. What a shape tensor holds is believed only if it also holds
-        where sizes are 0; two inputs whose dims have one name have one size. Random operators,
-        other domains, and graphs inside nodes are never taken for equal; nothing is moved out of a
-        branch. An initializer that is also an input is no constant, and an output of the graph
-        keeps its name.
+        Exact, but for the division of integers within k of the least of their type by k, which no
+        size or length comes near: what is moved, compared or reused is the same to the bit; where 0
+        was added, a -0 keeps its sign. Constants are worked out in integers, by operators that move
+        data, and in floats by those that IEEE 754 rounds alike everywhere; Exp, Log, Pow, Sin, Cos,
+        Tanh, Erf and Sigmoid of constants are worked out in float64 and rounded once, which is
+        within what a kernel of the type is off itself. No sum of floats is. ONNX Runtime may then
+        fuse what it did not fuse before. Nothing of more than 4096 elements is made, and nothing is
+        read that lies in a file beside the model. What a shape tensor holds is believed only if it
+        also holds where sizes are 0; two inputs whose dims have one name have one size. Random
+        operators, other domains, and graphs inside nodes are never taken for equal; nothing is
+        moved out of a branch. An initializer that is also an input is no constant, and an output of
+        the graph keeps its name.
     """
 
     name: ClassVar[str] = "fold"
@@ -209,7 +215,7 @@ class Fold(Pass):
 
 def _rules(look: Look) -> tuple[Rule, ...]:
     """What looks at one node at a time, in the order in which a node is shown to them."""
-    return (decided_if, constant, Equal(), chain, Uniform(look).neutral, Bits())
+    return (decided_if, constant, Equal(), chain, integers, leading, Uniform(look).neutral, Bits())
 
 
 def _first(rules: tuple[Rule, ...], node: ir.Node, look: Look) -> Found | None:

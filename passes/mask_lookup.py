@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, is_op
 
 from ._affine import affine_of, own_places
-from ._counting import unsqueezed
+from ._counting import size_of, unsqueezed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import onnx_ir as ir
 
     from graphfix.build import Builder
@@ -28,11 +32,14 @@ class LookupSite(Match):
 
     Attributes:
         table: The table.
+        cuts: The axes of it that are looked up only from 0 on: the axis, a tensor that has the size
+            of what is looked up, and which axis of that it is.
         axes: Where dims of 1 go, to make it what is looked up.
         opset: The opset of the graph.
     """
 
     table: ir.Value
+    cuts: tuple[tuple[int, ir.Value, int], ...]
     axes: tuple[int, ...]
     opset: int
 
@@ -88,6 +95,9 @@ class MaskLookup(NodePass[LookupSite]):
     Safety:
         Exact: proved from the symbolic shapes of table and indices, that each index counts the axis
         it is for, from 0 to the end. Reshapes to one dim and back, after a lookup, go with it.
+        Where the mask has a dim of another name than what is counted, such as a batch of its own,
+        it is cut to that size with a Slice, if an input has that size; a mask that is shorter,
+        where the lookup fails, stays as short.
     """
 
     name: ClassVar[str] = "mask-lookup"
@@ -111,15 +121,40 @@ class MaskLookup(NodePass[LookupSite]):
             return Skip(node, "the mask is looked up several times over, for more axes than it has")
         if list(at) != sorted(at):
             return Skip(node, "the axes of the mask are looked up in another order")
-        return LookupSite(node, table, axes, view.opset(node))
+        cuts = _cuts(table, [shape[axis] for axis in at], view)
+        if isinstance(cuts, str):
+            return Skip(node, cuts)
+        return LookupSite(node, table, cuts, axes, view.opset(node))
 
     def message(self, site: Match) -> str:
         """What is looked up."""
         return f"{site.node.op_type} looks every element of a mask up in its own place"
 
     def rewrite(self, match: LookupSite, op: Builder) -> ir.Value:
-        """The mask, with dims of 1."""
-        return unsqueezed(match.table, match.axes, match.opset, op)
+        """The mask, as long as what is looked up, with dims of 1."""
+        value = match.table
+        if match.cuts:
+            axes = np.array([axis for axis, *_ in match.cuts], np.int64)
+            sizes = [size_of(source, axis, match.opset, op) for _, source, axis in match.cuts]
+            ends = sizes[0] if len(sizes) == 1 else op.Concat(*sizes, axis=0)
+            value = op.Slice(value, np.zeros(len(axes), np.int64), ends, axes)
+        return unsqueezed(value, match.axes, match.opset, op)
+
+
+def _cuts(
+    table: ir.Value, sizes: Sequence[Dim], view: View
+) -> tuple[tuple[int, ir.Value, int], ...] | str:
+    """The axes of ``table`` that have another size than those looked up, and where that is from."""
+    cuts = []
+    for axis, (dim, size) in enumerate(zip(view.shapes.dims(table) or (), sizes, strict=True)):
+        if same(dim, size):
+            continue
+        inputs = [x for x in view.model.graph.inputs if not x.is_initializer()]
+        places = [(x, i) for x in inputs for i, d in enumerate(x.shape or ()) if same(d, size)]
+        if not places:
+            return f"the mask has {dim} in axis {axis}, and {size} of these are looked up"
+        cuts.append((axis, *places[0]))
+    return tuple(cuts)
 
 
 def _lookup_of(node: ir.Node) -> ir.Node | None:
@@ -162,11 +197,12 @@ def _gathered(node: ir.Node, view: View) -> tuple[ir.Value, tuple[int, ...], Dim
         return None
     at = []
     stride: Dim = 1
-    for dim in reversed(dims):
+    for i, dim in reversed(list(enumerate(dims))):
         axes = [
             axis + len(shape)
             for axis, weight in counts.weights.items()
-            if same(weight, stride) and same(shape[axis], dim)
+            # Only of the first axis fewer may be counted than there are.
+            if same(weight, stride) and (i == 0 or same(shape[axis], dim))
         ]
         if len(axes) != 1:
             return None
@@ -185,13 +221,13 @@ def _looked_up(node: ir.Node, view: View) -> tuple[ir.Value, tuple[int, ...], Di
     if attr_int(node, "batch_dims", 0) or len(parts) != len(dims):
         return None
     at = []
-    for part, dim in zip(parts, dims, strict=True):
+    for part in parts:
         counts = affine_of(part, view)
         if counts is None or len(counts.weights) != 1:
             return None
         ((axis, weight),) = counts.weights.items()
         place = axis + len(shape) + 1  # the last axis of the indices is not one of the result
-        if weight != 1 or not 0 <= place < len(shape) or not same(shape[place], dim):
+        if weight != 1 or not 0 <= place < len(shape):
             return None
         at.append(place)
     return (table, tuple(at), shape) if len(set(at)) == len(at) else None

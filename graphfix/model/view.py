@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.model.shapes import Shapes, infer, is_named, shapes_of
-from graphfix.model.values import Numbering, bodies_of, is_op, nodes_of
+from graphfix.model.values import Numbering, bodies_of, nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,10 +32,15 @@ class View:
         return infer(self.model, usual=True)
 
     def nodes(self, *op_types: str) -> Iterator[ir.Node]:
-        """Every node of the given standard types: the graph, its subgraphs, local functions."""
+        """Every node of the given types: the graph, its subgraphs, local functions.
+
+        Args:
+            *op_types: Operators; one of another domain than ONNX's with it: ``com.microsoft.Gelu``.
+        """
+        wanted = {op_type.rpartition(".")[::2] for op_type in op_types}
         for graph in (self.model.graph, *(f.graph for f in self.model.functions.values())):
             for node in nodes_of(graph):
-                if is_op(node, *op_types):
+                if ("" if node.domain == "ai.onnx" else node.domain, node.op_type) in wanted:
                     yield node
 
     def opset(self, node: ir.Node) -> int:

@@ -12,11 +12,13 @@ import numpy as np
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
-from graphfix import hazards, job, pipeline, planning, registry
+from graphfix import hazards, pipeline, planning, registry
 from graphfix.core import Pass, changed_by, together
 from graphfix.errors import GraphfixError
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.half.search import settle
+from graphfix.job.settling import MARGINS
+from graphfix.job.settling import gate as half_gate
 from graphfix.model import io
 from graphfix.proof.compare import HALF_GATE, Tolerance, compare, computes_in_half
 from graphfix.proof.interface import interface_changes
@@ -237,7 +239,7 @@ class Bench:
 
     def _compared(self, wanted: Outputs, found: Outputs, chosen: list[Check]) -> tuple[str, float]:
         """In what two runs differ, and how far they are apart."""
-        gate = job.gate(chosen) or Tolerance()
+        gate = half_gate(chosen) or Tolerance()
         if gate is not HALF_GATE and computes_in_half(self.model):
             gate = gate.for_half()
         worst = 0.0
@@ -260,7 +262,7 @@ class Bench:
         A repaired model may run in ONNX Runtime; else ONNX's own evaluator is asked.
         """
         # Of what rounds, what must stay was not looked for.
-        free = job.gate(chosen) is not None or draws(self.model) is not None
+        free = half_gate(chosen) is not None or draws(self.model) is not None
         for run in () if free else (_run, _evaluated):
             try:
                 if run is _evaluated and not self._evaluates():
@@ -288,7 +290,7 @@ class Bench:
         if any(isinstance(x, list) for x in feeds.values()):
             return check  # a sequence: the search feeds arrays only
         safety = together([check.safety, *(x.safety for x in ran if x.changes)])
-        margin = job.MARGINS[0]
+        margin = MARGINS[0]
         return settle(model, check, tolerance=HALF_GATE, margin=margin, feeds=feeds, safety=safety)[
             0
         ]

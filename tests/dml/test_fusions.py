@@ -100,3 +100,51 @@ def test_directml_computes_what_the_cpu_does(case: str, fixed: bool) -> None:
         told = planning.against(foreseen, after)
         assert not told.wrong
         assert told.steps[0] == told.steps[1]
+
+
+WEIGHTS = ", ".join(
+    f"float[8, 8] {name} = {{{', '.join(str((i * 7 + 3 * n) % 11 / 11 - 0.5) for i in range(64))}}}"
+    for n, name in enumerate(("wq", "wk", "wv"))
+)
+FILLED = ", ".join(str(i % 5 / 5 - 0.4) for i in range(24))
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize(
+    ("more", "given"),
+    [
+        ("", ""),
+        ("", ", b"),
+        (", int32[B, T] seen", ", , seen"),
+        (", int32[B, T] seen", ", b, seen"),
+        (", float[B, 2, T, T] r", ", , , r"),
+        (", float[B, 2, T, T] r", ", b, , r"),
+    ],
+)
+def test_projections_and_their_attention_are_one_kernel(more: str, given: str, fixed: bool) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        m ({X}{more}) => ({OUT}) <{WEIGHTS}, float[24] b = {{{FILLED}}}> {{
+        q = MatMul (x, wq) k = MatMul (x, wk) v = MatMul (x, wv)
+        y = com.microsoft.MultiHeadAttention <num_heads = 2, mask_filter_value = -5.0>
+            (q, k, v{given}) }}"""
+    before, after = (ir.from_onnx_text(text) for _ in range(2))
+    graphfix.run(after, "fuse-projections")
+    assert [node.op_type for node in after.graph] == ["Concat", "Attention"]
+    rng = np.random.default_rng(0)
+    feeds = {
+        x.name: rng.standard_normal([SIZES.get(str(d), d) for d in x.shape]).astype(np.float32)
+        for x in before.graph.inputs
+    }
+    if "seen" in feeds:
+        feeds["seen"] = (np.arange(SIZES["T"]) < np.array([[3], [5]])).astype(np.int32)
+    with Session(before) as cpu:
+        want = cpu.run(feeds)["y"]
+    sizes = {name: SIZES[name] for name in ("B", "T")}
+    with Session(after, ep="dml", free_dims=sizes if fixed else None) as dml:
+        np.testing.assert_allclose(dml.run(feeds)["y"], want, rtol=1e-5, atol=1e-5)
+    if not fixed:
+        foreseen = planning.plan(after)
+        assert foreseen.steps_on("dml", "cpu") == 1  # the Concat is done when the model is loaded
+        told = planning.against(foreseen, after)
+        assert not told.wrong
+        assert told.steps[0] == told.steps[1]

@@ -79,6 +79,8 @@ def test_a_profile_adds_no_kernel_and_leaves_nothing(row: dict[str, Any], profil
     assert after is not None
     if before is not None:  # one of them does not load as it was exported
         assert after["all"] <= before["all"]
+        assert after["directml"] <= before["directml"]
+        assert after["remade"] <= before["remade"]
 
 
 def test_a_model_without_sites_keeps_every_byte(row: dict[str, Any]) -> None:

@@ -26,6 +26,15 @@ MODELS = {
         "float[B, T, 32] q, float[B, 4, S, 8] k, float[B, 4, S, 8] v",
         "y = com.microsoft.MultiHeadAttention <num_heads = 4> (q, k, v)",
     ),
+    "projections": (
+        "float[B, T, 6] q, float[6, 96] w, float[96] b",
+        "y = com.microsoft.Attention <num_heads = 4> (q, w, b)",
+    ),
+    "projections of two widths": (
+        "float[B, T, 6] q, float[6, 80] w, float[80] b",
+        """y = com.microsoft.Attention <num_heads = 4, qkv_hidden_sizes = [32, 32, 16]>
+            (q, w, b)""",
+    ),
     "rotary": (
         "float[B, T, 32] q, int64[1] at, float[M, 4] c, float[M, 4] s",
         "y = com.microsoft.RotaryEmbedding <num_heads = 4> (q, at, c, s)",

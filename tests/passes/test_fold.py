@@ -657,7 +657,7 @@ def test_any_chain_keeps_every_bit(chain: list[tuple[str, int]]) -> None:
     fold(
         model(f"""m (float[B, T, 8] x) => ({dtype}[{dims}] y)
         <int64[1] one = {{1}}, int64[1] nought = {{0}}, int64[1] far = {{9223372036854775807}},
-         int64[3] flat = {{1, -1, 4}}, int64[1] first = {{0}}>
+         int64[3] flat = {{1, -1, 1}}, int64[1] first = {{0}}>
         {{ {" ".join(lines)} y = Identity ({name}) }}"""),
         3,
         4,

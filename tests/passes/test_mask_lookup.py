@@ -171,3 +171,61 @@ def test_an_output_on_the_way_keeps_its_number() -> None:
     session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
     _, place = session.run(None, {"mask": MASK})
     np.testing.assert_array_equal(place.reshape(3, 5), np.arange(15).reshape(3, 5))
+
+
+def cut(more: str, inputs: str = ", int64[N, T] ids") -> ir.Model:
+    return ir.from_onnx_text(f"""<ir_version: 8, opset_import: ["" : 18]>
+    m (int64[M, T] mask{inputs}) => (int64[N, 1, T] y) <{INITS}, int64[2] behind = {{1, 2}},
+      int64[2] before = {{0, 1}}> {{ {more}
+    n = Squeeze (count)
+    sizes = Shape (mask)
+    cols = Gather (sizes, second)
+    t = Squeeze (cols)
+    at_b = Range (zero, n, one)
+    at_t = Range (zero, t, one)
+    per_b = Unsqueeze (at_b, behind)
+    per_t = Unsqueeze (at_t, before)
+    most = Max (per_b, per_t)
+    shape = Shape (most)
+    wide_b = Expand (per_b, shape)
+    wide_t = Expand (per_t, shape)
+    i = Unsqueeze (wide_b, last)
+    j = Unsqueeze (wide_t, last)
+    place = Concat <axis = -1> (i, j)
+    y = GatherND (mask, place) }}""")
+
+
+@pytest.mark.parametrize("rows", [3, 2, 1, 0])
+def test_a_mask_with_a_batch_of_its_own_is_cut(rows: int) -> None:
+    """As dynamo names it: nothing says that ids and mask have one batch."""
+    before, after = (cut("count = Shape <start = 0, end = 1> (ids)") for _ in range(2))
+    assert graphfix.run(after, "mask-lookup").changed
+    assert ops(after) == ["Shape", "Slice", "Unsqueeze"]
+    feeds = {"mask": MASK, "ids": np.zeros((rows, MASK.shape[1]), np.int64)}
+    np.testing.assert_array_equal(run(after, feeds), run(before, feeds))
+
+
+def test_a_size_that_no_input_has_is_a_near_miss() -> None:
+    m = cut("double = Shape <start = 0, end = 1> (ids) count = Add (double, double)")
+    report = graphfix.run(m, "mask-lookup")
+    assert not report.changed
+    ((_, reason),) = report.passes[0].skips
+    assert "the mask has M in axis 0, and " in reason
+
+
+def test_a_count_of_one_that_is_repeated_counts_nothing() -> None:
+    """A Range of one element, expanded: each index is 0."""
+    text = f"""<ir_version: 8, opset_import: ["" : 18]>
+    m (int64[B, T] mask) => (int64[B, 1, T] y) <{INITS}, int64[2] behind = {{1, 2}},
+      int64[2] before = {{0, 1}}> {{ {RANGES}
+    none = Range (zero, one, one)
+    per_b = Unsqueeze (none, behind)
+    per_t = Unsqueeze (at_t, before)
+    shape = Concat <axis = 0> (rows, second, cols)
+    wide_b = Expand (per_b, shape)
+    wide_t = Expand (per_t, shape)
+    i = Unsqueeze (wide_b, last)
+    j = Unsqueeze (wide_t, last)
+    place = Concat <axis = -1> (i, j)
+    y = GatherND (mask, place) }}"""
+    assert not graphfix.run(ir.from_onnx_text(text), "mask-lookup").changed

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnx_shape_inference import registry
 
 from graphfix.model.symbolic.exprs import dim_of, expr_of
-from graphfix.model.values import attr_int
+from graphfix.model.values import attr_int, attr_ints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +34,7 @@ def register() -> None:
     for op_type in _LIKE_FIRST:
         registry.register(DOMAIN, op_type, 1)(_like_first)
     registry.register(DOMAIN, "MultiHeadAttention", 1)(_multi_head_attention)
+    registry.register(DOMAIN, "Attention", 1)(_attention)
 
 
 def _like_first(ctx: Context, node: ir.Node) -> None:
@@ -65,6 +66,16 @@ def _multi_head_attention(ctx: Context, node: ir.Node) -> None:
         for present, size in zip(node.outputs[1:3], (query[2], width), strict=False):
             each = dim_of(expr_of(size) / heads)
             ctx.set_shape_and_dtype(present, ir.Shape([query[0], heads, keys, each]), dtype)
+
+
+def _attention(ctx: Context, node: ir.Node) -> None:
+    data, weights = _dims(node, 0), _dims(node, 1)
+    dtype = node.inputs[0].dtype if node.inputs[0] is not None else None
+    if data is None or weights is None or dtype is None or len(data) != 3 or len(weights) != 2:
+        return
+    widths = attr_ints(node, "qkv_hidden_sizes")
+    width = dim_of(expr_of(weights[1]) / 3) if widths is None else widths[-1]
+    ctx.set_shape_and_dtype(node.outputs[0], ir.Shape([data[0], data[1], width]), dtype)
 
 
 def _dims(node: ir.Node, index: int) -> Sequence[Dim] | None:

@@ -1,0 +1,140 @@
+"""gemm-matmul: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.model.shapes import same
+from graphfix.model.values import attr_int, is_op
+
+from ._fusing import only_user
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graphfix.build import Builder
+    from graphfix.model.view import View
+
+_VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+
+
+@dataclass(frozen=True)
+class FlatSite(Match):
+    """A Gemm between two Reshapes, at the second.
+
+    Attributes:
+        data: What the first Reshape flattens.
+        weight: The second factor.
+        bias: What is added, or None.
+    """
+
+    data: ir.Value
+    weight: ir.Value
+    bias: ir.Value | None
+
+
+@dataclass(frozen=True)
+class GemmMatmul(NodePass[FlatSite]):
+    """A Gemm between Reshapes to two dims and back becomes a MatMul and the Add of its bias.
+
+    onnxsim writes the product of [B, T, D] with a weight, and the bias after it, as a Reshape to
+    [B * T, D], a Gemm, and a Reshape to sizes that it asks the model for.
+
+    Why:
+        Three kernels on DirectML become two, or one where what comes next takes the bias: an
+        attention, a residual sum or a Gelu. And a size of B * T hides from fuse-attention and
+        fuse-projections that a tensor is [B, T, D]. Counted on the zoo: 67 in the 5 exports that
+        went through onnxsim and have dynamic dims.
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        linear (float[B, T, 4] x, float[4, 2] w, float[2] b) => (float[B, T, 2] y)
+        <int64[2] flat = {-1, 4}, int64[1] wide = {2}, int64[1] zero = {0}, int64[1] two = {2}>
+        {
+            rows = Reshape (x, flat)
+            h = Gemm (rows, w, b)
+            shape = Shape (x)
+            front = Slice (shape, zero, two)
+            back = Concat <axis = 0> (front, wide)
+            y = Reshape (h, back)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        linear (float[B, T, 4] x, float[4, 2] w, float[2] b) => (float[B, T, 2] y)
+        {
+            product = MatMul (x, w)
+            y = Add (product, b)
+        }
+
+    Safety:
+        Exact, but for rounding: the same products and sums. That the first Reshape only flattens,
+        and the second only undoes that, is proved from symbolic shapes. Refused, with the reason: a
+        Gemm that turns a factor or has numbers to multiply with; one whose C is no bias of the last
+        axis. A Gemm whose result something else reads is none.
+    """
+
+    name: ClassVar[str] = "gemm-matmul"
+    safety: ClassVar[Safety] = "exact"
+    anchors: ClassVar[tuple[str, ...]] = _VIEWS
+
+    def match(self, node: ir.Node, view: View) -> FlatSite | Skip | None:
+        """The view after a Gemm that gives back the dims which the view before it took."""
+        product = node.inputs[0]
+        gemm = product.producer() if product is not None else None
+        if not is_op(gemm, "Gemm") or only_user(gemm) is not node:
+            return None
+        rows, weight = gemm.inputs[0], gemm.inputs[1]
+        first = rows.producer() if rows is not None else None
+        if not is_op(first, *_VIEWS) or first.inputs[0] is None or weight is None:
+            return None
+        data = first.inputs[0]
+        before, after = view.shapes.dims(data), view.shapes.dims(node.outputs[0])
+        flat, made = view.shapes.dims(rows), view.shapes.dims(product)
+        if before is None or after is None or flat is None or made is None:
+            return None
+        if not 3 <= len(before) == len(after):
+            return None
+        wanted = (*before[:-1], made[-1])
+        if not same(before[-1], flat[-1]) or not all(map(same, after, wanted)):
+            return None
+        reason = _refused(gemm, made[-1], view)
+        bias = gemm.inputs[2] if len(gemm.inputs) > 2 else None
+        return Skip(node, reason) if reason else FlatSite(node, data, weight, bias)
+
+    def message(self, site: Match) -> str:
+        """What it is."""
+        return "a Gemm between two Reshapes, each a kernel of its own"
+
+    def rewrite(self, match: FlatSite, op: Builder) -> ir.Value:
+        """A MatMul and an Add."""
+        made = op.MatMul(match.data, match.weight)
+        return made if match.bias is None else op.Add(made, match.bias)
+
+
+def _refused(gemm: ir.Node, width: object, view: View) -> str | None:
+    """Why a Gemm between Reshapes stays."""
+    if any(x.is_ref() for x in gemm.attributes.values()):
+        return "its attributes are parameters of the local function it is in"
+    if attr_int(gemm, "transA", 0) or attr_int(gemm, "transB", 0):
+        return "it turns a factor, which a MatMul does not"
+    for name in ("alpha", "beta"):
+        attribute = gemm.attributes.get(name)
+        if attribute is not None and not math.isclose(attribute.as_float(), 1, rel_tol=0):
+            return f"it multiplies with a number ({name})"
+    bias = gemm.inputs[2] if len(gemm.inputs) > 2 else None
+    if bias is None:
+        return None
+    dims = view.shapes.dims(bias)
+    if dims is None or len(dims) > 1 or not all(x in (1, width) for x in dims):
+        return f"its C, {bias.name!r}, is no bias of the last axis"
+    return None

@@ -1,0 +1,190 @@
+"""fold: arithmetic on integers that exporters write in many nodes, and dims of 1 in front."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import graphfix
+
+NUMBERS = """int64 zero = {{0}}, int64 k = {{{k}}}, int64 one = {{1}}, int64 two = {{2}},
+    int64 other = {{{other}}}, int64 minus = {{-1}}"""
+TORCHSCRIPT = """cut = Div (x, k) below = Less (x, zero) rest = Mod (x, k)
+    none = Equal (rest, zero) some = Not (none) both = And (below, some) less = Sub (cut, one)
+    y = Where (both, less, cut)"""
+DYNAMO = """below = Less (x, zero) rest = Mod (x, k) some = Cast <to = 9> (rest)
+    both = And (some, below) n = Cast <to = 7> (both) cut = Div (x, k) y = Sub (cut, n)"""
+
+
+def model(body: str, *, k: int = 2, dims: str = "B", dtype: str = "int64", more: str = "",
+          out: str = "") -> ir.Model:  # fmt: skip
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        m ({dtype}[{dims}] x) => ({out or f"{dtype}[{dims}] y"})
+        <{NUMBERS.format(k=k, other=k + 1)}{more}> {{ {body} }}"""
+    return ir.from_onnx_text(text)
+
+
+def ops(m: ir.Model) -> list[str]:
+    return [node.op_type for node in m.graph]
+
+
+def run(m: ir.Model, **feeds: np.ndarray) -> list[np.ndarray]:
+    data = ir.to_proto(m).SerializeToString()
+    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    return session.run(None, {x.name: feeds[x.name] for x in session.get_inputs()})
+
+
+def folded(m: ir.Model) -> ir.Model:
+    after = m.clone()
+    graphfix.run(after, "fold")
+    assert not graphfix.run(after, "fold").changed
+    return after
+
+
+@pytest.mark.parametrize("body", [TORCHSCRIPT, DYNAMO])
+@settings(max_examples=20, deadline=None)
+@given(
+    k=st.integers(1, 12),
+    numbers=st.lists(st.integers(-(2**63) + 12, 2**63 - 1), min_size=1, max_size=8),
+)
+@example(k=5, numbers=[-6, -5, -4, -1, 0, 1, 4, 5, 6])
+def test_a_division_that_rounds_down(body: str, k: int, numbers: list[int]) -> None:
+    before = model(body, k=k)
+    after = folded(before)
+    assert k == 1 or ops(after) == ["Mod", "Sub", "Div"]  # by 1, other rules come first
+    x = np.array(numbers, np.int64)
+    (got,), (want,) = run(after, x=x), run(before, x=x)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(got, x // k)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        TORCHSCRIPT.replace("Mod (x, k)", "Mod (x, other)"),
+        TORCHSCRIPT.replace("Less (x, zero)", "Less (x, one)"),
+        TORCHSCRIPT.replace("Sub (cut, one)", "Sub (cut, two)"),
+        TORCHSCRIPT.replace("Where (both, less, cut)", "Where (both, cut, less)"),
+        TORCHSCRIPT.replace("Mod (x, k)", "Mod <fmod = 1> (x, k)"),
+        TORCHSCRIPT.replace("Div (x, k)", "Div (x, other)"),
+        DYNAMO.replace("And (some, below)", "Or (some, below)"),
+        DYNAMO.replace("Div (x, k)", "Mul (x, k)"),
+        f"{TORCHSCRIPT} z = Cast <to = 7> (both)",
+    ],
+)
+def test_what_only_looks_like_one(body: str) -> None:
+    out = "int64[B] y, int64[B] z" if " z = " in body else ""
+    before = model(body, k=3, out=out)
+    after = folded(before)
+    assert len(ops(after)) == len(ops(before))
+    x = np.arange(-9, 9)
+    for got, want in zip(run(after, x=x), run(before, x=x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("a = Add (x, one) y0 = Sub (a, one) y = Neg (y0)", ["Neg"]),
+        ("a = Add (x, one) y = Sub (a, two)", ["Add"]),
+        ("a = Sub (x, two) b = Sub (a, two) y = Add (b, two)", ["Add"]),
+        ("a = Add (x, one) y0 = Sub (two, a) y = Neg (y0)", ["Add", "Sub", "Neg"]),
+    ],
+)
+def test_numbers_added_one_after_the_other(body: str, left: list[str]) -> None:
+    before = model(body)
+    after = folded(before)
+    assert ops(after) == left
+    x = np.array([2**63 - 1, -(2**63), 0, 7], np.int64)  # they wrap around, and back
+    np.testing.assert_array_equal(run(after, x=x)[0], run(before, x=x)[0])
+
+
+def test_floats_are_added_as_they_were() -> None:
+    body = "a = Add (x, tenth) y = Sub (a, tenth)"
+    before = model(body, dtype="float", more=", float tenth = {0.1}")
+    assert ops(folded(before)) == ["Add", "Sub"]
+
+
+TURN = """int64[1] last = {-1}, int64[1] begin = {-9223372036854775807},
+    int64[1] axis = {1}, int64 a = {1}"""
+SUM = """t = Slice (x, last, begin, axis, last) s = CumSum (t, a)
+    y = Slice (s, last, begin, axis, last)"""
+
+
+@pytest.mark.parametrize("ways", ["", "<exclusive = 1>", "<reverse = 1>"])
+def test_a_sum_from_the_end(ways: str) -> None:
+    before = model(SUM.replace("CumSum", f"CumSum {ways}"), dims="B, T", more=f", {TURN}")
+    after = folded(before)
+    assert ops(after) == ["CumSum"]
+    x = np.random.default_rng(0).integers(-5, 5, (3, 6))
+    np.testing.assert_array_equal(run(after, x=x)[0], run(before, x=x)[0])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("CumSum (t, a)", "CumSum (t, zero)"),
+        ("y = Slice (s, last, begin, axis, last)", "y = Identity (s)"),
+        ("y = Slice (s,", "z = Identity (t) y = Slice (s,"),
+    ],
+)  # fmt: skip
+def test_what_is_no_sum_from_the_end(old: str, new: str) -> None:
+    out = "int64[B, T] y, int64[B, T] z" if " z = " in f" {new}" else ""
+    before = model(SUM.replace(old, new), dims="B, T", more=f", {TURN}", out=out)
+    after = folded(before)
+    assert "Slice" in ops(after)
+    x = np.random.default_rng(0).integers(-5, 5, (3, 6))
+    for got, want in zip(run(after, x=x), run(before, x=x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_a_sum_of_floats_from_the_end_stays() -> None:
+    before = model(SUM, dims="B, T", dtype="float", more=f", {TURN}")
+    assert ops(folded(before)) == ["Slice", "CumSum", "Slice"]
+
+
+ROW = "float[B, T, 8] x, float[T, 8] row, bool[T] keep"
+LEADING = {
+    "a row that is added": ("r = Unsqueeze (row, first) y = Add (x, r)", ["Add"]),
+    "two dims": (
+        "r = Unsqueeze (row, two) s = Unsqueeze (x, first) y = Mul (r, s)",
+        ["Unsqueeze", "Unsqueeze", "Mul"],
+    ),
+    "a mask": (
+        "k = Unsqueeze (keep, last) r = Unsqueeze (k, first) y = Where (r, x, x)",
+        ["Unsqueeze", "Where"],
+    ),
+    "one of two": (
+        "r = Unsqueeze (row, first) s = Unsqueeze (row, first) y = Mul (r, s)",
+        ["Unsqueeze", "Mul"],
+    ),
+    "an axis inside": ("r = Unsqueeze (keep, both) c = Cast <to = 1> (r) y = Mul (x, c)", None),
+    "something else reads it": (
+        "r = Unsqueeze (row, first) z = Relu (r) y0 = Add (x, r) y = Add (y0, z)",
+        ["Unsqueeze", "Relu", "Add", "Add"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEADING)
+def test_dims_of_one_in_front_come_by_themselves(name: str) -> None:
+    body, left = LEADING[name]
+    before = ir.from_onnx_text(f"""<ir_version: 8, opset_import: ["" : 17]>
+        m ({ROW}) => (float y) <int64[1] first = {{0}}, int64[2] two = {{0, 1}},
+        int64[2] both = {{0, 2}}, int64[1] last = {{1}}, int64[1] end = {{3}}> {{ {body} }}""")
+    after = folded(before)
+    if left is not None:
+        assert ops(after) == left
+    rng = np.random.default_rng(0)
+    feeds = {
+        "x": rng.standard_normal((2, 5, 8)).astype(np.float32),
+        "row": rng.standard_normal((5, 8)).astype(np.float32),
+        "keep": np.arange(5) < 3,
+    }
+    (got,), (want,) = (run(x, **feeds) for x in (after, before))
+    assert got.shape == want.shape
+    np.testing.assert_array_equal(got, want)

@@ -1,0 +1,115 @@
+"""gemm-matmul: which Gemms are products of three dims, which stay and why."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+
+import graphfix
+
+INITS = f"""float[4, 3] w = {{{", ".join(str(i % 5 - 2) for i in range(12))}}},
+    float[3] b = {{1, 2, 3}},
+    float[3, 4] turned = {{{", ".join(str(i % 5 - 2) for i in range(12))}}}, float one = {{1.0}},
+    float[1, 3] row = {{1, 2, 3}}, int64[2] flat = {{-1, 4}}, int64[1] wide = {{3}},
+    int64[1] zero = {{0}}, int64[1] two = {{2}}, int64[2] mixed = {{-1, 8}},
+    int64[3] heads = {{0, 0, 3}}"""
+BACK = "s = Shape (x) f = Slice (s, zero, two) to = Concat <axis = 0> (f, wide)"
+LINEAR = f"rows = Reshape (x, flat) h = Gemm (rows, w, b) {BACK} y = Reshape (h, to)"
+
+
+def model(body: str = LINEAR, *, x: str = "float[B, T, 4] x", out: str = "float[B, T, 3] y",
+          ) -> ir.Model:  # fmt: skip
+    return ir.from_onnx_text(
+        f'<ir_version: 8, opset_import: ["" : 17]> m ({x}) => ({out}) <{INITS}> {{ {body} }}'
+    )
+
+
+def ops(m: ir.Model) -> list[str]:
+    return [node.op_type for node in m.graph]
+
+
+def run(m: ir.Model, dims: tuple[int, ...] = (2, 5, 4)) -> list[np.ndarray]:
+    data = ir.to_proto(m).SerializeToString()
+    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(0).standard_normal(dims).astype(np.float32)
+    return session.run(None, {"x": x})
+
+
+FORMS = {
+    "a bias": (LINEAR, ["MatMul", "Add"]),
+    "no bias": (LINEAR.replace("(rows, w, b)", "(rows, w)"), ["MatMul"]),
+    "one number as bias": (LINEAR.replace("(rows, w, b)", "(rows, w, one)"), ["MatMul", "Add"]),
+    "numbers that are 1": (
+        LINEAR.replace("Gemm", "Gemm <alpha = 1.0, beta = 1.0, transA = 0>"), ["MatMul", "Add"]),
+    "two of one tensor": (
+        f"rows = Reshape (x, flat) h = Gemm (rows, w, b) g = Gemm (rows, w) {BACK} "
+        "p = Reshape (h, to) q = Reshape (g, to) y = Add (p, q)",
+        ["MatMul", "Add", "MatMul", "Add"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_gemm_between_reshapes_is_a_matmul(name: str) -> None:
+    body, wanted = FORMS[name]
+    before, after = model(body), model(body)
+    report = graphfix.run(after, "gemm-matmul")
+    assert report.changed, report.passes[0].skips
+    assert ops(after) == wanted
+    for got, want in zip(run(after), run(before), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_four_dims() -> None:
+    body = """rows = Reshape (x, flat) h = Gemm (rows, w, b) s = Shape <start = 0, end = 3> (x)
+        to = Concat <axis = 0> (s, wide) y = Reshape (h, to)"""
+    given = {"x": "float[B, S, T, 4] x", "out": "float[B, S, T, 3] y"}
+    before, after = model(body, **given), model(body, **given)
+    assert graphfix.run(after, "gemm-matmul").changed
+    assert ops(after) == ["MatMul", "Add"]
+    got, want = (run(m, (2, 3, 5, 4)) for m in (after, before))
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-5, atol=1e-5)
+
+
+STAYS = {
+    "it turns a factor": LINEAR.replace("Gemm (rows, w", "Gemm <transB = 1> (rows, turned"),
+    "it multiplies with a number (alpha)": LINEAR.replace("Gemm", "Gemm <alpha = 0.5>"),
+    "it multiplies with a number (beta)": LINEAR.replace("Gemm", "Gemm <beta = 2.0>"),
+    "its C, 'row', is no bias of the last axis": LINEAR.replace("w, b)", "w, row)"),
+}
+
+
+@pytest.mark.parametrize("reason", STAYS)
+def test_what_stays_says_why(reason: str) -> None:
+    m = model(STAYS[reason])
+    report = graphfix.run(m, "gemm-matmul")
+    assert not report.changed
+    ((_, why),) = report.passes[0].skips
+    assert why.startswith(reason)
+
+
+NONE = {
+    "another shape afterwards": (
+        LINEAR.replace("to = Concat <axis = 0> (f, wide)", "n = Identity (f)").replace(
+            "Reshape (h, to)", "Unsqueeze (h, zero)"), {"out": "float[A, M, 3] y"}),
+    "something else reads the product": (f"{LINEAR} z = Relu (h)", {
+        "out": "float[B, T, 3] y, float[M, 3] z"}),
+    "the product is an output": (LINEAR, {"out": "float[B, T, 3] y, float[M, 3] h"}),
+    "an activation between": (
+        LINEAR.replace("y = Reshape (h, to)", "r = Relu (h) y = Reshape (r, to)"), {}),
+    "no Reshape before": (
+        "h = Gemm (x, w, b) y = Unsqueeze (h, zero)",
+        {"x": "float[T, 4] x", "out": "float[A, T, 3] y"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NONE)
+def test_what_is_none_is_left_alone(name: str) -> None:
+    body, given = NONE[name]
+    m = model(body, **given)
+    before = ir.to_proto(m).SerializeToString()
+    report = graphfix.run(m, "gemm-matmul")
+    assert not report.changed
+    assert not report.passes[0].skips
+    assert ir.to_proto(m).SerializeToString() == before

@@ -1,0 +1,114 @@
+"""table-rows: which lookups are a Slice, what is left alone, and that every number stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+
+import graphfix
+
+INITS = f"""int64 zero = {{0}}, int64 one = {{1}}, int64 two = {{2}}, int64 second = {{1}},
+    int64[1] front = {{0}}, int64[1] at = {{1}}, int64[1] step = {{1}}, int64[1] twice = {{2}},
+    float[24, 2] table = {{{", ".join(str(i) for i in range(48))}}},
+    int64[1, 24] ids = {{{", ".join(str(i) for i in range(24))}}},
+    int64[24] line = {{{", ".join(str(i) for i in range(24))}}},
+    int64[1, 23] short = {{{", ".join(str(i) for i in range(23))}}},
+    int64[1, 24] shifted = {{{", ".join(str(i + 2) for i in range(24))}}},
+    int64[1, 24] back = {{{", ".join(str(23 - i) for i in range(24))}}}"""
+SIZE = "shape = Shape (x) t = Gather (shape, second) t1 = Unsqueeze (t, front)"
+
+
+def model(body: str, *, opset: int = 17) -> ir.Model:
+    return ir.from_onnx_text(f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        m (float[B, T, 2] x) => (float y) <{INITS}> {{ {SIZE} {body} }}""")
+
+
+def ops(m: ir.Model) -> list[str]:
+    return [node.op_type for node in m.graph]
+
+
+def run(m: ir.Model, size: int) -> np.ndarray:
+    data = ir.to_proto(m).SerializeToString()
+    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(0).standard_normal((2, size, 2)).astype(np.float32)
+    return session.run(None, {"x": x})[0]
+
+
+FORMS = {
+    "a range": "at0 = Range (zero, t, one) y = Gather (table, at0)",
+    "a range with dims of 1": """at0 = Range (zero, t, one) r = Unsqueeze (at0, front)
+        y = Gather (table, r)""",
+    "a range behind the rows": """at0 = Range (zero, t, one) r = Unsqueeze (at0, at)
+        y = Gather (table, r)""",
+    "a buffer of positions": "r = Slice (ids, front, t1, at, step) y = Gather (table, r)",
+    "a buffer with one dim": "r = Slice (line, front, t1) y = Gather (table, r)",
+    "a buffer and a dim": """r = Slice (line, front, t1, front) s = Unsqueeze (r, front)
+        y = Gather (table, s)""",
+}
+
+
+@pytest.mark.parametrize("size", [1, 5, 24])
+@pytest.mark.parametrize("name", FORMS)
+def test_the_first_rows_are_a_slice(name: str, size: int) -> None:
+    before, after = model(FORMS[name]), model(FORMS[name])
+    report = graphfix.run(after, "table-rows")
+    assert report.changed, report.passes[0].skips
+    assert "Gather" not in ops(after)[2:]
+    assert "Range" not in ops(after)
+    got, want = run(after, size), run(before, size)
+    assert got.shape == want.shape
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "at0 = Range (one, t, one) y = Gather (table, at0)",  # from the second row
+        "at0 = Range (zero, t, two) y = Gather (table, at0)",  # every other row
+        "at0 = Range (zero, t, one) y = Gather <axis = 1> (table, at0)",  # columns
+        "r = Slice (short, front, t1, at) y = Gather (table, r)",  # a row less than the table
+        "r = Slice (shifted, front, t1, at) y = Gather (table, r)",  # as RoBERTa counts: from 2
+        "r = Slice (back, front, t1, at) y = Gather (table, r)",
+        "r = Slice (ids, at, t1, at) y = Gather (table, r)",
+        "r = Slice (ids, front, t1, at, twice) y = Gather (table, r)",
+        "r = Slice (ids, front, t1, front) y = Gather (table, r)",  # the other axis
+        "y = Gather (table, line)",
+    ],
+)
+def test_other_lookups_are_left_alone(body: str) -> None:
+    m = model(body)
+    before = ir.to_proto(m).SerializeToString()
+    report = graphfix.run(m, "table-rows")
+    assert not report.changed
+    assert not report.passes[0].skips
+    assert ir.to_proto(m).SerializeToString() == before
+
+
+def test_a_range_to_what_may_be_less_than_nothing_is_a_near_miss() -> None:
+    """``range(0, -1)`` is empty, and ``[0:-1]`` is all rows but one."""
+    m = model("n = Sub (t, two) at0 = Range (zero, n, one) y = Gather (table, at0)")
+    report = graphfix.run(m, "table-rows")
+    assert not report.changed
+    ((_, reason),) = report.passes[0].skips
+    assert reason == "'n', how many rows it looks up, may be less than none"
+
+
+def test_a_lookup_of_more_rows_than_there_are_still_fails() -> None:
+    body = "at0 = Range (zero, t, one) r = Gather (table, at0) y = Add (x, r)"
+    before, after = model(body), model(body)
+    assert graphfix.run(after, "table-rows").changed
+    for m in (before, after):
+        with pytest.raises(Exception, match="Non-zero status code returned"):
+            run(m, 25)
+
+
+def test_below_opset_13_the_axes_are_an_attribute() -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 11]>
+        m (float[B, T, 2] x) => (float y) <{INITS}> {{
+        shape = Shape (x) t = Gather (shape, second) at0 = Range (zero, t, one)
+        r = Unsqueeze <axes = [0]> (at0) y = Gather (table, r) }}"""
+    before, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    assert graphfix.run(after, "table-rows").changed
+    np.testing.assert_array_equal(run(after, 7), run(before, 7))
