@@ -1,0 +1,185 @@
+"""Whether what is added to the scores of an attention cuts its sequence into windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphfix.model.values import is_op
+
+from ._masks import HIDES
+from ._window_table import LARGEST, Axis, CannotError, Leaf, LongerError, Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import onnx_ir as ir
+    from numpy.typing import NDArray
+
+    from graphfix.model.shapes import Dim
+    from graphfix.model.view import View
+
+    from ._attention_inputs import Term
+
+_TRIES = 12
+
+
+@dataclass(frozen=True)
+class Keys:
+    """A boolean that says of each key whether it is seen.
+
+    Attributes:
+        leaf: The boolean.
+        seen: Its value where the key is seen.
+    """
+
+    leaf: Leaf
+    seen: bool
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Windows that no score reaches beyond.
+
+    Attributes:
+        width: How long a window is; the last may be shorter.
+        low: What is added to the scores of a key that is not seen.
+        keys: Which keys are seen within the windows, if not all.
+        rest: What else is added, the same for each query.
+    """
+
+    width: int
+    low: float
+    keys: Keys | None
+    rest: tuple[Term, ...]
+
+
+def cut_of(terms: Sequence[Term], length: Dim, view: View) -> Cut | str | None:
+    """The windows that these addends cut; why they cut none; None if they are nothing like it.
+
+    Args:
+        terms: What is added to the scores.
+        length: How many queries there are, and keys.
+        view: The model around it.
+    """
+    parts = [part for term in terms for part in _parts(term, view)]
+    cutting = [part for part in parts if part.dims[2] != 1]
+    rest = tuple(part for part in parts if part.dims[2] == 1)
+    if not cutting:
+        return None
+    if any(part.dims[1] != 1 for part in parts):
+        return None
+    try:
+        tables, array = _table(cutting, length, view)
+    except CannotError as error:
+        return str(error) or None
+    return _read(tables, array, rest)
+
+
+def _parts(term: Term, view: View) -> list[Term]:
+    """The addends that an addend is a sum of."""
+    node = term.value.producer()
+    if not is_op(node, "Add") or term.insert is not None:
+        return [term]
+    found: list[Term] = []
+    for value in node.inputs:
+        dims = view.shapes.dims(value)
+        if value is None or dims is None or len(dims) > 4:
+            return [term]
+        from_each = type(term)(value, (*([1] * (4 - len(dims))), *dims), term.factor)
+        found += _parts(from_each, view)
+    return found
+
+
+def _table(
+    terms: Sequence[Term], length: Dim, view: View
+) -> tuple[Tables, NDArray[np.generic]]:
+    """What these add to the score of each query and key, for sequences of every length."""
+    static = length if isinstance(length, int) else None
+    if static is not None and static > LARGEST:
+        raise CannotError
+    period, blocks = 1, 1
+    for _ in range(_TRIES):
+        tables = Tables(view, period, blocks, static)
+        if tables.size > LARGEST:
+            break
+        try:
+            array = sum(
+                tables.of(term.value, _axes(term, view)).array.astype(np.float64) * term.factor
+                for term in terms
+            )
+        except LongerError as longer:
+            period *= longer.factor
+            continue
+        if static is None and tables.apart > blocks:
+            blocks = tables.apart
+            continue
+        return tables, np.asarray(array)
+    raise CannotError
+
+
+def _axes(term: Term, view: View) -> tuple[Axis, ...]:
+    dims = view.shapes.dims(term.value) or ()
+    roles: list[Axis] = ["other"] * (len(dims) - 2) + ["query", "key"]
+    if term.insert is not None or len(dims) < 2:
+        raise CannotError
+    return tuple("one" if dim == 1 else role for dim, role in zip(dims, roles, strict=True))
+
+
+def _read(
+    tables: Tables, array: NDArray[np.generic], rest: tuple[Term, ...]
+) -> Cut | str | None:
+    """The windows in a table, if it shows nothing else."""
+    size = tables.size
+    array = np.broadcast_to(array, (size, size, array.shape[2]))
+    seen = array > HIDES
+    states = [i for i in range(array.shape[2]) if seen[..., i].any()]
+    if not states or seen[..., states].all():
+        return None
+    first = seen[..., states[0]]
+    width = int(np.argmin(first[0])) if not first[0].all() else size
+    index = np.arange(size) // max(width, 1)
+    windows = index[:, None] == index[None, :]
+    alike = all((seen[..., i] == windows).all() for i in states)
+    fits = tables.length is not None or tables.period % max(width, 1) == 0
+    if not width or not alike or not fits:
+        return _unlike(first, tables)
+    if width == size:
+        return None
+    if any((array[..., i][windows] != 0).any() for i in states):
+        return "what is added to the scores within its windows is not 0"
+    hidden = array[~seen]
+    keys = _keys(tables, states, array.shape[2])
+    if isinstance(keys, str):
+        return keys
+    return Cut(width, float(hidden.max()), keys, rest)
+
+
+def _keys(tables: Tables, states: Sequence[int], count: int) -> Keys | str | None:
+    """Which leaf says whether a key is seen; None if all are."""
+    if len(states) == count:
+        return None
+    for place, leaf in enumerate(tables.leaves):
+        for seen in (True, False):
+            if list(states) == [i for i in range(count) if bool(i >> place & 1) == seen]:
+                return Keys(leaf, seen)
+    return "two masks of keys together decide which keys of its windows are seen"
+
+
+def _unlike(seen: NDArray[np.bool_], tables: Tables) -> str | None:
+    """How the keys that are seen differ from windows that keep to themselves."""
+    far = len(seen) - 1
+    before, behind = bool(seen[far, 0]), bool(seen[0, far])
+    if tables.length is not None and not tables.cuts:
+        return None
+    if not before and not behind:
+        return (
+            "each query sees the keys near it: windows that overlap, which cannot be computed one "
+            "by one"
+        )
+    if tables.cuts and before != behind:
+        where = "before" if before else "behind"
+        return f"a window sees those {where} it, so that they are not independent"
+    return None
