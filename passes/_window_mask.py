@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphfix.model.shapes import same
 from graphfix.model.values import is_op
 
 from ._masks import HIDES
@@ -56,12 +57,13 @@ class Cut:
     rest: tuple[Term, ...]
 
 
-def cut_of(terms: Sequence[Term], length: Dim, view: View) -> Cut | str | None:
+def cut_of(terms: Sequence[Term], length: Dim, batch: Dim, view: View) -> Cut | str | None:
     """The windows that these addends cut; why they cut none; None if they are nothing like it.
 
     Args:
         terms: What is added to the scores.
         length: How many queries there are, and keys.
+        batch: The batch.
         view: The model around it.
     """
     parts = [part for term in terms for part in _parts(term, view)]
@@ -69,13 +71,23 @@ def cut_of(terms: Sequence[Term], length: Dim, view: View) -> Cut | str | None:
     rest = tuple(part for part in parts if part.dims[2] == 1)
     if not cutting:
         return None
-    if any(part.dims[1] != 1 for part in parts):
+    if any(part.dims[1] != 1 or not _fits(part.dims[0], batch) for part in parts):
         return None
     try:
         tables, array = _table(cutting, length, view)
     except CannotError as error:
         return str(error) or None
-    return _read(tables, array, rest)
+    found = _read(tables, array, rest)
+    if isinstance(found, Cut) and found.keys is not None:
+        dims = view.shapes.dims(found.keys.leaf.value) or ()
+        others = [dim for dim in dims[:-1] if dim != 1]
+        if len(others) > 1 or not all(_fits(dim, batch) for dim in others):
+            return "how its mask of keys lies along the batch is not seen"
+    return found
+
+
+def _fits(dim: Dim, batch: Dim) -> bool:
+    return dim == 1 or same(dim, batch)
 
 
 def _parts(term: Term, view: View) -> list[Term]:

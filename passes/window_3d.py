@@ -1,0 +1,176 @@
+"""window-3d: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.build import Builder
+from graphfix.core import Change, Match, Pass, Safety, Skip
+from graphfix.model.shapes import same
+from graphfix.model.text import path_of
+from graphfix.model.view import View
+
+from ._attention_site import Attention, attention_at
+from ._window_addend import Addend
+from ._window_local import carried
+from ._window_mask import Cut, cut_of
+from ._window_rows import Rows, Windows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ._attention_fit import Fit
+
+
+@dataclass(frozen=True)
+class WindowSite(Match):
+    """An attention whose mask cuts its sequence into windows.
+
+    Attributes:
+        attention: The attention.
+        cut: The windows.
+    """
+
+    attention: Attention
+    cut: Cut
+
+
+@dataclass(frozen=True)
+class Window3d(Pass):
+    """Attention over a whole sequence, masked to windows, becomes attention in each window."""
+
+    name: ClassVar[str] = "window-3d"
+    safety: ClassVar[Safety] = "valid-rows"
+    keeps_shapes: ClassVar[bool] = True
+
+    def sites(self, model: ir.Model) -> Iterator[WindowSite | Skip]:
+        """Every attention in windows, and every near miss."""
+        view = View(model)
+        for node in view.nodes("MatMul", "Einsum"):
+            found = self.match(node, view)
+            if found is not None:
+                yield found
+
+    def message(self, site: Match) -> str:
+        """What it is."""
+        width = site.cut.width if isinstance(site, WindowSite) else 0
+        return f"an attention over the whole sequence, whose mask cuts it into windows of {width}"
+
+    def match(self, node: ir.Node, view: View) -> WindowSite | Skip | None:
+        """An attention, at its second product."""
+        found = attention_at(node, view)
+        if found is None or isinstance(found, str):
+            return None
+        sizes = found.sizes
+        if not found.terms or not same(sizes.queries, sizes.keys):
+            return None
+        cut = cut_of(found.terms, sizes.keys, sizes.batch, view)
+        if not isinstance(cut, Cut):
+            return None if cut is None else Skip(node, cut)
+        why = _obstacle(found, view)
+        return WindowSite(found.node, found, cut) if why is None else Skip(node, why)
+
+    def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
+        """Compute every such attention in windows, and what lies between them."""
+        view = View(model)
+        op = Builder(self.name, view)
+        rows = Rows(op)
+        for node in list(view.nodes("MatMul", "Einsum")):
+            if node.graph is None:  # went with an earlier repair
+                continue
+            found = self.match(node, view)
+            if isinstance(found, Skip):
+                yield found
+            elif found is not None:
+                yield self._change(found, rows, op)
+        for node in [*model.graph]:
+            sources = {node.inputs[i] for i in carried(node, view)} if node.graph else set()
+            if len(sources) > 1 and all(map(rows.is_known, sources)):
+                yield self._joined_later(node, rows, op)
+
+    def _change(self, site: WindowSite, rows: Rows, op: Builder) -> Change:
+        at, tensor = path_of(site.node), site.node.outputs[0].name or ""
+        op.start(site.node)
+        removed, added = op.commit(_in_windows(site, rows, op))
+        gone = rows.sweep()
+        return Change(self.name, at, tensor, removed, added)
+
+    def _joined_later(self, node: ir.Node, rows: Rows, op: Builder) -> Change:
+        """Let what is computed of several sequences in windows be put together as one."""
+        at, tensor = path_of(node), node.outputs[0].name or ""
+        op.start(node)
+        removed, added = op.commit(rows.put_off(node))
+        return Change(self.name, at, tensor, removed, added)
+
+
+def _obstacle(attention: Attention, view: View) -> str | None:
+    """Why an attention cannot be computed in windows."""
+    node, sizes = attention.product, attention.sizes
+    if node.graph is not view.model.graph:
+        return "it is in a branch or the body of a loop"
+    if view.opset(node) < 11:
+        return f"at opset {view.opset(node)} Pad has no amounts that are computed: convert to 11"
+    for fit in attention.operands:
+        if fit.place.rotation is not None:
+            return "its queries and keys are turned by their places (a rotary embedding)"
+        if fit.place.past is not None:
+            return "its keys are joined to those of earlier runs"
+        if fit.repeats is not None:
+            return "its queries share keys (grouped heads)"
+        if not isinstance(fit.dims[2], int):
+            return f"{fit.dims[2]} features: not a number"
+    if view.shapes.dtype(attention.operands[0].place.value) is None:
+        return "the type of its queries is not known"
+    if not same(sizes.batch, attention.operands[0].dims[0]):
+        return "its batch is not that of its queries"
+    return None
+
+
+def _in_windows(site: WindowSite, rows: Rows, op: Builder) -> ir.Value:
+    """Softmax(Q K / sqrt(D) + addend) V of each window, and the sequence put together again."""
+    attention, cut, view = site.attention, site.cut, op.view
+    heads, sizes = attention.sizes.heads, attention.sizes
+    cuts = [_cut(fit, cut.width, rows, op) for fit in attention.operands]
+    entry = cuts[0].entry
+    dtype = view.shapes.dtype(attention.operands[0].place.value) or ir.DataType.FLOAT
+    op.at(attention.product)
+    perms = ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3))
+    query, key, value = (
+        op.Transpose(op.Reshape(x.value, _split(fit, cut.width, heads)), perm=perm)
+        for x, fit, perm in zip(cuts, attention.operands, perms, strict=True)
+    )
+    scores = op.MatMul(query, key)
+    if attention.scale != 1:
+        scores = op.Mul(scores, np.array(attention.scale, dtype.numpy()))
+    addend = Addend(cut, entry, sizes.batch, dtype, rows, op).build()
+    if addend is not None:
+        scores = op.Add(scores, addend)
+    context = op.MatMul(op.Softmax(scores, axis=-1), value)
+    merged = op.Transpose(context, perm=(0, 2, 1, 3))
+    width = int(str(attention.operands[2].dims[2]))
+    dims = view.shapes.dims(attention.out.value) or ()
+    if len(dims) == 2 and sizes.batch == 1 and same(dims[0], sizes.queries) and dims[1] == width:
+        windows = Windows(op.Reshape(merged, np.array([-1, width], np.int64)), entry)
+        return rows.joined(windows, dims)
+    windows = Windows(op.Reshape(merged, np.array([-1, cut.width, width], np.int64)), entry)
+    whole = rows.joined(windows, (sizes.batch, sizes.queries, width))
+    return attention.out.build(whole, op)
+
+
+def _cut(fit: Fit, width: int, rows: Rows, op: Builder) -> Windows:
+    """Queries, keys or values in windows: [B * n, W, H * D], or [n * W, H * D]."""
+    value, dims = fit.place.value, op.view.shapes.dims(fit.place.value) or ()
+    if fit.cost == 0:
+        return rows.of(value, width)
+    flat = len(dims) == 2 and fit.dims[0] == 1 and fit.perm is None
+    if flat and same(dims[0], fit.dims[1]) and same(dims[1], fit.dims[2]):
+        return rows.of(value, width)
+    return rows.of(fit.build(value, op), width, fit.dims)
+
+
+def _split(fit: Fit, width: int, heads: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    return np.array([-1, width, heads, int(str(fit.dims[2])) // heads], np.int64)
