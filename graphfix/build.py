@@ -249,9 +249,11 @@ class Builder:
         for use in kept:
             use.node.replace_input_with(use.idx, old)
 
-    def drop(self, value: ir.Value) -> None:
+    def drop(self, value: ir.Value) -> list[str]:
         """Remove what made ``value``, and what only that was using, if nothing reads it."""
-        self._dropped += _remove_orphans([value], self._lines)
+        gone = _remove_orphans([value], self._lines)
+        self._dropped += gone
+        return gone
 
     def extend(self, build: Callable[[], ir.Value]) -> ir.Value:
         """What ``build`` makes, at the end of the main graph."""

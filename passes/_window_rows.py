@@ -91,9 +91,15 @@ class Rows:
             found = self._entries[value, width] = self._cut(value, width, dims)
         return found
 
-    def is_known(self, value: ir.Value | None) -> bool:
-        """Whether a sequence was put together from windows."""
-        return value in self._known
+    def behind(self, value: ir.Value | None) -> Windows | None:
+        """The windows that a sequence, or the only one it is computed from, was joined of."""
+        while value is not None:
+            if value in self._known:
+                return self._known[value]
+            node = value.producer()
+            sources = [] if node is None else [node.inputs[i] for i in carried(node, self._op.view)]
+            value = sources[0] if len(set(sources)) == 1 else None
+        return None
 
     def joined(self, windows: Windows, dims: Sequence[Dim]) -> ir.Value:
         """The sequence of ``dims`` that windows are cut from."""
@@ -142,24 +148,28 @@ class Rows:
 
         return self._once(entry, "missing", build)
 
+    def can_wait(self, node: ir.Node) -> bool:
+        """Whether what a node reads was put together several times, from windows of one width."""
+        found = {self.behind(node.inputs[i]) for i in carried(node, self._op.view)}
+        widths = {None if x is None else x.entry.width for x in found}
+        return len(found) > 1 and len(widths) == 1 and None not in widths
+
     def put_off(self, node: ir.Node) -> ir.Value:
-        """What the site makes of sequences that were put together, put together after it."""
-        op, dims = self._op, self._op.view.shapes.dims(node.outputs[0]) or ()
-        parts = {i: self._known[x] for i in carried(node, op.view) if (x := node.inputs[i])}
-        inputs = [parts[i].value if i in parts else x for i, x in enumerate(node.inputs)]
-        entry = next(iter(parts.values())).entry
-        return self.joined(Windows(op.again(node, *inputs), entry), dims)
+        """What the site makes of such sequences, which are put together only then."""
+        dims = self._op.view.shapes.dims(node.outputs[0]) or ()
+        behind = self.behind(node.inputs[carried(node, self._op.view)[0]])
+        if behind is None:
+            raise ValueError(f"{node.name} does not read what was put together")
+        return self.joined(self._again(node, behind.entry.width), dims)
 
     def sweep(self) -> set[str]:
-        """Remove what was put together and is read by nobody any more; return their names."""
-        names: set[str] = set()
+        """Remove what was put together and is read by nobody any more; return that as text."""
+        gone: set[str] = set()
         for value in [*self._known][::-1]:
-            if value.uses() or value.is_graph_output():
-                continue
-            names.add(value.name or "")
-            del self._known[value]
-            self._op.drop(value)
-        return names
+            if not value.uses() and not value.is_graph_output():
+                del self._known[value]
+                gone.update(self._op.drop(value))
+        return gone
 
     def _once(self, entry: Entry, what: str, build: Callable[[], ir.Value]) -> ir.Value:
         found = self._sizes.get((entry, what))
@@ -198,26 +208,33 @@ class Rows:
         """What a node makes, computed in windows; who reads the sequence has it put together."""
         op, old = self._op, node.outputs[0]
         dims = op.view.shapes.dims(old) or ()
-        rows = {i: self.of(x, width) for i in carried(node, op.view) if (x := node.inputs[i])}
-        inputs = [rows[i].value if i in rows else x for i, x in enumerate(node.inputs)]
+        windows = self._again(node, width)
         with op.placed(node):
-            windows = Windows(op.again(node, *inputs), next(iter(rows.values())).entry)
             whole = self.joined(windows, dims)
         op.replace(old, whole)
         op.drop(old)
         return windows
+
+    def _again(self, node: ir.Node, width: int) -> Windows:
+        """What a node makes, from windows."""
+        op = self._op
+        rows = {i: self.of(x, width) for i in carried(node, op.view) if (x := node.inputs[i])}
+        inputs = [rows[i].value if i in rows else x for i, x in enumerate(node.inputs)]
+        with op.placed(node):
+            return Windows(op.again(node, *inputs), next(iter(rows.values())).entry)
 
     def _cut(self, value: ir.Value, width: int, dims: tuple[Dim, ...] | None) -> Windows:
         """A sequence cut where it is made."""
         op = self._op
         dims = dims or op.view.shapes.dims(value) or ()
         entry = Entry(value, dims, width)
-        with op.placed(self._behind(value)):
+        self._heads[entry] = place = self._behind(value)
+        with op.placed(place):
             made = self._padded(entry)
             if len(dims) == 3:
                 made = op.Reshape(made, np.array([-1, width, int(str(dims[2]))], np.int64))
         head = made.producer()
-        if head is not None and made is not value:
+        if head is not None and made is not value:  # it stays, what stood behind the value may go
             self._heads[entry] = head
         return Windows(made, entry)
 

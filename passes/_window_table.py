@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from graphfix.model.shapes import Dim
     from graphfix.model.view import View
 
 Axis = Literal["query", "key", "other", "one"]
@@ -242,7 +241,8 @@ class Tables:
 
     def _regrouped(self, node: ir.Node, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         """The axes before a Reshape that only brings or takes axes of 1."""
-        before, after = self._dims(node.inputs[0]), self._dims(node.outputs[0])
+        before = self._view.shapes.dims(node.inputs[0])
+        after = self._view.shapes.dims(node.outputs[0])
         if before is None or after is None or len(after) != len(axes):
             raise CannotError
         if is_op(node, "Unsqueeze") and (gone := axes_of(node)) is not None:
@@ -261,15 +261,11 @@ class Tables:
             raise CannotError
         return tuple(found)
 
-    def _dims(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
-        array = const_of(value)  # that of a constant which another pass has just made
-        return self._view.shapes.dims(value) if array is None else array.shape
-
     def _aligned(
         self, source: ir.Value, value: ir.Value, axes: tuple[Axis, ...]
     ) -> tuple[Axis, ...]:
         """The axes of an operand that is broadcast to a tensor with ``axes``."""
-        mine, theirs = self._dims(source), self._dims(value)
+        mine, theirs = self._view.shapes.dims(source), self._view.shapes.dims(value)
         if mine is None or theirs is None or len(mine) > len(axes) or len(theirs) != len(axes):
             raise CannotError
         skipped = len(axes) - len(mine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -16,12 +17,11 @@ from graphfix.model.view import View
 
 from ._attention_site import Attention, attention_at
 from ._window_addend import Addend
-from ._window_local import carried
 from ._window_mask import Cut, cut_of
 from ._window_rows import Rows, Windows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ._attention_fit import Fit
 
@@ -86,25 +86,19 @@ class Window3d(Pass):
             if isinstance(found, Skip):
                 yield found
             elif found is not None:
-                yield self._change(found, rows, op)
+                yield self._commit(found.node, partial(_in_windows, found, rows, op), rows, op)
         for node in [*model.graph]:
-            sources = {node.inputs[i] for i in carried(node, view)} if node.graph else set()
-            if len(sources) > 1 and all(map(rows.is_known, sources)):
-                yield self._joined_later(node, rows, op)
+            if node.graph is not None and rows.can_wait(node):
+                yield self._commit(node, rows.put_off, rows, op)
 
-    def _change(self, site: WindowSite, rows: Rows, op: Builder) -> Change:
-        at, tensor = path_of(site.node), site.node.outputs[0].name or ""
-        op.start(site.node)
-        removed, added = op.commit(_in_windows(site, rows, op))
-        gone = rows.sweep()
-        return Change(self.name, at, tensor, removed, added)
-
-    def _joined_later(self, node: ir.Node, rows: Rows, op: Builder) -> Change:
-        """Let what is computed of several sequences in windows be put together as one."""
+    def _commit(
+        self, node: ir.Node, build: Callable[[ir.Node], ir.Value], rows: Rows, op: Builder
+    ) -> Change:
         at, tensor = path_of(node), node.outputs[0].name or ""
         op.start(node)
-        removed, added = op.commit(rows.put_off(node))
-        return Change(self.name, at, tensor, removed, added)
+        removed, added = op.commit(build(node))
+        swept = rows.sweep()
+        return Change(self.name, at, tensor, removed, tuple(x for x in added if x not in swept))
 
 
 def _obstacle(attention: Attention, view: View) -> str | None:
@@ -130,7 +124,7 @@ def _obstacle(attention: Attention, view: View) -> str | None:
     return None
 
 
-def _in_windows(site: WindowSite, rows: Rows, op: Builder) -> ir.Value:
+def _in_windows(site: WindowSite, rows: Rows, op: Builder, _: ir.Node) -> ir.Value:
     """Softmax(Q K / sqrt(D) + addend) V of each window, and the sequence put together again."""
     attention, cut, view = site.attention, site.cut, op.view
     heads, sizes = attention.sizes.heads, attention.sizes
