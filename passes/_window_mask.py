@@ -10,7 +10,8 @@ import numpy as np
 from graphfix.model.shapes import same
 from graphfix.model.values import is_op
 
-from ._masks import HIDES
+from ._attention_inputs import Term
+from ._masks import HIDES, select_of
 from ._window_table import LARGEST, Axis, CannotError, Leaf, LongerError, Tables
 
 if TYPE_CHECKING:
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
     from graphfix.model.shapes import Dim
     from graphfix.model.view import View
 
-    from ._attention_inputs import Term
-
 _TRIES = 12
+_NEAREST = 24
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,33 @@ def cut_of(terms: Sequence[Term], length: Dim, batch: Dim, view: View) -> Cut | 
     return found
 
 
+def hidden_windows(node: ir.Node, view: View) -> int | None:
+    """The width of the windows that a Where before the Softmax behind ``node`` cuts, if any."""
+    pending, far = [x for x in node.inputs[:1] if x is not None], _NEAREST
+    while pending and far:
+        far -= 1
+        above = pending.pop().producer()
+        if above is None:
+            continue
+        select = select_of(above) if is_op(above, "Where") else None
+        dims = view.shapes.dims(select.cond) if select is not None else None
+        if select is not None and select.fill.number <= HIDES and dims and len(dims) <= 4:
+            term = Term(select.cond, (*([1] * (4 - len(dims))), *dims), 1.0)
+            return _width_of(term, select.when, dims[-1], view)
+        pending += [x for x in above.inputs if x is not None]
+    return None
+
+
+def _width_of(term: Term, when: bool, length: Dim, view: View) -> int | None:
+    try:
+        tables, array = _table([term], length, view)
+    except CannotError:
+        return None
+    hides = (array != 0) == when
+    found = _read(tables, np.where(hides, -np.inf, 0.0), ())
+    return found.width if isinstance(found, Cut) else None
+
+
 def _fits(dim: Dim, batch: Dim) -> bool:
     return dim == 1 or same(dim, batch)
 
@@ -105,9 +132,7 @@ def _parts(term: Term, view: View) -> list[Term]:
     return found
 
 
-def _table(
-    terms: Sequence[Term], length: Dim, view: View
-) -> tuple[Tables, NDArray[np.generic]]:
+def _table(terms: Sequence[Term], length: Dim, view: View) -> tuple[Tables, NDArray[np.generic]]:
     """What these add to the score of each query and key, for sequences of every length."""
     static = length if isinstance(length, int) else None
     if static is not None and static > LARGEST:
@@ -140,9 +165,7 @@ def _axes(term: Term, view: View) -> tuple[Axis, ...]:
     return tuple("one" if dim == 1 else role for dim, role in zip(dims, roles, strict=True))
 
 
-def _read(
-    tables: Tables, array: NDArray[np.generic], rest: tuple[Term, ...]
-) -> Cut | str | None:
+def _read(tables: Tables, array: NDArray[np.generic], rest: tuple[Term, ...]) -> Cut | str | None:
     """The windows in a table, if it shows nothing else."""
     size = tables.size
     array = np.broadcast_to(array, (size, size, array.shape[2]))
@@ -188,10 +211,10 @@ def _unlike(seen: NDArray[np.bool_], tables: Tables) -> str | None:
         return None
     if not before and not behind:
         return (
-            "each query sees the keys near it: windows that overlap, which cannot be computed one "
-            "by one"
+            "each query sees the keys near it, but not in windows of one size from the first place "
+            "on: they overlap, or are shifted"
         )
     if tables.cuts and before != behind:
         where = "before" if before else "behind"
-        return f"a window sees those {where} it, so that they are not independent"
+        return f"its windows see those {where} them, and so cannot be computed one by one"
     return None
