@@ -87,7 +87,7 @@ class Addend:
         return op.Mul(op.Cast(op.Not(seen), to=self.dtype), self._number(self._low))
 
     def _seen(self) -> ir.Value:
-        """bool [B, T], true where there is a key that is seen."""
+        """Booleans [B, T], true where there is a key that is seen."""
         op, keys = self.op, self.cut.keys
         if keys is None:
             every = ir.tensor(np.array([True]))

@@ -132,7 +132,7 @@ def _parts(term: Term, view: View) -> list[Term]:
     return found
 
 
-def _table(terms: Sequence[Term], length: Dim, view: View) -> tuple[Tables, NDArray[np.generic]]:
+def _table(terms: Sequence[Term], length: Dim, view: View) -> tuple[Tables, NDArray[np.float64]]:
     """What these add to the score of each query and key, for sequences of every length."""
     static = length if isinstance(length, int) else None
     if static is not None and static > LARGEST:
@@ -143,29 +143,30 @@ def _table(terms: Sequence[Term], length: Dim, view: View) -> tuple[Tables, NDAr
         if tables.size > LARGEST:
             break
         try:
-            array = sum(
-                tables.of(term.value, _axes(term, view)).array.astype(np.float64) * term.factor
-                for term in terms
-            )
+            array = np.zeros((1, 1, 1))
+            for term in terms:
+                found = tables.of(term.value, _axes(term, view)).array.astype(np.float64)
+                array = array + found * term.factor
         except LongerError as longer:
             period *= longer.factor
             continue
         if static is None and tables.apart > blocks:
             blocks = tables.apart
             continue
-        return tables, np.asarray(array)
+        return tables, array
     raise CannotError
 
 
 def _axes(term: Term, view: View) -> tuple[Axis, ...]:
     dims = view.shapes.dims(term.value) or ()
-    roles: list[Axis] = ["other"] * (len(dims) - 2) + ["query", "key"]
     if term.insert is not None or len(dims) < 2:
         raise CannotError
+    roles: list[Axis] = ["other" for _ in dims[2:]]
+    roles += ["query", "key"]
     return tuple("one" if dim == 1 else role for dim, role in zip(dims, roles, strict=True))
 
 
-def _read(tables: Tables, array: NDArray[np.generic], rest: tuple[Term, ...]) -> Cut | str | None:
+def _read(tables: Tables, array: NDArray[np.float64], rest: tuple[Term, ...]) -> Cut | str | None:
     """The windows in a table, if it shows nothing else."""
     size = tables.size
     array = np.broadcast_to(array, (size, size, array.shape[2]))

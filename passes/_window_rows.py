@@ -71,6 +71,7 @@ class Rows:
         self._entries: dict[tuple[ir.Value, int], Windows] = {}
         self._sizes: dict[tuple[Entry, str], ir.Value] = {}
         self._heads: dict[Entry, ir.Node] = {}
+        self._instead: dict[ir.Value, ir.Value] = {}
 
     def of(self, value: ir.Value, width: int, dims: tuple[Dim, ...] | None = None) -> Windows:
         """``value`` in windows of ``width``.
@@ -80,6 +81,7 @@ class Rows:
             width: W.
             dims: Its dims, if it has just been made.
         """
+        value = self._instead.get(value, value)
         known = self._known.get(value)
         if known is not None and known.entry.width == width:
             return known
@@ -212,6 +214,7 @@ class Rows:
         with op.placed(node):
             whole = self.joined(windows, dims)
         op.replace(old, whole)
+        self._instead[old] = whole  # who found the old one before may ask for it still
         op.drop(old)
         return windows
 

@@ -27,7 +27,7 @@ from graphfix.model.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -39,11 +39,13 @@ STILL: Slopes = (Fraction(0), Fraction(0))
 
 # A table of 6,000 x 6,000 booleans takes 36 MB.
 LARGEST = 6000
+# In float16 counts are exact up to 2,048 only.
+_COUNTS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.FLOAT, ir.DataType.DOUBLE)
 _FAR = 200
 _LEAVES = 2
 _COMPARES = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
 _REGROUPS = ("Reshape", "Unsqueeze", "Squeeze", "Flatten")
-_POINTWISE = {
+_POINTWISE: dict[str, Callable[..., NDArray[np.generic]]] = {
     "Add": np.add,
     "Sub": np.subtract,
     "Mul": np.multiply,
@@ -58,7 +60,7 @@ _POINTWISE = {
     "Max": np.maximum,
     "Div": np.divide,
 }
-_COMPARISONS = {
+_COMPARISONS: dict[str, Callable[..., NDArray[np.generic]]] = {
     "Less": np.less,
     "LessOrEqual": np.less_equal,
     "Greater": np.greater,
@@ -210,6 +212,8 @@ class Tables:
         return (self.size if "query" in axes else 1, self.size if "key" in axes else 1)
 
     def _places(self, axis: Axis, start: int, step: int, dtype: np.dtype[np.generic]) -> Table:
+        if ir.DataType.from_numpy(dtype) not in _COUNTS:
+            raise CannotError
         numbers = (start + step * np.arange(self.size)).astype(dtype)
         slope = Fraction(step * self.period)
         if axis == "query":
@@ -310,9 +314,8 @@ class Tables:
             return Table(array != 0)
         if to.is_integer() and array.dtype.kind == "f":
             x = self._rounded("Trunc", x)
-        elif not to.is_integer() and to not in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
-            if not x.still:  # counts are exact in float16 up to 2,048 only
-                raise CannotError
+        if to not in _COUNTS and not x.still and self.length is None:
+            raise CannotError
         return Table(x.array.astype(to.numpy()), x.slopes)
 
     def _rounded(self, kind: str, x: Table) -> Table:
@@ -332,7 +335,7 @@ class Tables:
         if self.length is None:
             _require_counts(x)
             _require_whole(slopes)
-        array = np.trunc(x.array / np.float64(width)).astype(x.array.dtype)
+        array = np.trunc(x.array.astype(np.float64) / width).astype(x.array.dtype)
         return Table(array, slopes)
 
     def _remainder(self, node: ir.Node, x: Table, by: Table) -> Table:

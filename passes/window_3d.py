@@ -176,8 +176,8 @@ class Window3d(Pass):
         found = attention_at(node, view)
         if isinstance(found, str):
             width = hidden_windows(node, view)
-            why = f"its mask cuts the sequence into windows of {width}, but {found}"
-            return None if width is None else Skip(node, why)
+            near = f"its mask cuts the sequence into windows of {width}, but {found}"
+            return None if width is None else Skip(node, near)
         if found is None:
             return None
         sizes = found.sizes
