@@ -206,8 +206,8 @@ def _keys(tables: Tables, states: Sequence[int], count: int) -> Keys | str | Non
 
 def _unlike(seen: NDArray[np.bool_], tables: Tables) -> str | None:
     """How the keys that are seen differ from windows that keep to themselves."""
-    far = len(seen) - 1
-    before, behind = bool(seen[far, 0]), bool(seen[0, far])
+    near = 1 if tables.length is not None else tables.period
+    before, behind = bool(seen[-near:, :near].any()), bool(seen[:near, -near:].any())
     if tables.length is not None and not tables.cuts:
         return None
     if not before and not behind:
