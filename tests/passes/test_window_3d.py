@@ -113,16 +113,18 @@ def attention(x: str, n: int, added: str = "s = Add (p, addend)") -> str:
         a# = Softmax <axis = -1> (s#) c# = MatMul (a#, vh#)
         ct# = Transpose <perm = [0, 2, 1, 3]> (c#) o# = Reshape (ct#, merge)
         op# = MatMul (o#, weight) y# = Add ({x}, op#)"""
-    return text.replace("#", str(n)).replace(f"s{n} = Add", f"s{n} = Add").replace(" s = ", f" s{n} = ")
+    return (
+        text.replace("#", str(n))
+        .replace(f"s{n} = Add", f"s{n} = Add")
+        .replace(" s = ", f" s{n} = ")
+    )
 
 
 def encoder(
     mask: str, width: int, layers: int = 2, ins: str = "float[B, T, 8] x", **kwargs: str
 ) -> str:
     out = ins.split(" x")[0]
-    body = "\n".join(
-        attention("x" if i == 0 else f"y{i - 1}", i, **kwargs) for i in range(layers)
-    )
+    body = "\n".join(attention("x" if i == 0 else f"y{i - 1}", i, **kwargs) for i in range(layers))
     return f"""{HEAD} m ({ins}) => ({out} y) {numbers(width)}
         {{ {PLACES} {mask} {body} y = Relu (y{layers - 1}) }}"""
 
@@ -156,9 +158,7 @@ def assert_same(before: ir.Model, after: ir.Model, sizes: dict[str, int]) -> Non
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
 
 
-def in_windows(
-    text: str, width: int, attentions: int = 2, also: tuple[str, ...] = ()
-) -> ir.Model:
+def in_windows(text: str, width: int, attentions: int = 2, also: tuple[str, ...] = ()) -> ir.Model:
     """The model after the pass, which computes the same at every length near a window's."""
     before, after = (ir.from_onnx_text(text) for _ in range(2))
     result = graphfix.get_pass("window-3d")(after)
@@ -249,9 +249,9 @@ def test_a_constant_mask() -> None:
 KEYS = {
     "beside it": (
         "float[B, T, 8] x, bool[B, T] seen",
-        MASKS["floor division"].replace("Not (same)", "Not (visible)").replace(
-            "hidden =", "s3 = Unsqueeze (seen, middle) visible = And (same, s3) hidden ="
-        ),
+        MASKS["floor division"]
+        .replace("Not (same)", "Not (visible)")
+        .replace("hidden =", "s3 = Unsqueeze (seen, middle) visible = And (same, s3) hidden ="),
     ),
     "an addend of its own": (
         "float[B, T, 8] x, float[B, T] added",
@@ -260,9 +260,9 @@ KEYS = {
     ),
     "of all": (
         "float[B, T, 8] x, bool[T] seen",
-        MASKS["floor division"].replace("Not (same)", "Not (visible)").replace(
-            "hidden =", "visible = And (same, seen) hidden ="
-        ),
+        MASKS["floor division"]
+        .replace("Not (same)", "Not (visible)")
+        .replace("hidden =", "visible = And (same, seen) hidden ="),
     ),
 }
 
