@@ -23,8 +23,8 @@ MASKS = {
     "as dynamo divides": f"""neg = Less (at, zero) nt = Equal (neg, yes) rest = Mod (at, width)
         some = Cast <to = 9> (rest) both = And (nt, some) off = Cast <to = 7> (both)
         cut = Div (at, width) w = Sub (cut, off) {BOTH} same = Equal (row, col) {HIDE}""",
-    "in floats": f"""atf = Cast <to = 1> (at) q = Div (atf, widthf) w = Floor (q) {BOTH} d = Sub (row, col) far = Abs (d)
-        same = Less (far, half) {HIDE}""",
+    "in floats": f"""atf = Cast <to = 1> (at) q = Div (atf, widthf) w = Floor (q) {BOTH}
+        d = Sub (row, col) far = Abs (d) same = Less (far, half) {HIDE}""",
     "from start to end": f"""n = Div (at, width) w = Mul (n, width) {BOTH}
         from = Unsqueeze (at, first) end = Add (row, width) a = GreaterOrEqual (from, row)
         b = Less (from, end) same = And (a, b) {HIDE}""",
@@ -80,7 +80,8 @@ OTHERS = {
         None,
     ),
     "a factor that is no whole number": (
-        f"""atf = Cast <to = 1> (at) q = Mul (atf, tenth) w = Floor (q) {BOTH} same = Equal (row, col) {HIDE}""",
+        f"""atf = Cast <to = 1> (at) q = Mul (atf, tenth) w = Floor (q) {BOTH}
+        same = Equal (row, col) {HIDE}""",
         None,
     ),
     "something within the windows": (
@@ -93,9 +94,11 @@ OTHERS = {
 
 
 def numbers(width: int) -> str:
-    return f"""<int64[4] split = {{0, 0, 2, 4}}, int64[3] merge = {{0, 0, 8}}, float scale = {{0.5}},
+    return f"""<int64[4] split = {{0, 0, 2, 4}},
+    int64[3] merge = {{0, 0, 8}}, float scale = {{0.5}},
     int64 zero = {{0}}, int64 one = {{1}}, int64 two = {{2}}, int64 width = {{{width}}},
-    float widthf = {{{width}.0}}, float half = {{0.5}}, float onef = {{1.0}}, float tenth = {{0.1}},
+    float widthf = {{{width}.0}}, float half = {{0.5}}, float onef = {{1.0}},
+    float tenth = {{0.1}},
     float nought = {{0.0}}, float floor = {{-10000.0}}, float low = {{-3.4e38}}, bool yes = {{1}},
     float minus_inf = {{-inf}}, int64[1] first = {{0}}, int64[1] second = {{1}},
     int64[2] front = {{0, 1}}, int64[2] middle = {{1, 2}}, float[8] bias = {{1,2,3,4,5,6,7,8}},
