@@ -149,9 +149,10 @@ class Window3d(Pass):
         hidden, and a key that is hidden within a window stays so. Where the mask was -inf, the
         floor is -1e9 (-1e4 in float16). The sequence has at least one row. Places are counted
         exactly in float32 below 2^20. Refused, with the reason: windows that overlap (a band),
-        that see those before them (chunks with a left context), that start elsewhere in every
-        other layer; a width that is computed; addends that differ within a window; keys of earlier
-        runs, rotary embeddings, grouped heads; attentions in a branch or the body of a Loop.
+        that see those before them (chunks with a left context), that are shifted; addends that
+        differ within a window; keys of earlier runs, rotary embeddings, grouped heads; attentions
+        in a branch or the body of a Loop. Left alone: a mask that is no function of places and
+        constants, such as one whose width is computed or one that is written piece by piece.
     """
 
     name: ClassVar[str] = "window-3d"
