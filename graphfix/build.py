@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,7 @@ class Builder:
         self._made: list[ir.Node] = []
         # As they were before what they read or make lost its name.
         self._lines: dict[ir.Node, str] = {}
+        self._dropped: list[str] = []
         self._end: ir.Graph | None = None
 
     def start(self, site: ir.Node) -> None:
@@ -54,6 +56,7 @@ class Builder:
         self._site = self._at = site
         self._made = []
         self._lines = {}
+        self._dropped = []
 
     @property
     def site(self) -> ir.Node:
@@ -215,6 +218,15 @@ class Builder:
             if use.node not in self._made:
                 use.node.replace_input_with(use.idx, new)
 
+    @contextlib.contextmanager
+    def placed(self, node: ir.Node) -> Iterator[None]:
+        """Put what is made meanwhile before ``node``."""
+        outer, self._at = self._at, node
+        try:
+            yield
+        finally:
+            self._at = outer
+
     def at(self, node: ir.Node) -> None:
         """Put what is made from now on for this site before ``node``, which comes before it."""
         self._at = node
@@ -237,6 +249,12 @@ class Builder:
         old.replace_all_uses_with(new, replace_graph_outputs=True)
         for use in kept:
             use.node.replace_input_with(use.idx, old)
+
+    def drop(self, value: ir.Value) -> list[str]:
+        """Remove what made ``value``, and what only that was using, if nothing reads it."""
+        gone = _remove_orphans([value], self._lines)
+        self._dropped += gone
+        return gone
 
     def extend(self, build: Callable[[], ir.Value]) -> ir.Value:
         """What ``build`` makes, at the end of the main graph."""
@@ -291,7 +309,8 @@ class Builder:
         for body in bodies_of(site):
             inputs += _discard(body)
         graph.remove(site, safe=True)
-        before[:0] = _remove_orphans(inputs, self._lines)
+        before[:0] = [*self._dropped, *_remove_orphans(inputs, self._lines)]
+        self._made = [node for node in self._made if node.graph is not None]
         added = tuple(line_of(node) for node in self._made)
         if self._view.scope(graph)[-1] is self._view.model.graph:
             shapes.extend(self._view.model, self._made)

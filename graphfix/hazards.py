@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
     StrPath = str | os.PathLike[str]
 
-PASSES = f"thaw,{pipeline.DEFAULT}"
-"""The passes that are asked by default; thaw is in no profile, since it may cost lengths."""
+PASSES = f"thaw,window-3d,{pipeline.DEFAULT}"
+"""The passes that are asked by default. Two are in no profile: thaw, since it may cost lengths, and
+window-3d, since it gains nothing where clips are short."""
 ORDER = ("error", "warning", "note")
 PADDING = "ilens-mask"
 """The pass that sees leaks."""
@@ -51,8 +52,8 @@ def check(
     Args:
         model: The model.
         checks: Names of passes, profiles and rules as ``-p`` takes them, or objects; by default
-            the rules that hold on ``ep``, and what matters there of the profile ``directml`` and
-            ``thaw``.
+            the rules that hold on ``ep``, and what matters there of the profile ``directml``,
+            ``thaw`` and ``window-3d``.
         ep: Where the model is to run. On ``cpu`` and ``cuda`` what a pass finds is a note, unless
             it matters on every provider.
 

@@ -43,6 +43,8 @@ def key_mask_of(addend: Addend, view: View) -> KeyMask | None:
         roles = [atom.role for atom in bit.flat]
         if not roles or roles.pop() != "key" or any(role != "batch" for role in roles):
             continue
+        if any(len({atom.role for atom in axis}) > 1 for axis in bit.axes):
+            continue  # [B, n * W], of which a Reshape makes n windows: no mask of [B * n, W] yet
         found = _mask_by(addend, bit, view)
         # A boolean needs no faith; of those that do not, the one nearest to the input.
         if found is not None and (best is None or best.bit.given or not bit.given):

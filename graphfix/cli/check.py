@@ -31,7 +31,7 @@ _REASONS = 3
     "spec",
     metavar="SPEC",
     help="Passes, profiles and rules, separated by commas. Default: the rules that hold on --ep, "
-    "and what matters there of the profile directml and thaw.",
+    "and what matters there of the profile directml, thaw and window-3d.",
 )
 @click.option(
     "--padding",

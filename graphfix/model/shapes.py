@@ -53,7 +53,13 @@ class Shapes:
 
     def dims(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
         """The dims of ``value``, or None where they (or their number) are unknown."""
-        return None if value is None else self._dims.get(value)
+        if value is None:
+            return None
+        known = self._dims.get(value)
+        if known is None and value.const_value is not None and value.is_initializer():
+            # A pass has just made it: nothing inferred it yet.
+            return None if value.is_graph_input() else tuple(value.const_value.shape.numpy())
+        return known
 
     def rank(self, value: ir.Value | None) -> int | None:
         """The number of dims of ``value``, or None where it is unknown."""

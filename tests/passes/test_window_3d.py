@@ -1,0 +1,348 @@
+"""window-3d: windows that keep to themselves are computed one by one; all others are left alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphfix
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
+PLACES = """t1 = Shape <start = 1, end = 2> (x) t0 = Squeeze (t1)
+    at = Range (zero, t0, one)"""
+BOTH = "row = Unsqueeze (w, second) col = Unsqueeze (w, first)"
+HIDE = "hidden = Not (same) hf = Cast <to = 1> (hidden) addend = Mul (hf, floor)"
+
+# What makes an addend [T, T] of the places, for windows of {W}.
+MASKS = {
+    "floor division": f"w = Div (at, width) {BOTH} same = Equal (row, col) {HIDE}",
+    "as dynamo divides": f"""neg = Less (at, zero) nt = Equal (neg, yes) rest = Mod (at, width)
+        some = Cast <to = 9> (rest) both = And (nt, some) off = Cast <to = 7> (both)
+        cut = Div (at, width) w = Sub (cut, off) {BOTH} same = Equal (row, col) {HIDE}""",
+    "in floats": f"""atf = Cast <to = 1> (at) q = Div (atf, widthf) w = Floor (q) {BOTH}
+        d = Sub (row, col) far = Abs (d) same = Less (far, half) {HIDE}""",
+    "from start to end": f"""n = Div (at, width) w = Mul (n, width) {BOTH}
+        from = Unsqueeze (at, first) end = Add (row, width) a = GreaterOrEqual (from, row)
+        b = Less (from, end) same = And (a, b) {HIDE}""",
+    "by the rest": f"""rest = Mod (at, width) w = Sub (at, rest) {BOTH} same = Equal (row, col)
+        {HIDE}""",
+    "a Where": f"""w = Div (at, width) {BOTH} same = Equal (row, col)
+        addend = Where (same, nought, low)""",
+    "one less the same": f"""w = Div (at, width) {BOTH} same = Equal (row, col)
+        sf = Cast <to = 1> (same) no = Sub (onef, sf) addend = Mul (no, floor)""",
+    "in four axes": f"""w = Div (at, width) {BOTH} same = Equal (row, col)
+        hidden = Not (same) h4 = Unsqueeze (hidden, front) hf = Cast <to = 1> (h4)
+        addend = Mul (hf, floor)""",
+    "twice divided": f"""v = Div (at, two) w = Div (v, width) {BOTH} same = Equal (row, col)
+        {HIDE}""",
+    "counted by CumSum": f"""ones = ConstantOfShape <value = int64[1] {{1}}> (t1)
+        ct = CumSum <exclusive = 1> (ones, zero) w = Div (ct, width) {BOTH}
+        same = Equal (row, col) {HIDE}""",
+}
+OTHERS = {
+    "a band": (
+        f"""w = Identity (at) {BOTH} d = Sub (row, col) far = Abs (d) same = Less (far, width)
+        {HIDE}""",
+        "overlap",
+    ),
+    "windows that see those before them": (
+        f"w = Div (at, width) {BOTH} same = GreaterOrEqual (row, col) {HIDE}",
+        "its windows see those before them",
+    ),
+    "windows that see the one before": (
+        f"""w = Div (at, width) {BOTH} d = Sub (row, col) a = GreaterOrEqual (d, zero)
+        b = LessOrEqual (d, one) same = And (a, b) {HIDE}""",
+        "overlap",
+    ),
+    "shifted windows": (
+        f"""moved = Add (at, two) w = Div (moved, width) {BOTH} same = Equal (row, col) {HIDE}""",
+        "shifted",
+    ),
+    "a dilated pattern": (
+        f"w = Mod (at, width) {BOTH} same = Equal (row, col) {HIDE}",
+        None,
+    ),
+    "causal": (
+        f"w = Identity (at) {BOTH} same = GreaterOrEqual (row, col) {HIDE}",
+        None,
+    ),
+    "windows up to a place": (
+        f"""w0 = Div (at, width) lim = Less (at, width) lf = Cast <to = 7> (lim) w = Mul (w0, lf)
+        {BOTH} same = Equal (row, col) {HIDE}""",
+        None,
+    ),
+    "a width that is given": (
+        f"w = Div (at, given) {BOTH} same = Equal (row, col) {HIDE}",
+        None,
+    ),
+    "a factor that is no whole number": (
+        f"""atf = Cast <to = 1> (at) q = Mul (atf, tenth) w = Floor (q) {BOTH}
+        same = Equal (row, col) {HIDE}""",
+        None,
+    ),
+    "something within the windows": (
+        f"""w = Div (at, width) {BOTH} same = Equal (row, col) hidden = Not (same)
+        hf = Cast <to = 1> (hidden) outside = Mul (hf, floor) sf = Cast <to = 1> (same)
+        addend = Add (outside, sf)""",
+        "within its windows is not 0",
+    ),
+}
+
+
+def numbers(width: int) -> str:
+    return f"""<int64[4] split = {{0, 0, 2, 4}},
+    int64[3] merge = {{0, 0, 8}}, float scale = {{0.5}},
+    int64 zero = {{0}}, int64 one = {{1}}, int64 two = {{2}}, int64 width = {{{width}}},
+    float widthf = {{{width}.0}}, float half = {{0.5}}, float onef = {{1.0}},
+    float tenth = {{0.1}},
+    float nought = {{0.0}}, float floor = {{-10000.0}}, float low = {{-3.4e38}}, bool yes = {{1}},
+    float minus_inf = {{-inf}}, int64[1] first = {{0}}, int64[1] second = {{1}},
+    int64[2] front = {{0, 1}}, int64[2] middle = {{1, 2}}, float[8] bias = {{1,2,3,4,5,6,7,8}},
+    float[8,8] weight = {{{", ".join(f"{np.sin(7.0 * i):.3f}" for i in range(64))}}}>"""
+
+
+def attention(x: str, n: int, added: str = "s = Add (p, addend)") -> str:
+    """An attention layer with a norm before it and a residual, from ``x`` to ``y{n}``."""
+    text = f"""ln# = LayerNormalization <axis = -1> ({x}, bias, bias)
+        q# = MatMul (ln#, weight) qb# = Add (q#, bias) k# = Mul (ln#, scale)
+        q4# = Reshape (qb#, split) qh# = Transpose <perm = [0, 2, 1, 3]> (q4#)
+        k4# = Reshape (k#, split) kh# = Transpose <perm = [0, 2, 3, 1]> (k4#)
+        v4# = Reshape (ln#, split) vh# = Transpose <perm = [0, 2, 1, 3]> (v4#)
+        m# = MatMul (qh#, kh#) p# = Mul (m#, scale) {added.replace("(p,", "(p#,")}
+        a# = Softmax <axis = -1> (s#) c# = MatMul (a#, vh#)
+        ct# = Transpose <perm = [0, 2, 1, 3]> (c#) o# = Reshape (ct#, merge)
+        op# = MatMul (o#, weight) y# = Add ({x}, op#)"""
+    return (
+        text.replace("#", str(n))
+        .replace(f"s{n} = Add", f"s{n} = Add")
+        .replace(" s = ", f" s{n} = ")
+    )
+
+
+def encoder(
+    mask: str, width: int, layers: int = 2, ins: str = "float[B, T, 8] x", **kwargs: str
+) -> str:
+    out = ins.split(" x")[0]
+    body = "\n".join(attention("x" if i == 0 else f"y{i - 1}", i, **kwargs) for i in range(layers))
+    return f"""{HEAD} m ({ins}) => ({out} y) {numbers(width)}
+        {{ {PLACES} {mask} {body} y = Relu (y{layers - 1}) }}"""
+
+
+def run(model: ir.Model, sizes: dict[str, int], seed: int = 7) -> list[np.ndarray]:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    session = ort.InferenceSession(
+        ir.to_proto(model).SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    random = np.random.default_rng(seed)
+    feeds = {}
+    for value in session.get_inputs():
+        shape = [sizes.get(d, d) for d in value.shape]
+        if value.type == "tensor(bool)":
+            feeds[value.name] = np.asarray(random.random(shape) < 0.7)
+            feeds[value.name][..., ::2] = True  # each window has a key to look at
+        elif value.type == "tensor(int64)":
+            feeds[value.name] = np.full(shape, 3, np.int64)
+        else:
+            feeds[value.name] = random.standard_normal(shape).astype(np.float32)
+    return session.run(None, feeds)
+
+
+def count(model: ir.Model, *op_types: str) -> int:
+    return sum(node.op_type in op_types for node in model.graph.all_nodes())
+
+
+def assert_same(before: ir.Model, after: ir.Model, sizes: dict[str, int]) -> None:
+    for a, b in zip(run(before, sizes), run(after, sizes), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+
+
+def in_windows(text: str, width: int, attentions: int = 2, also: tuple[str, ...] = ()) -> ir.Model:
+    """The model after the pass, which computes the same at every length near a window's."""
+    before, after = (ir.from_onnx_text(text) for _ in range(2))
+    result = graphfix.get_pass("window-3d")(after)
+    assert not result.skips
+    assert result.modified
+    assert count(after, "Softmax") == attentions
+    assert count(after, "Equal", "Less", "GreaterOrEqual") == 0
+    assert not graphfix.get_pass("window-3d")(after).modified
+    for name in also:
+        graphfix.get_pass(name)(after)
+    for length in sorted({1, max(width - 1, 1), width, width + 1, 3 * width, 3 * width + 2}):
+        for batch in (1, 3):
+            assert_same(before, after, {"B": batch, "T": length})
+    return after
+
+
+def skipped(text: str) -> list[str]:
+    """The reasons for which a model is left as it is, byte for byte."""
+    model = ir.from_onnx_text(text)
+    before = ir.to_proto(model).SerializeToString(deterministic=True)
+    result = graphfix.get_pass("window-3d")(model)
+    assert not result.modified
+    assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+    return [reason for _, reason in result.skips]
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_windows_are_found_however_their_mask_is_made(name: str) -> None:
+    width = 8 if name == "twice divided" else 4
+    after = in_windows(encoder(MASKS[name], 4), width)
+    # Cut once, before the first layer; put together once, after the last.
+    assert count(after, "Pad") == 2  # the sequence, and which places there are
+    assert [node.outputs[0].name for node in after.graph if node.op_type == "Slice"][-1] == "y1"
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    width=st.integers(2, 9),
+    whole=st.integers(0, 4),
+    over=st.integers(0, 8),
+    batch=st.integers(1, 3),
+    name=st.sampled_from([x for x in MASKS if x != "twice divided"]),
+)
+def test_every_length_computes_the_same(
+    width: int, whole: int, over: int, batch: int, name: str
+) -> None:
+    text = encoder(MASKS[name], width, layers=1)
+    before, after = (ir.from_onnx_text(text) for _ in range(2))
+    assert graphfix.get_pass("window-3d")(after).modified
+    assert_same(before, after, {"B": batch, "T": max(whole * width + over % width, 1)})
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_windows_that_do_not_keep_to_themselves_are_left_alone(name: str) -> None:
+    mask, reason = OTHERS[name]
+    ins = "float[B, T, 8] x, int64[1] given" if "given" in mask else "float[B, T, 8] x"
+    reasons = skipped(encoder(mask, 4, ins=ins))
+    assert all(reason in x for x in reasons) if reason else not reasons
+    assert len(reasons) == (2 if reason else 0)
+
+
+def test_one_window_is_no_window() -> None:
+    text = encoder(MASKS["floor division"], 16, ins="float[B, 10, 8] x")
+    assert not skipped(text)
+
+
+@pytest.mark.parametrize("length", [8, 10])
+def test_a_sequence_of_fixed_length(length: int) -> None:
+    """Nothing is computed of sizes; a mask there is only for a last window that is short."""
+    text = encoder(MASKS["floor division"], 4, ins=f"float[2, {length}, 8] x")
+    before, after = (ir.from_onnx_text(text) for _ in range(2))
+    assert graphfix.get_pass("window-3d")(after).modified
+    assert count(after, "Shape", "Range") == 0
+    assert count(after, "Pad") == (length % 4 > 0)
+    assert_same(before, after, {})
+
+
+def test_a_constant_mask() -> None:
+    """What fix-dims and fold leave of a mask."""
+    text = encoder(MASKS["floor division"], 4, ins="float[2, 10, 8] x")
+    before, after = (ir.from_onnx_text(text) for _ in range(2))
+    graphfix.get_pass("fold")(after)
+    assert count(after, "Range", "Equal") == 0
+    assert graphfix.get_pass("window-3d")(after).modified
+    assert_same(before, after, {})
+
+
+KEYS = {
+    "beside it": (
+        "float[B, T, 8] x, bool[B, T] seen",
+        MASKS["floor division"]
+        .replace("Not (same)", "Not (visible)")
+        .replace("hidden =", "s3 = Unsqueeze (seen, middle) visible = And (same, s3) hidden ="),
+    ),
+    "an addend of its own": (
+        "float[B, T, 8] x, float[B, T] added",
+        MASKS["floor division"].replace("addend =", "windows =")
+        + " a4 = Unsqueeze (added, middle) addend = Add (windows, a4)",
+    ),
+    "of all": (
+        "float[B, T, 8] x, bool[T] seen",
+        MASKS["floor division"]
+        .replace("Not (same)", "Not (visible)")
+        .replace("hidden =", "visible = And (same, seen) hidden ="),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_mask_of_keys_stays_one(name: str) -> None:
+    ins, mask = KEYS[name]
+    after = in_windows(encoder(mask, 4, ins=ins), 4)
+    assert any(value.name in ("seen", "added") and value.uses() for value in after.graph.inputs)
+
+
+def test_attentions_are_fused_behind_it() -> None:
+    after = in_windows(
+        encoder(MASKS["floor division"], 4), 4, attentions=2, also=("fuse-attention",)
+    )
+    assert count(after, "MultiHeadAttention") == 2
+    fused = next(node for node in after.graph if node.op_type == "MultiHeadAttention")
+    assert fused.inputs[4] is not None  # a mask of keys: no bias of [B, H, W, W]
+
+
+def test_fixed_dims_behind_it_leave_no_size_to_compute() -> None:
+    text = encoder(MASKS["floor division"], 4)
+    before, after = (ir.from_onnx_text(text) for _ in range(2))
+    graphfix.run(after, "window-3d,fix-dims:B=2,T=10,fold")
+    assert count(after, "Shape", "Range", "ConstantOfShape") == 0
+    assert_same(before, after, {"B": 2, "T": 10})
+
+
+def test_a_where_wants_additive_mask_first() -> None:
+    mask = f"w = Div (at, width) {BOTH} same = Equal (row, col) hidden = Not (same)"
+    text = encoder(mask, 4, added="s = Where (hidden, minus_inf, p#)")
+    reasons = skipped(text)
+    assert len(reasons) == 2
+    assert all("windows of 4" in x and "additive-mask" in x for x in reasons)
+    after = ir.from_onnx_text(text)
+    graphfix.get_pass("additive-mask")(after)
+    assert graphfix.get_pass("window-3d")(after).modified
+    assert_same(ir.from_onnx_text(text), after, {"B": 2, "T": 9})
+
+
+def test_a_sequence_without_a_batch() -> None:
+    """[T, F] stays so between the attentions: a Gemm takes no more axes."""
+    text = encoder(MASKS["floor division"], 4, ins="float[T, 8] x")
+    text = text.replace("start = 1, end = 2", "start = 0, end = 1")
+    text = text.replace("int64[4] split = {0, 0, 2, 4}", "int64[3] split = {0, 2, 4}")
+    text = text.replace("int64[3] merge = {0, 0, 8}", "int64[2] merge = {-1, 8}")
+    text = text.replace("perm = [0, 2, 1, 3]> (c", "perm = [1, 0, 2]> (c")
+    text = text.replace("perm = [0, 2, 1, 3]", "perm = [1, 0, 2]")
+    text = text.replace("perm = [0, 2, 3, 1]", "perm = [1, 2, 0]")
+    before, after = (ir.from_onnx_text(text) for _ in range(2))
+    assert graphfix.get_pass("window-3d")(after).modified
+    assert [x.op_type for x in after.graph].count("Slice") <= 3
+    for length in (1, 3, 4, 5, 12, 14):
+        assert_same(before, after, {"T": length})
+
+
+def test_what_somebody_else_reads_is_put_together() -> None:
+    """An inner tensor that is an output, or goes where places mix, has its length."""
+    text = encoder(MASKS["floor division"], 4).replace(
+        "float[B, T, 8] y)", "float[B, T, 8] y, float[B, T, 8] y0, float[B, 1, 8] mean)"
+    )
+    text = text.replace("y = Relu", "mean = ReduceMean <axes = [1]> (op0) y = Relu")
+    in_windows(text, 4)
+
+
+def test_the_last_window_is_filled_with_rows_that_are_there() -> None:
+    """A row of zeros would be divided by its own norm of 0, and NaN reaches all behind a mask."""
+    text = encoder(MASKS["floor division"], 4, layers=1).replace(
+        "ln0 = LayerNormalization <axis = -1> (x, bias, bias)",
+        "n0 = ReduceL2 <axes = [-1]> (x) ln0 = Div (x, n0)",
+    )
+    after = in_windows(text, 4, attentions=1)
+    assert np.isfinite(run(after, {"B": 1, "T": 5})[0]).all()
+
+
+def test_it_is_not_in_the_profiles() -> None:
+    """Where clips are no longer than a window it adds a few kernels for nothing."""
+    from graphfix import registry
+
+    assert all("window-3d" not in names for names in registry.PROFILES.values())
