@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests import links
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -17,13 +19,6 @@ settings.load_profile("graphfix")
 
 
 @pytest.fixture
-def symlink() -> Callable[[Path, Path], None]:
-    """Make a link to a file; on Windows that is a privilege, and without it the test is skipped."""
-
-    def make(link: Path, target: Path) -> None:
-        try:
-            link.symlink_to(target)
-        except OSError as error:
-            pytest.skip(f"no symbolic links here: {error}")
-
-    return make
+def symlink() -> Callable[[Path, Path | str], None]:
+    """Make a link to a file, or skip the test."""
+    return links.symlink

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 # Memory grows by half a gigabyte with each session under Wine.
 SESSIONS = 5
 _START_SECONDS = 180.0
+# Short, as Windows hears no signal while it waits.
+_POLL_SECONDS = 0.1
 # Comes before each answer: ONNX Runtime and drivers print what they like.
 _MARK = "@graphfix:"
 _CHATTER = re.compile(r"cpu_?info|:fixme:|cpuid_info")
@@ -70,6 +73,7 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 start_new_session=True,  # Ctrl-C is ours to handle, and all of it ends together
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # so on Windows
             )
         except OSError as error:
             raise UsageError(f"{shlex.join(runner.command)}: {error.strerror}") from error
@@ -126,7 +130,7 @@ class Worker:
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
-            line = self._lines.get(timeout=seconds)
+            line = self._next_line(seconds)
         except OSError:
             line = None
         except queue.Empty:
@@ -149,8 +153,7 @@ class Worker:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
         for step in ((10.0, signal.SIGTERM), (5.0, getattr(signal, "SIGKILL", signal.SIGTERM))):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(0.0 if kill and step[1] == signal.SIGTERM else step[0])
+            if self._ends_within(0.0 if kill and step[1] == signal.SIGTERM else step[0]):
                 self._hear()
                 return
             with contextlib.suppress(OSError):
@@ -160,6 +163,27 @@ class Worker:
                     os.killpg(self._process.pid, step[1])
         self._process.wait()
         self._hear()
+
+    def _next_line(self, seconds: float) -> str | None:
+        """The next answer, None if there will be none; queue.Empty if none comes in time."""
+        end = time.monotonic() + seconds
+        while True:
+            left = end - time.monotonic()
+            try:
+                return self._lines.get(timeout=max(min(_POLL_SECONDS, left), 0.0))
+            except queue.Empty:
+                if left <= _POLL_SECONDS:
+                    raise
+
+    def _ends_within(self, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while True:
+            left = end - time.monotonic()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(max(min(_POLL_SECONDS, left), 0.0))
+                return True
+            if left <= _POLL_SECONDS:
+                return False
 
     def _read(self) -> None:
         assert self._process.stdout is not None
