@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -625,8 +626,13 @@ class TestTrouble:
         says: str,
         where: str,
     ) -> None:
-        def refuse(*_: object, **__: object) -> None:
-            raise OSError(number, os.strerror(number))
+        real = pkgutil.resolve_name(where)
+
+        def refuse(what: int | Path, *rest: object, **more: object) -> object:
+            # Only there: who is told so of a temporary folder tries other names, for ever.
+            if isinstance(what, int) or masked.parent in Path(what).parents:
+                raise OSError(number, os.strerror(number))
+            return real(what, *rest, **more)
 
         before = tree(masked.parent)
         monkeypatch.setattr(where, refuse)
