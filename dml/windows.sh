@@ -22,7 +22,9 @@ die() {
 [ "$(id -u)" = 0 ] || die "needs root, for chroot and mount; run it with sudo"
 home=$(cd "$home" && pwd)
 work=$home/opt/dml
-install -m 755 "$here/in-wine" "$here/in-root" "$work/"
+for script in in-wine in-root; do # as this checkout has them; another run may be using them
+  cmp -s "$here/$script" "$work/$script" || install -m 755 "$here/$script" "$work/"
+done
 
 python=$work/windows
 site=$python/Lib/site-packages

@@ -6,9 +6,11 @@ import errno
 import json
 import os
 import pkgutil
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
@@ -749,7 +751,8 @@ class TestStart:
         assert done.stdout.splitlines()[-1] == "0 False"
 
     def test_the_command_is_installed(self) -> None:
-        command = Path(sys.executable).with_name("graphfix")
+        command = shutil.which("graphfix", path=sysconfig.get_path("scripts"))
+        assert command is not None
         done = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
         assert done.stdout == f"graphfix, version {graphfix.__version__}\n"
 

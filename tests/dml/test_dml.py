@@ -168,7 +168,8 @@ def test_the_silent_differences_are_still_there(tmp_path: Path) -> None:
     for name in ("negative-pads", "wide-comparison"):
         text = rule_manual_of(rules()[name]).flagged
         path = saved(tmp_path, text)
-        (port,) = Session(path).inputs
+        with Session(path) as session:
+            (port,) = session.inputs
         x = np.array([[5, 1, 2**31 + 7, 3, 9, -(2**31) - 1, 8, 2]], np.int64)
         feeds = {port.name: x[0] if name == "wide-comparison" else x.astype(np.float32)}
         with Session(path) as cpu, Session(path, ep="dml") as dml:
