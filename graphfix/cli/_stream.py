@@ -74,7 +74,10 @@ def _print(done: Stream) -> None:
         _terminal.paragraph(side.name, "  ")
         _terminal.row("kernels", _kernels(side))
         peak = "" if side.count.peak is None else f"; {side.count.peak / _MIB:.0f} MiB at the peak"
-        _terminal.row("moved", f"{side.count.moved / _MIB:.2f} MiB of inputs{peak}")
+        moved = f"{side.count.moved / _MIB:.2f} MiB of inputs and outputs"
+        if side.count.copies is not None:
+            moved += f"; {_terminal.plural(side.count.copies, 'copy', 'copies')} within the runs"
+        _terminal.row("moved", moved + peak)
         for phase, timing in side.phases.items():
             each = timing.median / len(lengths) if phase == "all clips" else None
             told = f"{timing.median * 1e3:.1f} ms"

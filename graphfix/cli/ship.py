@@ -88,7 +88,7 @@ def ship(
         _print(model, done, verbose=verbose)
     if done.ok:
         return 0
-    failed = next((str(x) for x in done.padding if not x.ok), str(done.whole))
+    failed = next((str(x) for x in done.padding if not x.verdict.ok), str(done.whole))
     _terminal.remark(
         f"error: what would be shipped is not the original: {failed}; nothing was written"
     )
@@ -98,17 +98,26 @@ def ship(
 def _print(model: str, done: Shipped, *, verbose: bool) -> None:
     _terminal.paragraph(model)
     click.echo()
+    left = done.checked.errors
+    _terminal.row("check", str(done.checked), colour="yellow" if left else None)
+    for finding in done.checked.after if verbose else left:
+        _terminal.row("left", f"{finding.rule} at {finding.at}: {finding.message}")
+    click.echo()
     axis = done.manifest.axis
     own = done.manifest.provenance["names"][axis.dim][0]
-    for container, verdict in zip(done.manifest.containers, done.padding, strict=False):
+    for container in done.manifest.containers:
         size = container.sizes[axis.dim]
         seconds = f" ({size / axis.rate:g} s)" if axis.rate else ""
         _terminal.paragraph(f"{container.file}, {own}={size}{seconds}", "  ")
         _terminal.row("kernels", _kernels(container))
-        _terminal.row("padded", str(verdict), colour="green" if verdict.ok else "red")
-        if verbose:
-            for note in (*verdict.notes, *(f"{x.name}: {x.reason}" for x in verdict.dropped)):
-                _terminal.row("note", note)
+        for proof in done.padding:
+            if proof.file == container.file:
+                verdict = proof.verdict
+                _terminal.row("padded", str(proof), colour="green" if verdict.ok else "red")
+                if verbose:
+                    dropped = (f"{x.name}: {x.reason}" for x in verdict.dropped)
+                    for note in (*verdict.notes, *dropped):
+                        _terminal.row("note", note)
         click.echo()
     if done.whole is not None:
         colour = "green" if done.whole.ok else "red"

@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from graphfix import pipeline, planning, registry
-from graphfix.errors import ModelError, PaddingError, UsageError
+from graphfix.errors import PaddingError, UsageError
 from graphfix.job import MARGINS, Settling, gate
 from graphfix.lengths.given import LengthInput
-from graphfix.model import files, io
-from graphfix.probing.padded import padded
+from graphfix.model import io
 from graphfix.proof.compare import Tolerance, computes_in_half
+from graphfix.runtime.provider import LABELS
 from graphfix.runtime.python import require
+from graphfix.ship.checked import Checked, checked
+from graphfix.ship.contained import Padding, prove
 from graphfix.ship.end_to_end import Whole, end_to_end
 from graphfix.ship.manifest import NAME, Container, Manifest
 from graphfix.ship.page import page
+from graphfix.ship.place import REPORT, put, refuse
 from graphfix.ship.reading import Reading, name_dims, read
 from graphfix.version import __version__
 
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from graphfix.core import Check
-    from graphfix.probing.padded import PaddedVerdict
     from graphfix.report import Report
     from graphfix.runtime.provider import Ep
     from graphfix.ship.wanted import Wanted
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     Progress = pipeline.Progress
 
 _MASK, _DIMS = "ilens-mask", "fix-dims"
-_REPORT = "report.html"
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Shipped:
         folder: The folder; None if a proof failed, and nothing was written.
         manifest: What a host has to know.
         reports: What was done to the model, for each container.
-        padding: Clips alone against the same clips in each container, with garbage behind them.
+        checked: What ``graphfix check`` finds in the original, and in the containers.
+        padding: The proof of each container on each provider.
         whole: The same through :class:`graphfix.Session`, cut to what is valid.
         sizes: The bytes of each file.
         notes: What a reader should know.
@@ -59,7 +61,8 @@ class Shipped:
     folder: Path | None
     manifest: Manifest
     reports: tuple[Report, ...]
-    padding: tuple[PaddedVerdict, ...]
+    checked: Checked
+    padding: tuple[Padding, ...]
     whole: Whole | None
     sizes: Mapping[str, int]
     notes: tuple[str, ...] = ()
@@ -67,7 +70,7 @@ class Shipped:
     @property
     def ok(self) -> bool:
         """Whether everything was proved."""
-        return all(x.ok for x in self.padding) and (self.whole is None or self.whole.ok)
+        return all(x.verdict.ok for x in self.padding) and (self.whole is None or self.whole.ok)
 
     def to_json(self) -> dict[str, object]:
         """As plain data."""
@@ -76,7 +79,8 @@ class Shipped:
             "ok": self.ok,
             "folder": None if self.folder is None else str(self.folder),
             "manifest": dataclasses.asdict(self.manifest),
-            "padding": [x.to_json() for x in self.padding],
+            "check": self.checked.to_json(),
+            "padding": [{"file": x.file, "ep": x.ep, **x.verdict.to_json()} for x in self.padding],
             "whole": None if self.whole is None else self.whole.to_json(),
             "sizes": dict(self.sizes),
             "notes": list(self.notes),
@@ -121,7 +125,7 @@ def ship_file(
     source, folder = Path(source), Path(folder)
     tell = progress or (lambda _: None)
     require(ep)
-    _refuse(source, folder)
+    refuse(source, folder)
     tell("reading the model")
     model = io.load(source)
     name_dims(model)
@@ -131,34 +135,38 @@ def ship_file(
         half = Tolerance().for_half() if computes_in_half(model) else Tolerance()
         tolerance = gate(list(_chosen(spec, reading, reading.containers[0]))) or half
     made, reports, told = _repaired(source, reading, spec, tolerance, tell)
+    tell("checking what is left")
+    hazards = checked(model, made)
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
     try:
         paths = [scratch / f"{source.stem}.{label}.onnx" for label in _labels(reading)]
         pairs = list(zip(made, paths, strict=True))
-        with io.drafting_together(pairs, f"{source.stem}.data", external_data="auto") as drafts:
+        with io.drafting_together(pairs, source.stem, external_data="auto") as drafts:
             for draft in drafts:
                 draft.keep()
         manifest = _manifest(source, reading, told, spec, paths, tell)
         (scratch / NAME).write_text(manifest.to_text(), encoding="utf-8", newline="\n")
         padding, whole = [], None
+        eps = dict.fromkeys(("cpu", ep))
         for path, container in zip(paths, manifest.containers, strict=True):
-            tell(f"proving {path.name}")
-            padding.append(_padding(source, path, reading, container, tolerance, ep, tell))
-            if not padding[-1].ok:
+            for where in eps:
+                tell(f"proving {path.name} on {LABELS[where]}")
+                padding.append(prove(source, path, reading, container, tolerance, where, tell))
+            if not all(x.verdict.ok for x in padding):
                 break
         else:
             tell("proving what a session gives")
             whole = end_to_end(scratch, reading.clips, tolerance)
-        result = Shipped(None, manifest, tuple(reports), tuple(padding), whole, {})
+        result = Shipped(None, manifest, tuple(reports), hazards, tuple(padding), whole, {})
         if not result.ok:
             return result
         assert whole is not None
         manifest = dataclasses.replace(manifest, verdict=_verdict(result))
         (scratch / NAME).write_text(manifest.to_text(), encoding="utf-8", newline="\n")
         text = page(manifest, padding, whole)
-        (scratch / _REPORT).write_text(text, encoding="utf-8", newline="\n")
-        _put(scratch, folder)
+        (scratch / REPORT).write_text(text, encoding="utf-8", newline="\n")
+        put(scratch, folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     sizes = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
@@ -274,87 +282,10 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _padding(
-    source: Path,
-    path: Path,
-    reading: Reading,
-    container: Container,
-    tolerance: Tolerance,
-    ep: Ep,
-    tell: Progress,
-) -> PaddedVerdict:
-    size = container.sizes[reading.axis.dim]
-    dims = {names[0]: [container.sizes[g]] for g, names in reading.names.items()}
-    dims[reading.names[reading.axis.dim][0]] = _fitting(reading, size)
-    return padded(
-        path,
-        original=source,
-        dims=dims,
-        container=size,
-        axis=f"{reading.axis.input}.{reading.axis.axis}",
-        tolerance=tolerance,
-        ep=ep,
-        progress=lambda done, total, what: tell(f"{path.name} {done}/{total}: {what}"),
-    )
-
-
-def _fitting(reading: Reading, size: int) -> list[int]:
-    """Lengths for a container: itself, if the original runs at it, down to a twelfth of it."""
-    return [x.length for x in reading.clips if size / 13 <= x.length <= size]
-
-
 def _verdict(result: Shipped) -> dict[str, object]:
     return {
         "ok": result.ok,
+        "check": str(result.checked),
         "padding": [str(x) for x in result.padding],
         "session": str(result.whole),
     }
-
-
-def _refuse(source: Path, folder: Path) -> None:
-    """Refuse a folder that is not ours to replace.
-
-    Raises:
-        UsageError: It holds something that ``graphfix ship`` did not make, or is no folder.
-    """
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise UsageError(f"-o {folder}: is a file; name a folder")
-    there = {x.name for x in folder.iterdir()}
-    if not there:
-        return
-    try:
-        manifest = Manifest.read(folder)
-    except ModelError:
-        raise UsageError(
-            f"-o {folder}: is not empty, and 'graphfix ship' did not make it; name another folder"
-        ) from None
-    ours = {NAME, _REPORT, *manifest.weights, *(x.file for x in manifest.containers)}
-    if strange := sorted(there - ours):
-        raise UsageError(
-            f"-o {folder}: holds {', '.join(strange[:3])}, which 'graphfix ship' did not make; "
-            "move it away, or name another folder"
-        )
-    if source.resolve().parent == folder.resolve():
-        raise UsageError(f"-o {folder}: holds the model itself; name another folder")
-
-
-def _put(made: Path, folder: Path) -> None:
-    """Give the finished folder its name; what had it goes, or comes back if that fails."""
-    made.chmod(0o777 & ~files.umask())
-    earlier = made.with_suffix(".earlier")
-    try:
-        if folder.exists():
-            folder.rename(earlier)
-        try:
-            made.rename(folder)
-        except OSError:
-            if earlier.exists():
-                earlier.rename(folder)
-            raise
-    except OSError as error:
-        raise ModelError(
-            f"{folder}: cannot be replaced: {error.strerror or error}; close what uses it"
-        ) from error
-    shutil.rmtree(earlier, ignore_errors=True)

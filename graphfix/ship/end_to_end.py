@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from graphfix.ship.reading import Clip
+    from graphfix.ship.outputs import Clip
 
 
 @dataclass(frozen=True)

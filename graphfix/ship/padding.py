@@ -1,4 +1,4 @@
-"""Clips into a container and out again: numpy only."""
+"""Clips into a container, row by row, and batches apart into clips: numpy only."""
 
 from __future__ import annotations
 
@@ -7,27 +7,48 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphfix.errors import FeedError
-from graphfix.ship.expression import shape_of
+from graphfix.ship.fit import rows_axis
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
-    from graphfix.ship.manifest import Container, Input, Manifest, Port
+    from graphfix.ship.fit import Fit
+    from graphfix.ship.manifest import Container, Input, Manifest
 
     Array = npt.NDArray[Any]
     Feeds = Mapping[str, Array]
 
 
-def require_ranks(manifest: Manifest, feeds: Feeds) -> None:
-    """Raise FeedError if an input has more or fewer dims than the model takes."""
-    for item in manifest.inputs:
-        array = feeds.get(item.name)
-        if array is not None and array.ndim != len(item.dims):
+DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(double)": np.float64,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(bool)": np.bool_,
+    "tensor(uint8)": np.uint8,
+    "tensor(int8)": np.int8,
+}
+
+
+def require_inputs(manifest: Manifest, feeds: Feeds) -> None:
+    """Raise FeedError where an input is none of the model's, or has another rank or dtype."""
+    known = {item.name: item for item in manifest.inputs}
+    for name, array in feeds.items():
+        item = known.get(name)
+        if item is None:
+            raise FeedError(f"the model has no input {name!r}; it has {', '.join(known)}")
+        if array.ndim != len(item.dims):
             raise FeedError(
-                f"the input {item.name!r} has shape {[*array.shape]}, and the model takes "
+                f"the input {name!r} has shape {[*array.shape]}, and the model takes "
                 f"[{', '.join(map(str, item.dims))}]"
+            )
+        dtype = DTYPES.get(item.type)
+        if dtype is not None and array.dtype != dtype:
+            raise FeedError(
+                f"the input {name!r} is {array.dtype}, and the model takes {np.dtype(dtype)}"
             )
 
 
@@ -45,14 +66,29 @@ def length_of(manifest: Manifest, feeds: Feeds) -> int:
 
 
 def rows_of(manifest: Manifest, feeds: Feeds) -> int:
-    """How many clips there are in a batch; 1 if the model has no batch."""
-    for item in manifest.inputs:
-        if item.rows is not None and isinstance(item.dims[item.rows], str) and item.name in feeds:
-            return int(feeds[item.name].shape[item.rows])
-    return 1
+    """How many clips there are in a batch; 1 if the model has no batch.
+
+    Raises:
+        FeedError: The inputs have different numbers of rows.
+    """
+    counts = {
+        item.name: int(feeds[item.name].shape[axis])
+        for item in manifest.inputs
+        if (axis := rows_axis(item)) is not None and item.name in feeds
+    }
+    if len(set(counts.values())) > 1:
+        raise FeedError(f"the inputs have different numbers of rows: {counts}")
+    return next(iter(counts.values()), 1)
 
 
-def together(manifest: Manifest, container: Container, clips: Sequence[Feeds]) -> dict[str, Array]:
+def rows_in(manifest: Manifest, container: Container) -> int:
+    """How many clips a container holds."""
+    return container.sizes.get(manifest.batch, 1) if manifest.batch else 1
+
+
+def together(
+    manifest: Manifest, container: Container, clips: Sequence[Feeds], fits: Sequence[Fit]
+) -> dict[str, Array]:
     """The inputs of a container that holds these clips, one row each.
 
     Rows that are left are copies of the first clip: what a model accepts once it accepts again.
@@ -61,55 +97,33 @@ def together(manifest: Manifest, container: Container, clips: Sequence[Feeds]) -
         manifest: What is known of the model.
         container: The container.
         clips: The inputs of each clip, with one row; at most as many as the container has rows.
+        fits: How each of them fits.
 
     Raises:
         FeedError: An input is missing, or does not fit what the manifest says of it.
     """
-    rows = container.sizes.get(manifest.batch, 1) if manifest.batch else 1
-    filled = [*clips, *[clips[0]] * (rows - len(clips))]
-    lengths = [length_of(manifest, clip) for clip in filled]
-    fed: dict[str, Array] = {}
-    for item in manifest.inputs:
-        parts = [
-            _padded(manifest, item, container, clip, length)
-            for clip, length in zip(filled, lengths, strict=True)
-        ]
-        fed[item.name] = parts[0] if len(parts) == 1 else _joined(item, parts)
+    rows = rows_in(manifest, container)
+    if rows == 1:
+        fed = {filling.name: filling(clips[0]) for filling in fits[0].inputs}
+    else:
+        left = rows - len(clips)
+        clips, fits = [*clips, *[clips[0]] * left], [*fits, *[fits[0]] * left]
+        fed = {
+            item.name: _joined(
+                item,
+                [one.inputs[i](clip) for clip, one in zip(clips, fits, strict=True)],
+            )
+            for i, item in enumerate(manifest.inputs)
+        }
     if manifest.lengths is not None:
-        fed[manifest.lengths] = np.asarray(lengths, np.int64)
+        fed[manifest.lengths] = np.array([x.length for x in fits], np.int64)
     return fed
 
 
-def _padded(
-    manifest: Manifest, item: Input, container: Container, clip: Feeds, length: int
-) -> Array:
-    if item.name not in clip:
-        raise FeedError(f"the input {item.name!r} is missing")
-    array = clip[item.name]
-    axis = manifest.axis
-    size = container.sizes[axis.dim]
-    alone = {**container.sizes, axis.dim: length}
-    if item.kind == "relative-lengths":  # a share of the longest, which is the container now
-        array = (array * (length / size)).astype(array.dtype)
-    shape = list(shape_of(item.dims, container.sizes))
-    for place, wanted in enumerate(shape_of(item.dims, alone)):
-        if place == item.rows:
-            shape[place] = array.shape[place]
-        elif array.shape[place] != wanted:
-            raise FeedError(
-                f"the input {item.name!r} has {array.shape[place]} along axis {place}, and "
-                f"{wanted} is expected ({item.dims[place]}, with {axis.dim}={length})"
-            )
-    if array.shape == tuple(shape):
-        return array
-    whole = np.full(shape, item.pad, array.dtype)
-    whole[tuple(slice(n) for n in array.shape)] = array
-    return whole
-
-
 def _joined(item: Input, parts: Sequence[Array]) -> Array:
-    if item.rows is not None and isinstance(item.dims[item.rows], str):
-        return np.concatenate(parts, item.rows)
+    axis = rows_axis(item)
+    if axis is not None:
+        return np.concatenate(parts, axis)
     if all(np.array_equal(parts[0], other) for other in parts[1:]):
         return parts[0]
     raise FeedError(
@@ -118,52 +132,19 @@ def _joined(item: Input, parts: Sequence[Array]) -> Array:
     )
 
 
-def apart(
-    manifest: Manifest, container: Container, port: Port, array: Array, lengths: Sequence[int]
-) -> list[Array]:
-    """What is valid of an output, for each clip in a container.
-
-    Args:
-        manifest: What is known of the model.
-        container: The container.
-        port: The output.
-        array: What the container gave.
-        lengths: The length of each clip.
+def split(manifest: Manifest, feeds: Feeds) -> list[Feeds]:
+    """A batch as clips of one row each.
 
     Raises:
-        FeedError: The manifest says something else of the output's shape.
+        FeedError: The inputs have different numbers of rows, or none.
     """
-    found = []
-    many = port.rows is not None and isinstance(port.dims[port.rows], str)
-    for row, length in enumerate(lengths):
-        alone = {**container.sizes, manifest.axis.dim: length}
-        where: list[slice] = []
-        for place, size in enumerate(shape_of(port.dims, alone)):
-            if many and place == port.rows:
-                where.append(slice(row, row + 1))
-                continue
-            if place >= array.ndim or size > array.shape[place]:
-                raise FeedError(
-                    f"the output {port.name!r} has shape {[*array.shape]} in {container.file}, and "
-                    f"{size} of axis {place} should be valid ({port.dims[place]}); "
-                    "ship the model again"
-                )
-            where.append(slice(size))
-        found.append(array[tuple(where)])
-    return found
-
-
-def split(manifest: Manifest, feeds: Feeds) -> list[dict[str, Array]]:
-    """A batch as clips of one row each."""
     count = rows_of(manifest, feeds)
     if count == 1:
-        return [dict(feeds)]
-    rows = {
-        x.name: x.rows
-        for x in manifest.inputs
-        if x.rows is not None and isinstance(x.dims[x.rows], str)
-    }
-    clips = []
+        return [feeds]
+    if count == 0:
+        raise FeedError("a batch of no clips; there is nothing to run")
+    rows = {x.name: rows_axis(x) for x in manifest.inputs}
+    clips: list[Feeds] = []
     for row in range(count):
         clip: dict[str, Array] = {}
         for name, array in feeds.items():

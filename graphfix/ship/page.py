@@ -5,28 +5,30 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from graphfix.runtime.provider import LABELS
 from graphfix.show import html
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphfix.probing.padded import PaddedVerdict
+    from graphfix.ship.contained import Padding
     from graphfix.ship.end_to_end import Whole
     from graphfix.ship.manifest import Container, Manifest
 
 _UNKNOWN = dict.fromkeys(("dispatches", "cpu", "remade", "graphs"), "-")
 
 
-def page(manifest: Manifest, padding: Sequence[PaddedVerdict], whole: Whole) -> str:
+def page(manifest: Manifest, padding: Sequence[Padding], whole: Whole) -> str:
     """The page as HTML.
 
     Args:
         manifest: What was shipped.
-        padding: The proof of each container.
+        padding: The proof of each container on each provider.
         whole: The proof of what a session gives.
     """
     names = manifest.provenance["names"]
     first = manifest.containers[0]
+    containers = {x.file: x for x in manifest.containers}
     return html.render(
         "ship.html",
         title=manifest.provenance["source"],
@@ -34,16 +36,18 @@ def page(manifest: Manifest, padding: Sequence[PaddedVerdict], whole: Whole) -> 
         session=str(whole)[:1].upper() + str(whole)[1:],
         dims=[names[group][0] for group in first.sizes],
         before=first.kernels["before"] or _UNKNOWN,
-        rows=[_row(*pair) for pair in zip(manifest.containers, padding, strict=True)],
+        rows=[_row(containers[proof.file], proof) for proof in padding],
         embedded=html.embedded(dataclasses.asdict(manifest)),
     )
 
 
-def _row(container: Container, verdict: PaddedVerdict) -> dict[str, object]:
+def _row(container: Container, proof: Padding) -> dict[str, object]:
+    worst = proof.verdict.worst
     return {
         "file": container.file,
+        "where": LABELS[proof.ep],
         "sizes": list(container.sizes.values()),
         "after": container.kernels["after"] or _UNKNOWN,
-        "checks": len(verdict.checks),
-        "worst": 0.0 if verdict.worst is None else verdict.worst.diff.max_abs,
+        "checks": len(proof.verdict.checks),
+        "worst": 0.0 if worst is None else worst.diff.max_abs,
     }

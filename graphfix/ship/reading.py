@@ -6,54 +6,33 @@ are always equal, however many names the exporter gave them.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.errors import FeedError, ModelError, UsageError
-from graphfix.feeds.case import Case
+from graphfix.errors import FeedError, UsageError
 from graphfix.feeds.clips import Clips, time_of
 from graphfix.feeds.dim_names import dim_name
 from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
-from graphfix.proof.content import Content
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given
-from graphfix.ship.expression import names_in, size_of
 from graphfix.ship.manifest import Axis, Input, Port
+from graphfix.ship.outputs import Clip, Plan, outputs_of, text_of, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from graphfix.feeds.input import Input as Role
     from graphfix.feeds.ties import Tie
-    from graphfix.model.symbolic import Dim
-    from graphfix.runtime.port import Array
     from graphfix.ship.wanted import Wanted
 
 _TIES: tuple[Tie, ...] = ("graph", "one-time", "past")
 _REFUSED = {"cu-lengths": "it says where joined clips begin and end, so clips cannot be padded"}
-_WORD = re.compile(r"[A-Za-z_]\w*")
 # What is tried where a container is not a size that the model runs at without padding.
 _SHARES = (1.0, 0.93, 0.6, 0.25, 1 / 12)
-
-
-@dataclass(frozen=True)
-class Clip:
-    """A clip of the proof, alone.
-
-    Attributes:
-        length: Its length.
-        feeds: Its inputs.
-        outputs: What the original makes of them.
-    """
-
-    length: int
-    feeds: Mapping[str, Array]
-    outputs: Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -126,7 +105,7 @@ def read(model: ir.Model, source: str, wanted: Wanted, axis: str = "") -> Readin
         axis=_axis(signature, plan.time, wanted.rate),
         batch=signature.batch,
         inputs=tuple(_input(signature, x, rename) for x in signature.inputs),
-        outputs=_outputs(model, signature, plan, clips, rename),
+        outputs=outputs_of(model, signature, plan, clips, rename),
         tells=_tells(signature, plan.time),
         names={g: tuple(map(signature.user_name, signature.members(g))) for g in plan.groups},
         containers=plan.containers,
@@ -135,15 +114,7 @@ def read(model: ir.Model, source: str, wanted: Wanted, axis: str = "") -> Readin
     )
 
 
-@dataclass(frozen=True)
-class _Plan:
-    time: str
-    batch: str | None
-    groups: tuple[str, ...]
-    containers: tuple[Mapping[str, int], ...]
-
-
-def _plan(signature: Signature, wanted: Wanted, axis: str) -> _Plan:
+def _plan(signature: Signature, wanted: Wanted, axis: str) -> Plan:
     groups = tuple(dict.fromkeys(signature.group(s) for s in signature.symbols()))
     if not groups:
         raise UsageError("the model has no symbolic dim, so nothing can be padded: it is one size")
@@ -179,13 +150,13 @@ def _plan(signature: Signature, wanted: Wanted, axis: str) -> _Plan:
         if len(sizes[group]) > 1 and group != time:
             raise UsageError(f"--container {name}: only {signature.user_name(time)} has several")
     others = {g: sizes[g][0] for g in groups}
-    return _Plan(
+    return Plan(
         time, signature.batch, groups, tuple({**others, time: size} for size in sizes[time])
     )
 
 
 def _clips(
-    signature: Signature, plan: _Plan, source: str, reasons: dict[str, str]
+    signature: Signature, plan: Plan, source: str, reasons: dict[str, str]
 ) -> tuple[Clip, ...]:
     """Clips of lengths from a container's own down to a twelfth, as far as the original runs."""
     lengths = {
@@ -213,7 +184,7 @@ def _clips(
 
 
 def _require_sizes(
-    signature: Signature, plan: _Plan, clips: Sequence[Clip], reasons: Mapping[str, str]
+    signature: Signature, plan: Plan, clips: Sequence[Clip], reasons: Mapping[str, str]
 ) -> None:
     """Raise UsageError for a container that is no size of the model's, such as past its table."""
     ran = {clip.length for clip in clips}
@@ -250,112 +221,12 @@ def _input(signature: Signature, item: Role, rename: Mapping[str, str]) -> Input
     dtype = ir.DataType.from_numpy(np.dtype(item.dtype))
     return Input(
         name=item.name,
-        type=f"tensor({_ORT_TYPES.get(dtype, dtype.name.lower())})",
-        dims=tuple(_text(d, rename) for d in item.dims),
+        type=type_of(dtype),
+        dims=tuple(text_of(d, rename) for d in item.dims),
         rows=rows,
         kind=kind,  # type: ignore[arg-type]  # the refused one is gone
         pad=float(pad.get(kind, 0.0)),
     )
-
-
-_ORT_TYPES = {ir.DataType.FLOAT: "float", ir.DataType.DOUBLE: "double"}
-
-
-def _outputs(
-    model: ir.Model,
-    signature: Signature,
-    plan: _Plan,
-    clips: Sequence[Clip],
-    rename: Mapping[str, str],
-) -> tuple[Port, ...]:
-    content = Content(signature)
-    content.learn([(_case(signature, plan, clip), clip.outputs) for clip in clips])
-    members = set(signature.members(signature.batch)) if signature.batch else set()
-    found = []
-    for value in model.graph.outputs:
-        name = value.name or ""
-        dims = _settled(signature, content.dims.get(name), [x.outputs.get(name) for x in clips])
-        if dims is None:
-            raise ModelError(
-                f"the shape of the output {name!r} follows no size of the inputs that could be "
-                "told, so it is not known how much of it is valid"
-            )
-        rows = next((i for i, d in enumerate(dims) if symbols(d) & members), None)
-        dtype = value.dtype or ir.DataType.FLOAT
-        port = Port(
-            name,
-            f"tensor({_ORT_TYPES.get(dtype, dtype.name.lower())})",
-            tuple(_text(d, rename) for d in dims),
-            rows,
-        )
-        _check(port, plan, clips)
-        found.append(port)
-    return tuple(found)
-
-
-def _settled(
-    signature: Signature, dims: Sequence[Dim] | None, seen: Sequence[Array | None]
-) -> tuple[Dim, ...] | None:
-    """Dims that inference does not know, as numbers where no clip has changed them."""
-    shapes = [x.shape for x in seen if x is not None]
-    if not shapes or len({len(x) for x in shapes}) != 1:
-        return None
-    known = set(signature.symbols())
-    found: list[Dim] = []
-    for axis, dim in enumerate(dims or [None] * len(shapes[0])):
-        if dim is not None and symbols(dim) <= known:
-            found.append(dim)
-        elif len({shape[axis] for shape in shapes}) == 1:
-            found.append(shapes[0][axis])
-        else:
-            return None
-    return tuple(found)
-
-
-def _check(port: Port, plan: _Plan, clips: Sequence[Clip]) -> None:
-    """The dims must be those that the clips have shown."""
-    rows = max(size.get(plan.batch or "", 1) for size in plan.containers)
-    if rows > 1 and port.rows is None:
-        raise UsageError(
-            f"the output {port.name!r} has no axis of rows, so the clips of a container with "
-            f"{rows} of them cannot be told apart; say B=1"
-        )
-    for clip in clips:
-        array = clip.outputs.get(port.name)
-        if array is None:
-            raise ModelError(f"the output {port.name!r} is no tensor, and only those are shipped")
-        sizes = {g: 1 if g != plan.time else clip.length for g in plan.groups}
-        sizes |= {g: n for g, n in plan.containers[0].items() if g != plan.time}
-        sizes |= {x: 1 for d in _row_dims(port) for x in names_in(d)}
-        try:
-            wanted: object = [size_of(d, sizes) for d in port.dims]
-        except ValueError as error:
-            wanted = str(error)
-        if wanted != [*array.shape]:
-            raise ModelError(
-                f"the output {port.name!r} has shape {[*array.shape]} for a clip of {clip.length}, "
-                f"and {wanted} was inferred ({', '.join(map(str, port.dims))}); it is not known "
-                "how much of it is valid"
-            )
-
-
-def _row_dims(port: Port) -> tuple[int | str, ...]:
-    return () if port.rows is None else (port.dims[port.rows],)
-
-
-def _case(signature: Signature, plan: _Plan, clip: Clip) -> Case:
-    groups = {**plan.containers[0], plan.time: clip.length}
-    if signature.batch is not None:
-        groups[signature.batch] = 1
-    sizes = signature.sizes(groups)
-    named = {signature.user_name(s): n for s, n in sizes.items()}
-    return Case(f"{clip.length}", named, dict(clip.feeds))
-
-
-def _text(dim: ir.SymbolicDim | int, rename: Mapping[str, str]) -> int | str:
-    if isinstance(dim, int):
-        return dim
-    return _WORD.sub(lambda word: rename.get(word[0], word[0]), str(dim.value))
 
 
 def _tells(signature: Signature, time: str) -> str:

@@ -16,8 +16,17 @@ import onnxruntime
 from graphfix.errors import FeedError, ModelError
 from graphfix.runtime.errors import reason_of
 from graphfix.runtime.paths import WEIGHTS_FOLDER, readable
+from graphfix.ship.fit import fit
 from graphfix.ship.manifest import Manifest
-from graphfix.ship.padding import apart, length_of, require_ranks, rows_of, split, together
+from graphfix.ship.padding import (
+    DTYPES,
+    length_of,
+    require_inputs,
+    rows_in,
+    rows_of,
+    split,
+    together,
+)
 
 if TYPE_CHECKING:
     import os
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from graphfix.ship.fit import Fit
     from graphfix.ship.manifest import Container, Port
 
     Array = npt.NDArray[Any]
@@ -32,6 +42,7 @@ if TYPE_CHECKING:
 
 _DML = "DmlExecutionProvider"
 _CPU = "CPUExecutionProvider"
+_REMEMBERED = 1024  # lengths; what is kept of each is some kilobytes
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,11 @@ class Session:
         folder: The folder.
         providers: As for onnxruntime; by default DirectML where there is one, then the CPU.
         sess_options: Options for every session that is made; DirectML's own are set besides.
+        share: Whether the sessions share the memory of their weights: a second container then costs
+            no second copy. ONNX Runtime maps the one file of weights, and by default each session
+            packs the weights of its MatMuls and Convs into memory of its own besides; with
+            ``share`` it does not, and such a kernel on the CPU takes longer (MatMul up to 1.5
+            times). On a device every session has its own copy in any case.
         warm: Whether to make the session of every container now, and run it once. Otherwise each
             is made when it is first needed.
         fallback: A model for clips that are longer than every container: a path. Without it they
@@ -77,6 +93,7 @@ class Session:
         providers: Sequence[Any] | None = None,
         *,
         sess_options: onnxruntime.SessionOptions | None = None,
+        share: bool = False,
         warm: bool = False,
         fallback: str | os.PathLike[str] | None = None,
         progress: Callable[[int, int, str], None] | None = None,
@@ -85,12 +102,15 @@ class Session:
         self.manifest = Manifest.read(self.folder)
         self._providers = list(_default_providers() if providers is None else providers)
         self._options = sess_options
+        self._share = share
         self._fallback = None if fallback is None else Path(fallback)
         self._made: dict[Path, onnxruntime.InferenceSession] = {}
         self._making = threading.Lock()
         # DirectML runs one thing at a time, and says so by undefined behaviour.
         self._running = threading.Lock() if self._on_directml else None
         self._outputs = {x.name: x for x in self.manifest.outputs}
+        self._all = list(self._outputs)
+        self._fits: dict[tuple[object, ...] | None, tuple[Container, Fit]] = {}
         if warm:
             self._warm(progress or (lambda done, total, file: None))
 
@@ -135,22 +155,28 @@ class Session:
             FeedError: An input is missing or does not fit, or a clip is longer than every
                 container.
         """
-        wanted = list(self._outputs) if output_names is None else list(output_names)
-        for name in wanted:
-            if name not in self._outputs:
-                raise FeedError(
-                    f"there is no output {name!r}; there are {', '.join(self._outputs)}"
-                )
+        wanted = self._wanted(output_names)
+        key = _key(input_feed)
+        known = self._fits.get(key)
+        if known is not None:  # shapes that fitted once fit again: the way that costs least
+            container, one = known
+            fed = one.again(cast("Mapping[str, Array]", input_feed))
+            arrays = self._run(self._session(container), wanted, fed, run_options)
+            return [one.outputs[name](array, 0) for name, array in zip(wanted, arrays, strict=True)]
         lists = {k: v for k, v in input_feed.items() if isinstance(v, (list, tuple))}
         if lists:
             return self._run_lists(wanted, input_feed, lists, run_options)
         feeds = {name: np.asarray(array) for name, array in input_feed.items()}
-        require_ranks(self.manifest, feeds)
+        require_inputs(self.manifest, feeds)
         clips = split(self.manifest, feeds)
         found = self._run_clips(wanted, clips, run_options)
         if len(clips) == 1:
-            return [found[0][name] for name in wanted]
-        return [_whole(self._outputs[name], [one[name] for one in found]) for name in wanted]
+            if key is not None:
+                self._remember(key, length_of(self.manifest, feeds))
+            return found[0]
+        return [
+            _whole(self._outputs[name], [one[i] for one in found]) for i, name in enumerate(wanted)
+        ]
 
     def close(self) -> None:
         """Let go of every session that was made; the next run makes its own again."""
@@ -172,46 +198,71 @@ class Session:
             for i in range(next(iter(counts.values())))
         ]
         for clip in clips:
-            require_ranks(self.manifest, clip)
-            if rows_of(self.manifest, clip) != 1:
-                raise FeedError("each clip of a list has one row; give a batch as one array")
+            require_inputs(self.manifest, clip)
+        if any(rows_of(self.manifest, clip) != 1 for clip in clips):
+            raise FeedError("each clip of a list has one row; give a batch as one array")
         found = self._run_clips(wanted, clips, run_options)
-        return [[one[name] for one in found] for name in wanted]
+        return [[one[i] for one in found] for i in range(len(wanted))]
 
     def _run_clips(
         self,
         wanted: Sequence[str],
         clips: Sequence[Mapping[str, Array]],
         run_options: onnxruntime.RunOptions | None,
-    ) -> list[dict[str, Array]]:
+    ) -> list[list[Array]]:
+        """The outputs of each clip; clips of one container share its rows."""
         lengths = [length_of(self.manifest, clip) for clip in clips]
         groups: dict[int | None, list[int]] = {}
         for i, length in enumerate(lengths):
             groups.setdefault(self._smallest(length), []).append(i)
-        found: list[dict[str, Array]] = [{} for _ in clips]
+        found: list[list[Array]] = [[] for _ in clips]
         for place, members in groups.items():
-            if place is None:
-                for i in members:
-                    found[i] = self._run_fallback(wanted, clips[i], run_options)
-                continue
-            container = self.manifest.containers[place]
-            batch = self.manifest.batch
-            rows = container.sizes.get(batch, 1) if batch else 1
+            rows = 1 if place is None else rows_in(self.manifest, self.manifest.containers[place])
             for start in range(0, len(members), rows):
                 part = members[start : start + rows]
-                fed = together(self.manifest, container, [clips[i] for i in part])
-                arrays = self._run(self._session(container), wanted, fed, run_options)
-                for name, array in zip(wanted, arrays, strict=True):
-                    pieces = apart(
-                        self.manifest,
-                        container,
-                        self._outputs[name],
-                        array,
-                        [lengths[i] for i in part],
-                    )
-                    for i, piece in zip(part, pieces, strict=True):
-                        found[i][name] = piece
+                outputs = self._run_part(
+                    wanted, place, [clips[i] for i in part], [lengths[i] for i in part], run_options
+                )
+                for i, one in zip(part, outputs, strict=True):
+                    found[i] = one
         return found
+
+    def _run_part(
+        self,
+        wanted: Sequence[str],
+        place: int | None,
+        clips: Sequence[Mapping[str, Array]],
+        lengths: Sequence[int],
+        run_options: onnxruntime.RunOptions | None,
+    ) -> list[list[Array]]:
+        """One run: the outputs of the clips that one container holds, or of one in the fallback."""
+        if place is None:
+            return [self._run_fallback(wanted, clips[0], lengths[0], run_options)]
+        container = self.manifest.containers[place]
+        fits = [fit(self.manifest, container, length) for length in lengths]
+        fed = together(self.manifest, container, clips, fits)
+        arrays = self._run(self._session(container), wanted, fed, run_options)
+        return [
+            [one.outputs[name](array, row) for name, array in zip(wanted, arrays, strict=True)]
+            for row, one in enumerate(fits)
+        ]
+
+    def _remember(self, key: tuple[object, ...], length: int) -> None:
+        place = self._smallest(length)
+        if place is None or rows_in(self.manifest, self.manifest.containers[place]) != 1:
+            return
+        if len(self._fits) >= _REMEMBERED:
+            self._fits.clear()
+        container = self.manifest.containers[place]
+        self._fits[key] = container, fit(self.manifest, container, length)
+
+    def _wanted(self, output_names: Sequence[str] | None) -> Sequence[str]:
+        if output_names is None:
+            return self._all
+        for name in output_names:
+            if name not in self._outputs:
+                raise FeedError(f"there is no output {name!r}; there are {', '.join(self._all)}")
+        return output_names
 
     def _smallest(self, length: int) -> int | None:
         """Which container holds a clip; None where the fallback has to."""
@@ -231,16 +282,17 @@ class Session:
         self,
         wanted: Sequence[str],
         clip: Mapping[str, Array],
+        length: int,
         run_options: onnxruntime.RunOptions | None,
-    ) -> dict[str, Array]:
+    ) -> list[Array]:
         assert self._fallback is not None
         session = self._open(self._fallback)
         known = {x.name for x in session.get_inputs()}
         fed = {name: array for name, array in clip.items() if name in known}
         lengths = self.manifest.lengths
         if lengths is not None and lengths in known and lengths not in fed:
-            fed[lengths] = np.asarray([length_of(self.manifest, clip)], np.int64)
-        return dict(zip(wanted, self._run(session, wanted, fed, run_options), strict=True))
+            fed[lengths] = np.asarray([length], np.int64)
+        return self._run(session, wanted, fed, run_options)
 
     def _run(
         self,
@@ -250,9 +302,9 @@ class Session:
         run_options: onnxruntime.RunOptions | None,
     ) -> list[Array]:
         if self._running is None:
-            return cast("list[Array]", session.run(list(wanted), dict(fed), run_options))
+            return cast("list[Array]", session.run(wanted, fed, run_options))
         with self._running:
-            return cast("list[Array]", session.run(list(wanted), dict(fed), run_options))
+            return cast("list[Array]", session.run(wanted, fed, run_options))
 
     def _session(self, container: Container) -> onnxruntime.InferenceSession:
         return self._open(self.folder / container.file)
@@ -270,6 +322,8 @@ class Session:
                 source, weights = readable(str(path))
                 if weights is not None:
                     options.add_session_config_entry(WEIGHTS_FOLDER, str(weights))
+                if self._share:
+                    options.add_session_config_entry("session.disable_prepacking", "1")
                 try:
                     self._made[path] = onnxruntime.InferenceSession(
                         source, options, providers=self._providers
@@ -285,9 +339,9 @@ class Session:
             progress(done, total, container.file)
             session = self._session(container)
             zeros = {
-                x.name: np.zeros(x.shape, _DTYPES[x.type])
+                x.name: np.zeros(x.shape, DTYPES[x.type])
                 for x in session.get_inputs()
-                if x.type in _DTYPES
+                if x.type in DTYPES
             }
             if self.manifest.lengths in zeros:  # a clip that fills it
                 zeros[self.manifest.lengths or ""][:] = container.sizes[self.manifest.axis.dim]
@@ -295,16 +349,14 @@ class Session:
         progress(total, total, "")
 
 
-_DTYPES = {
-    "tensor(float)": np.float32,
-    "tensor(float16)": np.float16,
-    "tensor(double)": np.float64,
-    "tensor(int64)": np.int64,
-    "tensor(int32)": np.int32,
-    "tensor(bool)": np.bool_,
-    "tensor(uint8)": np.uint8,
-    "tensor(int8)": np.int8,
-}
+def _key(feed: Given) -> tuple[object, ...] | None:
+    """What decides how a clip fits; None where an input is something else than an array."""
+    key: list[object] = []
+    for name, array in feed.items():
+        if type(array) is not np.ndarray:
+            return None
+        key += (name, array.shape, array.dtype)
+    return tuple(key)
 
 
 def _default_providers() -> list[str]:

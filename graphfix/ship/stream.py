@@ -24,6 +24,7 @@ from graphfix.model import io
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.python import choose, here
 from graphfix.runtime.remote import RemoteSession
+from graphfix.ship.fit import fit
 from graphfix.ship.manifest import Manifest
 from graphfix.ship.padding import together
 
@@ -53,7 +54,8 @@ class Count:
         launched: Kernels that DirectML runs, as foreseen; None where that is not known.
         remade: Of these, how many it makes anew, since the clip is not as long as the first.
         on_cpu: Kernels on the CPU.
-        moved: Bytes of inputs that go to the device.
+        moved: Bytes of inputs that go to the device, and of outputs that come back.
+        copies: Tensors that are copied between the device and the CPU within the runs, as foreseen.
         peak: The most memory of a process, in bytes; None where it is not to be had.
     """
 
@@ -61,6 +63,7 @@ class Count:
     remade: int | None = None
     on_cpu: int | None = None
     moved: int = 0
+    copies: int | None = None
     peak: int | None = None
 
 
@@ -131,6 +134,19 @@ class _Member:
     steps: tuple[tuple[int, Feeds], ...]
 
 
+@dataclass
+class _Seen:
+    """What was seen of a member while it was timed.
+
+    Attributes:
+        moved: Bytes of inputs and outputs.
+        peak: The most memory of a process, in bytes.
+    """
+
+    moved: int = 0
+    peak: int | None = None
+
+
 def stream(
     folder: str | Path,
     against: str | Path,
@@ -182,20 +198,19 @@ def stream(
             _of_lengths(planning.glance(original.models[0], None)["before"], chosen),
             _of_containers(manifest, chosen),
         ]
-        peaks: dict[int, int] = {}
+        seen = (_Seen(), _Seen(), _Seen())
         members = [(0, original), (1, shipped), (2, original)]
         courses = take_turns(
             members,
-            lambda x: _timed(x[1], runner, x[0], peaks),
+            lambda x: _timed(x[1], runner, seen[x[0]]),
             turns=_PROCESSES if processes is None else processes,
             seed=seed,
             tell=tell,
         )
-    moved = [_bytes(original), _bytes(shipped)]
     sides = [
         Side(
             str(path),
-            replace(counts[i], moved=moved[i], peak=peaks.get(i)),
+            replace(counts[i], moved=seen[i].moved, peak=seen[i].peak),
             {x: courses[i].timing(x) for x in PHASES if courses[i].timing(x).processes},
             courses[i].error,
         )
@@ -224,8 +239,9 @@ def _contained(
 ) -> _Member:
     steps = []
     for length, clip in zip(lengths, feeds, strict=True):
-        at = manifest.containers.index(_container(manifest, length))
-        steps.append((at, together(manifest, manifest.containers[at], [clip])))
+        container = _container(manifest, length)
+        fed = together(manifest, container, [clip], [fit(manifest, container, length)])
+        steps.append((manifest.containers.index(container), fed))
     return _Member(tuple(folder / x.file for x in manifest.containers), tuple(steps))
 
 
@@ -252,11 +268,11 @@ def _that_runs(
         return _Member((path,), steps), str(error)
 
 
-def _timed(member: _Member, runner: Runner, number: int, peaks: dict[int, int]) -> Phases:
+def _timed(member: _Member, runner: Runner, seen: _Seen) -> Phases:
     """Run all clips in a process of its own; sessions are made as clips need them."""
     fresh = replace(runner, sessions=len(member.models) + 1)
     opened: dict[int, RemoteSession] = {}
-    opening, took = 0.0, []
+    opening, took, moved = 0.0, [], 0
     try:
         with ExitStack() as stack:
             for at, feeds in member.steps:
@@ -264,11 +280,13 @@ def _timed(member: _Member, runner: Runner, number: int, peaks: dict[int, int]) 
                     session = RemoteSession(member.models[at], fresh)
                     opened[at] = stack.enter_context(closing(session))
                     opening += session.open_seconds
-                opened[at].run(feeds)
+                outputs = opened[at].run(feeds)
                 took.append(opened[at].run_seconds)
+                moved += sum(array.nbytes for array in (*feeds.values(), *outputs.values()))
+            seen.moved = moved
             peak = next(iter(opened.values())).memory().get("peak")
             if peak:
-                peaks[number] = max(int(peak), peaks.get(number, 0))
+                seen.peak = max(int(peak), seen.peak or 0)
     except (ModelError, RunError, FeedError) as error:
         raise FailedError(f"does not run: {error}") from error
     return {SESSIONS: (opening,), FIRST: (took[0],), CLIPS: (sum(took),)}
@@ -278,8 +296,12 @@ def _of_lengths(glance: Any, lengths: Sequence[int]) -> Count:  # noqa: ANN401  
     if glance is None:
         return Count()
     run, others = glance["run"], sum(n != lengths[0] for n in lengths)
+    clips = len(lengths)
     return Count(
-        run["dispatches"] * len(lengths), run["remade"] * others, run["cpu"] * len(lengths)
+        run["dispatches"] * clips,
+        run["remade"] * others,
+        run["cpu"] * clips,
+        copies=run["copies"] * clips,
     )
 
 
@@ -287,11 +309,12 @@ def _of_containers(manifest: Manifest, lengths: Sequence[int]) -> Count:
     runs = [_container(manifest, n).kernels.get("after") or {} for n in lengths]
     if not all(runs):
         return Count()
-    return Count(sum(x["dispatches"] for x in runs), 0, sum(x["cpu"] for x in runs))
-
-
-def _bytes(member: _Member) -> int:
-    return sum(array.nbytes for _, feeds in member.steps for array in feeds.values())
+    return Count(
+        sum(x["dispatches"] for x in runs),
+        0,
+        sum(x["cpu"] for x in runs),
+        copies=sum(x["copies"] for x in runs),
+    )
 
 
 def _claims(courses: Sequence[Course]) -> dict[str, Claim]:

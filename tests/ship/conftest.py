@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -74,3 +75,17 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     source = saved(MASKED, folder / "masked.onnx")
     ship_file(source, folder / "out", wanted(["T=6,16", "B=3"]))
     return source, folder / "out"
+
+
+@pytest.fixture(scope="session")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What was shipped, for 2 and 4 frames, of a model with 16 MiB of weights beside it."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    large (float[B, T, 2048] x) => (float[B, T, 2048] y) { y = MatMul (x, w) }"""
+    model = onnx.parser.parse_model(text)
+    weights = np.random.default_rng(0).standard_normal((2048, 2048)).astype(np.float32) / 64
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    folder = tmp_path_factory.mktemp("large")
+    onnx.save(model, folder / "large.onnx", save_as_external_data=True, location="large.data")
+    ship_file(folder / "large.onnx", folder / "out", wanted(["T=2,4"]))
+    return folder / "out"

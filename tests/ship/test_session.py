@@ -12,6 +12,7 @@ import pytest
 
 import graphfix
 from graphfix.errors import FeedError, ModelError
+from graphfix.ship.manifest import Manifest
 
 Pair = tuple[Path, Path]
 CPU = ["CPUExecutionProvider"]
@@ -142,6 +143,70 @@ def test_the_fallback_may_be_a_repaired_model(mean: Pair, tmp_path: Path) -> Non
 def test_what_does_not_fit_is_a_sentence(mean: Pair, feeds: dict[str, Any], told: str) -> None:
     with pytest.raises(FeedError, match=told):
         graphfix.Session(mean[1], CPU).run(None, feeds)
+
+
+@pytest.mark.parametrize("length", [5, 8, 13])
+def test_shapes_that_came_before_are_run_alike(mean: Pair, length: int) -> None:
+    source, folder = mean
+    session = graphfix.Session(folder, CPU)
+    for seed in range(3):
+        feeds = clip(length, seed)
+        same(session.run(None, feeds), alone(source, feeds))
+        same(session.run(["frames"], feeds), alone(source, feeds)[1:])
+    assert len(session._fits) == 1
+
+
+def test_another_dtype_of_the_same_shape_is_not_what_came_before(mean: Pair) -> None:
+    session = graphfix.Session(mean[1], CPU)
+    feeds = clip(8)
+    session.run(None, feeds)
+    with pytest.raises(FeedError, match="the input 'x' is float64, and the model takes float32"):
+        session.run(None, {**feeds, "x": feeds["x"].astype(np.float64)})
+
+
+def test_what_is_remembered_has_an_end(mean: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphfix.ship.session._REMEMBERED", 2)
+    session = graphfix.Session(mean[1], CPU)
+    for length in range(1, 9):
+        session.run(None, clip(length))
+        assert len(session._fits) <= 2
+
+
+def test_what_is_no_array_is_taken_and_not_remembered(mean: Pair) -> None:
+    source, folder = mean
+    feeds = clip(3)
+    session = graphfix.Session(folder, CPU)
+    same(session.run(None, {**feeds, "x": feeds["x"].view(np.memmap)}), alone(source, feeds))
+    assert not session._fits
+
+
+def test_rows_that_do_not_agree_are_named(mean: Pair) -> None:
+    feeds = {**clip(3), "language": np.array([1, 2])}
+    with pytest.raises(FeedError, match=r"different numbers of rows: \{'x': 1, 'language': 2\}"):
+        graphfix.Session(mean[1], CPU).run(None, feeds)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="reads Linux's /proc")
+@pytest.mark.parametrize(("share", "most", "least"), [(True, 0.5, 0.0), (False, 9.0, 0.9)])
+def test_sessions_may_share_the_memory_of_their_weights(
+    large: Path, share: bool, most: float, least: float
+) -> None:
+    weights = (large / Manifest.read(large).weights[0]).stat().st_size
+    program = f"""
+import re
+import graphfix
+def own():
+    return int(re.search(r"Anonymous:\\s+(\\d+)", open("/proc/self/smaps_rollup").read())[1]) * 1024
+session = graphfix.Session({str(large)!r}, {CPU!r}, share={share})
+session._session(session.manifest.containers[0])
+before = own()
+session._session(session.manifest.containers[1])
+print(own() - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert least * weights <= int(done.stdout) <= most * weights
 
 
 def test_sessions_are_made_when_they_are_needed(mean: Pair) -> None:

@@ -201,6 +201,29 @@ def test_dims_without_a_name(tmp_path: Path) -> None:
     assert frames.shape == (1, 3, 3)
 
 
+class TestChecked:
+    def test_what_the_original_has_is_counted_and_gone(self, mean: Pair, tmp_path: Path) -> None:
+        done = build.ship_file(mean[0], tmp_path / "out", wanted(["T=8"]))
+        rules = {x.rule for x in done.checked.before}
+        assert "dynamic-dims" in rules
+        assert not done.checked.after
+        assert "nothing left" in done.manifest.verdict["check"]
+
+    def test_an_error_that_is_left_is_said(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 17]>
+        left (float[B, T] x) => (float[B, T] y) <float least = {2.0}, float most = {1.0}> {
+            y = Clip (x, least, most)
+        }"""
+        source = saved(text, tmp_path / "left.onnx")
+        given = ["ship", str(source), "--container", "T=8", "-o", str(tmp_path / "out")]
+        assert main([*given, "-p", "ilens-mask"]) == 0
+        assert "left      clip-order at " in capsys.readouterr().out
+        assert main(given) == 0
+        assert "clip-order" not in capsys.readouterr().out
+
+
 class TestCommand:
     def test_what_it_prints(
         self, mean: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -209,6 +232,7 @@ class TestCommand:
         assert main(["ship", str(mean[0]), "--container", "T=8", "-o", str(out)]) == 0
         told = capsys.readouterr().out
         assert "mean.8.onnx, T=8" in told
+        assert "on the CPU the same in all" in " ".join(told.split())
         assert "1 fused graph" in told
         assert "the same in all" in told
         assert "graphfix.Session(" in told
@@ -219,6 +243,9 @@ class TestCommand:
         data = json.loads(capsys.readouterr().out)
         assert data["ok"]
         assert data["manifest"]["containers"][0]["sizes"] == {"T": 8, "B": 1}
+        assert [(x["file"], x["ep"], x["ok"]) for x in data["padding"]] == [
+            ("mean.8.onnx", "cpu", True)
+        ]
 
     def test_a_failed_proof_is_exit_code_1(
         self,

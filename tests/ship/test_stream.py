@@ -36,9 +36,19 @@ def test_what_is_launched_and_made_anew_is_counted(mean: Pair, done: object) -> 
 
 
 def test_padding_moves_more(done: object) -> None:
-    frame, row = 4 * 4, 8 + 8  # four floats; a language and a length
-    assert done.shipped.count.moved == (3 * 8 + 20) * frame + 4 * row
-    assert done.original.count.moved == (8 + 5 + 20 + 8) * frame + 4 * 8
+    def bytes_of(lengths: list[int], told: int) -> int:
+        x = sum(n * 4 * 4 for n in lengths)
+        pooled, frames = 4 * 3 * len(lengths), sum(4 * 3 * ((n + 1) // 2) for n in lengths)
+        return x + (8 + told) * len(lengths) + pooled + frames  # a language; a length where told
+
+    assert done.shipped.count.moved == bytes_of([8, 8, 20, 8], told=8)
+    assert done.original.count.moved == bytes_of([8, 5, 20, 8], told=0)
+
+
+def test_copies_within_a_run_are_counted(mean: Pair, done: object) -> None:
+    plan = planning.glance(mean[0], None)["before"]["run"]
+    assert done.original.count.copies == 4 * plan["copies"]
+    assert done.shipped.count.copies == 0
 
 
 def test_no_ratio_comes_of_one_process(done: object) -> None:

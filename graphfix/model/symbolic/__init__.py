@@ -14,6 +14,7 @@ from graphfix.model.symbolic.exprs import (
     quotient,
     symbols_of,
     times,
+    without,
 )
 from graphfix.model.symbolic.facts import Facts, learning
 from graphfix.model.symbolic.rules import register
@@ -31,4 +32,5 @@ __all__ = [
     "register",
     "symbols_of",
     "times",
+    "without",
 ]

@@ -14,7 +14,7 @@ from onnx_shape_inference._symbolic_shapes import parse_symbolic_expression
 from sympy.printing.str import StrPrinter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -133,6 +133,12 @@ def symbols_of(dim: Dim) -> frozenset[str]:
         return dim.free_symbols()
     except ValueError:  # a name that no expression can hold, such as "batch size"
         return frozenset([dim.value])
+
+
+def without(dim: Dim, names: Iterable[str]) -> Dim:
+    """A dim where the sizes of these names are 0: what is left of it if they cancel."""
+    zeros = {x: 0 for x in expr_of(dim).free_symbols if x.name in set(names)}
+    return dim_of(settled(expr_of(dim).subs(zeros))) if zeros else dim
 
 
 def never_negative(expr: sympy.Expr) -> bool:

@@ -1,0 +1,68 @@
+"""The folder that is shipped: what may be replaced, and how it is, as a whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from graphfix.errors import ModelError, UsageError
+from graphfix.model import files
+from graphfix.ship.manifest import NAME, Manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REPORT = "report.html"
+
+
+def refuse(source: Path, folder: Path) -> None:
+    """Refuse a folder that is not ours to replace.
+
+    Raises:
+        UsageError: It holds something that ``graphfix ship`` did not make, or is no folder.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise UsageError(f"-o {folder}: is a file; name a folder")
+    there = {x.name for x in folder.iterdir()}
+    if not there:
+        return
+    try:
+        manifest = Manifest.read(folder)
+    except ModelError:
+        raise UsageError(
+            f"-o {folder}: is not empty, and 'graphfix ship' did not make it; name another folder"
+        ) from None
+    ours = {NAME, REPORT, *manifest.weights, *(x.file for x in manifest.containers)}
+    if strange := sorted(there - ours):
+        raise UsageError(
+            f"-o {folder}: holds {', '.join(strange[:3])}, which 'graphfix ship' did not make; "
+            "move it away, or name another folder"
+        )
+    if source.resolve().parent == folder.resolve():
+        raise UsageError(f"-o {folder}: holds the model itself; name another folder")
+
+
+def put(made: Path, folder: Path) -> None:
+    """Give the finished folder its name; what had it goes, or comes back if that fails.
+
+    Raises:
+        ModelError: Something keeps the earlier folder from being replaced.
+    """
+    made.chmod(0o777 & ~files.umask())
+    earlier = made.with_suffix(".earlier")
+    try:
+        if folder.exists():
+            folder.rename(earlier)
+        try:
+            made.rename(folder)
+        except OSError:
+            if earlier.exists():
+                earlier.rename(folder)
+            raise
+    except OSError as error:
+        raise ModelError(
+            f"{folder}: cannot be replaced: {error.strerror or error}; close what uses it"
+        ) from error
+    shutil.rmtree(earlier, ignore_errors=True)

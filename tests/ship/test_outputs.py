@@ -1,0 +1,55 @@
+"""What is valid of an output is what every clip has shown, whatever inference knows."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from graphfix.errors import ModelError
+from graphfix.ship.outputs import Clip, Plan, _Seen
+
+PLAN = Plan("T", None, ("T",), ({"T": 400},))
+LENGTHS = (40, 59, 60, 77, 200)
+
+
+def seen(sizes: list[int]) -> _Seen:
+    clips = [
+        Clip(n, {}, {"y": np.zeros((1, size), np.float32)})
+        for n, size in zip(LENGTHS, sizes, strict=True)
+    ]
+    return _Seen("y", PLAN, clips, {}, frozenset(["T"]))
+
+
+def dims(sizes: list[int], inferred: str | None, declared: str | int | None) -> object:
+    def dim(one: str | int | None) -> object:
+        return one if isinstance(one, int) else ir.SymbolicDim(one)
+
+    found = seen(sizes).dims((1, dim(inferred)), (1, dim(declared)))
+    return found[1] if isinstance(found[1], int) else str(found[1])
+
+
+FRAMES = [n // 20 - 1 for n in LENGTHS]
+
+
+@pytest.mark.parametrize(
+    ("inferred", "declared"),
+    [
+        ("floor(T/20) - 1", "frames"),
+        (None, "(T//20) - 1"),
+        ("-2*_d2 + 2*_d5 + floor(T/20) - 1", "frames"),  # what only a run knows cancels
+        ("T - _d7", "(T//20) - 1"),
+        ("T", "(T//20) - 1"),  # inference says what no clip shows
+    ],
+)
+def test_the_first_that_every_clip_shows(inferred: str | None, declared: str) -> None:
+    found = str(dims(FRAMES, inferred, declared)).replace(" ", "")
+    assert found in ("floor(T/20)-1", "(T//20)-1")
+
+
+def test_what_no_clip_changes_is_a_number() -> None:
+    assert dims([7] * len(LENGTHS), "_d1", "n") == 7
+
+
+def test_what_one_clip_contradicts_is_refused_with_what_was_tried() -> None:
+    odd = [*FRAMES[:-1], FRAMES[-1] + 1]
+    with pytest.raises(ModelError, match=r"axis 1 is 1, 1, 2, 2, \.\.\. for clips of 40, 59, 60"):
+        dims(odd, "_d1 + floor(T/20) - 1", "frames")
