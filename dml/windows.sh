@@ -36,6 +36,8 @@ exec "$work/in-root" "$home" /opt/dml/in-wine "\$@"
 WRAPPER
 chmod 755 "$home/windows-python"
 
+exec 9>"$work/windows.lock" # one at a time
+flock 9
 stamp=$(cat "$checkout/pyproject.toml" "$here/windows.sh" <(echo "$checkout") | sha256sum)
 if [ "$stamp" != "$(cat "$python/done" 2>/dev/null)" ]; then
   rm -rf "$python"
@@ -48,10 +50,11 @@ if [ "$stamp" != "$(cat "$python/done" 2>/dev/null)" ]; then
     --requirements pyproject.toml --group test pip setuptools \
     --constraints <(echo numpy==2.0.2))
   say "the wheels for Windows are there"
-  (cd "$checkout" && "$home/windows-python" -m pip install --quiet --no-index --no-deps \
+  (cd "$checkout" && PYTHONWARNINGS=ignore "$home/windows-python" -m pip install --quiet --no-index --no-deps \
     --no-build-isolation --no-warn-script-location --editable . </dev/null)
   echo "$stamp" >"$python/done"
 fi
+exec 9>&-
 say "graphfix is installed in the Windows Python"
 [ "${1:-}" != --setup ] || exit 0
 
