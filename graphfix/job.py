@@ -12,6 +12,7 @@ from graphfix.core import Pass, changed_by, together
 from graphfix.errors import UsageError
 from graphfix.lengths.given import LengthInput
 from graphfix.model import files, io, shapes
+from graphfix.model.dims import dim_names
 from graphfix.runtime import memory
 
 if TYPE_CHECKING:
@@ -374,10 +375,8 @@ def _require_fixed(report: Report, bucket: buckets.Bucket) -> None:
 
 
 def _symbols(model: ir.Model) -> list[str]:
-    """The names of the plain symbolic dims of the inputs, in their order."""
-    dims = [dim for value in model.graph.inputs for dim in value.shape or ()]
-    names = [x.value for x in dims if not isinstance(x, int) and x.value is not None]
-    return [x for x in dict.fromkeys(names) if x.isidentifier()]
+    """What the plain symbolic dims of the inputs are called, in their order."""
+    return [x for x in dict.fromkeys(dim_names(model).values()) if x.isidentifier()]
 
 
 def default_target(source: Path) -> Path:

@@ -18,6 +18,9 @@ P = TypeVar("P")
 Sizes = tuple[tuple[str, int], ...]
 """The type of a field that takes every option which is no other field: ``T=500:B=1``."""
 
+Texts = tuple[tuple[str, str], ...]
+"""The same for values that are no sizes, as text: ``sr=16000:is_last=true``."""
+
 
 def to_text(instance: object) -> str:
     """The options of a dataclass instance that differ from their defaults, ``k=v:k=v``."""
@@ -54,7 +57,8 @@ def make(cls: type[P], name: str, given: Mapping[str, str]) -> P:
     for key, text in given.items():
         field = fields.get(key.replace("_", "-"))
         if field is None and takes_rest is not None:
-            rest.append((key, _parse(name, key, text, int)))
+            kind = int if hints[takes_rest.name] == Sizes else str
+            rest.append((key, _parse(name, key, text, kind)))
             continue
         if field is None:
             raise UsageError(_unknown(name, key, list(fields)))
@@ -73,7 +77,7 @@ def option_name(field: str) -> str:
 
 
 def _is_open(hint: object) -> bool:
-    return hint == Sizes
+    return hint in (Sizes, Texts)
 
 
 def _unknown(name: str, key: str, known: list[str]) -> str:

@@ -26,7 +26,7 @@ DEFAULT = "directml"
 
 # Options that take names.
 _NAMES = ("keep", "only")
-_SIZE = re.compile(r"\d+(\.\d+)?s?")
+_SIZE = re.compile(r"\d+(\.\d+)?s?|[-+]?(\d*\.)?\d+([eE][-+]?\d+)?|true|false", re.IGNORECASE)
 
 
 def parse(spec: str) -> list[Check]:

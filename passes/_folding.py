@@ -28,7 +28,7 @@ _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 # Every runtime computes these alike: they move data, or round as IEEE 754 says.
 _MOVES = frozenset(
     {"Cast", "Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "Identity", "Reshape"}
-    | {"Slice", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"}
+    | {"NonZero", "Slice", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"}
 )
 _ARITHMETIC = frozenset(
     {"Abs", "Add", "And", "Ceil", "Div", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less"}

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graphfix.core import Skip
 from graphfix.errors import UsageError
+from graphfix.model import dims
 from graphfix.model.symbolic import symbols_of as symbols_of
 from graphfix.model.text import path_of
 from graphfix.model.values import attr_int, is_op
@@ -39,12 +40,39 @@ def with_sizes(dim: Dim, sizes: Mapping[str, int]) -> Dim:
 
 
 def input_symbols(model: ir.Model) -> list[str]:
-    """The names of the symbolic dims of the inputs, in their order."""
+    """What the symbolic dims of the inputs are called, in their order."""
+    called = dims.dim_names(model)
     names: dict[str, None] = {}
     for value in model.graph.inputs:
-        for dim in value.shape or ():
-            names.update(dict.fromkeys(sorted(symbols_of(dim))))
+        for axis, dim in enumerate(value.shape or ()):
+            if dims.is_nameless(dim):
+                names[called[value.name or "", axis]] = None
+            else:
+                names.update(dict.fromkeys(sorted(symbols_of(dim))))
     return list(names)
+
+
+def named(model: ir.Model, sizes: Sequence[tuple[str, int]], by: str) -> dict[str, int]:
+    """Sizes by the names of dims; one given by its place, ``x.0``, by the name of the dim there.
+
+    Raises:
+        UsageError: A dim is given two sizes, or another than it has.
+    """
+    known, called = input_symbols(model), dims.dim_names(model)
+    found: dict[str, int] = {}
+    for name, size in sizes:
+        at = None if name in known else dims.place_of(model, name)
+        if at is not None:
+            value, axis = at
+            dim = value.shape[axis] if value.shape is not None else size
+            if isinstance(dim, int) and dim >= 0:
+                if dim != size:
+                    raise UsageError(f"{by}: axis {axis} of {value.name!r} is {dim} already")
+                continue
+            name = called[value.name or "", axis]
+        if found.setdefault(name, size) != size:
+            raise UsageError(f"{by}: {name} is given two sizes, {found[name]} and {size}")
+    return found
 
 
 def require_known(names: Sequence[str], known: Sequence[str], by: str) -> None:

@@ -9,11 +9,12 @@ from graphfix.build import Builder
 from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
 from graphfix.errors import UsageError
 from graphfix.model import shapes
+from graphfix.model.dims import dim_names, is_nameless, name_dims
 from graphfix.model.view import View
 from graphfix.options import Sizes
 
 from ._folding import Folding
-from ._sizes import conflicts, input_symbols, require_known, set_sizes, symbols_of
+from ._sizes import conflicts, input_symbols, named, require_known, set_sizes, symbols_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -93,7 +94,9 @@ class FixDims(Pass):
 
     Options:
         dims: The size of each dim, by the dim's own name: `fix-dims:T=500:B=1`, or with a comma
-            between them. Dims that are not named stay symbolic. With several sizes for one dim,
+            between them. One without a name is called by its place: axis 0 of the input `x` is
+            `x.0`, or `x_0` as it is printed. Dims that are not named stay symbolic. With several
+            sizes for one dim,
             `fix-dims:T=500,3000`, `graphfix run` makes a model of each, `model.500.onnx` and
             `model.3000.onnx`, which share one file of weights; in seconds if the frames of one are
             given, `fix-dims:T=5s,30s:rate=100`; and `buckets=5s,30s` stands for the one dim that
@@ -116,8 +119,8 @@ class FixDims(Pass):
 
     def runs_at(self, model: ir.Model) -> Mapping[str, Sequence[int]]:
         """The sizes, and no others."""
-        known = input_symbols(model)
-        return {name: (size,) for name, size in self.dims if name in known}
+        known, sizes = input_symbols(model), named(model, self.dims, self.name)
+        return {name: (size,) for name, size in sizes.items() if name in known}
 
     def sites(self, model: ir.Model) -> Iterator[InputSite | Skip]:
         """The inputs that would be fixed, or the nodes that cannot run at these sizes."""
@@ -126,9 +129,10 @@ class FixDims(Pass):
             example = ":".join(f"{x}=SIZE" for x in names)
             yield Skip(model.graph[0], f"no size is given; fix-dims:{example} would fix them all")
         if found:
-            fixed = model.clone()
+            fixed, sizes = model.clone(), named(model, self.dims, self.name)
+            name_dims(fixed)
             for value in fixed.graph.inputs:
-                set_sizes(value, dict(self.dims), None)
+                set_sizes(value, sizes, None)
             here = dict(zip(fixed.graph, model.graph, strict=True))
             blocked = [Skip(here[x.node], x.reason) for x in conflicts(View(fixed))]
             yield from blocked
@@ -141,7 +145,8 @@ class FixDims(Pass):
         yield from (x for x in found if isinstance(x, Skip))
         if not found or any(isinstance(x, Skip) for x in found):
             return
-        sizes = dict(self.dims)
+        sizes = named(model, self.dims, self.name)
+        self._name(model, sizes)
         for value in model.graph.inputs:
             before = f"{value.type}{value.shape} {value.name}"
             if set_sizes(value, sizes, None):
@@ -164,17 +169,31 @@ class FixDims(Pass):
         return f"input {site.value.name!r} {site.value.shape} would be fixed at {self.spec()[9:]}"
 
     def _inputs(self, model: ir.Model) -> Iterator[InputSite]:
-        before = _fixed_before(model)
-        for name, size in self.dims:
+        before, sizes = _fixed_before(model), named(model, self.dims, self.name)
+        for name, size in sizes.items():
             if before.get(name, size) != size:
                 raise UsageError(f"{self.name}: {name} is fixed at {before[name]} already")
-        wanted = {name for name, _ in self.dims} - before.keys()
+        wanted = sizes.keys() - before.keys()
         require_known(sorted(wanted), input_symbols(model), self.name)
+        called = dim_names(model)
         for value in model.graph.inputs:
-            if any(symbols_of(dim) & wanted for dim in value.shape or ()):
+            places = [(value.name or "", axis) for axis in range(len(value.shape or ()))]
+            if any(symbols_of(dim) & wanted for dim in value.shape or ()) or any(
+                called.get(place) in wanted for place in places
+            ):
                 users = [use.node for use in value.uses()] or list(model.graph)
                 if users:
                     yield InputSite(users[0], value)
+
+    def _name(self, model: ir.Model, sizes: Mapping[str, int]) -> None:
+        """Give dims that have no name, and are to get a size, the one by which they are called."""
+        called = dim_names(model)
+        for value in model.graph.inputs:
+            for axis, dim in enumerate(value.shape or ()):
+                name = called.get((value.name or "", axis), "")
+                if is_nameless(dim) and name in sizes and value.shape is not None:
+                    value.shape = value.shape.copy()
+                    value.shape[axis] = name
 
     def _fold(self, view: View) -> Iterator[Change]:
         builder = Builder(self.name, view)

@@ -14,9 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
-from graphfix.feeds.dim_names import dim_name
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.model import io
+from graphfix.model.dims import fixed_since
 from graphfix.runtime.randomness import draws, seeded
 
 if TYPE_CHECKING:
@@ -70,17 +70,7 @@ class Entrant:
 
     def only_sizes(self, first: Entrant) -> dict[str, int]:
         """Sizes of dims that are symbols in ``first`` and numbers here, by the names there."""
-        shapes = {v.name: v.shape for v in self.graph.graph.inputs}
-        return {
-            dim_name(value, axis): size
-            for value in first.graph.graph.inputs
-            for axis, (dim, size) in enumerate(
-                zip(value.shape or (), shapes.get(value.name) or (), strict=False)
-            )
-            # An expression such as past + 1 follows from its symbols.
-            if isinstance(dim, ir.SymbolicDim) and (dim.value or "_").isidentifier()
-            if isinstance(size, int)
-        }
+        return fixed_since(first.graph, self.graph)
 
     def free_dims(self, of_first: Feeds) -> dict[str, int]:
         """A size for each symbolic dim of its inputs, expressions such as ``past + 1`` included."""

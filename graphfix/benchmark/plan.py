@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import TYPE_CHECKING
 
 from graphfix.benchmark.outcome import AS_IT_IS, FIXED, Setup
 from graphfix.errors import FeedError
 from graphfix.feeds.search import make_cases
+from graphfix.model.fixed_inputs import arrays_since
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from graphfix.benchmark.entrant import Entrant
-    from graphfix.feeds.case import Case
+    from graphfix.feeds.case import Case, Cases
+    from graphfix.runtime.port import Array
 
     Planned = tuple[Setup, Case, Case | None]
 
@@ -44,14 +47,15 @@ def plan_of(
         FeedError: No inputs could be made at these sizes.
     """
     sizes = {**_only_sizes(entrants), **(dims or {})}
-    first, second = _two_cases(model, sizes, other, seed)
+    make = functools.partial(make_cases, model, seed=seed, constants=_constants(entrants))
+    first, second = _two_cases(make, sizes, other)
     plan = [(Setup(AS_IT_IS, first.dims, second.dims if second else {}), first, second)]
     if fixed and any(x is not None and x.free_dims(first.feeds) for x in entrants):
         plan.append((Setup(FIXED, first.dims, fixed=True), first, None))
     for combination in itertools.product(*(buckets or {}).values()) if buckets else ():
         bucket = dict(zip(buckets or {}, combination, strict=True))
         exact = {name: [size] for name, size in {**first.dims, **bucket}.items()}
-        case = _exactly(model, exact, seed)
+        case = _exactly(make, exact)
         name = " ".join(f"{name}={size}" for name, size in bucket.items())
         plan.append((Setup(f"bucket {name}", case.dims, fixed=True), case, None))
     return plan
@@ -65,6 +69,17 @@ def _only_sizes(entrants: Sequence[Entrant | None]) -> dict[str, int]:
     for one in entrants[1:]:
         if one is not None:
             found.update(one.only_sizes(first))
+    return found
+
+
+def _constants(entrants: Sequence[Entrant | None]) -> dict[str, Array]:
+    """What the first model is fed where another has a constant."""
+    found: dict[str, Array] = {}
+    first = entrants[0]
+    assert first is not None
+    for one in entrants[1:]:
+        if one is not None:
+            found.update(arrays_since(first.graph, one.graph))
     return found
 
 
@@ -85,19 +100,16 @@ def sizes_of(case: Case) -> str:
 
 
 def _two_cases(
-    model: str | os.PathLike[str],
-    dims: Mapping[str, int],
-    other: Mapping[str, int] | None,
-    seed: int,
+    make: Callable[..., Cases], dims: Mapping[str, int], other: Mapping[str, int] | None
 ) -> tuple[Case, Case | None]:
     """The inputs to time at, and those of another shape if the model takes one."""
     given = {name: [size] for name, size in dims.items()}
-    cases = make_cases(model, dims=given, seed=seed)
+    cases = make(dims=given)
     # One row, as in use, and as long as the model takes it among what was tried.
     first = min(cases, key=lambda c: (_rows(c), c.ragged, -sum(c.dims.values())))
     if other:
         sizes = {**{n: [s] for n, s in first.dims.items()}, **{n: [s] for n, s in other.items()}}
-        return first, _exactly(model, sizes, seed)
+        return first, _exactly(make, sizes)
     shorter = [c for c in cases if _shapes(c) != _shapes(first) and not c.ragged]
     if shorter:
         return first, max(shorter, key=lambda c: (-_rows(c), sum(c.dims.values())))
@@ -107,14 +119,14 @@ def _two_cases(
     smaller = max(1, first.dims[longest] * 3 // 4)
     sizes = {**{n: [s] for n, s in first.dims.items()}, longest: [smaller]}
     try:
-        second = _exactly(model, sizes, seed)
+        second = _exactly(make, sizes)
     except FeedError:
         return first, None  # a model of one size
     return first, second if _shapes(second) != _shapes(first) else None
 
 
-def _exactly(model: str | os.PathLike[str], sizes: Mapping[str, Sequence[int]], seed: int) -> Case:
-    cases = make_cases(model, dims=sizes, seed=seed)
+def _exactly(make: Callable[..., Cases], sizes: Mapping[str, Sequence[int]]) -> Case:
+    cases = make(dims=sizes)
     return min(cases, key=lambda c: (_rows(c), c.ragged))
 
 

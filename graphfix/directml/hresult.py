@@ -93,6 +93,12 @@ CODES: tuple[Code, ...] = (
                 "run",
                 ("slice-start",),
             ),
+            Cause(
+                "a Pad whose amounts are computed through floats, as ceil(T / stride) - T is: it "
+                "was seen to get others",
+                "run; what overwrites them is not known",
+                ("pad-amounts",),
+            ),
             Cause(_STALE, "ORT MLOperatorAuthorImpl.cpp 2920-2936; run", ("fresh-shapes",)),
             Cause(
                 "a Reshape to more than 8 dims, DirectML's limit",

@@ -89,6 +89,7 @@ class Maker:
         }
         if style.other:
             feeds |= self._overridden(step)
+        feeds |= self._signature.constants
         known = {s: lengths[time] for time in self.governed for s in self._signature.members(time)}
         known = {s: v for s, v in known.items() if sizes[s] == groups[self._signature.group(s)]}
         name = self.name(groups, lengths) or f"fixed shape, set {step + 1}"

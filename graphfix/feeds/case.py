@@ -56,10 +56,17 @@ class Case:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A case that was tried and that the model as given cannot run."""
+    """A case that was tried and that the model as given cannot run.
+
+    Attributes:
+        name: What it is.
+        reason: Why not.
+        made: Whether its inputs could be made: if so, the reason is ONNX Runtime's.
+    """
 
     name: str
     reason: str
+    made: bool = True
 
 
 class Cases(list[Case]):

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
+from graphfix.model.dims import dim_names, identifier, is_nameless
 from graphfix.model.symbolic import Dim
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-
-def dim_name(value: ir.Value, axis: int) -> str:
-    """What a user calls a symbolic dim of an input; one without a name is called by its place."""
-    dim = value.shape[axis] if value.shape is not None else None
-    named = dim.value if isinstance(dim, ir.SymbolicDim) else None
-    return named or _identifier(f"{value.name}_{axis}")
 
 
 def scratch(model: ir.Model) -> ir.Model:
@@ -39,23 +32,27 @@ def rename_dims(model: ir.Model) -> dict[str, str]:
         d.value
         for v in model.graph.inputs
         for d in v.shape or ()
-        if isinstance(d, ir.SymbolicDim) and d.value and d.value.isidentifier()
+        if isinstance(d, ir.SymbolicDim) and d.value and not is_nameless(d)
+        if d.value.isidentifier()
     }
     names: dict[str, str] = {}
+    called = dim_names(model)
     for value in model.graph.inputs:
         if value.shape is None:
             continue
-        dims = [_renamed(d, dim_name(value, a), alone, names) for a, d in enumerate(value.shape)]
+        places = [(value.name or "", axis) for axis in range(len(value.shape))]
+        dims = [
+            _renamed(d, called.get(place, ""), alone, names)
+            for place, d in zip(places, value.shape, strict=True)
+        ]
         value.shape = ir.Shape(dims)
     return names
 
 
 def _renamed(dim: Dim, fallback: str, alone: Iterable[str], names: dict[str, str]) -> Dim:
-    if isinstance(dim, int):
-        return dim
-    if not dim.value:
+    if is_nameless(dim):
         return ir.SymbolicDim(fallback)
-    if dim.value.isidentifier():
+    if isinstance(dim, int) or dim.value is None or dim.value.isidentifier():
         return dim
     try:
         parts = dim.free_symbols()
@@ -63,11 +60,6 @@ def _renamed(dim: Dim, fallback: str, alone: Iterable[str], names: dict[str, str
         parts = frozenset()
     if parts and parts <= set(alone):
         return dim
-    new = _identifier(dim.value)
+    new = identifier(dim.value)
     names[new] = dim.value
     return ir.SymbolicDim(new)
-
-
-def _identifier(name: str) -> str:
-    clean = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return clean if clean.isidentifier() else f"d_{clean}"

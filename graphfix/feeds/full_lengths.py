@@ -30,8 +30,8 @@ def full_lengths(model: ir.Model, feeds: Mapping[str, Array]) -> dict[str, Array
     value = next((x for x in model.graph.inputs if x.name == known.input), None)
     if value is None or name not in feeds:
         return dict(feeds)
-    rows = 1
-    batch = value.shape[0] if value.shape is not None else 1
+    batch = value.shape[0] if value.shape else 1
+    rows = batch if isinstance(batch, int) else 1
     for other in model.graph.inputs:
         dims = list(other.shape) if other.shape is not None and other is not value else []
         given = feeds.get(other.name or "")

@@ -56,6 +56,10 @@ class Role:
     sure: bool = True
 
 
+UNUSED = "unused"
+"""Why an input is what it is taken for, if nothing in the graph reads it."""
+
+
 def roles_of(model: ir.Model) -> dict[str, Role]:
     """The role of every input of ``model`` that has to be fed, by name. Nothing is edited.
 
@@ -165,10 +169,10 @@ def _of_int(value: ir.Value, clues: Clues) -> Role:
 
 def _unused(value: ir.Value) -> Role:
     if value.dtype == ir.DataType.BOOL:
-        return Role("choice", "unused", choices=(0,))
+        return Role("choice", UNUSED, choices=(0,))
     if value.dtype in _FLOATS:
-        return Role("data", "unused")
-    return Role("int", "unused", high=1)
+        return Role("data", UNUSED)
+    return Role("int", UNUSED, high=1)
 
 
 def _hint(value: ir.Value, pattern: str) -> bool:

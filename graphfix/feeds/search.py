@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
+from graphfix.feeds import trying
 from graphfix.feeds.arrays import SCHEDULE, Maker
 from graphfix.feeds.case import Case, Cases, Dropped
 from graphfix.feeds.cover import Cover
 from graphfix.feeds.signature import Signature
-from graphfix.feeds.ties import Tie
 from graphfix.model import io
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.session import Session
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from graphfix.feeds.style import Style
+    from graphfix.lengths.given import LengthInput
+    from graphfix.runtime.port import Array
 
 # The usual cases where the user gives the lengths: batches of one, two and three rows come first.
 _WITH_GIVEN = ((1, 7), (2, 23), (3, 40), (1, 1), (2, 2))
@@ -45,6 +47,7 @@ def make_cases(
     dims: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
     session: Session | None = None,
+    constants: Mapping[str, Array] | None = None,
 ) -> Cases:
     """Cases that ``model`` runs: several lengths, batches of one to three rows, ragged lengths.
 
@@ -53,6 +56,7 @@ def make_cases(
         dims: Sizes to use, by the name of the symbolic dim; they replace the usual ones.
         seed: The same seed makes the same arrays.
         session: The model, already loaded, to save loading it again.
+        constants: What some inputs are fed in every case.
 
     Returns:
         The cases, at least one.
@@ -64,7 +68,9 @@ def make_cases(
     graph = model if isinstance(model, ir.Model) else io.load(model)
     opened = session or Session(model, optimize=False)
     try:
-        return search(graph, lambda case: opened.run(case.feeds), dims=dims, seed=seed)
+        return search(
+            graph, lambda case: opened.run(case.feeds), dims=dims, seed=seed, constants=constants
+        )
     finally:
         if session is None:
             opened.close()
@@ -78,6 +84,8 @@ def search(
     seed: int = 0,
     cover: bool = False,
     positive: bool = False,
+    constants: Mapping[str, Array] | None = None,
+    told: LengthInput | None = None,
 ) -> Cases:
     """As :func:`make_cases`, with ``run``, which raises RunError for a case that does not run.
 
@@ -88,23 +96,45 @@ def search(
         seed: The same seed makes the same arrays.
         cover: Whether to add the cases of :mod:`graphfix.feeds.cover`.
         positive: Whether floats are above 0 in every case.
+        constants: What some inputs are fed in every case.
+        told: The input that says what is valid to a repair of the model.
     """
-    ties: tuple[Tie, ...] = ("graph", "one-time", "past")
-    first: Cases | None = None
+    first: Cases | None = None  # of what the graph says
+    usual: Cases | None = None  # of the first way that runs
     tried: set[tuple[object, ...]] = set()
-    for tie in ties:
-        signature = Signature(model, tie)
+
+    def cases_of(signature: Signature) -> Cases:
+        made = _Search(signature, run, dims or {}, Maker(signature, seed, positive=positive))
+        return made.cases(cover)
+
+    for tie in trying.TIES:
+        signature = Signature(model, tie, constants, told=told)
         shape = _fingerprint(signature)
         if shape in tried:
             continue
         tried.add(shape)
-        made = _Search(signature, run, dims or {}, Maker(signature, seed, positive=positive))
-        cases = made.cases(cover)
+        cases = cases_of(signature)
+        first = cases if first is None else first
         if cases:
-            return cases
-        first = first or cases
+            usual = cases
+            break
     assert first is not None
-    raise FeedError(_nothing_runs(first))
+    if usual is not None and not any(x.made for x in usual.dropped):
+        return usual
+    joined = trying.tied(
+        first.signature,
+        lambda feeds: run(Case("sizes that may be tied", {}, dict(feeds))),
+        wanted_sizes(first.signature, dims or {}),
+        [_groups_of(first.signature, case) for case in first],
+    )
+    if joined:
+        found = cases_of(Signature(model, first.signature.tie, constants, joined, told))
+        fewer = usual is not None and len(found.dropped) < len(usual.dropped)
+        if found and (usual is None or fewer or len(found) > len(usual)):
+            return found
+    if usual is None:
+        raise FeedError(_nothing_runs(first))
+    return usual
 
 
 class _Search:
@@ -186,7 +216,7 @@ class _Search:
         try:
             case = self._maker.case(step, groups)
         except FeedError as error:  # a dim such as T - 5 would be negative
-            self._dropped.append(Dropped(self._maker.name(groups), str(error)))
+            self._dropped.append(Dropped(self._maker.name(groups), str(error), made=False))
             return False
         try:
             self._run(case)
@@ -266,6 +296,12 @@ def wanted_sizes(
     return wanted
 
 
+def _groups_of(signature: Signature, case: Case) -> dict[str, int]:
+    """The size of each group in a case."""
+    groups = [*([signature.batch] if signature.batch else []), *signature.times]
+    return {g: case.dims[signature.user_name(g)] for g in groups}
+
+
 def _fingerprint(signature: Signature) -> tuple[object, ...]:
     probe = {g: 3 + 4 * i for i, g in enumerate((*signature.times, signature.batch or ""))}
     return tuple(sorted(signature.sizes(probe).items()))
@@ -275,10 +311,11 @@ def _nothing_runs(cases: Cases) -> str:
     tried = "; ".join(f"{x.name}" for x in cases.dropped[:4])
     more = f" and {len(cases.dropped) - 4} more" if len(cases.dropped) > 4 else ""
     roles = ", ".join(f"{name} as {role.kind}" for name, role in cases.roles.items())
-    last = cases.dropped[-1].reason if cases.dropped else "no size to try"
+    last = cases.dropped[-1] if cases.dropped else Dropped("", "no size to try", made=False)
+    reason = f"ONNX Runtime: {last.reason}" if last.made else f"{last.reason}."
     example = next((cases.signature.user_name(t) for t in cases.signature.times), "T")
     return (
         f"the model as given runs at none of the sizes tried ({tried}{more}), with {roles}. "
-        f"ONNX Runtime: {last} Give inputs with --feeds file.npz, or sizes with "
+        f"{reason} Give inputs with --feeds file.npz, or sizes with "
         f"--dims {example}=.."
     )

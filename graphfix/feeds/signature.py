@@ -14,14 +14,16 @@ import onnx_ir as ir
 
 from graphfix.feeds.dim_names import rename_dims, scratch
 from graphfix.feeds.input import Input, plain, size_of, symbols, symbols_of
-from graphfix.feeds.roles import Role, roles_of
+from graphfix.feeds.roles import UNUSED, Role, roles_of
 from graphfix.feeds.ties import Tie, Ties
+from graphfix.model.dims import place_of
 from graphfix.model.shapes import Shapes, shapes_of
 from graphfix.model.symbolic import Dim
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from graphfix.lengths.given import LengthInput
     from graphfix.runtime.port import Array
 
 
@@ -31,9 +33,15 @@ class Signature:
     Args:
         model: The model; it is not changed.
         tie: How to tie symbols that nothing in the graph relates.
+        constants: What some inputs are fed in every case.
+        joined: Symbols that are one size besides, whatever the graph says.
+        told: The input that says what is valid to a repair of the model, though it may be of no
+            use to the model itself.
 
     Attributes:
-        inputs: Every input that has no default.
+        inputs: Every input that has no default and is not always fed the same.
+        constants: What the others are fed.
+        unused: The inputs that the graph does not use.
         batch: The group of the batch, or None.
         times: The groups of symbols that vary, other than the batch; the most important first.
         past: Those of ``times`` that are the lengths of caches, which may be 0.
@@ -41,18 +49,49 @@ class Signature:
             are weights that an exporter lists among the inputs.
     """
 
-    def __init__(self, model: ir.Model, tie: Tie = "graph") -> None:
+    def __init__(
+        self,
+        model: ir.Model,
+        tie: Tie = "graph",
+        constants: Mapping[str, Array] | None = None,
+        joined: Sequence[frozenset[str]] = (),
+        told: LengthInput | None = None,
+    ) -> None:
+        self.tie, self.joined = tie, tuple(joined)
+        self.constants = dict(constants or {})
         self._model = scratch(model)
         self._names = rename_dims(self._model)
         roles = roles_of(self._model)
-        self.inputs = [_input(v, roles) for v in self._model.graph.inputs if v.name in roles]
-        self.defaults = _defaults(self._model)
+        self.unused = [name for name, role in roles.items() if role.why == UNUSED]
+        if told is not None and told.input in roles:
+            taken = roles[told.input]
+            if taken.kind != told.kind or not taken.sure:
+                roles[told.input] = Role(told.kind, "a repair takes it for that")
+        free = [v for v in self._model.graph.inputs if v.name not in self.constants]
+        self.inputs = [_input(v, roles) for v in free if v.name in roles]
+        known = _defaults(self._model)
+        self.defaults = {k: x for k, x in known.items() if k not in self.constants}
         self._shapes: Shapes | None = None
         self._batch = self._find_batch()
+        for names in self.joined:
+            self._batch |= names if names & self._batch else frozenset()
         self.inputs = [self._with_axes(x) for x in self.inputs]
-        self._ties = Ties(self._model, self.inputs, self._batch, tie, lambda: self.shapes)
+        self._ties = Ties(
+            self._model, self.inputs, self._batch, tie, lambda: self.shapes, self.joined
+        )
         self.batch = self._ties.find(min(self._batch)) if self._batch else None
         self.times, self.past = self._ties.times, self._ties.past
+
+    def unheard(self) -> list[str]:
+        """The inputs that the graph does not use, in sentences."""
+        found = []
+        for name in self.unused:
+            text = f"the graph does not use the input {name!r}: what it says is not heard"
+            item = next((x for x in self.inputs if x.name == name), None)
+            if item is not None and item.role.kind == "int" and re.search("len", name, re.I):
+                text += f"; -p ilens-mask:from={name} has it heard"
+            found.append(text)
+        return found
 
     @property
     def shapes(self) -> Shapes:
@@ -103,11 +142,15 @@ class Signature:
         return self._names.get(symbol, symbol)
 
     def symbol_of(self, name: str) -> str | None:
-        """The symbol that a user calls ``name``, if there is one."""
+        """The symbol that a user calls ``name``, or by its place ``x.0``, if there is one."""
         for symbol in self.symbols():
             if name in (symbol, self.user_name(symbol)):
                 return symbol
-        return None
+        at = place_of(self._model, name)
+        if at is None or at[0].shape is None:
+            return None
+        symbol = plain(at[0].shape[at[1]]) or ""
+        return symbol if symbol in self.symbols() else None
 
     def time_of(self, item: Input) -> str | None:
         """The group along which ``item`` is ragged."""

@@ -36,6 +36,7 @@ class Ties:
         batch: The symbols that are a batch.
         tie: How to tie symbols that nothing in the graph relates.
         shapes: Gives symbolic shapes; asked only if there is something to tie by them.
+        joined: Symbols that are one size besides.
 
     Attributes:
         derived: Symbols that are expressions of others.
@@ -50,11 +51,15 @@ class Ties:
         batch: set[str],
         tie: Tie,
         shapes: Callable[[], Shapes],
+        joined: Sequence[frozenset[str]] = (),
     ) -> None:
         self._model, self._inputs, self._batch, self._shapes = model, inputs, batch, shapes
         self._parent: dict[str, str] = {}
         self.derived: dict[str, ir.SymbolicDim] = {}
         self.symbols = symbols_of(inputs)
+        for names in joined:
+            for name in names:
+                self._join(min(names), name)
         self._tie(tie)
         self.times, self.past = self._order_times()
 

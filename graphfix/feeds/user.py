@@ -31,6 +31,13 @@ def given_case(feeds: str | os.PathLike[str] | Mapping[str, Array], signature: S
         FeedError: The file cannot be read, or an input is missing or has another rank.
     """
     arrays = _read_npz(feeds) if isinstance(feeds, (str, os.PathLike)) else dict(feeds)
+    for name, constant in signature.constants.items():
+        if name in arrays and not np.array_equal(arrays[name].reshape(-1), constant.reshape(-1)):
+            raise FeedError(
+                f"the given {name!r} is {arrays[name].reshape(-1)[:4].tolist()}, and the repaired "
+                f"model has the constant {constant.reshape(-1)[:4].tolist()} in its place"
+            )
+    arrays |= signature.constants
     missing = [x.name for x in signature.inputs if x.name not in arrays]
     if missing:
         raise FeedError(

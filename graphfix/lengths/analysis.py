@@ -204,7 +204,9 @@ class _Walk:
         if unknown or any(self._found.states[x] is None for x in inner):
             results: Sequence[State | None] = [None] * len(node.outputs)
         else:
-            site = Site(node, states, self._source, self._opset, flips=self._flips)
+            site = Site(
+                node, states, self._source, self._opset, flips=self._flips, known=self._state
+            )
             try:
                 results = self._apply(site, inner)
                 self._found.repairs += site.repairs

@@ -1,7 +1,8 @@
 """Valid lengths as nodes: lengths, positions, masks, addends.
 
 A mask is a comparison of positions, and positions are ``CumSum(ConstantOfShape(size))``: what
-DirectML runs well, as a Range over a dynamic size does not. Each distinct length, mask and addend
+DirectML runs well, as a Range over a dynamic size does not; before opset 11, which has no CumSum,
+they are where ones are not zero. Each distinct length, mask and addend
 is made once for the whole model.
 """
 
@@ -15,6 +16,7 @@ import onnx_ir as ir
 from graphfix.lengths.arithmetic import Arithmetic, extremum, lowers
 from graphfix.lengths.domain import Rows, Time, size_expr
 from graphfix.lengths.numbers import extreme
+from graphfix.model.symbolic import never_negative
 from graphfix.model.values import attr_int, is_op
 
 if TYPE_CHECKING:
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 
     Numbers = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
-OLDEST = 11
-"""The oldest opset that has CumSum."""
+OLDEST = 9
+"""The oldest opset that has Where and ConstantOfShape."""
 
 
 class Lengths:
@@ -162,7 +164,12 @@ class Lengths:
         one = ir.tensor(np.ones(1, np.int64))
 
         def build() -> ir.Value:
-            ones = op.ConstantOfShape(self.size(size), value=one)
+            count = self.size(size)
+            if not never_negative(size):  # windows, where there is not one
+                count = self.larger(count, np.zeros(1, np.int64))
+            ones = op.ConstantOfShape(count, value=one)
+            if self.opset < 11:  # no CumSum
+                return self.squeeze(op.NonZero(ones), [0])
             return op.CumSum(ones, np.array(0, np.int64), exclusive=1)
 
         return op.once(("positions", str(size)), build, self._given)

@@ -9,7 +9,7 @@ import numpy as np
 from graphfix.lengths.axes import RefusedError
 from graphfix.lengths.domain import Ids, carries_time
 from graphfix.lengths.trial import FILL, LARGEST, Trial, mix
-from graphfix.model.values import attr_int, attr_ints, axes_of, const_of
+from graphfix.model.values import attr_int, attr_ints, const_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ def _transpose(trial: Trial, place: int) -> Ids:
 
 def _unsqueeze(trial: Trial, place: int) -> Ids:
     ids = trial.of(trial.site.state(), place, trial.real(0))
-    axes = axes_of(trial.site.node)
+    axes = trial.site.axes()
     if axes is None:
         raise RefusedError("its axes are not constant")
     return np.expand_dims(ids, tuple(x % (ids.ndim + len(axes)) for x in axes))
@@ -85,7 +85,7 @@ def _unsqueeze(trial: Trial, place: int) -> Ids:
 
 def _squeeze(trial: Trial, place: int) -> Ids:
     ids = trial.of(trial.site.state(), place, trial.real(0))
-    axes = axes_of(trial.site.node)
+    axes = trial.site.axes()
     return np.squeeze(ids, None if axes is None else tuple(axes))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx_ir as ir
 import sympy
 
@@ -23,15 +24,22 @@ from graphfix.lengths.lower import LOOKED_THROUGH
 from graphfix.lengths.numbers import extreme
 from graphfix.lengths.repairs import Hide, LengthData, Zero
 from graphfix.model.text import path_of
-from graphfix.model.values import const_of, is_op
+from graphfix.model.values import attr_ints, const_of, is_op
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
 
     from graphfix.lengths.domain import Axis
     from graphfix.lengths.repairs import Leak, Repair
     from graphfix.lengths.source import Source
 
+    Numbers = npt.NDArray[np.generic]
+
+
+# Inputs that were attributes, before opset 10.
+_ATTRIBUTES = {("Slice", 1): "starts", ("Slice", 2): "ends", ("Slice", 3): "axes"}
 
 _HUGE = 1e30
 """No number of a model is as large as that."""
@@ -58,12 +66,14 @@ class Site:
         opset: int,
         *,
         flips: bool = False,
+        known: Callable[[ir.Value], State | None] = lambda value: None,
     ) -> None:
         self.node = node
         self.states = list(states)
         self.source = source
         self.opset = opset
         self.flips = flips
+        self.known = known
         self.repairs: list[Repair] = []
         self.points: dict[int, ir.Value | None] = {}
 
@@ -75,7 +85,9 @@ class Site:
         return state
 
     def has(self, index: int) -> bool:
-        """Whether an input is given."""
+        """Whether an input is given, or the attribute that it was in an older opset."""
+        if self._attribute(index) is not None:
+            return True
         return index < len(self.states) and self.states[index] is not None
 
     def need_zero(self, index: int, axis: int, leak: Leak) -> State:
@@ -187,8 +199,38 @@ class Site:
         return dims
 
     def contents(self, index: int) -> list[sympy.Expr] | None:
-        """What a small integer input holds, as expressions; None where it is not known."""
+        """What a small integer input holds, as expressions; None where it is not known.
+
+        Of what was an attribute in an older opset, what that holds.
+        """
+        attribute = self._attribute(index)
+        if attribute is not None:
+            return [sympy.Integer(x) for x in attribute.as_ints()]
         return self.held(self.node.inputs[index] if index < len(self.node.inputs) else None)
+
+    def array(self, index: int) -> Numbers | None:
+        """What an input holds in every run: a constant, or what is computed of constants alone."""
+        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        found = const_of(value)
+        held, dims = self.contents(index), self.dims(value)
+        if found is not None or held is None or not all(x.is_Integer for x in held):
+            return found
+        shape = [int(x) for x in dims or () if x.is_Integer]
+        return np.array([int(x) for x in held], np.int64).reshape(shape)
+
+    def ints(self, index: int) -> tuple[int, ...] | None:
+        """The same, as whole numbers."""
+        array = self.array(index)
+        return None if array is None else tuple(int(x) for x in array.reshape(-1))
+
+    def axes(self) -> tuple[int, ...] | None:
+        """The axes of a Squeeze, Unsqueeze or Reduce; None if they are not known, or not given."""
+        return self.ints(1) if self.has(1) else attr_ints(self.node, "axes")
+
+    def _attribute(self, index: int) -> ir.Attr | None:
+        """The attribute that an input was in an older opset."""
+        name = _ATTRIBUTES.get((self.node.op_type, index))
+        return None if name is None else self.node.attributes.get(name)
 
     def held(self, value: ir.Value | None) -> list[sympy.Expr] | None:
         """What a small integer tensor holds, if that is known in terms of the inputs' dims."""

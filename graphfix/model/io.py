@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import drafts, endless, files, gate, original, outside, weights, wire
+from graphfix.model import dims, drafts, endless, files, gate, original, outside, weights, wire
 from graphfix.model.files import Stamp
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def _load(path: Path) -> ir.Model:
             f"{path}: not a well-formed ONNX graph: a name or text in it is not in UTF-8"
         ) from error
     found.adopt(model)
+    dims.forget_no_names(model)
     if (endless_loop := endless.refusal(model)) is not None:
         raise ModelError(f"{path}: {endless_loop}")
     model.meta[_SOURCE] = path

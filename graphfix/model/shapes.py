@@ -16,6 +16,7 @@ import onnx_ir as ir
 import onnx_shape_inference
 
 from graphfix.model import symbolic
+from graphfix.model.dims import without_no_names
 from graphfix.model.symbolic import Dim as Dim
 from graphfix.model.values import bodies_of, graphs_of, ints_of, is_op, nodes_of, tensor_in
 
@@ -227,7 +228,7 @@ def _without_claims(
     with _kept(values):
         for value in values:
             if value.shape is not None and value.producer() is None:
-                value.shape = value.shape.copy()
+                value.shape = without_no_names(value.shape.copy())
         for value in model.graph.inputs:
             value.const_value = None
             if renamed and value.shape is not None:

@@ -18,7 +18,7 @@ _MOST_DIMS = 64  # numpy has no more, and no operator needs them
 _MOST = 1 << 40  # a dim; ONNX Runtime multiplies dims in 64 bits
 _MOST_ELEMENTS = 1 << 48
 _MOST_TEXT = 2000  # of a dim that is an expression
-_DEEPEST = 40
+_DEEPEST = 120
 
 _P = onnx.TensorProto
 # Where the values are that are not in raw_data, and how many of them make an element:

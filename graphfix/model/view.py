@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.model.shapes import Shapes, is_named, shapes_of
+from graphfix.model.shapes import Shapes, infer, is_named, shapes_of
 from graphfix.model.values import Numbering, bodies_of, is_op, nodes_of
 
 if TYPE_CHECKING:
@@ -25,6 +25,11 @@ class View:
     def shapes(self) -> Shapes:
         """Symbolic shapes; values made by this pass have those of what they replace."""
         return shapes_of(self.model)
+
+    @cached_property
+    def usual(self) -> Shapes:
+        """Shapes in usual runs: no size is 0 or over a million. Of what was there at the start."""
+        return infer(self.model, usual=True)
 
     def nodes(self, *op_types: str) -> Iterator[ir.Node]:
         """Every node of the given standard types: the graph, its subgraphs, local functions."""

@@ -15,8 +15,10 @@ from graphfix.feeds.clips import Clips, Fill, time_of
 from graphfix.feeds.input import symbols
 from graphfix.feeds.search import wanted_sizes
 from graphfix.feeds.signature import Signature
+from graphfix.feeds.trying import signatures, told
 from graphfix.lengths.given import LengthInput
 from graphfix.model import io
+from graphfix.model.fixed_inputs import arrays_since
 from graphfix.probing.contained import PaddedDiff, cropped
 from graphfix.probing.fixed import clips_for, fixed_sizes
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare, computes_in_half
@@ -29,8 +31,6 @@ from graphfix.runtime.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from graphfix.feeds.ties import Tie
 
     Progress = Callable[[int, int, str], None]
     Outputs = dict[str, Array]
@@ -162,15 +162,22 @@ class Job:
         Raises:
             FeedError: None does, or it is not clear which dim is padded.
         """
-        ties: tuple[Tie, ...] = ("graph", "one-time", "past")
-        for tie in ties:
-            self.signature = Signature(self.native, tie)
-            self.time = time_of(self.signature, self._axis, self._given, self.fed)
+        constants = {} if self._own else arrays_since(self.native, self.graph)
+
+        def time(signature: Signature) -> str:
+            return time_of(signature, self._axis, self._given, self.fed)
+
+        for signature in signatures(self.native, session.run, constants, fits=time):
+            self.signature = signature
+            self.time = time(signature)
             self._fit()
-            extra = None if self._own else Signature(self.graph, tie)
+            extra = None
+            if not self._own:
+                extra = Signature(self.graph, signature.tie, joined=signature.joined)
             self.clips = Clips(self.signature, self.time, self._dims, fed=self.fed, extra=extra)
             found = self._run_alone(session)
             if found:
+                self._notes += told(signature)
                 return self._finite(session, found, extra)
         tried = "; ".join(f"{x.name}: {x.reason}" for x in self.dropped[:3])
         raise FeedError(f"the model runs at none of the lengths without padding ({tried})")
@@ -385,6 +392,7 @@ class Job:
         notes = list(self._notes)
         if not self.told:
             notes.append("no input tells the model where content ends: it was run as it is")
+            notes += self.signature.unheard() if self._own else []
         if self._filler:
             notes.append(
                 "the model runs only with a row as long as the container, so one was added to each"

@@ -12,12 +12,14 @@ import onnx_ir as ir
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.case import Case, Dropped
 from graphfix.feeds.coverage import Coverage, coverage
-from graphfix.feeds.dim_names import dim_name
 from graphfix.feeds.poison import poisoned
 from graphfix.feeds.search import search
 from graphfix.feeds.signature import Signature
+from graphfix.feeds.trying import told
 from graphfix.feeds.user import given_case
 from graphfix.lengths.given import LengthInput
+from graphfix.model.dims import fixed_since
+from graphfix.model.fixed_inputs import arrays_since
 from graphfix.proof.branches import Branches
 from graphfix.proof.content import Content
 from graphfix.proof.outputs import silent_outputs
@@ -70,6 +72,7 @@ class Baseline:
         content: What is content in its outputs.
         notes: What a reader should know of how it was run.
         branches: Which branches the original took.
+        constants: What some inputs are fed in every case: the repaired model has constants there.
         left_out: Cases that would have cost too much.
     """
 
@@ -89,6 +92,7 @@ class Baseline:
         self.runs: list[Ran] = []
         self.dropped: list[Dropped] = []
         self.notes: list[str] = []
+        self.constants: dict[str, Array] = {}
         self.branches = Branches(graph)
         self.left_out: list[str] = []
         self._made = False
@@ -118,11 +122,13 @@ class Baseline:
         seed: int,
     ) -> None:
         """Find the cases and run the original on them."""
+        self.constants = self._constants()
+        self.branches = Branches(self._graph, self.constants)
         with open_given(self._source, self.branches.conditions) as session:
             if feeds is None and cases is None:
                 self._search(session, dims, seed)
             else:
-                self.signature = Signature(self._graph)
+                self.signature = Signature(self._graph, constants=self.constants)
                 given = [] if feeds is None else [given_case(feeds, self.signature)]
                 self._run_cases(session, given or cases or ())
             self.content = Content(self.signature)
@@ -142,6 +148,10 @@ class Baseline:
         told = LengthInput.of(self._after())
         names = {value.name for value in self._graph.graph.inputs}
         return told is not None and told.input in names and LengthInput.of(self._graph) != told
+
+    def _told(self) -> LengthInput | None:
+        """The input of the original by which the repaired model, alone, is told what is valid."""
+        return LengthInput.of(self._after()) if self._pads_otherwise() else None
 
     def _run_cases(self, session: Session | Repeatable, cases: Sequence[Case]) -> None:
         for case in cases:
@@ -166,12 +176,24 @@ class Baseline:
                 self._tell(f"before, {case.name}")
                 outputs[case.name] = self._outputs(session, case)
 
-            found = search(self._graph, run, dims=wanted, seed=seed, cover=True, positive=positive)
+            found = search(
+                self._graph,
+                run,
+                dims=wanted,
+                seed=seed,
+                cover=True,
+                positive=positive,
+                constants=self.constants,
+                told=self._told(),
+            )
             silent_now = silent_outputs(outputs.values())
             if not positive or len(silent_now) < len(silent):
                 self.signature = found.signature
                 self.runs = [Ran(case, outputs[case.name]) for case in found]
                 self.dropped, self.left_out = found.dropped, found.left_out
+            if not positive:
+                self.notes += told(found.signature, self._fixed_sizes())
+                self.notes += found.signature.unheard()
             if positive and len(silent_now) < len(silent):
                 self.notes.append(
                     f"inputs are above 0: with others {silent[0]!r} is not a finite number"
@@ -183,22 +205,20 @@ class Baseline:
     def _outputs(self, session: Session | Repeatable, case: Case) -> Outputs:
         return self.branches.see(session.run(case.feeds))
 
+    def _constants(self) -> dict[str, Array]:
+        """What the original is fed where the repaired model says that it has a constant."""
+        try:
+            return arrays_since(self._graph, self._after())
+        except ModelError:
+            return {}  # the verdict will say so
+
     def _fixed_sizes(self) -> dict[str, list[int]]:
         """Sizes of dims that are symbols in the original and numbers in the repaired model."""
         try:
             after = self._after()
         except ModelError:
             return {}  # the verdict will say so
-        shapes = {v.name: v.shape for v in after.graph.inputs}
-        fixed: dict[str, list[int]] = {}
-        for value in self._graph.graph.inputs:
-            sizes = zip(value.shape or (), shapes.get(value.name) or (), strict=False)
-            for axis, (dim, size) in enumerate(sizes):
-                # An expression such as past + 1 follows from its symbols.
-                plain = isinstance(dim, ir.SymbolicDim) and (dim.value or "_").isidentifier()
-                if plain and isinstance(size, int):
-                    fixed[dim_name(value, axis)] = [size]
-        return fixed
+        return {name: [size] for name, size in fixed_since(self._graph, after).items()}
 
     def _poison(self, session: Session | Repeatable, seed: int) -> None:
         for run, kinds in self._to_poison():

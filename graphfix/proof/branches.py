@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.values import is_op
+from graphfix.model.values import bodies_of, is_op
+from graphfix.runtime.randomness import is_random
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from graphfix.proof.compare import Array
 
@@ -43,14 +44,17 @@ class Branches:
 
     Args:
         model: The original.
+        constants: Inputs that are fed the same in every case: the branches that they decide
+            against are no part of the model.
     """
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, constants: Collection[str] = ()) -> None:
         self._ifs = [
             (node, condition.name)
             for node in model.graph
             if is_op(node, "If") and (condition := node.inputs[0]) is not None and condition.name
             if not condition.is_graph_input() and node.outputs[0].name
+            if not (constants and _decided(condition, constants))
         ]
         self._had: set[tuple[str, bool]] = set()
         own = {value.name for value in model.graph.outputs}
@@ -73,6 +77,23 @@ class Branches:
                 if (name, taken) not in self._had and (name, not taken) in self._had:
                     called = f"{node.op_type} {node.name or node.outputs[0].name!r}"
                     yield Branch(node.outputs[0].name or "", called, taken)
+
+
+def _decided(condition: ir.Value, constants: Collection[str]) -> bool:
+    """Whether nothing but these inputs, and what is in the model, makes a condition."""
+    pending, seen = [condition], set[ir.Value]()
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        node = value.producer()
+        if node is None and value.is_graph_input() and value.name not in constants:
+            return False
+        if node is not None and (bodies_of(node) or is_random(node)):
+            return False
+        pending += [x for x in node.inputs if x is not None] if node is not None else []
+    return True
 
 
 def forced(model: ir.Model, branch: Branch) -> ir.Model | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.lengths.given import LengthInput
+from graphfix.model.fixed_inputs import texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -25,7 +26,8 @@ def interface_changes(
 
     Args:
         before: The original.
-        after: The repaired model. An input that its ``graphfix.lengths`` metadata names may be new.
+        after: The repaired model. An input that its ``graphfix.lengths`` metadata names may be new,
+            and those for which ``graphfix.inputs`` has a value may be gone.
         may_change: What is not looked at.
     """
     found: list[str] = []
@@ -35,7 +37,8 @@ def interface_changes(
     if "inputs" not in may_change:
         told = LengthInput.of(after)
         new = {told.input} if told is not None else set()
-        old = _names(before.graph.inputs)
+        gone = texts_of(after).keys() - texts_of(before).keys()
+        old = [x for x in _names(before.graph.inputs) if x not in gone]
         found += _order(
             "input", old, [x for x in _names(after.graph.inputs) if x in old or x not in new]
         )

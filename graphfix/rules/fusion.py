@@ -110,9 +110,9 @@ class UnnamedDims(Rule):
     """A dim of an input has neither a size nor a name.
 
     Why:
-        Without a name nobody can set it: ONNX Runtime's free-dimension overrides and fix-dims take
-        the name of a dim (SessionOptions.add_free_dimension_override_by_name; ORT#25179), and
-        without a size nothing behind it fuses on DirectML (see dynamic-dims).
+        Without a name ONNX Runtime's free-dimension overrides cannot set it: they take the name of
+        a dim (SessionOptions.add_free_dimension_override_by_name; ORT#25179), and without a size
+        nothing behind it fuses on DirectML (see dynamic-dims). fix-dims takes the place, ``x.0``.
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>
@@ -141,6 +141,8 @@ class UnnamedDims(Rule):
             axes = [str(i) for i, x in enumerate(value.shape) if _is_unnamed(x)]
             if axes:
                 message = f"dim {' and '.join(axes)} of {value.name!r} has neither size nor name"
+                fixed = ":".join(f"{value.name}.{axis}=SIZE" for axis in axes)
+                message += f"; graphfix run -p fix-dims:{fixed} gives it a size"
                 yield Hazard(next(iter(uses)).node, message, "note", at=f"input {value.name!r}")
 
 

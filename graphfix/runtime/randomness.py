@@ -28,7 +28,7 @@ _DRAWS = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLik
 
 def draws(model: ir.Model) -> ir.Node | None:
     """The first node that draws random numbers, a Dropout left in training mode included."""
-    return next((node for node in _nodes(model) if _is_random(node)), None)
+    return next((node for node in _nodes(model) if is_random(node)), None)
 
 
 def seeded(model: ir.Model) -> ir.Model:
@@ -38,9 +38,9 @@ def seeded(model: ir.Model) -> ir.Model:
     """
     copy = model.clone()
     for node in _nodes(copy):
-        if _is_random(node) and is_op(node, "Dropout"):
+        if is_random(node) and is_op(node, "Dropout"):
             node.replace_input_with(2, None)
-        elif _is_random(node) and "seed" not in node.attributes:
+        elif is_random(node) and "seed" not in node.attributes:
             number = zlib.crc32((node.outputs[0].name or "").encode()) % 2**16
             node.attributes["seed"] = ir.AttrFloat32("seed", float(number))
     return copy
@@ -78,7 +78,8 @@ def _nodes(model: ir.Model) -> list[ir.Node]:
     return [node for body in bodies for node in body.all_nodes()]
 
 
-def _is_random(node: ir.Node) -> bool:
+def is_random(node: ir.Node) -> bool:
+    """Whether a node draws random numbers."""
     if is_op(node, "Dropout"):
         return len(node.inputs) > 2 and scalar_of(node.inputs[2]) is True
     return is_op(node, *_DRAWS)

@@ -17,6 +17,8 @@ from graphfix.errors import PaddingError, UsageError
 from graphfix.job import MARGINS, Settling, gate
 from graphfix.lengths.given import LengthInput
 from graphfix.model import io
+from graphfix.model.dims import name_dims
+from graphfix.model.fixed_inputs import arrays_since, texts_of
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import LABELS
 from graphfix.runtime.python import require
@@ -26,7 +28,7 @@ from graphfix.ship.end_to_end import Whole, end_to_end
 from graphfix.ship.manifest import NAME, Container, Manifest
 from graphfix.ship.page import page
 from graphfix.ship.place import REPORT, put, refuse
-from graphfix.ship.reading import Reading, name_dims, read
+from graphfix.ship.reading import Reading, read
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
@@ -35,12 +37,13 @@ if TYPE_CHECKING:
 
     from graphfix.core import Check
     from graphfix.report import Report
+    from graphfix.runtime.port import Array
     from graphfix.runtime.provider import Ep
     from graphfix.ship.wanted import Wanted
 
     Progress = pipeline.Progress
 
-_MASK, _DIMS = "ilens-mask", "fix-dims"
+_MASK, _DIMS, _INPUT = "ilens-mask", "fix-dims", "fix-input"
 
 
 @dataclass(frozen=True)
@@ -129,8 +132,8 @@ def ship_file(
     tell("reading the model")
     model = io.load(source)
     name_dims(model)
-    reading = read(model, str(source), containers, axis)
     spec = passes or default_passes(float16=float16)
+    reading = read(_fixed(model, spec), str(source), containers, axis, _constants(source, model))
     if tolerance is None:
         half = Tolerance().for_half() if computes_in_half(model) else Tolerance()
         tolerance = gate(list(_chosen(spec, reading, reading.containers[0]))) or half
@@ -171,6 +174,19 @@ def ship_file(
         shutil.rmtree(scratch, ignore_errors=True)
     sizes = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
     return dataclasses.replace(result, folder=folder, manifest=manifest, sizes=sizes)
+
+
+def _fixed(model: ir.Model, spec: str) -> ir.Model:
+    """The model without the inputs that ``spec`` makes constants: those who use it feed none."""
+    for item in pipeline.split(spec):
+        if item[0] == _INPUT:
+            pipeline.run(model, ":".join(item))
+    return model
+
+
+def _constants(source: Path, model: ir.Model) -> Mapping[str, Array]:
+    """What the file is fed where ``model`` has constants."""
+    return arrays_since(io.load(source), model) if texts_of(model) else {}
 
 
 def default_passes(*, float16: bool = False) -> str:
@@ -217,7 +233,8 @@ def _chosen(spec: str, reading: Reading, container: Mapping[str, int]) -> Iterat
     items = pipeline.split(spec)
     names = [item[0] for item in items]
     if _MASK not in names:
-        items.insert(names.index(_DIMS) if _DIMS in names else min(1, len(items)), [_MASK])
+        first = next((i for i, x in enumerate(names) if x != _INPUT), len(items) - 1) + 1
+        items.insert(names.index(_DIMS) if _DIMS in names else first, [_MASK])
     names = [item[0] for item in items]
     if _DIMS not in names:
         items.insert(names.index(_MASK) + 1, [_DIMS])

@@ -14,22 +14,23 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, UsageError
 from graphfix.feeds.clips import Clips, time_of
-from graphfix.feeds.dim_names import dim_name
 from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
+from graphfix.feeds.trying import signatures
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given
 from graphfix.ship.manifest import Axis, Input, Port
 from graphfix.ship.outputs import Clip, Plan, outputs_of, text_of, type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from graphfix.feeds.input import Input as Role
-    from graphfix.feeds.ties import Tie
+    from graphfix.runtime.port import Array
     from graphfix.ship.wanted import Wanted
 
-_TIES: tuple[Tie, ...] = ("graph", "one-time", "past")
+    Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+
 _REFUSED = {"cu-lengths": "it says where joined clips begin and end, so clips cannot be padded"}
 # What is tried where a container is not a size that the model runs at without padding.
 _SHARES = (1.0, 0.93, 0.6, 0.25, 1 / 12)
@@ -62,20 +63,13 @@ class Reading:
     dropped: tuple[str, ...]
 
 
-def name_dims(model: ir.Model) -> None:
-    """Give each dim of an input that has no name one, after its place: passes fix dims by name."""
-    for value in model.graph.inputs:
-        if value.shape is None:
-            continue
-        value.shape = ir.Shape(
-            ir.SymbolicDim(dim_name(value, axis))
-            if isinstance(dim, ir.SymbolicDim) and not dim.value
-            else dim
-            for axis, dim in enumerate(value.shape)
-        )
-
-
-def read(model: ir.Model, source: str, wanted: Wanted, axis: str = "") -> Reading:
+def read(
+    model: ir.Model,
+    source: str,
+    wanted: Wanted,
+    axis: str = "",
+    constants: Mapping[str, Array] | None = None,
+) -> Reading:
     """Read a model, and run clips of several lengths on it.
 
     Args:
@@ -83,6 +77,7 @@ def read(model: ir.Model, source: str, wanted: Wanted, axis: str = "") -> Readin
         source: Its file.
         wanted: The containers.
         axis: The dim that is padded, by name or as ``audio.2``, if several could be.
+        constants: What the file is fed besides: ``model`` has constants there.
 
     Raises:
         UsageError: A size is missing, or the model is none that can be put into containers.
@@ -90,13 +85,22 @@ def read(model: ir.Model, source: str, wanted: Wanted, axis: str = "") -> Readin
         ModelError: The shape of an output cannot be told.
     """
     reasons: dict[str, str] = {}
-    for tie in _TIES:
-        signature = Signature(model, tie)
-        plan = _plan(signature, wanted, axis)
-        clips = _clips(signature, plan, source, reasons)
-        if clips:
-            break
-    else:
+    with open_given(source) as session:
+
+        def run(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+            return session.run({**feeds, **(constants or {})})
+
+        def plan_of(signature: Signature) -> Plan:
+            return _plan(signature, wanted, axis)
+
+        for signature in signatures(model, run, fits=plan_of):
+            plan = plan_of(signature)
+            clips = _clips(signature, plan, run, reasons)
+            if clips:
+                break
+        else:
+            clips = ()
+    if not clips:
         told = "; ".join(f"{k}: {v}" for k, v in list(reasons.items())[:3])
         raise FeedError(f"the model runs at none of the lengths ({told})")
     _require_sizes(signature, plan, clips, reasons)
@@ -155,9 +159,7 @@ def _plan(signature: Signature, wanted: Wanted, axis: str) -> Plan:
     )
 
 
-def _clips(
-    signature: Signature, plan: Plan, source: str, reasons: dict[str, str]
-) -> tuple[Clip, ...]:
+def _clips(signature: Signature, plan: Plan, run: Run, reasons: dict[str, str]) -> tuple[Clip, ...]:
     """Clips of lengths from a container's own down to a twelfth, as far as the original runs."""
     lengths = {
         max(1, round(size[plan.time] * share)) - odd
@@ -172,14 +174,13 @@ def _clips(
     }
     made = []
     maker = Clips(signature, plan.time, dims)
-    with open_given(source) as session:
-        for row, length in enumerate(sorted(x for x in lengths if x > 0)):
-            try:
-                feeds = maker.alone(length, 0, row)
-                made.append(Clip(length, feeds, session.run(feeds)))
-            except (FeedError, RunError) as error:
-                name = f"{signature.user_name(plan.time)}={length}"
-                reasons.setdefault(name, str(error))
+    for row, length in enumerate(sorted(x for x in lengths if x > 0)):
+        try:
+            feeds = maker.alone(length, 0, row)
+            made.append(Clip(length, feeds, run(feeds)))
+        except (FeedError, RunError) as error:
+            name = f"{signature.user_name(plan.time)}={length}"
+            reasons.setdefault(name, str(error))
     return tuple(made)
 
 

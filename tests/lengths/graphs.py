@@ -78,6 +78,8 @@ class Graph:
         return self.op("Transpose", x, perm=[0, 2, 1])
 
     def slice(self, x: str, start: int, end: int, axis: int = 1, step: int = 1) -> str:
+        if self.opset < 10:
+            return self.op("Slice", x, starts=[start], ends=[end], axes=[axis])
         given = [self.ints(start), self.ints(end), self.ints(axis), self.ints(step)]
         return self.op("Slice", x, *given)
 

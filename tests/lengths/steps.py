@@ -728,11 +728,14 @@ ENDS: dict[str, Step] = {
 
 
 def generated(
-    seed: int, only: str | None = None, steps: dict[str, Step] = STEPS
+    seed: int,
+    only: str | None = None,
+    steps: dict[str, Step] = STEPS,
+    opset: int | None = None,
 ) -> tuple[onnx.ModelProto, list[str], object]:
     """A model, the names of its steps, and its batch dim."""
     rng = np.random.default_rng(seed)
-    opset = int(rng.choice([11, 12, 13, 15, 17, 18, 19, 20, NEWEST]))
+    opset = int(rng.choice([11, 12, 13, 15, 17, 18, 19, 20, NEWEST])) if opset is None else opset
     g = Graph(rng, opset)
     x, names = "x", []
     count = int(rng.integers(1, 4))

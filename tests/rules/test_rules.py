@@ -306,6 +306,7 @@ class TestLibrary:
             "cumsum-index",
             "gather-int64",
             "slice-start",
+            "pad-amounts",
             "pad-slice",
             "clip-minmax",
             "keep-output",

@@ -19,7 +19,7 @@ from graphfix.lengths.domain import (
 )
 from graphfix.lengths.rules.axes import placed, with_axis
 from graphfix.lengths.site import Site
-from graphfix.model.values import attr_int, attr_ints, axes_of
+from graphfix.model.values import attr_int, attr_ints
 
 if TYPE_CHECKING:
     from graphfix.lengths.domain import Axis
@@ -38,7 +38,7 @@ def transpose(site: Site) -> State:
 
 def unsqueeze(site: Site) -> State:
     """New axes of size 1."""
-    state, axes = site.state(), axes_of(site.node)
+    state, axes = site.state(), site.axes()
     if state.axes is None:
         return site.without_time()
     if axes is None:
@@ -52,7 +52,7 @@ def unsqueeze(site: Site) -> State:
 
 def squeeze(site: Site) -> State:
     """Axes of size 1 go."""
-    state, axes = site.state(), axes_of(site.node)
+    state, axes = site.state(), site.axes()
     if state.axes is None:
         return site.without_time()
     if axes is None:

@@ -31,8 +31,6 @@ def slice_(site: Site) -> State:
     if state.physical:
         return of_sizes(site)
     starts, ends = site.contents(1), site.contents(2)
-    if len(site.node.inputs) < 3:  # before opset 10 they were attributes
-        raise RefusedError("it is written as before opset 10")
     if state.axes is None:
         return site.without_time()
     axes = site.contents(3) if site.has(3) else None

@@ -16,7 +16,7 @@ from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.rules.tails import tail_of
 from graphfix.lengths.site import Site
 from graphfix.model.symbolic import never_negative
-from graphfix.model.values import attr_int
+from graphfix.model.values import attr_int, is_op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from graphfix.lengths.domain import Axis
 
 _ASKS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
-_ENDS = ("LessOrEqual", "Greater")
 _PARAMETERS = {"Clip": 1, "Dropout": 1, "CastLike": 1}
 
 
@@ -171,11 +170,11 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
     op_type = site.node.op_type
     if op_type not in _ASKS or len(site.states) != 2:
         return None
-    left, right = site.state(0), site.state(1)
+    (left, i), (right, j) = ((_unexpanded(site, i), i) for i in (0, 1))
     turned = {"Less": "Greater", "Greater": "Less", "LessOrEqual": "GreaterOrEqual"}
     ask = op_type
     if left.steps is None:
-        left, right = right, left
+        left, right, j = right, left, i
         ask = turned.get(op_type, "LessOrEqual")
     if left.steps is None or left.steps[1] < 1 or len(left.timed) != 1:
         if any(x.clamped is not None for x in (left, right)):
@@ -188,12 +187,13 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
     behind = start + time.size * step
     out = [i for i, x in enumerate(axes) if carries_time(x)]
     if right.clamped is not None:
-        # No position is at or past the size that it is cut to.
-        if not never_negative(sympy.expand(right.clamped - behind + step)) or ask in _ENDS:
+        # No position is past the size that it is cut to, or at it: so the cut decides nothing.
+        spare = right.clamped - (behind - step) - (1 if ask in ("Less", "GreaterOrEqual") else 0)
+        if not never_negative(sympy.expand(spare)):
             raise RefusedError("it compares what is cut to the padded length")
         return State(axes, tuple(FINITE if i in out else None for i in range(len(axes))), sign=1)
     if right.physical:
-        limit = (site.contents(0 if right is site.state(0) else 1) or [None])[0]
+        limit = (site.contents(j) or [None])[0]
         if limit is None:
             return None
         last = behind - step
@@ -217,6 +217,18 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
     inside = float(below) if never_negative(sympy.expand(spare)) else None
     tails = tuple((ZERO if below else ONE) if i in out else None for i in range(len(axes)))
     return State(axes, tails, sign=1, inside=inside)
+
+
+def _unexpanded(site: Site, index: int) -> State:
+    """The state of an input before it was expanded: compared, it is the same as often."""
+    value, state = site.node.inputs[index], site.state(index)
+    node = None if value is None else value.producer()
+    while node is not None and is_op(node, "Expand") and node.inputs[0] is not None:
+        known = site.known(node.inputs[0])
+        if known is None or known.axes is None:
+            break
+        state, node = known, node.inputs[0].producer()
+    return state
 
 
 def _kind(site: Site) -> tuple[bool, bool]:

@@ -23,7 +23,7 @@ from graphfix.lengths.repairs import ClampedFrames, LastFrames
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.rules.tails import hidden
 from graphfix.lengths.site import Site
-from graphfix.model.values import attr_int, const_of, is_op, scalar_of
+from graphfix.model.values import attr_int, is_op, scalar_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -71,7 +71,7 @@ def _along_time(site: Site, data: State, index: State, axis: int) -> State:
         raise RefusedError(
             "it reads an axis that holds time beside something else, or runs backwards"
         )
-    array = const_of(site.node.inputs[1])
+    array = site.array(1)
     contents = site.contents(1)
     offsets: tuple[int, ...] | None = None
     if array is not None and np.less(array, 0).all() and array.size:
@@ -196,7 +196,7 @@ def _check_written(site: Site, data: State, index: State) -> None:
     """Refuse places that count from the end, and those of single rows of the batch."""
     if data.axes is None or index.axes is None:
         raise RefusedError("the rank of one of its inputs is not known")
-    array = const_of(site.node.inputs[1])
+    array = site.array(1)
     if array is None and not index.fixed:
         return  # natively it wrote at valid places
     if site.node.op_type == "ScatterND":

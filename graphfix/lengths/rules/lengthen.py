@@ -26,7 +26,7 @@ from graphfix.lengths.repairs import Append, PadFrames
 from graphfix.lengths.rules.axes import with_axis
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.site import Site
-from graphfix.model.values import attr_int, attr_ints, const_of, ints_of
+from graphfix.model.values import attr_int, attr_ints, const_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +111,7 @@ def pad(site: Site) -> State:
     mode = "constant" if attribute is None else attribute.as_string()
     at = list(range(state.rank))
     if site.has(3):
-        chosen = ints_of(site.node.inputs[3])
+        chosen = site.ints(3)
         if chosen is None:
             raise RefusedError("the axes that it pads are not constant")
         at = [x % state.rank for x in chosen]

@@ -22,7 +22,7 @@ from graphfix.lengths.domain import (
 from graphfix.lengths.repairs import MaskedMean
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.site import Site
-from graphfix.model.values import attr_int, axes_of, ints_of
+from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +90,7 @@ def check_sizes(site: Site, axis: Axis) -> None:
 
 
 def _axes(site: Site, state: State) -> tuple[int, ...]:
-    axes = axes_of(site.node)
+    axes = site.axes()
     if axes is None and len(site.node.inputs) > 1 and site.node.inputs[1] is not None:
         raise RefusedError("the axes that it is over are not constant")
     if not axes:
@@ -165,7 +165,7 @@ def top_k(site: Site) -> list[State | None]:
 
 def cumsum(site: Site) -> State:
     """Forwards it has not seen the tail yet; backwards it begins there."""
-    state, axis = site.state(), ints_of(site.node.inputs[1])
+    state, axis = site.state(), site.ints(1)
     if axis is None or state.axes is None:
         raise RefusedError("its axis is not constant")
     at = axis[0] % state.rank

@@ -167,6 +167,14 @@ def _slice(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Arra
     return args[0][tuple(index)]
 
 
+def _range(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
+    given = [whole_numbers(x) for x in args]
+    known = [x[0] for x in given if x is not None and len(x) == 1]
+    if len(known) != 3 or known[2] == 0 or len(range(*known)) > SMALL:
+        return None
+    return np.array([sympy.Integer(x) for x in range(*known)], dtype=object)
+
+
 def _reshape_data(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
     shape = node.outputs[0].shape
     if shape is None or not all(isinstance(x, int) for x in shape):
@@ -239,6 +247,7 @@ EVALUATORS: dict[str, Evaluator] = {
     "Identity": _identity,
     "Expand": _expand_data,
     "ConstantOfShape": _filled,
+    "Range": _range,
     "ReduceProd": _product,
     # The library carries contents through these; ours do not know how, so they end there.
     "Floor": lambda facts, ctx, node, args: None,

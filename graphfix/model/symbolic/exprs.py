@@ -42,6 +42,7 @@ def _without_ceiling(text: str) -> str:
     return text
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def settled(expr: sympy.Expr) -> sympy.Expr:
     """Equal sizes in one form: no Mod, no whole number outside a floor, no floor of -x.
 
@@ -57,6 +58,7 @@ def settled(expr: sympy.Expr) -> sympy.Expr:
     return expr
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def _decided(extreme: sympy.Expr) -> sympy.Expr:
     """A Max or Min without what another argument is never less, or more, than."""
     sign = 1 if isinstance(extreme, sympy.Max) else -1
@@ -77,6 +79,7 @@ def _without_mod(mod: sympy.Expr) -> sympy.Expr:
     return x - divisor * sympy.floor(sympy.expand(x / divisor))
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def _in_range(floor: sympy.Expr) -> sympy.Expr:
     above, below = sympy.fraction(sympy.together(settled(floor.args[0])))
     if not below.is_Integer:
@@ -92,6 +95,7 @@ def _in_range(floor: sympy.Expr) -> sympy.Expr:
     return -found if turned else found
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def _unnested(outer: sympy.Expr) -> sympy.Expr:
     """``floor((floor(x) + m) / n)`` as ``floor((x + m) / n)``, which is the same."""
     above, below = sympy.fraction(sympy.together(outer.args[0]))
@@ -141,6 +145,7 @@ def without(dim: Dim, names: Iterable[str]) -> Dim:
     return dim_of(settled(expr_of(dim).subs(zeros))) if zeros else dim
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def never_negative(expr: sympy.Expr) -> bool:
     """Whether an expression in sizes, each at least 1, is at least 0; False if it is not seen."""
     expr = sympy.expand(expr)

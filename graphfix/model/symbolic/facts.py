@@ -23,7 +23,7 @@ from graphfix.model.symbolic.exprs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator
 
     from onnx_shape_inference import ShapeInferenceContext as Context
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # Shape tensors are small: what holds more is data.
 SMALL = 64
+# Letters of a size that is reckoned with; the longest in the 79 exports of the zoo has 119.
+LONGEST = 200
 INTEGERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
@@ -58,11 +60,15 @@ class Facts:
         self.usual = usual
         self._graph = graph
         self._real: set[str] = set()
-        self._positive: list[sympy.Expr] = [] if before is None else before._positive
+        self._positive: list[sympy.Expr] = [] if before is None else before._lasting()
         self._equal: list[tuple[sympy.Expr, sympy.Expr]] = []
         self._joins: dict[frozenset[str], ir.SymbolicDim] = {}
         self._parts: dict[str, frozenset[str]] = {}
         self._minted: set[str] = set()
+        self._numbers: set[str] = set()
+        self.numbers: dict[Hashable, list[sympy.Expr]] = {}
+        """What floats were made into, by the way in which: see ``floats.unrounded``."""
+        self._names: dict[str, ir.SymbolicDim] = {}
         self._solved: dict[sympy.Symbol, sympy.Expr] | None = None
 
     def fresh(self, ctx: Context) -> sympy.Expr:
@@ -70,6 +76,18 @@ class Facts:
         dim = ctx.new_symbolic_dim()
         self._minted.add(str(dim))
         return expr_of(dim)
+
+    def shortened(self, ctx: Context, dim: Dim) -> Dim:
+        """``dim``, or a name for it if it is long: the same for all that are written alike.
+
+        Sizes of sizes, a Min of floors of Mins, grow with each layer, and what sympy takes to
+        compare two grows much faster. What is behind a name is known to nobody.
+        """
+        if isinstance(dim, int) or dim.value is None or len(dim.value) <= LONGEST:
+            return dim
+        if dim.value not in self._names:
+            self._names[dim.value] = ctx.new_symbolic_dim()
+        return self._names[dim.value]
 
     def join(self, ctx: Context, a: Dim, b: Dim) -> Dim:
         """The dim that ``a`` and ``b`` broadcast to.
@@ -111,6 +129,11 @@ class Facts:
         return all(
             x.name in self._real or not ctx.is_generated_symbol(x.name) for x in expr.free_symbols
         )
+
+    def _lasting(self) -> list[sympy.Expr]:
+        """What is positive in another inference too, where a name may stand for another size."""
+        names = {str(x) for x in self._names.values()}
+        return [x for x in self._positive if names.isdisjoint(map(str, x.free_symbols))]
 
     @property
     def would_help(self) -> bool:
@@ -179,10 +202,14 @@ class Facts:
             if guess is not None:
                 ctx.set_symbolic_value(value, [dim_of(self.fresh(ctx)) for _ in guess])
             return
+        dims = [dim_of(x) for x in array.flat]
+        short = [self.shortened(ctx, x) for x in dims]
+        if short != dims:
+            array = array_of([expr_of(x) for x in short], array.shape)
         self.contents[value] = array
         if value.shape is None:
             value.shape = ir.Shape(array.shape)
-        ctx.set_symbolic_value(value, [dim_of(x) for x in array.flat])
+        ctx.set_symbolic_value(value, short)
 
     def note(self, value: ir.Value, array: Array | None) -> None:
         """Keep what a float tensor holds; the library is not told, it knows only integers."""
@@ -193,8 +220,21 @@ class Facts:
         """The dims of a tensor, as expressions that are known to be sizes."""
         dims = [expr_of(x) for x in shape]
         for expr in dims:
-            self._real.update(x.name for x in expr.free_symbols)
+            # Of T - n only the whole is a size.
+            self._real.update({x.name for x in expr.free_symbols} - self._numbers)
         return dims
+
+    def number(self, ctx: Context) -> sympy.Expr:
+        """A number of which nothing is known, and which may become the size of something."""
+        found = self.fresh(ctx)
+        self._numbers.add(str(found))
+        return found
+
+    def are_sizes(self, node: ir.Node) -> None:
+        """Note that a node of the main graph makes tensors: what their dims are is no less."""
+        for value in node.outputs if node.graph is self._graph and self._numbers else ():
+            names = {dim.value for dim in value.shape or () if isinstance(dim, ir.SymbolicDim)}
+            self._real |= self._numbers & names
 
     def resolve(self, dim: Dim) -> Dim:
         """``dim`` with every symbol replaced that the equalities determine."""

@@ -7,6 +7,7 @@ floor nor its ceiling for lengths up to a million; what is rounded otherwise is 
 from __future__ import annotations
 
 import functools
+import math
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -16,13 +17,22 @@ import sympy
 
 from graphfix.model.symbolic.contents import EVALUATORS
 from graphfix.model.symbolic.exprs import array_of, items_of
-from graphfix.model.symbolic.facts import FLOATS, INTEGERS
+from graphfix.model.symbolic.facts import FLOATS, INTEGERS, SMALL
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from onnx_shape_inference import ShapeInferenceContext as Context
 
     from graphfix.model.symbolic.exprs import Array
     from graphfix.model.symbolic.facts import Facts
+
+# Of one number each makes one number, which its inputs alone decide; so deep it is looked into.
+_ARITHMETIC = frozenset(
+    {"Abs", "Add", "Cast", "Ceil", "Div", "Floor", "Identity", "Mul", "Neg", "Round", "Sqrt", "Sub"}
+    | {"Squeeze", "Unsqueeze"}
+)
+_DEEPEST = 12
 
 _HANDS_ON = frozenset(
     {"Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
@@ -63,6 +73,38 @@ def whole_of(facts: Facts, ctx: Context, node: ir.Node) -> Array | None:
         else:
             items.append(sympy.floor(x) if facts.at_least(ctx, x, 0) else facts.fresh(ctx))
     return array_of(items, held.shape)
+
+
+def unrounded(facts: Facts, ctx: Context, node: ir.Node) -> Array | None:
+    """Numbers of which nothing is known but that they come of floats in this way.
+
+    What float32 makes of ``ceil(T / 160)`` cannot be told for every T, but it is one number
+    wherever it is used, and wherever it is computed in the same way: what is padded to 160 times
+    as much, less the 160 for each, is nothing, whatever it is.
+    """
+    out = node.outputs[0]
+    shape = [x for x in out.shape or () if isinstance(x, int)]
+    if out.dtype not in INTEGERS[:2] or out.shape is None or len(shape) < len(out.shape):
+        return None
+    if math.prod(shape) > SMALL:
+        return None
+    key = _way(facts, ctx, out, _DEEPEST) if math.prod(shape) == 1 else out
+    if key not in facts.numbers:
+        facts.numbers[key] = [facts.number(ctx) for _ in range(math.prod(shape))]
+    return array_of(facts.numbers[key], shape)
+
+
+def _way(facts: Facts, ctx: Context, value: ir.Value | None, depth: int) -> Hashable:
+    """How one number is computed: two that are computed alike are the same."""
+    if value is None:
+        return None
+    held = facts.read(ctx, value)
+    if held is not None:
+        return tuple(map(str, items_of(held)))
+    node = value.producer()
+    if node is None or depth == 0 or node.op_type not in _ARITHMETIC or len(node.outputs) > 1:
+        return value
+    return (node.op_type, value.dtype, *(_way(facts, ctx, x, depth - 1) for x in node.inputs))
 
 
 def is_of_floats(node: ir.Node) -> bool:

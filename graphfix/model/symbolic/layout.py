@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx_ir as ir
 import sympy
 
@@ -16,13 +17,14 @@ from graphfix.model.symbolic.exprs import (
     settled,
     whole_numbers,
 )
-from graphfix.model.values import attr_int
+from graphfix.model.values import attr_int, attr_ints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from onnx_shape_inference import ShapeInferenceContext as Context
 
+    from graphfix.model.symbolic.exprs import Array
     from graphfix.model.symbolic.facts import Facts
 
 
@@ -123,18 +125,19 @@ def _quotient(
 def slice_(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """What is left of each axis that is cut."""
     data = node.inputs[0]
-    if data is None or data.shape is None or len(node.inputs) < 3:
+    if data is None or data.shape is None:
         return None
-    given = [facts.read(ctx, x) if x is not None else None for x in node.inputs[1:]]
+    given = limits_of(facts, ctx, node)
     starts, ends = given[0], given[1]
     result = list(data.shape)
-    axes = whole_numbers(given[2]) if len(given) > 2 and node.inputs[3] is not None else None
+    axes = whole_numbers(given[2]) if len(given) > 2 else None
     if axes is None:
-        if (len(given) > 2 and node.inputs[3] is not None) or (starts is None and ends is None):
+        has_axes = len(node.inputs) > 3 and node.inputs[3] is not None
+        if has_axes or (starts is None and ends is None):
             return set_shape(node.outputs[0], [dim_of(facts.fresh(ctx)) for _ in result])
         count = (starts if starts is not None else ends).size  # type: ignore[union-attr]
         axes = list(range(count))
-    no_steps = len(given) < 4 or node.inputs[4] is None
+    no_steps = len(node.inputs) < 5 or node.inputs[4] is None
     steps = [1] * len(axes) if no_steps else whole_numbers(given[3])
     for i, axis in enumerate(axes):
         length = None
@@ -145,6 +148,17 @@ def slice_(facts: Facts, ctx: Context, node: ir.Node) -> None:
             length = _sliced(facts, ctx, size, starts.flat[i], ends.flat[i], steps[i])
         result[axis] = dim_of(facts.fresh(ctx) if length is None else length)
     return set_shape(node.outputs[0], result)
+
+
+def limits_of(facts: Facts, ctx: Context, node: ir.Node) -> list[Array | None]:
+    """Where a Slice begins and ends, on which axes, by which steps: attributes before opset 10."""
+    if len(node.inputs) > 2:
+        return [facts.read(ctx, x) if x is not None else None for x in node.inputs[1:]]
+    given = (attr_ints(node, name) for name in ("starts", "ends", "axes"))
+    found: list[Array | None] = [
+        None if x is None else np.array([sympy.Integer(n) for n in x], dtype=object) for x in given
+    ]
+    return found if found[2] is not None else found[:2]
 
 
 def _sliced(

@@ -15,7 +15,7 @@ from graphfix.model.symbolic import bodies, layout, windows
 from graphfix.model.symbolic.contents import EVALUATORS
 from graphfix.model.symbolic.contrib import register as register_contrib
 from graphfix.model.symbolic.facts import FLOATS, INTEGERS, current
-from graphfix.model.symbolic.floats import floats_of, is_of_floats, whole_of
+from graphfix.model.symbolic.floats import floats_of, is_of_floats, unrounded, whole_of
 from graphfix.model.values import tensor_in
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def register() -> None:
         registry.register("", "LayerNormalization", 1)(norm)
     register_contrib()
     registry.register("com.microsoft", "DynamicQuantizeLSTM", 1)(windows.quantized_lstm)
+    registry.register("", "Slice", 1)(_slice_by_attributes)
     for version in registry.version_boundaries("", "Constant"):
         library = registry.get("", "Constant", version)
         if library is not None:
@@ -72,6 +73,10 @@ def _rule(op_type: str, library: Rule, shape_rule: ShapeRule | None) -> Rule:
             return
         if shape_rule is not None:
             shape_rule(facts, ctx, node)
+            facts.are_sizes(node)
+            for value in node.outputs:
+                if value.shape is not None:
+                    layout.set_shape(value, [facts.shortened(ctx, x) for x in value.shape])
         if evaluator is not None and node.outputs[0].dtype in INTEGERS:
             arrays = [facts.read(ctx, x) for x in node.inputs if x is not None]
             known = [x for x in arrays if x is not None]
@@ -79,6 +84,8 @@ def _rule(op_type: str, library: Rule, shape_rule: ShapeRule | None) -> Rule:
             if is_of_floats(node) and op_type not in ("Concat", "Shape", "Size"):
                 usual = facts.usual and op_type == "Cast"
                 array = whole_of(facts, ctx, node) if usual else None
+                if array is None and op_type == "Cast":
+                    array = unrounded(facts, ctx, node)
             elif len(known) == len(arrays) or op_type in ("Concat", "Shape", "Size"):
                 array = evaluator(facts, ctx, node, known)
             facts.write(ctx, node.outputs[0], array)
@@ -89,6 +96,21 @@ def _rule(op_type: str, library: Rule, shape_rule: ShapeRule | None) -> Rule:
                 facts.note(node.outputs[0], floats_of(facts, ctx, node))
 
     return rule
+
+
+def _slice_by_attributes(ctx: Context, node: ir.Node) -> None:
+    """Slice before opset 10, which the library does not know."""
+    facts, data, out = current(), node.inputs[0], node.outputs[0]
+    if data is None or data.dtype is None:
+        return
+    out.dtype = data.dtype
+    if facts is None:
+        return
+    layout.slice_(facts, ctx, node)
+    array = facts.read(ctx, data) if data.dtype in INTEGERS else None
+    limits = [x for x in layout.limits_of(facts, ctx, node) if x is not None]
+    made = None if array is None else EVALUATORS["Slice"](facts, ctx, node, [array, *limits])
+    facts.write(ctx, out, made)
 
 
 def _constant(library: Rule) -> Rule:

@@ -1,0 +1,106 @@
+"""What a user calls the dims of the inputs, and what is no name of one.
+
+A dim is called by its name, or by its place, ``x.0``: axis 0 of the input ``x``. One without a name
+is called after its place, ``x_0``. This is the one place that says so, for whoever prints a dim or
+is given one.
+"""
+
+from __future__ import annotations
+
+import re
+
+import onnx_ir as ir
+
+from graphfix.model.values import graphs_of
+
+# What exporters write where they know no name; each stands for any size, not for one size.
+_NO_NAMES = frozenset({"n/a", "none", "null", "nan", "unk", "unknown", "undefined"})
+_LETTER = re.compile(r"[^\W\d]")
+
+
+def is_nameless(dim: int | ir.SymbolicDim) -> bool:
+    """Whether a dim is of any size and has no name: none, ``?``, ``N/A``, ``*``, -1 or ``-1``."""
+    if isinstance(dim, int):
+        return dim < 0
+    return not dim.value or not _LETTER.search(dim.value) or dim.value.lower() in _NO_NAMES
+
+
+def without_no_names(shape: ir.Shape) -> ir.Shape:
+    """``shape``, with no name in the place of what is none."""
+    if not any(is_nameless(dim) for dim in shape):
+        return shape
+    return ir.Shape([ir.SymbolicDim(None) if is_nameless(dim) else dim for dim in shape])
+
+
+def forget_no_names(model: ir.Model) -> None:
+    """Take what is no name of a dim for none, wherever the model declares a shape."""
+    functions = (function.graph for function in model.functions.values())
+    for graph in (x for top in (model.graph, *functions) for x in graphs_of(top)):
+        made = (value for node in graph for value in node.outputs)
+        for value in (*graph.inputs, *made):
+            if value.shape is not None and any(map(is_nameless, value.shape)):
+                value.shape = without_no_names(value.shape)
+
+
+def dim_names(model: ir.Model) -> dict[tuple[str, int], str]:
+    """What each symbolic dim of an input is called, by the input's name and the axis."""
+    places = [(x, axis) for x in model.graph.inputs for axis in range(len(x.shape or ()))]
+    own = {str(dim) for x, a in places if not is_nameless(dim := _dim(x, a))}
+    found: dict[tuple[str, int], str] = {}
+    for value, axis in places:
+        dim, place = _dim(value, axis), (value.name or "", axis)
+        if isinstance(dim, int) and dim >= 0:
+            continue
+        name = identifier(f"{value.name}_{axis}") if is_nameless(dim) else str(dim)
+        while is_nameless(dim) and name in own:  # of another input
+            name += "_"
+        own.add(name)
+        found[place] = name
+    return found
+
+
+def name_dims(model: ir.Model) -> None:
+    """Give each dim of an input that has no name one, after its place."""
+    names = dim_names(model)
+    for value in model.graph.inputs:
+        if value.shape is not None and any(map(is_nameless, value.shape)):
+            value.shape = ir.Shape(
+                ir.SymbolicDim(names[value.name or "", axis]) if is_nameless(dim) else dim
+                for axis, dim in enumerate(value.shape)
+            )
+
+
+def place_of(model: ir.Model, name: str) -> tuple[ir.Value, int] | None:
+    """The input and the axis that ``x.0`` stands for, if the model has it; ``x`` may have dots."""
+    before, _, axis = name.rpartition(".")
+    if not axis.isdecimal():
+        return None
+    for value in model.graph.inputs:
+        if value.name == before and value.shape is not None and int(axis) < len(value.shape):
+            return value, int(axis)
+    return None
+
+
+def fixed_since(before: ir.Model, after: ir.Model) -> dict[str, int]:
+    """Sizes of dims that are symbols in ``before`` and numbers in ``after``, by the names there."""
+    names = dim_names(before)
+    shapes = {value.name: value.shape for value in after.graph.inputs}
+    found: dict[str, int] = {}
+    for value in before.graph.inputs:
+        for axis, size in enumerate(shapes.get(value.name) or ()):
+            name = names.get((value.name or "", axis), "")
+            # An expression such as past + 1 follows from its symbols.
+            if name.isidentifier() and isinstance(size, int) and size >= 0:
+                found[name] = size
+    return found
+
+
+def identifier(name: str) -> str:
+    """``name`` as an identifier."""
+    clean = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return clean if clean.isidentifier() else f"d_{clean}"
+
+
+def _dim(value: ir.Value, axis: int) -> int | ir.SymbolicDim:
+    assert value.shape is not None
+    return value.shape[axis]

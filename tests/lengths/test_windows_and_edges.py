@@ -1,0 +1,80 @@
+"""A time axis put together by Concat: windows that overlap, copies of the edges before frames.
+
+Both exporters' forms: TorchScript tiles the edges, dynamo expands them.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import graphfix
+from tests.lengths.padding import hold, session
+
+# Halves of a window side by side: windows of four frames, two apart.
+WINDOWS = """s = Shape (x)  bb = Slice (s, i0, i1, i0)  t = Slice (s, i1, i2, i0)
+    n = Div (t, i2)  even = Mul (n, i2)  cut = Slice (x, i0, even, i1)
+    target = Concat <axis = 0> (bb, n, i8)  h = Reshape (cut, target)
+    a = Slice (h, i0, last, i1)  b = Slice (h, i1, far, i1)
+    w = Concat <axis = 2> (a, b)"""
+LFR = """s = Shape (x)  t = Slice (s, i1, i2, i0)  up = Add (t, i2)  n = Div (up, i3)
+    m = Mul (n, i3)  first = Slice (x, i0, i1, i1)  final = Slice (x, last, far, i1)
+    {edges}
+    p = Concat <axis = 1> (left, x, right)
+    m1 = Add (m, i1)  m2 = Add (m, i2)
+    f0 = Slice (p, i0, m, i1, i3)  f1 = Slice (p, i1, m1, i1, i3)  f2 = Slice (p, i2, m2, i1, i3)
+    w = Concat <axis = 2> (f0, f1, f2)"""
+TILE = "left = Tile (first, one_one)  right = Tile (final, one_four)"
+EXPAND = """bb = Slice (s, i0, i1, i0)  l_size = Concat <axis = 0> (bb, i1, i4)
+    r_size = Concat <axis = 0> (bb, i4, i4)
+    left = Expand (first, l_size)  right = Expand (final, r_size)"""
+EXPAND_ONES = "left = Expand (first, e_one)  right = Expand (final, e_four)"
+ENDS = {
+    "mean": "y = ReduceMean <axes = [1]> (w)",
+    "attention": """wt = Transpose <perm = [0, 2, 1]> (w)  sc = MatMul (w, wt)
+        pr = Softmax <axis = 2> (sc)  y = MatMul (pr, w)""",
+}
+BODIES = {
+    "windows": WINDOWS,
+    "tiled edges": LFR.format(edges=TILE),
+    "expanded edges": LFR.format(edges=EXPAND),
+    "edges expanded by ones": LFR.format(edges=EXPAND_ONES),
+}
+
+
+def model(body: str, opset: int = 17) -> onnx.ModelProto:
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        m (float[B, T, 4] x) => (float[] y)
+        <int64[1] i0 = {{0}}, int64[1] i1 = {{1}}, int64[1] i2 = {{2}}, int64[1] i3 = {{3}},
+         int64[1] i4 = {{4}}, int64[1] i8 = {{8}}, int64[1] last = {{-1}},
+         int64[1] far = {{9223372036854775807}}, int64[3] one_one = {{1, 1, 1}},
+         int64[3] one_four = {{1, 4, 1}}, int64[3] e_one = {{1, 1, 1}},
+         int64[3] e_four = {{1, 4, 1}}>
+        {{ {body} }}"""
+    made = onnx.parser.parse_model(text)
+    made.graph.output[0].ClearField("type")
+    return made
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_padding_stays_out(body: str, end: str) -> None:
+    whole = f"{body} {end}"
+    found = hold(model(whole), zlib.crc32(whole.encode()), "B")
+    assert found.kind == "repaired", found.what
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_a_clip_with_no_window_in_it_gives_none_as_before(length: int) -> None:
+    before = model(f"{WINDOWS} {ENDS['attention']}")
+    after = ir.from_proto(before)
+    graphfix.run(after, "ilens-mask")
+    x = np.ones((2, length, 4), np.float32)
+    alone = session(before).run(None, {"x": x})[0]
+    assert alone.shape == (2, max(length // 2 - 1, 0), 16)
+    feeds = {"x": x, "ilens": np.array([length, length])}
+    np.testing.assert_array_equal(session(ir.to_proto(after)).run(None, feeds)[0], alone)

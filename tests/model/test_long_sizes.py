@@ -1,0 +1,94 @@
+"""Sizes of sizes of sizes: what takes sympy too long gets a name."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+
+from graphfix.model import gate, symbolic
+from graphfix.model.shapes import Shapes, same, shapes_of
+from graphfix.model.symbolic import exprs, facts
+
+WEIGHT = ", ".join(["0.1"] * 12)
+
+
+def pitch(levels: int) -> ir.Model:
+    """Each level halves the length and cuts it to half of the shorter of two sizes."""
+    body, x = [], "x"
+    for i in range(levels):
+        body.append(
+            f"""c{i} = Conv <strides = [2], pads = [1, 1]> ({x}, w)
+            sc{i} = Shape <start = 2, end = 3> (c{i}) sx{i} = Shape <start = 2, end = 3> ({x})
+            d{i} = Mul (sc{i}, two) m{i} = Min (d{i}, sx{i}) h{i} = Div (m{i}, two)
+            a{i} = Slice (c{i}, zero, h{i}, two) b{i} = Slice (c{i}, zero, h{i}, two)
+            y{i} = Add (a{i}, b{i})"""
+        )
+        x = f"y{i}"
+    return ir.from_onnx_text(
+        f"""<ir_version: 8, opset_import: ["" : 17]>
+        pitch (float[B, 2, T] x) => (float[B, 2, U] out)
+        <float[2, 2, 3] w = {{{WEIGHT}}}, int64[1] two = {{2}}, int64[1] zero = {{0}}>
+        {{ {" ".join(body)} out = Relu ({x}) }}"""
+    )
+
+
+def shapes(model: ir.Model) -> tuple[Shapes, dict[str, ir.Value]]:
+    return shapes_of(model), {x.name or "": x for n in model.graph for x in n.outputs}
+
+
+def test_no_size_grows_with_the_depth() -> None:
+    found, values = shapes(pitch(12))
+    texts = [str(x) for value in values.values() for x in found.dims(value) or ()]
+    texts += [str(x) for value in values.values() for x in found.data(value) or ()]
+    assert max(map(len, texts)) <= facts.LONGEST
+
+
+def test_the_work_grows_with_the_depth_and_not_faster() -> None:
+    def work(levels: int) -> int:
+        exprs.settled.cache_clear()
+        exprs.never_negative.cache_clear()
+        shapes(pitch(levels))
+        return exprs.settled.cache_info().misses + exprs.never_negative.cache_info().misses
+
+    few, many = work(6), work(12)
+    assert many < 4 * few
+
+
+def test_two_that_are_cut_alike_have_one_name() -> None:
+    found, values = shapes(pitch(8))
+    a, b = (found.dims(values[x]) for x in ("a7", "b7"))
+    assert a is not None
+    assert b is not None
+    assert same(a[2], b[2])
+
+
+@pytest.mark.parametrize("length", [64, 100, 129])
+def test_what_is_known_is_what_onnx_runtime_makes(length: int) -> None:
+    model = pitch(4)
+    found, values = shapes(model)
+    want = {x.name: found.dims(x) for x in values.values()}
+    sizes = {"B": 1, "T": length}
+    model.graph.outputs.extend(values[f"y{i}"] for i in range(4))
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), options)
+    feed = {"x": ort.OrtValue.ortvalue_from_shape_and_type([1, 2, length], "float32").numpy()}
+    names = [f"y{i}" for i in range(4)]
+    checked = 0
+    for name, array in zip(names, session.run(names, feed), strict=True):
+        dim = (want[name] or ())[2]
+        if symbolic.symbols_of(dim) <= sizes.keys():
+            assert int(exprs.expr_of(dim).subs(sizes)) == array.shape[2]
+            checked += 1
+    assert checked >= 2
+
+
+def test_thirty_layers_of_dynamos_ceilings_are_a_graph() -> None:
+    # A causal Conv with a computed pad each: the official decoder of Qwen3-TTS has 29.
+    name = "T"
+    for _ in range(30):
+        name = f"CeilToInt((IntTrueDiv({name} - 1, 1)) + 1.0)"
+    proto = ir.to_proto(pitch(1))
+    proto.graph.output[0].type.tensor_type.shape.dim[2].dim_param = name
+    gate.check(proto)
