@@ -9,7 +9,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint graphs fuzz conformance types docs site zoo counts headline kernels mutants bench compare dml agreement edges wheel clean
+.PHONY: help install test lint graphs fuzz conformance types docs site zoo counts headline kernels mutants bench compare dml windows agreement edges wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,11 @@ compare: $(STAMP)  ## Hold graphfix against its peers over a folder of exports, 
 
 dml:  ## Set up the real DirectML under Wine in build/dml (Debian, as root; 4 minutes, 3 GB)
 	dml/setup.sh
+
+WINDOWS ?= tests
+windows: $(STAMP)  ## Run the tests natively in the Windows Python of make dml (WINDOWS="tests/model tests/cli")
+	$(PIP) install --quiet 'uv>=0.7'
+	UV=$(BIN)/uv dml/windows.sh $(WINDOWS)
 
 agreement: $(STAMP)  ## Hold graphfix plan against DirectML, over a zoo (GRAPHFIX_ZOO=folder)
 	$(BIN)/python tests/dml/agreement.py

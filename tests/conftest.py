@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from graphfix import pipeline
+from tests import links
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,13 +28,6 @@ def a_pass_that_raises_is_a_failure() -> Iterator[None]:
 
 
 @pytest.fixture
-def symlink() -> Callable[[Path, Path], None]:
-    """Make a link to a file; on Windows that is a privilege, and without it the test is skipped."""
-
-    def make(link: Path, target: Path) -> None:
-        try:
-            link.symlink_to(target)
-        except OSError as error:
-            pytest.skip(f"no symbolic links here: {error}")
-
-    return make
+def symlink() -> Callable[[Path, Path | str], None]:
+    """Make a link to a file, or skip the test."""
+    return links.symlink

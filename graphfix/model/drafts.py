@@ -266,7 +266,7 @@ class _Hold:
     def create(cls, path: Path) -> _Hold:
         """Make an empty file and hold it."""
         while True:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
+            handle = os.open(path, _ACCESS | os.O_CREAT | os.O_EXCL, 0o600)
             # Where there are no locks, nobody can take it either.
             if _lock(handle) is not False and _is_at(handle, path):
                 return cls(handle, path)
@@ -276,7 +276,7 @@ class _Hold:
     def take(cls, path: Path) -> _Hold | None:
         """Hold a file that is there; None if another process does, or locks are unknown."""
         try:
-            handle = os.open(path, os.O_RDWR | _BINARY)
+            handle = os.open(path, _ACCESS)
         except OSError:
             return None
         if _lock(handle) and _is_at(handle, path):
@@ -305,7 +305,9 @@ class _Hold:
         self.release()
 
 
-_BINARY: int = getattr(os, "O_BINARY", 0)
+# On Windows ONNX Runtime opens no file that somebody has open for writing, and it reads drafts.
+# On Linux a lock on NFS wants a file that is open for writing.
+_ACCESS: int = os.O_RDONLY if sys.platform == "win32" else os.O_RDWR
 
 
 def _lock(handle: int) -> bool | None:

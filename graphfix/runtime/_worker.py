@@ -180,14 +180,16 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
     if request["profile"]:
         options.enable_profiling = True
         options.profile_file_prefix = request["profile"]
-    model = request["model"]
-    if request["weights"]:  # ONNX Runtime takes the folder of a model in memory only
-        options.add_session_config_entry(_WEIGHTS_FOLDER, request["weights"])
+    model, weights = request["model"], request["weights"]
+    if not weights and not _can_be_named(model):
+        weights = os.path.dirname(model)  # noqa: PTH120
+    if weights:  # ONNX Runtime takes the folder of a model in memory only
+        options.add_session_config_entry(_WEIGHTS_FOLDER, weights)
         with open(model, "rb") as file:  # noqa: PTH123
             model = file.read()
     start = time.perf_counter()
     with _logging_to(request.get("log", "")):
-        session = onnxruntime.InferenceSession(model, options, providers=wanted)
+        session = onnxruntime.InferenceSession(model, options, providers=wanted, enable_fallback=0)
     seconds = time.perf_counter() - start
     used = session.get_providers()[0]
     if used != provider:
@@ -265,6 +267,15 @@ def _bounded_memory(free: int | None) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def _can_be_named(path: str) -> bool:
+    """Whether ONNX Runtime can open it: on Windows 1.24 knows the ANSI code page only."""
+    try:
+        path.encode("mbcs" if sys.platform == "win32" else "utf-8", "strict")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -357,6 +368,13 @@ def _close(request: dict[str, Any]) -> dict[str, Any]:
     return {"profile": profile}
 
 
+def _said(error: Exception) -> str:
+    """The words of an error; on Windows ONNX Runtime's are in the system's code page, not UTF-8."""
+    if isinstance(error, UnicodeDecodeError):
+        return error.object.decode("mbcs" if sys.platform == "win32" else "latin-1", "replace")
+    return str(error)
+
+
 _VERBS = {
     "hello": _hello,
     "machine": _machine,
@@ -381,7 +399,7 @@ def main() -> None:
             request = json.loads(line)
             answer = _VERBS[request["verb"]](request)
         except Exception as error:  # onnxruntime raises a dozen unrelated types
-            answer = {"error": str(error) or type(error).__name__}
+            answer = {"error": _said(error) or type(error).__name__}
         done()
         sys.stdout.write(mark + json.dumps(answer) + "\n")
         sys.stdout.flush()

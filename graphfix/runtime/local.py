@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix.errors import ModelError
 from graphfix.runtime.errors import RunError, reason_of
 from graphfix.runtime.guard import StoppedError, guarded, run_seconds
+from graphfix.runtime.paths import WEIGHTS_FOLDER, readable
 from graphfix.runtime.port import Feeds, Port
 from graphfix.runtime.provider import PROVIDERS
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     import onnxruntime
 
 _FATAL = 4
-WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
-"""The session option that says where the external weights of a model given as bytes lie."""
 
 
 def options_of(optimize: bool, threads: int) -> onnxruntime.SessionOptions:
@@ -63,22 +60,6 @@ def load(source: str | bytes, options: onnxruntime.SessionOptions) -> onnxruntim
         )
     except Exception as error:  # ONNX Runtime raises a dozen unrelated types
         raise ModelError(reason_of(error)) from error
-
-
-def readable(source: str | bytes) -> tuple[str | bytes, Path | None]:
-    """A model that ONNX Runtime can open, and the folder of its weights if that is not said by it.
-
-    On Windows 1.24.4 opens no file whose name is outside the ANSI code page ("No Unicode
-    translation"), while its bytes are like any other's.
-    """
-    if sys.platform != "win32" or isinstance(source, bytes):
-        return source, None
-    try:
-        source.encode("mbcs", "strict")
-    except UnicodeEncodeError:
-        path = Path(source)
-        return path.read_bytes(), path.parent.resolve()
-    return source, None
 
 
 def run(session: onnxruntime.InferenceSession, names: Sequence[str], feeds: Feeds) -> list[object]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # Memory grows by half a gigabyte with each session under Wine.
 SESSIONS = 5
 _START_SECONDS = 180.0
+# Short, as Windows hears no signal while it waits.
 _POLL_SECONDS = 0.1
 # Comes before each answer: ONNX Runtime and drivers print what they like.
 _MARK = "@graphfix:"
@@ -72,6 +73,7 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 start_new_session=True,  # Ctrl-C is ours to handle, and all of it ends together
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # so on Windows
             )
         except OSError as error:
             raise UsageError(f"{shlex.join(runner.command)}: {error.strerror}") from error
@@ -155,7 +157,6 @@ class Worker:
         while True:
             left = end - time.monotonic()
             with contextlib.suppress(queue.Empty):
-                # Short, as Windows hears no signal while it waits.
                 return self._lines.get(timeout=max(0.0, min(_POLL_SECONDS, left)))
             if left <= 0:
                 raise queue.Empty
@@ -166,8 +167,7 @@ class Worker:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
         for step in ((10.0, signal.SIGTERM), (5.0, getattr(signal, "SIGKILL", signal.SIGTERM))):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(0.0 if kill and step[1] == signal.SIGTERM else step[0])
+            if self._ends_within(0.0 if kill and step[1] == signal.SIGTERM else step[0]):
                 self._hear()
                 return
             with contextlib.suppress(OSError):
@@ -177,6 +177,16 @@ class Worker:
                     os.killpg(self._process.pid, step[1])
         self._process.wait()
         self._hear()
+
+    def _ends_within(self, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while True:
+            left = end - time.monotonic()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(max(min(_POLL_SECONDS, left), 0.0))
+                return True
+            if left <= _POLL_SECONDS:
+                return False
 
     def _read(self) -> None:
         assert self._process.stdout is not None

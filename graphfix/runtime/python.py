@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from graphfix.errors import UsageError
-from graphfix.runtime.process import Runner
+from graphfix.runtime.process import SESSIONS, Runner
 from graphfix.runtime.provider import DML, PROVIDERS, available
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ HOME = "GRAPHFIX_DML_HOME"
 """The folder that ``make dml`` has filled, if it is not ``build/dml``."""
 
 _ROOT = Path(__file__).parents[2]
+# On the CPU a session gives its memory back, and on Windows every session is in such a process:
+# verifying makes dozens, and to start Python and ONNX Runtime anew takes a second.
+_CPU_SESSIONS = 200
 
 
 def native() -> bool:
@@ -89,7 +92,8 @@ def here(ep: Ep) -> Runner:
     """
     if ep == "dml" and not native():
         return find()
-    return Runner((sys.executable,), provider=PROVIDERS[ep])
+    sessions = _CPU_SESSIONS if ep == "cpu" else SESSIONS
+    return Runner((sys.executable,), provider=PROVIDERS[ep], sessions=sessions)
 
 
 def require(ep: Ep) -> None:

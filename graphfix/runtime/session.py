@@ -18,7 +18,8 @@ import numpy as np
 
 from graphfix.errors import GraphfixError
 from graphfix.runtime._results import flattened
-from graphfix.runtime.local import WEIGHTS_FOLDER, load, options_of, port_of, run
+from graphfix.runtime.local import load, options_of, port_of, run
+from graphfix.runtime.paths import WEIGHTS_FOLDER
 from graphfix.runtime.port import Array, Feeds
 from graphfix.runtime.python import here, require
 from graphfix.runtime.remote import RemoteSession

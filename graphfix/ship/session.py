@@ -14,6 +14,8 @@ import numpy as np
 import onnxruntime
 
 from graphfix.errors import FeedError, ModelError
+from graphfix.runtime.errors import reason_of
+from graphfix.runtime.paths import WEIGHTS_FOLDER, readable
 from graphfix.ship.fit import fit
 from graphfix.ship.manifest import Manifest
 from graphfix.ship.padding import (
@@ -317,14 +319,18 @@ class Session:
                 if self._on_directml:  # what DirectML demands
                     options.enable_mem_pattern = False
                     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+                source, weights = readable(str(path))
+                if weights is not None:
+                    options.add_session_config_entry(WEIGHTS_FOLDER, str(weights))
                 if self._share:
                     options.add_session_config_entry("session.disable_prepacking", "1")
                 try:
                     self._made[path] = onnxruntime.InferenceSession(
-                        str(path), options, providers=self._providers
+                        source, options, providers=self._providers
                     )
                 except Exception as error:  # onnxruntime raises a dozen unrelated types
-                    raise ModelError(f"{path}: ONNX Runtime does not load it: {error}") from error
+                    reason = reason_of(error)
+                    raise ModelError(f"{path}: ONNX Runtime does not load it: {reason}") from error
             return self._made[path]
 
     def _warm(self, progress: Callable[[int, int, str], None]) -> None:

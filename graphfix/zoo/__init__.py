@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["Ran", "Recipe", "find", "run", "stored"]
 
 Json = dict[str, Any]
+
+# Short, as Windows hears no Ctrl-C while it waits.
+_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,12 @@ def stored(folder: Path, out: Path) -> list[Json]:
 
 def _here(requests: Sequence[Request], jobs: int) -> Iterator[Json]:
     with ThreadPoolExecutor(jobs) as pool:
-        running = [pool.submit(apart, request) for request in requests]
+        running = {pool.submit(apart, request) for request in requests}
         try:
-            for future in as_completed(running):
-                yield future.result()
+            while running:
+                done, running = wait(running, _POLL_SECONDS, FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
         except BaseException:  # Ctrl-C, or nobody wants the rest
             pool.shutdown(wait=False, cancel_futures=True)
             end_all()

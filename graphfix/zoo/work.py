@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -140,7 +141,7 @@ def failed(request: Request, reason: str) -> Json:
 
 def apart(request: Request) -> Json:
     """Do the work in a process of its own; its death, or an hour without an end, is a result."""
-    with tempfile.TemporaryDirectory(prefix="graphfix-zoo-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="graphfix-zoo-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         (folder / "request.json").write_text(json.dumps(request.to_json()), encoding="utf-8")
         process = subprocess.Popen(
@@ -148,6 +149,8 @@ def apart(request: Request) -> Json:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
+            # What it cannot remove because it was ended goes with this folder.
+            env={**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))},
         )
         _running.add(process)
         try:

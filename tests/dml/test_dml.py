@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import sys
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +20,7 @@ from graphfix.errors import ModelError
 from graphfix.manual import rule_manual_of
 from graphfix.proof.verify import verify
 from graphfix.rules import rules
-from graphfix.runtime import provider, python, remote
+from graphfix.runtime import process, provider, python, remote
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.session import Session
 
@@ -74,6 +77,21 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
         other = remote.RemoteSession(path, replace(python.here("dml"), sessions=1))
         np.testing.assert_array_equal(one.run({"x": x})["y"], other.run({"x": x})["y"])
         other.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no X server, or one without such sockets")
+def test_the_displays_of_others_are_left_to_them(tmp_path: Path) -> None:
+    """Another root beside this one, or the user's own X server, has the displays below :4."""
+    process.stop_all()  # with the last one, the root's display goes
+    path, x = saved(tmp_path, RELU), np.ones((2, 4), np.float32)
+    with ExitStack() as taken:
+        for display in (*range(4), 78):
+            name = taken.enter_context(socket.socket(socket.AF_UNIX))
+            with suppress(OSError):  # somebody else does have it
+                name.bind(f"\0/tmp/.X11-unix/X{display}")
+                name.listen()
+        with Session(path, ep="dml") as session:
+            np.testing.assert_array_equal(session.run({"x": x})["y"], x)
 
 
 def test_the_first_tensor_that_parts_is_named(tmp_path: Path) -> None:
@@ -150,7 +168,8 @@ def test_the_silent_differences_are_still_there(tmp_path: Path) -> None:
     for name in ("negative-pads", "wide-comparison"):
         text = rule_manual_of(rules()[name]).flagged
         path = saved(tmp_path, text)
-        (port,) = Session(path).inputs
+        with Session(path) as session:
+            (port,) = session.inputs
         x = np.array([[5, 1, 2**31 + 7, 3, 9, -(2**31) - 1, 8, 2]], np.int64)
         feeds = {port.name: x[0] if name == "wide-comparison" else x.astype(np.float32)}
         with Session(path) as cpu, Session(path, ep="dml") as dml:

@@ -1,35 +1,87 @@
-"""On the real DirectML: attention over a whole sequence, and in windows as window-3d writes it."""
+"""By the Windows Python itself, with graphfix and DirectML in one process: a few of what users do.
+
+`make windows` installs graphfix there, and runs all other tests there, too.
+"""
 
 from __future__ import annotations
 
-import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
 
-import numpy as np
-import onnx_ir as ir
 import pytest
 
-import graphfix
-from graphfix import registry
-from graphfix.manual import manual_of
-from graphfix.runtime.session import Session
+from graphfix.errors import GraphfixError
+from graphfix.runtime import python
 
-# One window, shorter and whole; the first run's length again; several, the last one short.
-LENGTHS = (30, 100, 30, 230, 400)
-MANUAL = manual_of(registry.pass_class("window-3d"))
+ROOT = Path(__file__).parents[2]
+PREFIX = "Z:\\host"
+
+RUNS = """
+import sys
+import numpy as np, graphfix
+session = graphfix.Session(sys.argv[1])
+feeds = {"audio": np.ones((1, 7000), np.float32), "language": np.array([0], np.int32),
+         "textnorm": np.array([14], np.int32)}
+logits, *_ = session.run(None, feeds)
+print(session.get_providers()[0], logits.shape[1] > 0, bool(np.isfinite(logits).all()))
+"""
 
 
-@pytest.mark.parametrize(
-    ("spec", "length"),
-    [("", None), *itertools.product(("window-3d", "window-3d,fuse-attention"), (None, 230, 400))],
-)
-def test_windows_compute_what_the_cpu_does(spec: str, length: int | None) -> None:
-    before, after = (ir.from_onnx_text(MANUAL.before) for _ in range(2))
-    fixed = [] if length is None else [f"fix-dims:B=2,T={length}"]
-    for given in [*([spec] if spec else []), *fixed]:
-        graphfix.run(after, given)
-    random = np.random.default_rng(3)
-    with Session(before) as cpu, Session(after, ep="dml") as dml:
-        for rows in LENGTHS if length is None else (length,):
-            feeds = {"x": random.standard_normal((2, rows, 32)).astype(np.float32)}
-            want, got = cpu.run(feeds)["context"], dml.run(feeds)["context"]
-            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+@pytest.fixture(scope="module")
+def windows() -> str:
+    """What starts the Windows Python that has this checkout's graphfix."""
+    if sys.platform == "win32":
+        pytest.skip("this is Windows")
+    try:
+        home = Path(python.find().command[0]).parent
+    except GraphfixError as error:
+        pytest.skip(str(error))
+    found = list(home.glob("opt/dml/windows/Lib/site-packages/graphfix-*/direct_url.json"))
+    if not found or not (home / "opt/dml/windows/done").exists():
+        pytest.skip("there is no graphfix in the Windows Python; make windows WINDOWS=--setup")
+    url = json.loads(found[0].read_text(encoding="utf-8"))["url"]
+    if not url.endswith(f":/host{ROOT}"):
+        pytest.skip(f"the graphfix in the Windows Python is that of {url}")
+    return str(home / "windows-python")
+
+
+def run(windows: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [windows, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        encoding="cp1252",
+        check=False,
+    )
+
+
+def there(path: Path) -> str:
+    return PREFIX + str(path).replace("/", "\\")
+
+
+def test_a_repaired_model_runs_and_an_exported_one_does_not(windows: str, tmp_path: Path) -> None:
+    # The folder's name is not in the code page, where ONNX Runtime 1.24 opens no file.
+    (tmp_path / "模型").mkdir()
+    fixed = there(tmp_path / "模型" / "fixed.onnx")
+    bert = there(ROOT / "models/bert/model.onnx")
+    done = run(windows, "-m", "graphfix", "run", bert, "-o", fixed, "--ep", "dml", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["output"] == fixed
+    assert report["verdict"]["ok"]
+    done = run(windows, "-m", "graphfix", "verify", bert, bert, "--ep", "dml")
+    assert done.returncode == 1, done.stderr
+    assert "does not run on DirectML" in done.stderr
+
+
+def test_what_is_shipped_runs_on_directml_in_process(windows: str, tmp_path: Path) -> None:
+    model = there(ROOT / "models/sensevoice_audio/model.onnx")
+    folder = there(tmp_path / "shipped")
+    words = ("--container", "samples=1s", "--rate", "16000", "-o", folder)
+    done = run(windows, "-m", "graphfix", "ship", model, *words)
+    assert done.returncode == 0, done.stderr
+    done = run(windows, "-c", RUNS, folder)
+    assert done.stdout.split() == ["DmlExecutionProvider", "True", "True"], done.stderr

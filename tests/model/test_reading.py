@@ -13,6 +13,7 @@ import pytest
 
 from graphfix.errors import ModelError
 from graphfix.model import io, wire
+from tests.links import symlink
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 
@@ -87,13 +88,6 @@ def computed(path: Path) -> list[float] | None:
     return [float(x) for x in session.run(None, {"x": np.zeros((1, 4), np.float32)})[0][0]]
 
 
-def link(path: Path, target: str) -> None:
-    try:
-        path.symlink_to(target)
-    except OSError as error:
-        pytest.skip(f"no links here: {error}")
-
-
 def cache(folder: Path) -> Path:
     """As Hugging Face keeps them: the model and its weights are links into one folder."""
     blobs, snapshot = folder / "blobs", folder / "snapshots" / "abc" / "onnx"
@@ -101,8 +95,8 @@ def cache(folder: Path) -> Path:
     snapshot.mkdir(parents=True)
     outside(blobs / "111", "m.onnx_data")
     (blobs / "222").write_bytes(WEIGHT.tobytes())
-    link(snapshot / "m.onnx", "../../../blobs/111")
-    link(snapshot / "m.onnx_data", "../../../blobs/222")
+    symlink(snapshot / "m.onnx", "../../../blobs/111")
+    symlink(snapshot / "m.onnx_data", "../../../blobs/222")
     return snapshot / "m.onnx"
 
 
@@ -111,7 +105,7 @@ def only_weights(folder: Path) -> Path:
     (folder / "here").mkdir()
     outside(folder / "here" / "m.onnx", "m.data")
     (folder / "blobs" / "w").write_bytes(WEIGHT.tobytes())
-    link(folder / "here" / "m.data", "../blobs/w")
+    symlink(folder / "here" / "m.data", "../blobs/w")
     return folder / "here" / "m.onnx"
 
 
@@ -119,7 +113,7 @@ def only_model(folder: Path) -> Path:
     (folder / "here").mkdir()
     outside(folder / "real.onnx", "m.data")
     (folder / "here" / "m.data").write_bytes(WEIGHT.tobytes())
-    link(folder / "here" / "m.onnx", "../real.onnx")
+    symlink(folder / "here" / "m.onnx", "../real.onnx")
     return folder / "here" / "m.onnx"
 
 

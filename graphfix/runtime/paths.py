@@ -1,0 +1,25 @@
+"""How ONNX Runtime is told of a file: it cannot open every name. Nothing but Python is needed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+"""The session option that says where the external weights of a model given as bytes lie."""
+
+
+def readable(source: str | bytes) -> tuple[str | bytes, Path | None]:
+    """A model that ONNX Runtime can open, and the folder of its weights if that is not said by it.
+
+    On Windows 1.24.4 opens no file whose name is outside the ANSI code page ("No Unicode
+    translation"), while its bytes are like any other's.
+    """
+    if sys.platform != "win32" or isinstance(source, bytes):
+        return source, None
+    try:
+        source.encode("mbcs", "strict")
+    except UnicodeEncodeError:
+        path = Path(source)
+        return path.read_bytes(), path.parent.resolve()
+    return source, None
