@@ -125,7 +125,7 @@ def search(
         first.signature,
         lambda feeds: run(Case("sizes that may be tied", {}, dict(feeds))),
         wanted_sizes(first.signature, dims or {}),
-        [_groups_of(first.signature, case) for case in first],
+        [groups_of(first.signature, case) for case in first],
     )
     if joined:
         found = cases_of(Signature(model, first.signature.tie, constants, joined, told))
@@ -296,7 +296,7 @@ def wanted_sizes(
     return wanted
 
 
-def _groups_of(signature: Signature, case: Case) -> dict[str, int]:
+def groups_of(signature: Signature, case: Case) -> dict[str, int]:
     """The size of each group in a case."""
     groups = [*([signature.batch] if signature.batch else []), *signature.times]
     return {g: case.dims[signature.user_name(g)] for g in groups}

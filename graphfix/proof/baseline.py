@@ -13,7 +13,7 @@ from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.case import Case, Dropped
 from graphfix.feeds.coverage import Coverage, coverage
 from graphfix.feeds.poison import poisoned
-from graphfix.feeds.search import search
+from graphfix.feeds.search import groups_of, search
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.trying import told
 from graphfix.feeds.user import given_case
@@ -23,6 +23,7 @@ from graphfix.model.fixed_inputs import arrays_since
 from graphfix.proof.branches import Branches
 from graphfix.proof.content import Content
 from graphfix.proof.outputs import silent_outputs
+from graphfix.proof.steps import Chain, chains
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given
 from graphfix.runtime.session import Session
@@ -74,6 +75,7 @@ class Baseline:
         branches: Which branches the original took.
         constants: What some inputs are fed in every case: the repaired model has constants there.
         left_out: Cases that would have cost too much.
+        chains: Steps, the outputs of one fed to the next; none of a model without states.
     """
 
     signature: Signature
@@ -95,6 +97,7 @@ class Baseline:
         self.constants: dict[str, Array] = {}
         self.branches = Branches(graph)
         self.left_out: list[str] = []
+        self.chains: list[Chain] = []
         self._made = False
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
 
@@ -131,6 +134,12 @@ class Baseline:
                 self.signature = Signature(self._graph, constants=self.constants)
                 given = [] if feeds is None else [given_case(feeds, self.signature)]
                 self._run_cases(session, given or cases or ())
+            if self._made:
+                start = groups_of(self.signature, self.runs[0].case)
+                found = chains(
+                    self._graph, self.signature, start, lambda x: self._outputs(session, x), seed
+                )
+                self.chains += found
             self.content = Content(self.signature)
             if self._pads_otherwise():
                 self.runs = [run for run in self.runs if not run.case.ragged]

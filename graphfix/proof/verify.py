@@ -14,6 +14,7 @@ import onnx_ir as ir
 from graphfix.errors import ModelError
 from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
+from graphfix.feeds.states import carried
 from graphfix.model import io
 from graphfix.proof import outputs as known
 from graphfix.proof.baseline import Baseline, Ran
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from graphfix.core import Interface
     from graphfix.model.symbolic import Dim
+    from graphfix.runtime.randomness import Repeatable
 
     Feeds = Mapping[str, Array]
     MapFeeds = Callable[[Feeds], Feeds]
@@ -258,17 +260,18 @@ class _Job:
         with session:
             self._done = len(self._original.runs)
             for run in self._original.runs:
-                self._tell(f"after, {run.case.name}")
-                try:
-                    outputs = session.run(self._new_feeds(run.case))
-                except RunError as error:
-                    where = "" if self._ep == "cpu" else f" on {LABELS[self._ep]}"
-                    reason = f"the repaired model does not run{where}"
-                    reason += f", in case {run.case.name!r}: {error}"
-                    if locate:
-                        reason += self._killed(error, run.case)
-                    return self._failed(found, reason)
+                outputs = self._step(session, run.case, self._new_feeds(run.case), locate)
+                if isinstance(outputs, str):
+                    return self._failed(found, outputs)
                 found[run.case.name] = tuple(self._diffs(run, outputs))
+            for chain in self._original.chains:
+                own: Feeds = {}
+                for case, before in zip(chain.cases, chain.outputs, strict=True):
+                    outputs = self._step(session, case, {**self._new_feeds(case), **own}, locate)
+                    if isinstance(outputs, str):
+                        return self._failed(found, outputs)
+                    found[case.name] = tuple(self._diffs(Ran(case, dict(before)), outputs))
+                    own = carried(chain.states, self._repaired, outputs) or {}
         if reason := self._force(found):
             return self._failed(found, reason)
         ok = all(diff.ok for diffs in found.values() for diff in diffs)
@@ -289,6 +292,18 @@ class _Job:
                 reasons.append(f"it {'; it '.join(changes)}")
             self._notes.update(dict.fromkeys(known.notes(found)))
         return self._verdict(ok and not reasons, found, "; ".join(reasons))
+
+    def _step(
+        self, session: Session | Repeatable, case: Case, feeds: Feeds, locate: bool
+    ) -> Outputs | str:
+        """What the repaired model makes of a case; or why it does not run."""
+        self._tell(f"after, {case.name}")
+        try:
+            return session.run(feeds)
+        except RunError as error:
+            where = "" if self._ep == "cpu" else f" on {LABELS[self._ep]}"
+            reason = f"the repaired model does not run{where}, in case {case.name!r}: {error}"
+            return reason + (self._killed(error, case) if locate else "")
 
     def _force(self, found: dict[str, tuple[OutputDiff, ...]]) -> str:
         """Run both models through branches that no case took; why the repaired does not, if so."""
@@ -347,8 +362,9 @@ class _Job:
         self, ok: bool, found: dict[str, tuple[OutputDiff, ...]], reason: str = ""
     ) -> Verdict:
         original = self._original
-        runs = [*original.runs, *self._forced]
-        dims = {run.case.name: run.case.dims for run in runs if run.case.name in found}
+        steps = [case for chain in original.chains for case in chain.cases]
+        cases = [*(run.case for run in (*original.runs, *self._forced)), *steps]
+        dims = {case.name: case.dims for case in cases if case.name in found}
         notes = (*original.notes, *self._notes, *original.leaks)
         compared = {name for name, diffs in found.items() if any(d.finite for d in diffs)}
         tried = original.coverage(compared)
@@ -360,7 +376,7 @@ class _Job:
             reason,
             notes,
             dims=dims,
-            covered=tried.covered,
+            covered=(*tried.covered, *map(str, original.chains)),
             not_tried=(*tried.missing, *self._untaken, *dear),
         )
 
@@ -427,6 +443,12 @@ class _Job:
         failed = {name for name, diffs in verdict.cases.items() if not all(d.ok for d in diffs)}
         runs = [run for run in self._original.runs if run.case.name in failed]
         runs = runs or [run for run in self._forced if run.case.name in failed]
+        runs = runs or [
+            Ran(case, dict(outputs))
+            for chain in self._original.chains
+            for case, outputs in zip(chain.cases, chain.outputs, strict=True)
+            if case.name in failed
+        ]
         # Garbage on its way through the padding is no divergence: better a case without.
         run = min(runs, key=lambda r: (bool(r.case.poison), _volume(r.case)), default=None)
         if run is None:

@@ -1,0 +1,137 @@
+"""States are fed back for several steps: an error that one step hides is seen in the next."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from graphfix.feeds.states import carried, states_of
+from graphfix.proof.verify import verify
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
+RECURRENT = (
+    HEAD
+    + """
+recurrent (float[B, 3] x, float[B, 3] state) => (float[B, 3] y, float[B, 3] new_state)
+<float gain = {40.0}, float least = {-1.0}, float most = {1.0}> {
+    sum = Add (x, state)
+    near = Clip (sum, least, most)
+    wide = Mul (near, gain)
+    new_state = Sin (wide)
+    y = Identity (new_state)
+}
+"""
+)
+GROWING = (
+    HEAD
+    + """
+growing (float[B, T, 4] x, float[B, P, 4] past_values)
+    => (float[B, T, 4] y, float[B, S, 4] present_values)
+<int64[1] one = {1}, float scale = {1.0}> {
+    present_values = Concat <axis = 1> (past_values, x)
+    keys = Transpose <perm = [0, 2, 1]> (present_values)
+    scores = MatMul (x, keys)
+    weights = Softmax <axis = -1> (scores)
+    mean = MatMul (weights, present_values)
+    y = Mul (mean, scale)
+}
+"""
+)
+
+
+def names(inputs: str, outputs: str) -> list[str]:
+    model = ir.from_onnx_text(
+        f"""{HEAD} named ({inputs}) => ({outputs}) {{
+        {" ".join(f"{x.split()[-1]} = Identity (x)" for x in outputs.split(", "))} }}"""
+    )
+    return [str(x) for x in states_of(model)]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "found"),
+    [
+        (
+            "float[B] x, float[B] past_key_values_0_key, float[B] past_key_values_0_value",
+            "float[B] present_key_values_0_value, float[B] present_key_values_0_key",
+            [
+                "present_key_values_0_key to past_key_values_0_key",
+                "present_key_values_0_value to past_key_values_0_value",
+            ],
+        ),
+        (
+            "float[B] x, float[B] in_cache0, float[B] in_cache1",
+            "float[B] logits, float[B] out_cache0, float[B] out_cache1",
+            ["out_cache0 to in_cache0", "out_cache1 to in_cache1"],
+        ),
+        ("float[B] x, float[B] state", "float[B] y, float[B] stateN", ["stateN to state"]),
+        (
+            "float[B] x, float[B] h0, float[B] c0",
+            "float[B] y, float[B] hn, float[B] cn",
+            ["hn to h0", "cn to c0"],
+        ),
+        # Other names, in order; not where there are more of them, or of another shape.
+        (
+            "float[B] x, float[B] memory",
+            "float[B] y, float[B] next_state",
+            ["next_state to memory"],
+        ),
+        ("float[B] x, float[B] memory", "float[B] y, float[B] s, float[B] cache", []),
+        ("float[2] x, float[2] state", "float[2] y, int64[2] new_state", []),
+        # What one layer hands the next is no state of a run.
+        ("float[B] x, float[B] hidden_states", "float[B] y, float[B] hidden_states_out", []),
+        ("float[B] x, float[B] mask", "float[B] y", []),
+    ],
+)
+def test_which_output_an_input_takes(inputs: str, outputs: str, found: list[str]) -> None:
+    assert names(inputs, outputs) == found
+
+
+def test_an_output_that_does_not_fit_is_not_fed() -> None:
+    model = ir.from_onnx_text(GROWING)
+    states = states_of(model)
+    fits = {"present_values": np.zeros((2, 9, 4), np.float32)}
+    assert carried(states, model, fits) == {"past_values": fits["present_values"]}
+    assert carried(states, model, {"present_values": np.zeros((2, 9, 5), np.float32)}) is None
+    assert carried(states, model, {"present_values": np.zeros((2, 9, 4), np.float16)}) is None
+    assert carried(states, model, {}) is None
+
+
+def test_an_error_that_grows_from_step_to_step_is_seen() -> None:
+    before = ir.from_onnx_text(RECURRENT)
+    after = ir.from_onnx_text(RECURRENT.replace("40.0", "40.00002"))
+    verdict = verify(before, after)
+    assert not verdict.ok
+    wrong = {name for name, diffs in verdict.cases.items() if not all(d.ok for d in diffs)}
+    assert wrong
+    assert all("step" in name and "step 1" not in name for name in wrong)
+    unsaid = RECURRENT.replace("state", "z")  # no name says that it is a state
+    assert verify(
+        ir.from_onnx_text(unsaid), ir.from_onnx_text(unsaid.replace("40.0", "40.00002"))
+    ).ok
+
+
+def test_a_cache_grows_from_an_empty_one_and_from_another() -> None:
+    before = ir.from_onnx_text(GROWING)
+    verdict = verify(before, ir.from_onnx_text(GROWING))
+    assert verdict.ok
+    steps = [name for name in verdict.cases if "step" in name]
+    lengths = [verdict.dims[name]["P"] for name in steps]
+    tokens = [verdict.dims[name]["T"] for name in steps]
+    assert len(steps) == 8
+    assert lengths[0] == 0
+    assert lengths[4] > 0
+    for i in (0, 1, 2, 4, 5, 6):
+        assert lengths[i + 1] == lengths[i] + tokens[i]
+    assert any("4 steps with 1 state fed back" in text for text in verdict.covered)
+
+
+def test_each_model_keeps_its_own_states() -> None:
+    """A repaired model that forgets a little in each step is not given the original's states."""
+    text = RECURRENT.replace("y = Identity (new_state)", "y = Identity (sum)")
+    forgets = text.replace("40.0}", "40.0}, float less = {0.999999}").replace(
+        "new_state = Sin (wide)", "sine = Sin (wide) new_state = Mul (sine, less)"
+    )
+    verdict = verify(ir.from_onnx_text(text), ir.from_onnx_text(forgets))
+    steps = [diffs for name, diffs in verdict.cases.items() if "step" in name]
+    y = [next(d.max_abs for d in diffs if d.output == "y") for diffs in steps]
+    assert y[0] == 0.0
+    assert all(y[1:4])
