@@ -34,11 +34,13 @@ class RowsSite(Match):
         table: The table.
         end: How many rows are looked up, as one integer.
         axes: Where dims of 1 go, to make the rows what is looked up.
+        dims: The dims of the rows.
     """
 
     table: ir.Value
     end: ir.Value
     axes: tuple[int, ...]
+    dims: tuple[Dim, ...]
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ class TableRows(NodePass[RowsSite]):
         if view.shapes.rank(end) == 0 and (least is None or least < 0):
             return Skip(node, f"{end.name!r}, how many rows it looks up, may be less than none")
         axes = tuple(axis for axis in range(len(dims)) if axis not in counted)
-        return RowsSite(node, table, end, axes)
+        return RowsSite(node, table, end, axes, (dims[counted[0]], *rows[1:]))
 
     def message(self, site: Match) -> str:
         """What is looked up."""
@@ -129,7 +131,9 @@ class TableRows(NodePass[RowsSite]):
         end = match.end
         if op.view.shapes.rank(end) == 0:
             end = unsqueezed(end, (0,), opset, op)
-        return unsqueezed(op.Slice(match.table, first, end, first), match.axes, opset, op)
+        found = op.Slice(match.table, first, end, first)
+        op.view.shapes.say(found, match.dims)  # inference knows only that it has no more
+        return unsqueezed(found, match.axes, opset, op)
 
 
 def _counted_end(index: ir.Value, view: View) -> ir.Value | None:

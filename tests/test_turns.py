@@ -129,7 +129,7 @@ def hide(model: ir.Model, names: set[str]) -> None:
 SHOWN = [
     (profile, name)
     for profile in ("directml", "fast")
-    for name in dict.fromkeys(registry.PROFILES[profile])
+    for name in dict.fromkeys(x.partition(":")[0] for x in registry.PROFILES[profile])
     if name != "fresh-shapes"  # its sites are shapes
 ]
 

@@ -110,7 +110,8 @@ def _mask_role(clues: Clues) -> Role | None:
 
 
 def _of_bool(value: ir.Value, clues: Clues) -> Role:
-    if _single(value) and (clues.branch or not clues.masks):
+    # One bool for all is no mask of rows or positions, whatever it hides.
+    if _single(value) and (clues.branch or not clues.masks or not _rank(value)):
         return Role("choice", "a flag", choices=(0, 1))
     return _mask_role(clues) or Role("mask", "a boolean input")
 

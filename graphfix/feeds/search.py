@@ -100,7 +100,7 @@ def search(
         told: The input that says what is valid to a repair of the model.
     """
     first: Cases | None = None  # of what the graph says
-    usual: Cases | None = None  # of the first way that runs
+    usual: Cases | None = None  # of the first way that runs, caches and all
     tried: set[tuple[object, ...]] = set()
 
     def cases_of(signature: Signature) -> Cases:
@@ -115,8 +115,9 @@ def search(
         tried.add(shape)
         cases = cases_of(signature)
         first = cases if first is None else first
-        if cases:
+        if cases and (usual is None or len(cases.dropped) < len(usual.dropped)):
             usual = cases
+        if usual is not None and not _caches_stay_empty(usual):
             break
     assert first is not None
     if usual is not None and not any(x.made for x in usual.dropped):
@@ -135,6 +136,13 @@ def search(
     if usual is None:
         raise FeedError(_nothing_runs(first))
     return usual
+
+
+def _caches_stay_empty(cases: Cases) -> bool:
+    """Whether no case runs with anything in a cache: what is beside it may have to be longer."""
+    past = cases.signature.past
+    sizes = (groups_of(cases.signature, case) for case in cases)
+    return bool(past and cases.dropped) and not any(x[g] for x in sizes for g in past)
 
 
 class _Search:

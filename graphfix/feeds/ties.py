@@ -127,7 +127,9 @@ class Ties:
             often = {s for s, n in Counter(names).items() if n > 1}
             self._caches |= often
             alike = often | (past & set(names)) if often else set(names)
-            if len(often) < 2 and len(names) > 1:
+            if len(names) == 1:
+                self._caches |= past & set(names)
+            elif len(often) < 2:
                 self._caches |= alike
                 first = min(alike)
                 for name in alike - {first}:

@@ -98,6 +98,10 @@ class Shapes:
         if array.dtype.kind == "i" and array.ndim <= 1 and array.size <= SMALL:
             self._data[value] = tuple(int(x) for x in array.reshape(-1))
 
+    def say(self, value: ir.Value, dims: tuple[Dim, ...]) -> None:
+        """Let a value that a pass has made have dims that the pass knows better than inference."""
+        self._dims[value] = dims
+
     def adopt(self, new: ir.Value, old: ir.Value) -> None:
         """Let ``new``, which now computes what ``old`` did, have its shape."""
         for known in (self._dims, self._dtypes, self._data):

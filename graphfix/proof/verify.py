@@ -376,7 +376,7 @@ class _Job:
             reason,
             notes,
             dims=dims,
-            covered=(*tried.covered, *map(str, original.chains)),
+            covered=(*tried.covered, *dict.fromkeys(map(str, original.chains))),
             not_tried=(*tried.missing, *self._untaken, *dear),
         )
 

@@ -107,8 +107,8 @@ RESTS = {
     "a size at another place": ("shape = Concat <axis = 0> (t, b, eight)", 3, "0 (T) and 1 (B)"),
     "a multiple": ("shape = Concat <axis = 0> (b, t2, four)", 3, "1 (2*T)"),
     "a size read from the data": (
-        "s = ReduceSum <keepdims = 0> (x) i = Cast <to = 7> (s) k = Reshape (i, one)"
-        " a = Mul (k, zero) c = Add (a, bt) shape = Concat <axis = 0> (c, eight)",
+        "s = ReduceSum <keepdims = 0> (x) n = IsNaN (s) i = Cast <to = 7> (n)"
+        " k = Reshape (i, one) c = Add (k, bt) shape = Concat <axis = 0> (c, eight)",
         2,
         "0 (a size known only at run time)",
     ),

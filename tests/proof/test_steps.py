@@ -36,6 +36,38 @@ growing (float[B, T, 4] x, float[B, P, 4] past_values)
 }
 """
 )
+MASKED = (
+    HEAD
+    + """
+masked (float[B, T, 4] x, int64[B, M] mask, float[B, 2, P, 4] past_key, bool last)
+    => (float[B, T, 4] y, float[B, 2, S, 4] present_key)
+<int64[1] i0 = {0}, int64[1] i1 = {1}, int64[1] i2 = {2}, int64[1] i3 = {3}, int64[1] i4 = {4},
+ int64 zero = {0}, int64 step = {1}, float low = {-10000.0}, float empty = {0.0}>
+{
+    lifted = Unsqueeze (x, i1)
+    shape = Shape (past_key)
+    head = Slice (shape, i0, i2)
+    tail = Slice (shape, i3, i4)
+    length = Shape <start = 1, end = 2> (x)
+    wanted = Concat <axis = 0> (head, length, tail)
+    new = Expand (lifted, wanted)
+    all = Concat <axis = 2> (past_key, new)
+    keys = ReduceMean <axes = [1], keepdims = 0> (all)
+    turned = Transpose <perm = [0, 2, 1]> (keys)
+    scores = MatMul (x, turned)
+    places = Shape <start = 2, end = 3> (all)
+    total = Squeeze (places)
+    each = Range (zero, total, step)
+    looked = Gather <axis = 1> (mask, each)
+    on = Cast <to = 9> (looked)
+    row = Unsqueeze (on, i1)
+    hidden = Where (row, scores, low)
+    weights = Softmax <axis = -1> (hidden)
+    y = MatMul (weights, keys)
+    present_key = Where (last, empty, all)
+}
+"""
+)
 
 
 def names(inputs: str, outputs: str) -> list[str]:
@@ -135,3 +167,15 @@ def test_each_model_keeps_its_own_states() -> None:
     y = [next(d.max_abs for d in diffs if d.output == "y") for diffs in steps]
     assert y[0] == 0.0
     assert all(y[1:4])
+
+
+def test_what_a_cache_and_a_mask_beside_it_are_together_is_found() -> None:
+    """Dynamo gives the mask a dim of its own; it runs with a full cache only as their sum."""
+    before = ir.from_onnx_text(MASKED)
+    verdict = verify(before, before)
+    assert verdict.ok
+    assert not verdict.dropped
+    assert max(dims["P"] for dims in verdict.dims.values()) > 8
+    assert all(dims["M"] == dims["P"] + dims["T"] for dims in verdict.dims.values())
+    assert "every value of 'last'" in verdict.covered
+    assert any("step 4" in name for name in verdict.cases)
