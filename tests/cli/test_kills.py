@@ -24,7 +24,7 @@ from graphfix import cli
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SECONDS = float(os.environ.get("GRAPHFIX_KILL_SECONDS", "20"))
+SECONDS = float(os.environ.get("GRAPHFIX_KILL_SECONDS", "8"))
 SEED = int(os.environ.get("GRAPHFIX_KILL_SEED", time.time_ns()))
 
 SIZE = 1 << 20  # elements of the weights that lie beside the model
