@@ -132,7 +132,8 @@ class TableRows(NodePass[RowsSite]):
         if op.view.shapes.rank(end) == 0:
             end = unsqueezed(end, (0,), opset, op)
         found = op.Slice(match.table, first, end, first)
-        op.view.shapes.say(found, match.dims)  # inference knows only that it has no more
+        shapes = op.view.shapes  # inference knows only that there are no more rows than these
+        shapes.say(found, match.dims, shapes.dtype(match.table))
         return unsqueezed(found, match.axes, opset, op)
 
 

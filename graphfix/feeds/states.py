@@ -16,7 +16,7 @@ import onnx_ir as ir
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from graphfix.feeds.case import Array
+    from graphfix.runtime.port import Array
 
 # What a name says of which way a state goes; the rest says which state it is.
 _WAYS = frozenset(

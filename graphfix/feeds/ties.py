@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.feeds.input import Input, plain, symbols, symbols_of
+from graphfix.feeds.states import states_of
 from graphfix.model.shapes import Shapes
 from graphfix.model.symbolic import Dim
 from graphfix.model.values import is_op
@@ -116,6 +117,8 @@ class Ties:
         self._caches: set[str] = set()
         kinds: dict[tuple[object, ...], list[str]] = {}
         past: set[str] = set()
+        states = {state.input for state in states_of(self._model)}
+        said: set[str] = set()
         for item in self._inputs:
             kind = _cache_kind(item)
             symbol = plain(item.dims[item.time]) if kind and item.time is not None else None
@@ -123,12 +126,14 @@ class Ties:
                 kinds.setdefault(kind, []).append(symbol)
                 if _is_continued(self._model, item.name):
                     past.add(symbol)
+                if item.name in states:
+                    said.add(symbol)
         for names in kinds.values():
             often = {s for s, n in Counter(names).items() if n > 1}
             self._caches |= often
             alike = often | (past & set(names)) if often else set(names)
-            if len(names) == 1:
-                self._caches |= past & set(names)
+            if len(names) == 1:  # an image is joined to something, too
+                self._caches |= past & set(names) & said
             elif len(often) < 2:
                 self._caches |= alike
                 first = min(alike)

@@ -98,9 +98,11 @@ class Shapes:
         if array.dtype.kind == "i" and array.ndim <= 1 and array.size <= SMALL:
             self._data[value] = tuple(int(x) for x in array.reshape(-1))
 
-    def say(self, value: ir.Value, dims: tuple[Dim, ...]) -> None:
-        """Let a value that a pass has made have dims that the pass knows better than inference."""
+    def say(self, value: ir.Value, dims: tuple[Dim, ...], dtype: ir.DataType | None) -> None:
+        """Let a value that a pass has made be what the pass knows better than inference."""
         self._dims[value] = dims
+        if dtype is not None:
+            self._dtypes[value] = dtype
 
     def adopt(self, new: ir.Value, old: ir.Value) -> None:
         """Let ``new``, which now computes what ``old`` did, have its shape."""
