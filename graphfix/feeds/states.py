@@ -78,13 +78,7 @@ def carried(
     found = {}
     for state in states:
         array, value = outputs.get(state.output), known.get(state.input)
-        if array is None or value is None or value.shape is None or array.ndim != len(value.shape):
-            return None
-        if any(
-            isinstance(d, int) and d != n for d, n in zip(value.shape, array.shape, strict=True)
-        ):
-            return None
-        if value.dtype is not None and value.dtype != ir.DataType.from_numpy(array.dtype):
+        if array is None or value is None or not _takes(value, array):
             return None
         found[state.input] = array
     return found

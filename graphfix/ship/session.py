@@ -104,6 +104,7 @@ class Session:
         self._options = sess_options
         self._share = share
         self._fallback = None if fallback is None else Path(fallback)
+        self._paths = {x.file: self.folder / x.file for x in self.manifest.containers}
         self._made: dict[Path, onnxruntime.InferenceSession] = {}
         self._making = threading.Lock()
         # DirectML runs one thing at a time, and says so by undefined behaviour.
@@ -307,7 +308,7 @@ class Session:
             return cast("list[Array]", session.run(wanted, fed, run_options))
 
     def _session(self, container: Container) -> onnxruntime.InferenceSession:
-        return self._open(self.folder / container.file)
+        return self._open(self._paths[container.file])
 
     def _open(self, path: Path) -> onnxruntime.InferenceSession:
         made = self._made.get(path)
