@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import graphfix
 from graphfix.runtime.session import Session
+from tests.passes.typed import typed
 
 CONSTANTS = """float root = {1.4142135}, float inverse = {0.70710678}, float one = {1.0},
     float half = {0.5}, float two = {2.0}, float three = {3.0}, float cube = {0.044715},
@@ -25,14 +26,7 @@ def model(body: str, *, opset: int = 17, out: str = "y", dtype: str = "float") -
     text = f"""<ir_version: 8, opset_import: ["" : {opset}]>
         m (float[B, T, 8] h, float[8] b, float[8, 8] w) => (float[B, T, 8] {out})
         <{CONSTANTS}> {{ {body} }}"""
-    if dtype != "float16":
-        return ir.from_onnx_text(text.replace("float", dtype))
-    signature, _, rest = text.partition("<float root")  # the parser reads no float16 constants
-    m = ir.from_onnx_text(f"{signature.replace('float', dtype)}<float root{rest}")
-    for value in m.graph.initializers.values():
-        tensor = ir.tensor(value.const_value.numpy().astype(np.float16), name=value.name)
-        value.const_value, value.dtype = tensor, tensor.dtype
-    return m
+    return typed(text, dtype, "<float root")
 
 
 def ops(m: ir.Model) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 import graphfix
 from graphfix.model.shapes import shapes_of
 from graphfix.runtime.session import Session
+from tests.passes.typed import typed
 
 CONSTANTS = """float half = {0.5}, float eight = {8.0}, float[1] one = {3.0},
     float[1, 1, 1, 1, 1] deep = {0.5}, float zero = {0.0}, int64[4] heads = {0, 0, 2, 4},
@@ -21,15 +22,7 @@ def model(body: str, *, signature: str = "float[B, H, M, K] a, float[B, H, K, N]
           dtype: str = "float", opset: int = 17) -> ir.Model:  # fmt: skip
     text = f"""<ir_version: 8, opset_import: ["" : {opset}]>
         m ({signature}) => ({out}) <{CONSTANTS}> {{ {body} }}"""
-    if dtype != "float16":
-        return ir.from_onnx_text(text.replace("float", dtype))
-    before, mark, after = text.partition("<float half")  # the parser reads no float16 constants
-    m = ir.from_onnx_text(f"{before.replace('float', dtype)}{mark}{after}")
-    for value in m.graph.initializers.values():
-        if value.dtype == ir.DataType.FLOAT:
-            tensor = ir.tensor(value.const_value.numpy().astype(np.float16), name=value.name)
-            value.const_value, value.dtype = tensor, tensor.dtype
-    return m
+    return typed(text, dtype, "<float half")
 
 
 def ops(m: ir.Model) -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 import graphfix
 from graphfix.model.shapes import shapes_of
 from graphfix.runtime.session import Session
+from tests.passes.typed import typed
 
 RNG = np.random.default_rng(0)
 CONSTANTS = """float two = {2.0}, float eps = {1e-5}, float one = {1.0}, float half = {0.5},
@@ -26,15 +27,7 @@ def model(body: str, *, opset: int = 17, out: str = "float[B, T, 8] y",
           signature: str = SIGNATURE, dtype: str = "float") -> ir.Model:  # fmt: skip
     text = f"""<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]>
         m ({signature}) => ({out}) <{CONSTANTS}> {{ {body} }}"""
-    if dtype != "float16":
-        return ir.from_onnx_text(text.replace("float", dtype))
-    before, mark, after = text.partition("<float two")  # the parser reads no float16 constants
-    m = ir.from_onnx_text(f"{before.replace('float', dtype)}{mark}{after}")
-    for value in m.graph.initializers.values():
-        if value.dtype == ir.DataType.FLOAT:
-            tensor = ir.tensor(value.const_value.numpy().astype(np.float16), name=value.name)
-            value.const_value, value.dtype = tensor, tensor.dtype
-    return m
+    return typed(text, dtype, "<float two")
 
 
 def ops(m: ir.Model) -> list[str]:
