@@ -20,7 +20,9 @@ from ._float16_stay import Stay
 from ._float16_unfit import unfit_constants
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    from graphfix.model.formals import Formals
 
 _ANY_TYPE = ("Cast", "Shape", "Size")
 _SEQUENCES = frozenset(
@@ -121,23 +123,20 @@ class Wide(Stay):
         """What a node will take where it took float32; None if it takes anything."""
         if is_op(node, *_ANY_TYPE):
             return None
-        if node in self.reasons:
-            return ir.DataType.FLOAT
-        if bodies_of(node):
-            return ir.DataType.FLOAT16
-        formals = self.types.formals(node)
-        variable = None if formals is None else formals.input(index)
-        return ir.DataType.FLOAT16 if self.half(node, variable) else ir.DataType.FLOAT
+        return self._of(node, lambda formals: formals.input(index))
 
     def makes(self, node: ir.Node, index: int) -> ir.DataType:
         """What a node will make where it made float32."""
+        return self._of(node, lambda formals: formals.output(index))
+
+    def _of(self, node: ir.Node, variable: Callable[[Formals], str | None]) -> ir.DataType:
         if node in self.reasons:
             return ir.DataType.FLOAT
         if bodies_of(node):
             return ir.DataType.FLOAT16
         formals = self.types.formals(node)
-        variable = None if formals is None else formals.output(index)
-        return ir.DataType.FLOAT16 if self.half(node, variable) else ir.DataType.FLOAT
+        which = None if formals is None else variable(formals)
+        return ir.DataType.FLOAT16 if self.half(node, which) else ir.DataType.FLOAT
 
     # What computes with counts
 
