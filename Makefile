@@ -80,7 +80,7 @@ headline: $(STAMP)  ## Measure the table in README on DirectML (GRAPHFIX_ZOO=fol
 	$(PIP) install --quiet --group peers
 	$(BIN)/python tests/dml/headline.py
 
-kernels: $(STAMP)  ## Count the kernels of models/ and draw README's picture
+kernels: $(STAMP)  ## Count the kernels of models/ and draw the picture of docs/fast.md
 	$(PIP) install --quiet --group bench
 	$(BIN)/python bench/kernels.py
 
@@ -89,8 +89,9 @@ bench: $(STAMP)  ## Time graphfix beside its peers on gigabytes, into docs/ (an 
 	$(BIN)/python bench/compare.py $(BENCH)
 
 compare: $(STAMP)  ## Hold graphfix against its peers over a folder of exports, into docs/ (COMPARE="--zoo FOLDER")
-	$(PIP) install --quiet --group peers
+	$(PIP) install --quiet --group peers --group bench
 	$(BIN)/python bench/side_by_side.py $(COMPARE)
+	$(BIN)/python bench/picture.py
 
 dml:  ## Set up the real DirectML under Wine in build/dml (Debian, as root; 4 minutes, 3 GB)
 	dml/setup.sh

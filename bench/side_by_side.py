@@ -7,8 +7,10 @@ What each tool makes of each model is counted (``graphfix plan``), held to the e
 (``graphfix verify``), run on DirectML if there is one, and timed on the CPU, all files of a model
 side by side (``graphfix bench``). Each step is a process of its own with a time limit; one that
 crashes, hangs or refuses is a result. What was found for the same bytes, tool and version is not
-done again, so it can be stopped at any time and goes on where it was. Writes ``docs/compare.json``
-and ``docs/compare.md``, if all of the folder was asked for.
+done again, so it can be stopped at any time and goes on where it was; with ``--keep`` also what an
+earlier source of graphfix found of the same bytes. On DirectML a model runs at the longest and the
+shortest usual size. Writes ``docs/compare.json`` and ``docs/compare.md``, if all of the folder was
+asked for.
 """
 
 from __future__ import annotations
@@ -69,6 +71,10 @@ class Study:
             found["tools"][label] = (
                 {"made": False, "why": why} if why else self._judged(source, path)
             )
+        if self.dml:
+            made = {label: path for label, (path, why) in files.items() if not why}
+            for label, one in self._there(source, made).items():
+                found["tools"][label]["dml"] = one
         same = {
             label: path
             for label, (path, why) in files.items()
@@ -100,7 +106,7 @@ class Study:
 
     def _judged(self, source: Path, path: Path) -> Json:
         """Counts of a file, and whether it computes what the export does."""
-        marks = [content(source), content(path), sources(), runtime()]
+        marks = [content(source), content(path), runtime()]
         found: Json = {"made": True}
 
         def planned() -> Json:
@@ -115,12 +121,28 @@ class Study:
             counts: Json = {"why": said.why} if said.why else json.loads(said.out)
             return counts
 
-        found["plan"] = self.store.get(["plan", *marks], planned)
-        found["attentions"] = self.store.get(["attentions", *marks], counted)
-        found["verify"] = self.store.get(["cpu", *marks], lambda: verified(source, path, "cpu"))
-        if self.dml:
-            found["dml"] = self.store.get(["dml", *marks], lambda: verified(source, path, "dml"))
+        judge = sources()
+        found["plan"] = self.store.get(["plan", *marks], planned, judge)
+        found["attentions"] = self.store.get(["attentions", *marks], counted, judge)
+        found["verify"] = self.store.get(["cpu", *marks], lambda: verified(source, path), judge)
         return found
+
+    def _there(self, source: Path, files: dict[str, Path]) -> dict[str, Json]:
+        """Each file on DirectML; those that are not known yet in one process."""
+        marks = {
+            label: ["dml", content(source), content(path), runtime()]
+            for label, path in files.items()
+        }
+        judge = sources()
+        while new := [x for x in files if not self.store.knows(marks[x], judge)]:
+            command = [sys.executable, str(HERE / "on_directml.py"), str(source)]
+            said = run([*command, *(str(files[x]) for x in new)], SECONDS * len(new))
+            told = [json.loads(line) for line in said.out.splitlines()]
+            if len(told) < len(new):  # the first that it does not tell of has ended it
+                told.append({"ok": False, "runs": False, "worst": None, "why": said.why})
+            for label, found in zip(new, told, strict=False):
+                self.store.put(marks[label], found, judge)
+        return {label: self.store.get(marks[label], dict, judge) for label in files}
 
     def _time(self, files: dict[str, Path], found: Json) -> None:
         """All files of a model side by side; those that are right."""
@@ -154,9 +176,9 @@ def _kept(setup: Json) -> Json:
     }
 
 
-def verified(source: Path, path: Path, ep: str) -> Json:
+def verified(source: Path, path: Path) -> Json:
     """What ``graphfix verify`` says of a file beside the export."""
-    said = run([*_CLI, "verify", str(source), str(path), "--ep", ep, "--json"], SECONDS)
+    said = run([*_CLI, "verify", str(source), str(path), "--json"], SECONDS)
     if said.code not in (0, 1):
         return {"ok": False, "runs": False, "worst": None, "why": said.why}
     try:
@@ -229,6 +251,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tool", action="append", choices=TOOLS, help="all by default")
     parser.add_argument("--no-time", action="store_true", help="do not time them")
     parser.add_argument("--no-dml", action="store_true", help="do not run them on DirectML")
+    parser.add_argument("--keep", action="store_true", help="what an earlier source found holds")
     parser.add_argument("--processes", default="9", help="of each file; see graphfix bench")
     parser.add_argument("--seconds", default="0.25", help="of steady runs in each")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "compare")
@@ -247,7 +270,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             dml = False
     tools = _tools(given.spec or ["directml", "fast"], given.tool)
     effort = None if given.no_time else ("--processes", given.processes, "--seconds", given.seconds)
-    study = Study(Store(given.work), tools, dml, effort)
+    study = Study(Store(given.work, keep=given.keep), tools, dml, effort)
     rows = []
     for i, name in enumerate(given.names or models, 1):
         print(f"{i}/{len(given.names or models)} {name}", file=sys.stderr, flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 Json = dict[str, Any]
@@ -21,8 +22,8 @@ used as its documentation shows first. What a tool has written no file for count
 - **Attentions fused**: into one operator each, of those that the exports have.
 - **Wrong**: files that ONNX Runtime does not load, or that `graphfix verify` finds to differ from
   the export on the CPU. **No file**: the tool crashed, refused or did not end.
-- **Run on DirectML**: files that run there at all of `verify`'s lengths; **right** ones compute
-  what the export computes on the CPU.
+- **Run on DirectML**: files that run there, at the longest and the shortest usual size; **right**
+  ones compute what the export computes on the CPU.
 - **CPU time**: the median of the ratios to the export over models, by `graphfix bench`, with the
   interval of that median; then how many models are faster and how many slower by an interval
   without 1, of those timed. It is not told of a model where a copy of the export takes another
@@ -49,16 +50,58 @@ def page(data: Json) -> str:
     return "\n".join(parts)
 
 
-def _cells(tool: str, rows: list[Json], *, dml: bool) -> Iterator[str]:
-    found = [row["tools"][tool] for row in rows]
-    made = [x for x in found if x["made"]]
-    yield "as exported" if tool == "exported" else tool
-    yield str(len(made))
-    pairs = [
+@dataclass(frozen=True)
+class Share:
+    """What the picture says of a tool.
+
+    Attributes:
+        tool: What it is called.
+        kernels: Those of a run over all models; a file that is not there counts as exported.
+        told: The share of the exports' kernels, and what is broken.
+    """
+
+    tool: str
+    kernels: int
+    told: str
+
+
+def shares(data: Json) -> list[Share]:
+    """The tools in the order of the table."""
+    found = []
+    for tool in data["tools"]:
+        made = [x for x in (row["tools"][tool] for row in data["rows"]) if x["made"]]
+        pairs = _pairs(tool, data["rows"])
+        kernels, before = (sum(x) for x in zip(*pairs, strict=True))
+        told = [f"{kernels:,}"] if tool == "exported" else [f"{kernels:,} ({kernels / before:.0%})"]
+        dead = sum(not x["dml"]["runs"] for x in made if "dml" in x)
+        wrong = sum(not x["verify"]["ok"] for x in made)
+        if dead:
+            told.append(f"{dead} do not run there")
+        if wrong and tool != "exported":
+            told.append(f"{wrong} wrong")
+        found.append(Share(_called(tool), kernels, ", ".join(told)))
+    return found
+
+
+def _called(tool: str) -> str:
+    return "as exported" if tool == "exported" else tool
+
+
+def _pairs(tool: str, rows: list[Json]) -> list[tuple[int, int]]:
+    """The kernels of each model after a tool, and before."""
+    return [
         (_kernels(row["tools"][tool]) or before, before)
         for row in rows
         if (before := _kernels(row["tools"]["exported"]))
     ]
+
+
+def _cells(tool: str, rows: list[Json], *, dml: bool) -> Iterator[str]:
+    found = [row["tools"][tool] for row in rows]
+    made = [x for x in found if x["made"]]
+    yield _called(tool)
+    yield str(len(made))
+    pairs = _pairs(tool, rows)
     yield f"{sum(after for after, _ in pairs):,}"
     yield _ratios([after / before for after, before in pairs])
     before = sum(sum(_attentions(row["tools"]["exported"])) for row in rows)

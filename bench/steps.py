@@ -57,22 +57,42 @@ def run(command: Sequence[str], seconds: float) -> Said:
 class Store:
     """What is known, by a hash of all that it depends on."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, keep: bool = False) -> None:
         self._folder = folder
+        self._keep = keep
 
-    def get(self, parts: Sequence[str], find: Callable[[], Json]) -> Json:
-        """What was found before, or is found now and kept."""
-        name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
-        path = self._folder / "known" / f"{name}.json"
-        with contextlib.suppress(OSError, ValueError):
-            known: Json = json.loads(path.read_text(encoding="utf-8"))
-            return known
+    def get(self, parts: Sequence[str], find: Callable[[], Json], judge: str = "") -> Json:
+        """What was found before, or is found now and kept.
+
+        ``judge`` is what else it depends on, the source of what counts and compares. A store that
+        keeps takes what an earlier one found, too.
+        """
+        exact = self._known([*parts, judge])
+        last = self._known(parts)
+        for path in (exact, last) if self._keep else (exact,):
+            with contextlib.suppress(OSError, ValueError):
+                known: Json = json.loads(path.read_text(encoding="utf-8"))
+                return known
         found = find()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".part")
-        draft.write_text(json.dumps(found), encoding="utf-8")
-        draft.replace(path)
+        self.put(parts, found, judge)
         return found
+
+    def put(self, parts: Sequence[str], found: Json, judge: str = "") -> None:
+        """Keep what was found."""
+        for path in (self._known([*parts, judge]), self._known(parts)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = path.with_suffix(".part")
+            draft.write_text(json.dumps(found), encoding="utf-8")
+            draft.replace(path)
+
+    def knows(self, parts: Sequence[str], judge: str = "") -> bool:
+        """Whether :meth:`get` would find nothing anew."""
+        exact, last = self._known([*parts, judge]), self._known(parts)
+        return exact.is_file() or (self._keep and last.is_file())
+
+    def _known(self, parts: Sequence[str]) -> Path:
+        name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
+        return self._folder / "known" / f"{name}.json"
 
     def made(self, name: str) -> Path:
         """Where a file that a tool makes goes."""
@@ -82,10 +102,14 @@ class Store:
 
 
 def content(path: Path) -> str:
-    """A hash of a model's bytes, and of those of the weights beside it."""
-    digest = hashlib.sha256(path.read_bytes())
+    """A hash of what a model computes with, its weights too; what it says of itself is left out."""
+    data = path.read_bytes()
+    digest = hashlib.sha256(data)
     with contextlib.suppress(Exception):  # a file that is no model is its bytes
-        graph = onnx.load(path, load_external_data=False).graph
+        model = onnx.ModelProto.FromString(data)
+        graph = model.graph
+        del model.metadata_props[:]
+        digest = hashlib.sha256(model.SerializeToString(deterministic=True))
         places = {
             entry.value
             for tensor in graph.initializer

@@ -141,6 +141,56 @@ def test_a_tool_that_fails_and_one_that_is_wrong_are_results(
     assert "- relu, crashes: exit code 1: no such thing" in page
 
 
+def test_what_an_earlier_source_found_is_taken_if_that_is_asked_for(
+    scripts: Any, tmp_path: Path
+) -> None:
+    new = scripts.Store(tmp_path)
+    assert new.get(["model"], lambda: {"found": 1}, "source 1") == {"found": 1}
+    kept = scripts.Store(tmp_path, keep=True)
+    assert kept.knows(["model"], "source 2")
+    assert not new.knows(["model"], "source 2")
+    assert kept.get(["model"], lambda: {"found": 2}, "source 2") == {"found": 1}
+    assert new.get(["model"], lambda: {"found": 2}, "source 2") == {"found": 2}
+    assert kept.get(["model"], dict, "source 3") == {"found": 2}
+
+
+def test_what_a_file_says_of_itself_does_not_make_it_another(scripts: Any, tmp_path: Path) -> None:
+    content = part(scripts, "steps").content
+    path = saved(tmp_path, "a", RELU)
+    plain = content(path)
+    model = onnx.load(path)
+    onnx.helper.set_model_props(model, {"graphfix": "fold"})
+    onnx.save(model, path)
+    assert content(path) == plain
+    model.graph.node[0].op_type = "Neg"
+    onnx.save(model, path)
+    assert content(path) != plain
+
+
+def test_the_file_that_ends_the_process_does_not_take_the_others_with_it(
+    scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = part(scripts, "steps").Said
+    fine = {"ok": True, "runs": True, "worst": 0.0, "why": ""}
+    asked: list[list[str]] = []
+
+    def answered(command: list[str], _: float) -> Any:
+        names = [Path(x).stem for x in command[3:]]
+        asked.append(names)
+        told = names[: names.index("b")] if "b" in names else names
+        return said("".join(json.dumps(fine) + "\n" for _ in told), "exit code -11: no word", -11)
+
+    monkeypatch.setattr(scripts, "run", answered)
+    study = scripts.Study(scripts.Store(tmp_path / "work"), {}, dml=True, effort=None)
+    texts = {"a": RELU, "b": WRONG, "c": RELU.replace("Relu", "Abs")}
+    files = {name: saved(tmp_path, name, text) for name, text in texts.items()}
+    for _ in range(2):
+        found = study._there(files["a"], files)
+        assert found["a"] == found["c"] == fine
+        assert found["b"]["why"] == "exit code -11: no word"
+    assert asked == [["a", "b", "c"], ["c"]]
+
+
 def test_a_step_that_hangs_is_ended(scripts: Any) -> None:
     said = part(scripts, "steps").run([sys.executable, "-c", "while True: pass"], 1)
     assert said.why == "it did not end within 1 s"
