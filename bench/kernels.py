@@ -1,4 +1,4 @@
-"""Draws the picture of docs/fast.md: the kernels of a run on DirectML, as exported and as graphfix leaves it.
+"""Draws the picture of docs/fast.md: the kernels of a run on DirectML, before and after graphfix.
 
 Run as ``python bench/kernels.py`` or ``make kernels``: it counts with ``graphfix plan``'s own eyes
 over models/, writes docs/kernels.json, and draws docs/kernels.svg and docs/kernels-dark.svg.

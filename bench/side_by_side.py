@@ -63,8 +63,8 @@ class Study:
     dml: bool
     effort: tuple[str, ...] | None
 
-    def row(self, name: str, source: Path) -> Json:
-        """One model as exported and after each tool."""
+    def row(self, name: str, source: Path, *, timed: bool = True) -> Json:
+        """One model as exported and after each tool; ``timed`` if anything is."""
         files = dict(self._files(name, source))
         found: Json = {"name": name, "tools": {}}
         for label, (path, why) in files.items():
@@ -80,7 +80,7 @@ class Study:
             for label, (path, why) in files.items()
             if not why and found["tools"][label]["verify"]["ok"]
         }
-        if self.effort is not None and EXPORTED in same and len(same) > 1:
+        if timed and self.effort is not None and EXPORTED in same and len(same) > 1:
             self._time(same, found["tools"])
         return found
 
@@ -250,6 +250,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--spec", action="append", help="NAME or NAME=PASSES of graphfix")
     parser.add_argument("--tool", action="append", choices=TOOLS, help="all by default")
     parser.add_argument("--no-time", action="store_true", help="do not time them")
+    parser.add_argument("--time-every", type=int, default=1, metavar="N", help="time each N-th")
     parser.add_argument("--no-dml", action="store_true", help="do not run them on DirectML")
     parser.add_argument("--keep", action="store_true", help="what an earlier source found holds")
     parser.add_argument("--processes", default="9", help="of each file; see graphfix bench")
@@ -272,9 +273,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     effort = None if given.no_time else ("--processes", given.processes, "--seconds", given.seconds)
     study = Study(Store(given.work, keep=given.keep), tools, dml, effort)
     rows = []
-    for i, name in enumerate(given.names or models, 1):
-        print(f"{i}/{len(given.names or models)} {name}", file=sys.stderr, flush=True)
-        rows.append(study.row(name, models[name]))
+    for i, name in enumerate(given.names or models):
+        print(f"{i + 1}/{len(given.names or models)} {name}", file=sys.stderr, flush=True)
+        rows.append(study.row(name, models[name], timed=i % given.time_every == 0))
     data = {
         "schema": 1,
         "with": versions(list(tools.values())),

@@ -104,6 +104,21 @@ def test_what_is_known_is_not_done_again(
     assert asked
 
 
+def test_of_many_models_each_so_many_th_is_timed(
+    scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed: list[str] = []
+    right = {"made": True, "verify": {"ok": True}}
+    monkeypatch.setattr(scripts, "TOOLS", {})
+    monkeypatch.setattr(scripts.Study, "_judged", lambda *_: dict(right))
+    monkeypatch.setattr(scripts.Study, "_time", lambda _, x, __: timed.append(x["exported"].stem))
+    monkeypatch.setattr(scripts, "page", lambda _: "")
+    for name in "abcde":
+        saved(tmp_path / "zoo", name, RELU)
+    compare(scripts, tmp_path, "--spec", "mine=fold", "--time-every", "2")
+    assert timed == ["a", "c", "e"]
+
+
 def test_a_tool_that_fails_and_one_that_is_wrong_are_results(
     scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
