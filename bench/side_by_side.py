@@ -63,15 +63,22 @@ class Study:
     dml: bool
     effort: tuple[str, ...] | None
 
-    def row(self, name: str, source: Path, *, timed: bool = True) -> Json:
-        """One model as exported and after each tool; ``timed`` if anything is."""
+    def row(self, name: str, source: Path, *, timed: bool = True, there: bool = True) -> Json:
+        """One model as exported and after each tool.
+
+        Args:
+            name: What it is called.
+            source: The export.
+            timed: Whether this one is timed, if any is.
+            there: Whether this one is run on DirectML, if any is.
+        """
         files = dict(self._files(name, source))
         found: Json = {"name": name, "tools": {}}
         for label, (path, why) in files.items():
             found["tools"][label] = (
                 {"made": False, "why": why} if why else self._judged(source, path)
             )
-        if self.dml:
+        if there and self.dml:
             made = {label: path for label, (path, why) in files.items() if not why}
             for label, one in self._there(source, made).items():
                 found["tools"][label]["dml"] = one
@@ -251,6 +258,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tool", action="append", choices=TOOLS, help="all by default")
     parser.add_argument("--no-time", action="store_true", help="do not time them")
     parser.add_argument("--time-every", type=int, default=1, metavar="N", help="time each N-th")
+    parser.add_argument("--dml-every", type=int, default=1, metavar="N", help="run each N-th there")
     parser.add_argument("--no-dml", action="store_true", help="do not run them on DirectML")
     parser.add_argument("--keep", action="store_true", help="what an earlier source found holds")
     parser.add_argument("--processes", default="9", help="of each file; see graphfix bench")
@@ -275,7 +283,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = []
     for i, name in enumerate(given.names or models):
         print(f"{i + 1}/{len(given.names or models)} {name}", file=sys.stderr, flush=True)
-        rows.append(study.row(name, models[name], timed=i % given.time_every == 0))
+        timed, there = i % given.time_every == 0, i % given.dml_every == 0
+        rows.append(study.row(name, models[name], timed=timed, there=there))
     data = {
         "schema": 1,
         "with": versions(list(tools.values())),

@@ -76,7 +76,7 @@ def shares(data: Json) -> list[Share]:
         dead = sum(not x["dml"]["runs"] for x in made if "dml" in x)
         wrong = sum(not x["verify"]["ok"] for x in made)
         if dead:
-            told.append(f"{dead} do not run there")
+            told.append(f"{dead} of {sum('dml' in x for x in made)} do not run there")
         if wrong and tool != "exported":
             told.append(f"{wrong} wrong")
         found.append(Share(_called(tool), kernels, ", ".join(told)))
@@ -110,7 +110,7 @@ def _cells(tool: str, rows: list[Json], *, dml: bool) -> Iterator[str]:
     yield str(len(found) - len(made))
     if dml:
         there = [x["dml"] for x in made if "dml" in x]
-        yield str(sum(x["runs"] for x in there))
+        yield f"{sum(x['runs'] for x in there)} of {len(there)}"
         yield str(sum(x["ok"] for x in there))
     yield from _times([x["time"] for x in made if x.get("time", {}).get("ratio")])
 

@@ -31,7 +31,7 @@ RELU = HEAD + "g (float[T, 4] x) => (float[T, 4] y) { y = Relu (x) }"
 @pytest.fixture
 def scripts(monkeypatch: pytest.MonkeyPatch) -> Any:
     """bench/side_by_side.py, as it is when it is run."""
-    names = ("peers", "steps", "side_by_side_page", "side_by_side")
+    names = ("peers", "steps", "side_by_side_page", "side_by_side", "picture")
     monkeypatch.syspath_prepend(str(BENCH))
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -60,7 +60,7 @@ def test_a_softmax_that_weighs_a_product_is_an_attention(scripts: Any, tmp_path:
 
 
 def compare(scripts: Any, tmp_path: Path, *more: str) -> dict[str, Any]:
-    arguments = ["--zoo", str(tmp_path / "zoo"), "--work", str(tmp_path / "work"), "--no-dml"]
+    arguments = ["--zoo", str(tmp_path / "zoo"), "--work", str(tmp_path / "work")]
     arguments += ["--out", str(tmp_path / "docs"), *more]
     assert scripts.main(arguments) == 0
     data: dict[str, Any] = json.loads((tmp_path / "docs" / "compare.json").read_text("utf-8"))
@@ -75,7 +75,7 @@ def test_what_is_known_is_not_done_again(
 ) -> None:
     monkeypatch.setattr(scripts, "TOOLS", {})
     saved(tmp_path / "zoo", "a", ATTENTION)
-    specs = ["--no-time", "--spec", "mine=cumsum-index", "--spec", "nope"]
+    specs = ["--no-time", "--no-dml", "--spec", "mine=cumsum-index", "--spec", "nope"]
     data = compare(scripts, tmp_path, *specs)
     assert "graphfix nope is left out: there is no pass 'nope'" in capsys.readouterr().err
     assert data["tools"] == ["exported", "graphfix mine"]
@@ -104,19 +104,28 @@ def test_what_is_known_is_not_done_again(
     assert asked
 
 
-def test_of_many_models_each_so_many_th_is_timed(
+def test_of_many_models_each_so_many_th_is_timed_or_run_on_directml(
     scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed: list[str] = []
+    ran: list[str] = []
     right = {"made": True, "verify": {"ok": True}}
+
+    def there(_: Any, source: Path, files: dict[str, Path]) -> dict[str, Any]:
+        ran.append(source.stem)
+        return {label: {"ok": True, "runs": True} for label in files}
+
     monkeypatch.setattr(scripts, "TOOLS", {})
     monkeypatch.setattr(scripts.Study, "_judged", lambda *_: dict(right))
     monkeypatch.setattr(scripts.Study, "_time", lambda _, x, __: timed.append(x["exported"].stem))
     monkeypatch.setattr(scripts, "page", lambda _: "")
     for name in "abcde":
         saved(tmp_path / "zoo", name, RELU)
-    compare(scripts, tmp_path, "--spec", "mine=fold", "--time-every", "2")
+    monkeypatch.setattr(scripts.Study, "_there", there)
+    monkeypatch.setattr(scripts, "require", lambda _: None)
+    compare(scripts, tmp_path, "--spec", "mine=fold", "--time-every", "2", "--dml-every", "3")
     assert timed == ["a", "c", "e"]
+    assert ran == ["a", "d"]
 
 
 def test_a_tool_that_fails_and_one_that_is_wrong_are_results(
@@ -248,3 +257,31 @@ def test_the_time_on_the_page_is_the_median_with_its_interval(scripts: Any) -> N
     data = {"rows": rows, "tools": ["exported", "t"], "dml": False, "with": {}, "machine": "one"}
     page = part(scripts, "side_by_side_page").page(data)
     assert "| 0.75 (0.50 to 1.20) | 5, 1 of 6 |" in page
+
+
+def test_the_picture_says_what_is_left_and_what_is_broken(scripts: Any, tmp_path: Path) -> None:
+    def one(kernels: int, *, runs: bool = True, ok: bool = True) -> dict[str, Any]:
+        return {
+            "made": True,
+            "plan": {"kernels": kernels},
+            "verify": {"ok": ok},
+            "dml": {"runs": runs, "ok": runs},
+        }
+
+    rows = [
+        {"name": "a", "tools": {"exported": one(60, runs=False), "t": one(40, ok=False)}},
+        {"name": "b", "tools": {"exported": one(40), "t": {"made": False, "why": "no"}}},
+    ]
+    data = {"rows": rows, "tools": ["exported", "t"], "dml": True, "with": {}, "machine": "one"}
+    page = part(scripts, "side_by_side_page")
+    assert [(x.tool, x.kernels, x.told) for x in page.shares(data)] == [
+        ("as exported", 100, "100, 1 of 2 do not run there"),
+        ("t", 80, "80 (80%), 1 wrong"),
+    ]
+    pytest.importorskip("matplotlib")
+    import picture  # type: ignore[import-not-found]
+
+    (tmp_path / "compare.json").write_text(json.dumps(data), encoding="utf-8")
+    picture.main(tmp_path)
+    drawn = (tmp_path / "compare.svg").read_text(encoding="utf-8")
+    assert "<!-- 80 (80%), 1 wrong -->" in drawn
