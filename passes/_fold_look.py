@@ -216,7 +216,8 @@ class Look:
                 args = [_at(x, sizes) for x in operands]
                 if not np.array_equal(_COMPUTED[node.op_type](*args), _at(made, sizes)):
                     return False
-        except (ValueError, ZeroDivisionError):  # a name that no expression holds, or no number
+        # A name that no expression holds, no number, or one that no tensor holds.
+        except (ValueError, ZeroDivisionError, OverflowError):
             return False
         return True
 

@@ -7,13 +7,11 @@ Data goes to stdout, remarks and progress to stderr.
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 import threading
 import traceback
 import warnings
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -64,16 +62,13 @@ class _Group(click.Group):
 
 
 def _rejected(model: str | None) -> str | None:
-    """What ONNX Runtime says against a model, asked in a process of its own; None if nothing."""
+    """What ONNX Runtime says against a model; None if nothing."""
     if model is None:
         return None
-    from graphfix.runtime.process import Runner
-    from graphfix.runtime.provider import PROVIDERS
-    from graphfix.runtime.remote import RemoteSession
+    from graphfix.runtime.session import Session
 
     try:
-        runner = Runner((sys.executable,), provider=PROVIDERS["cpu"])
-        RemoteSession(model, runner, optimize=False).close()
+        Session(model, optimize=False).close()
     except ModelError as error:
         return f"does not load in ONNX Runtime: {error}"
     except GraphfixError:
@@ -103,18 +98,6 @@ for _verb in (run, ship, check, plan, verify, padded, probe, bench, zoo, passes,
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; every expected error becomes a sentence."""
-    code = _main(arguments)
-    guard = sys.modules.get("graphfix.runtime.guard")
-    if guard is not None and guard.left():
-        # A thread is in the middle of a model that was given up: nothing may wait for it.
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError, AttributeError):
-                stream.flush()
-        os._exit(code)
-    return code
-
-
-def _main(arguments: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         # A Windows pipe may be cp1252, and a tensor may be named in any script.
         if hasattr(stream, "reconfigure"):

@@ -343,13 +343,11 @@ class _Job:
         return runs
 
     def _killed(self, error: Exception, case: Case) -> str:
-        """At which node, if another process died of it."""
-        if self._ep == "cpu":
-            return ""
+        """At which node, if the process died of it."""
         from graphfix.runtime import killer
 
         def run(model: ir.Model) -> None:
-            with Session(model, ep=self._ep) as session:
+            with Session(model, ep=self._ep, optimize=self._ep != "cpu") as session:
                 session.run(self._new_feeds(case))
 
         after = self._repaired

@@ -2,16 +2,19 @@
 
 It is started as a script, ``python _worker.py``, perhaps by a Windows Python under Wine: so it
 imports nothing but the standard library, numpy, onnxruntime and the scripts beside it. Each line on
-standard input is a request in JSON, each answered by one line on standard output; arrays travel as
-``.npy`` files.
+standard input is a request in JSON, each answered by one line on standard output; arrays travel in
+a file, see :mod:`graphfix.runtime._wire`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import gc
+import importlib
 import importlib.util
+import io
 import json
 import os
 import platform
@@ -23,12 +26,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import onnxruntime
 
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 # What ONNX Runtime calls the memory of a provider.
 _DEVICES = {"DmlExecutionProvider": "dml", "CUDAExecutionProvider": "cuda"}
+
+# So often an output is in memory: here, on the way, and with who asked.
+_COPIES = 3
 
 _sessions: dict[int, Any] = {}
 
@@ -163,9 +168,17 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
     onnxruntime.set_default_logger_severity(2 if request.get("log") else 4)
     # DirectML does without, and every run may have another shape.
     options.enable_mem_pattern = False
+    if request.get("threads"):
+        options.intra_op_num_threads = request["threads"]
+        options.inter_op_num_threads = 1
     if not request["optimize"]:
         level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.graph_optimization_level = level
+        if request["provider"] == "CPUExecutionProvider":
+            # Planning which buffers to share takes 10 s for 9,000 nodes, packing copies the
+            # weights: neither pays for a few runs. Without them such a model loads in 0.4 s.
+            options.enable_mem_reuse = False
+            options.add_session_config_entry("session.disable_prepacking", "1")
     for name, size in request["free_dims"].items():
         options.add_free_dimension_override_by_name(name, size)
     for key, value in request.get("config", {}).items():
@@ -188,7 +201,7 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
         with open(model, "rb") as file:  # noqa: PTH123
             model = file.read()
     start = time.perf_counter()
-    with _logging_to(request.get("log", "")):
+    with _logging_to(request.get("log", "")), _bounded_memory(request.get("memory")):
         session = onnxruntime.InferenceSession(model, options, providers=wanted, enable_fallback=0)
     seconds = time.perf_counter() - start
     used = session.get_providers()[0]
@@ -297,18 +310,37 @@ def _logging_to(path: str) -> Iterator[None]:
 
 def _run(request: dict[str, Any]) -> dict[str, Any]:
     session = _sessions[request["id"]]
-    feeds = {name: np.load(path) for name, path in request["feeds"].items()}
     timed = _run_bound if request["bind"] else _run_plain
-    seconds, results = timed(session, feeds, request["outputs"])
-    outputs = {}
+    with _bounded_memory(request.get("memory")):
+        seconds, results = timed(session, _given(request), request["outputs"])
     found: dict[str, Any] = {}
     for name, result in zip(request["outputs"], results, strict=True):
         found |= _script("_results").flattened(name, result)
-    for i, (name, array) in enumerate(found.items()):
-        path = os.path.join(request["folder"], f"out{i}.npy")  # noqa: PTH118
-        np.save(path, array.astype(np.str_) if array.dtype.kind == "O" else array)
-        outputs[name] = path
-    return {"seconds": seconds, "outputs": outputs}
+    size = sum(x.nbytes for x in found.values())
+    if request.get("memory") is not None and _COPIES * size > request["memory"]:
+        raise MemoryError(f"there is not memory enough for outputs of {size / 1e9:.1f} GB")
+    return {"seconds": seconds, "arrays": _script("_wire").put(_arrays(), found)}
+
+
+def _given(request: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = _script("_wire").take(_arrays(), request["feeds"])
+    return found
+
+
+@functools.cache
+def _arrays() -> io.FileIO:
+    """The file that arrays go through: a path, or the number of one that was inherited."""
+    name = sys.argv[2]
+    return io.FileIO(int(name) if name.isdigit() else name, "r+")
+
+
+def _call(request: dict[str, Any]) -> dict[str, Any]:
+    """Call a function of graphfix, which this Python then has."""
+    module, _, name = request["function"].partition(":")
+    function = getattr(importlib.import_module(module), name)
+    with _bounded_memory(request.get("memory")):
+        found = function(request["given"], _given(request))
+    return {"arrays": _script("_wire").put(_arrays(), found)}
 
 
 def _time(request: dict[str, Any]) -> dict[str, Any]:
@@ -318,7 +350,7 @@ def _time(request: dict[str, Any]) -> dict[str, Any]:
     other process.
     """
     session = _sessions[request["id"]]
-    feeds = {name: np.load(path) for name, path in request["feeds"].items()}
+    feeds = _given(request)
     timed = _run_bound if request["bind"] else _run_plain
     names = [x.name for x in session.get_outputs()]
     seconds: list[float] = []
@@ -381,6 +413,7 @@ _VERBS = {
     "memory": _memory,
     "open": _open,
     "run": _run,
+    "call": _call,
     "time": _time,
     "close": _close,
     "optimize": _optimize,
@@ -394,15 +427,21 @@ def main() -> None:
     The argument comes before each answer: what else is printed has none.
     """
     mark = sys.argv[1]
+    if sys.path and os.path.abspath(sys.path[0]) == os.path.dirname(os.path.abspath(__file__)):  # noqa: PTH100, PTH120
+        del sys.path[0]  # what is beside this script has the names of modules, such as profile
     for line, done in _requests():
         try:
             request = json.loads(line)
+            for number in request.get("forget", ()):
+                _sessions.pop(number, None)
             answer = _VERBS[request["verb"]](request)
         except Exception as error:  # onnxruntime raises a dozen unrelated types
             answer = {"error": _said(error) or type(error).__name__}
         done()
         sys.stdout.write(mark + json.dumps(answer) + "\n")
         sys.stdout.flush()
+    if sys.platform != "win32":
+        os._exit(0)  # nobody waits for what Python and ONNX Runtime would take down in order
 
 
 def _requests() -> Iterator[tuple[str, Callable[[], object]]]:

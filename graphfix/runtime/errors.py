@@ -22,6 +22,14 @@ class LoadDiedError(ModelError):
     """The process died of making a session of a model."""
 
 
+class NoAnswerError(RunError):
+    """The process did not answer in time, so that it was ended."""
+
+
+class StoppedError(ModelError):
+    """A model whose run took too long, so that it was ended: no size will do better."""
+
+
 def _said(error: BaseException) -> str:
     """The words of an error; on Windows ONNX Runtime's are in the system's code page, not UTF-8."""
     if isinstance(error, UnicodeDecodeError):

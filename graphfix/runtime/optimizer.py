@@ -8,7 +8,6 @@ this Python once more.
 from __future__ import annotations
 
 import re
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,10 +19,10 @@ from graphfix.errors import ModelError
 from graphfix.model.values import nodes_of, tensor_in
 from graphfix.runtime import memory
 from graphfix.runtime.errors import LoadDiedError, RunDiedError, RunError
-from graphfix.runtime.guard import run_seconds
+from graphfix.runtime.limits import run_seconds
 from graphfix.runtime.port import Port
-from graphfix.runtime.process import Runner, worker_for
-from graphfix.runtime.provider import PROVIDERS
+from graphfix.runtime.process import worker_for
+from graphfix.runtime.python import here
 from graphfix.runtime.source import with_outputs
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 _TENSOR = re.compile(r"tensor\((\w+)\)")
 _DTYPES = {x.name.lower(): x for x in ir.DataType}
-# A process that only optimizes grows little: what it holds goes with each model.
-_SESSIONS = 200
 # What an honest graph takes, at the slowest that was seen, times ten.
 _SECONDS_A_NODE = 0.02
 
@@ -88,8 +85,7 @@ def _ask(request: dict[str, object], seconds: float) -> dict[str, Any]:
     Raises:
         ModelError: ONNX Runtime rejects the model; or the process died of it, or did not end.
     """
-    runner = Runner((sys.executable,), provider=PROVIDERS["cpu"], sessions=_SESSIONS)
-    worker = worker_for(runner)
+    worker = worker_for(here("cpu"))
     worker.take()
     try:
         return worker.ask(

@@ -1,12 +1,15 @@
 """One process of another Python, which runs models and may die of them.
 
-It is started with :mod:`graphfix.runtime._worker`, and spoken to in lines of JSON.
+It is started with :mod:`graphfix.runtime._worker`, and spoken to in lines of JSON; arrays go
+through a file that both have open, see :mod:`graphfix.runtime._wire`. Each thread that asks has a
+process of its own, so that a model in one is neither held up by one in another, nor ended with it.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import json
 import os
 import queue
@@ -22,11 +25,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphfix.errors import UsageError
-from graphfix.runtime.errors import RunDiedError, RunError, reason_of
+from graphfix.runtime import _wire
+from graphfix.runtime.errors import NoAnswerError, RunDiedError, RunError, reason_of
 from graphfix.runtime.provider import PROVIDERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from graphfix.runtime.port import Array
 
 # Memory grows by half a gigabyte with each session under Wine.
 SESSIONS = 5
@@ -36,6 +42,19 @@ _POLL_SECONDS = 0.1
 # Comes before each answer: ONNX Runtime and drivers print what they like.
 _MARK = "@graphfix:"
 _CHATTER = re.compile(r"cpu_?info|:fixme:|cpuid_info")
+# What an end means that says nothing else: of signals, and of the exceptions of Windows.
+_DIVISION = "a division of integers by zero or beyond their range"
+_MEMORY = "memory that is not there was read or written"
+_MEANING = {
+    "SIGFPE": _DIVISION,
+    "SIGSEGV": _MEMORY,
+    "SIGBUS": _MEMORY,
+    "SIGKILL": "somebody ended it, such as the system for want of memory",
+    "exit code 0xC0000094": _DIVISION,
+    "exit code 0xC0000095": _DIVISION,
+    "exit code 0xC0000005": _MEMORY,
+    "exit code 0xC00000FD": "the stack was full",
+}
 
 
 @dataclass(frozen=True)
@@ -66,9 +85,14 @@ class Worker:
     def __init__(self, runner: Runner) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
         script = runner.path(Path(__file__).with_name("_worker.py"))
+        self._owner = os.getpid()
+        self._asking = threading.Lock()
+        self._forgotten: list[int] = []
+        self._arrays = _Arrays(runner)
         try:
             self._process = subprocess.Popen(
-                [*runner.command, script, _MARK],
+                [*runner.command, script, _MARK, self._arrays.name],
+                pass_fds=self._arrays.inherited,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -76,6 +100,7 @@ class Worker:
                 creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # so on Windows
             )
         except OSError as error:
+            self._arrays.close()
             raise UsageError(f"{shlex.join(runner.command)}: {error.strerror}") from error
         self._said = b""
         self._lines: queue.Queue[str | None] = queue.Queue()
@@ -99,8 +124,8 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
-        return self._process.poll() is None
+        """Whether the process runs, and is ours: not that of who forked us."""
+        return self._owner == os.getpid() and self._process.poll() is None
 
     @property
     def spent(self) -> bool:
@@ -119,23 +144,52 @@ class Worker:
         if self.held == 0 and self.spent:
             self.stop()
 
-    def ask(self, request: Mapping[str, object], seconds: float, doing: str) -> dict[str, Any]:
-        """Send a request and wait for its answer.
+    def forget(self, number: int) -> None:
+        """Let a session go whose owner is gone, with the next request: this may be any moment."""
+        self._forgotten.append(number)
+
+    def ask(
+        self,
+        request: Mapping[str, object],
+        seconds: float,
+        doing: str,
+        feeds: Mapping[str, Array] | None = None,
+    ) -> dict[str, Any]:
+        """Send a request, with arrays if it takes any, and wait for its answer.
+
+        Returns:
+            The answer; its ``arrays`` are arrays, by name.
 
         Raises:
             RunError: The process says why it could not.
+            NoAnswerError: It took too long, and was ended.
             RunDiedError: It died instead of answering.
         """
+        with self._asking:
+            gone = [self._forgotten.pop() for _ in range(len(self._forgotten))]
+            self.held -= len(gone)
+            sent = {**request, "forget": gone}
+            if feeds is not None:
+                sent["feeds"] = _wire.put(self._arrays.file, feeds)
+            answer = self._answer(sent, seconds, doing)
+            if "arrays" in answer:
+                answer["arrays"] = _wire.take(self._arrays.file, answer["arrays"])
+        if "error" in answer:
+            raise RunError(reason_of(RuntimeError(answer["error"])))
+        return answer
+
+    def _answer(self, request: Mapping[str, object], seconds: float, doing: str) -> dict[str, Any]:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
             line = self._next(seconds)
-        except OSError:
+        except (OSError, ValueError):  # nobody reads; or it has been stopped
             line = None
         except queue.Empty:
             self.stop(kill=True)
-            raise RunError(f"no answer after {seconds:.0f} s of {doing}; it was ended") from None
+            said = f"no answer after {seconds:.0f} s of {doing}; it was ended"
+            raise NoAnswerError(said) from None
         except BaseException:  # Ctrl-C: an answer that comes now would be taken for the next one's
             self.stop(kill=True)
             raise
@@ -143,8 +197,6 @@ class Worker:
             self.stop(kill=True)
             raise RunDiedError(f"the process died while {doing}{self._last_words()}")
         answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise RunError(reason_of(RuntimeError(answer["error"])))
         return answer
 
     def _next(self, seconds: float) -> str | None:
@@ -163,6 +215,8 @@ class Worker:
 
     def stop(self, *, kill: bool = False) -> None:
         """End the process: by itself when its input ends, or by force."""
+        if self._owner != os.getpid():
+            return
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
@@ -203,6 +257,7 @@ class Worker:
             self._errors.seek(0)
             self._said = self._errors.read().replace(b"\0", b"")  # Windows writes UTF-16
             self._errors.close()
+        self._arrays.close()
 
     def _last_words(self) -> str:
         lines = self._said.decode("utf-8", "replace").splitlines()
@@ -211,25 +266,62 @@ class Worker:
         return f" ({_cause(self._process.returncode)})" + (f": {said[-1]}" if said else "")
 
 
+class _Arrays:
+    """The file that arrays go through.
+
+    Attributes:
+        file: It, open.
+        name: What the worker opens: a number if it inherits the file, which then has no name.
+        inherited: The number, if so.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._path: str | None = None
+        if os.name == "nt" or runner.prefix:  # nothing is inherited there, or not by Wine
+            number, self._path = tempfile.mkstemp(prefix="graphfix-")
+        elif hasattr(os, "memfd_create"):
+            number = os.memfd_create("graphfix")
+        else:
+            with tempfile.TemporaryFile() as file:
+                number = os.dup(file.fileno())
+        self.file = io.FileIO(number, "r+")
+        self.name = str(number) if self._path is None else runner.path(self._path)
+        self.inherited = (number,) if self._path is None else ()
+
+    def close(self) -> None:
+        """Let go of it, and of its name."""
+        self.file.close()
+        if self._path is not None:
+            with contextlib.suppress(OSError):  # on Windows the worker may take a moment to end
+                os.unlink(self._path)  # noqa: PTH108
+
+
 def _cause(code: int) -> str:
     """Why a process ended: a signal, an exception of Windows, or a number of its own."""
+    name = f"exit code 0x{code:08X}" if code > 0xFFFF else f"exit code {code}"
     if code < 0:
         with contextlib.suppress(ValueError):
-            return signal.Signals(-code).name
-    return f"exit code 0x{code:08X}" if code > 0xFFFF else f"exit code {code}"
+            name = signal.Signals(-code).name
+    return f"{name}, {_MEANING[name]}" if name in _MEANING else name
 
 
-_current: dict[Runner, Worker] = {}
+_current: dict[tuple[Runner, int], Worker] = {}
 
 
 def worker_for(runner: Runner) -> Worker:
-    """The process of a runner that still takes sessions, or a fresh one."""
-    worker = _current.get(runner)
+    """The process of a runner, for this thread, that still takes sessions, or a fresh one."""
+    key = (runner, threading.get_ident())
+    worker = _current.get(key)
     if worker is None or worker.spent:
         if worker is not None and worker.held == 0:
             worker.stop()
-        worker = _current[runner] = Worker(runner)
+        worker = _current[key] = Worker(runner)
     return worker
+
+
+def of(runner: Runner) -> list[Worker]:
+    """The processes of a runner that take sessions."""
+    return [worker for (known, _), worker in list(_current.items()) if known == runner]
 
 
 def stop_all() -> None:
@@ -239,3 +331,5 @@ def stop_all() -> None:
 
 
 atexit.register(stop_all)
+if hasattr(os, "register_at_fork"):  # the processes of who forked are not ours
+    os.register_at_fork(after_in_child=_current.clear)

@@ -9,11 +9,10 @@ All that a verb with ``--ep`` needs, a line each::
         outputs = session.run(feeds, ["logits"])
     print(f"does not run on {LABELS[ep]}")
 
-:class:`graphfix.runtime.session.Session` is the one door: it runs the model in this process on the
-CPU, and in another one on DirectML and CUDA; the caller sees no difference. That is this Python
-once more, where it has the provider. DirectML exists for Windows only; on Linux a Windows Python
-under Wine has it (``make dml`` sets one up). A graph that kills that process is a ``RunError`` of
-the run, or a ``ModelError`` of the session.
+:class:`graphfix.runtime.session.Session` is the one door: it runs the model in another process.
+That is this Python once more, where it has the provider. DirectML exists for Windows only; on Linux
+a Windows Python under Wine has it (``make dml`` sets one up). A graph that kills that process is a
+``RunError`` of the run, or a ``ModelError`` of the session.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ HOME = "GRAPHFIX_DML_HOME"
 """The folder that ``make dml`` has filled, if it is not ``build/dml``."""
 
 _ROOT = Path(__file__).parents[2]
-# On the CPU a session gives its memory back, and on Windows every session is in such a process:
-# verifying makes dozens, and to start Python and ONNX Runtime anew takes a second.
+# On the CPU a session gives its memory back; verifying makes dozens, and to start Python and ONNX
+# Runtime anew takes a fifth of a second.
 _CPU_SESSIONS = 200
 
 

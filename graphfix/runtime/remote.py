@@ -1,21 +1,29 @@
-"""A model loaded by another Python, on DirectML or CUDA.
+"""A model loaded by another process, which may die of it.
 
-That Python runs :mod:`graphfix.runtime._worker`, is spoken to in lines of JSON, and may die of the
-model: a graph that kills the process is a result like any other; the next run gets a fresh process.
+That process runs :mod:`graphfix.runtime._worker`: this Python once more, or one that has DirectML.
+A graph that kills it is a result like any other; the next run gets a fresh process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import tempfile
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from graphfix.errors import ModelError
-from graphfix.runtime.errors import LoadDiedError, RunDiedError, RunError
+from graphfix.runtime import memory
+from graphfix.runtime.errors import (
+    LoadDiedError,
+    NoAnswerError,
+    RunDiedError,
+    RunError,
+    StoppedError,
+)
+from graphfix.runtime.limits import SECONDS, run_seconds
 from graphfix.runtime.port import Array, Port
 from graphfix.runtime.process import Runner, Worker, worker_for
 from graphfix.runtime.profile import placed
@@ -44,6 +52,9 @@ class RemoteSession:
         config: Entries for ONNX Runtime's session configuration.
         log: A file for all that ONNX Runtime says while it makes the session.
         optimized: A file for the graph as ONNX Runtime has rewritten it.
+        threads: How many threads one operator may use; what ONNX Runtime likes by default.
+        bounded: Whether asking for more memory than there is fails, and a run ends that takes
+            longer than :func:`graphfix.runtime.limits.run_seconds`.
 
     Attributes:
         inputs: The model's inputs.
@@ -68,42 +79,48 @@ class RemoteSession:
         config: Mapping[str, str] | None = None,
         log: Path | None = None,
         optimized: Path | None = None,
+        threads: int = 0,
+        bounded: bool = False,
     ) -> None:
         self._runner = runner
-        self._scratch = tempfile.TemporaryDirectory(prefix="graphfix-dml-")
-        self._folder = Path(self._scratch.name)
-        self._profile = profile
-        path, weights = self._on_disk(model, extra_outputs)
-        self._request = {
-            "verb": "open",
-            "model": runner.path(path),
-            "provider": runner.provider,
-            "optimize": optimize,
-            "free_dims": dict(free_dims or {}),
-            "profile": runner.path(self._folder / "profile") if profile else "",
-            "weights": "" if weights is None else runner.path(weights),
-            "config": dict(config or {}),
-            "log": runner.path(log) if log is not None else "",
-            "optimized": runner.path(optimized) if optimized is not None else "",
-        }
+        self._bounded = bounded
+        self._scratch: Path | None = None
         self._worker: Worker | None = None
+        self._unless_closed: weakref.finalize[[int], RemoteSession] | None = None
         self.run_seconds = 0.0
         try:
+            path, weights = self._on_disk(model, extra_outputs)
+            self._request = {
+                "verb": "open",
+                "model": runner.path(path),
+                "provider": runner.provider,
+                "optimize": optimize,
+                "free_dims": dict(free_dims or {}),
+                "profile": runner.path(self._folder() / "profile") if profile else "",
+                "weights": "" if weights is None else runner.path(weights),
+                "config": dict(config or {}),
+                "log": runner.path(log) if log is not None else "",
+                "optimized": runner.path(optimized) if optimized is not None else "",
+                "threads": threads,
+            }
             self._open()
         except BaseException:
-            self._scratch.cleanup()
+            self.close()
             raise
+
+    def _folder(self) -> Path:
+        """A folder that goes with the session."""
+        if self._scratch is None:
+            self._scratch = Path(tempfile.mkdtemp(prefix="graphfix-"))
+            self._remove = weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
+        return self._scratch
 
     def _on_disk(self, model: Source, extra: Sequence[str]) -> tuple[Path, Path | None]:
         """The model's file: another process cannot see what is in the memory of this one."""
-        try:
-            source, weights = sourced(model, extra, lambda: self._folder)
-        except ModelError:
-            self._scratch.cleanup()
-            raise
+        source, weights = sourced(model, extra, self._folder)
         if isinstance(source, str):
             return Path(source), weights
-        path = self._folder / "given.onnx"
+        path = self._folder() / "given.onnx"
         path.write_bytes(source)
         return path, weights
 
@@ -117,18 +134,25 @@ class RemoteSession:
         self._id = worker.take()
         try:
             answer = worker.ask(
-                {**self._request, "id": self._id}, _OPEN_SECONDS, "making the session"
+                {**self._request, **self._memory_limit(), "id": self._id},
+                _OPEN_SECONDS,
+                "making the session",
             )
         except RunError as error:
             worker.give_back()
             self._worker = None
             kind = LoadDiedError if isinstance(error, RunDiedError) else ModelError
             raise kind(str(error)) from error
+        self._unless_closed = weakref.finalize(self, worker.forget, self._id)
+        self._unless_closed.atexit = False
         self.inputs = tuple(Port(n, t, tuple(s)) for n, t, s in answer["inputs"])
         self.outputs = tuple(Port(n, t, tuple(s)) for n, t, s in answer["outputs"])
         self._defaults = tuple(answer["defaults"])
         self.open_seconds = float(answer["seconds"])
         self.provider = str(answer["provider"])
+
+    def _memory_limit(self) -> dict[str, int | None]:
+        return {"memory": memory.available() if self._bounded else None}
 
     def machine(self) -> dict[str, str]:
         """What the other Python says of the machine: adapter, driver, processors, clock."""
@@ -164,6 +188,7 @@ class RemoteSession:
         Raises:
             RunError: An input does not fit, or an operator failed.
             RunDiedError: The process died of it.
+            StoppedError: It took too long.
         """
         if self._worker is None or not self._worker.alive:
             self.close_worker()
@@ -176,19 +201,22 @@ class RemoteSession:
         request = {
             "verb": "run",
             "id": self._id,
-            "feeds": self._as_files(feeds),
             "outputs": [x.name for x in self.outputs] if outputs is None else list(outputs),
-            "folder": self._runner.path(self._folder),
             "bind": bind,
+            **self._memory_limit(),
         }
-        answer = self._worker.ask(request, _RUN_SECONDS, "running the model")
+        seconds = run_seconds() if self._bounded else _RUN_SECONDS
+        try:
+            answer = self._worker.ask(request, seconds, "running the model", self._known(feeds))
+        except NoAnswerError as error:
+            if not self._bounded:
+                raise
+            raise StoppedError(
+                f"the model ran for {seconds:g} s without an end, so it was stopped; if it needs "
+                f"longer, set {SECONDS}"
+            ) from error
         self.run_seconds = float(answer["seconds"])
-        names = {self._runner.path(x): x for x in self._folder.glob("out*.npy")}
-        found = {}
-        for name, path in answer["outputs"].items():
-            file = names.get(path) or self._folder / Path(path.replace("\\", "/")).name
-            array = np.load(file, allow_pickle=False)
-            found[name] = array.astype(object) if array.dtype.kind == "U" else array
+        found: dict[str, Array] = answer["arrays"]
         return found
 
     def time(
@@ -217,7 +245,6 @@ class RemoteSession:
         request = {
             "verb": "time",
             "id": self._id,
-            "feeds": self._as_files(feeds),
             "runs": runs,
             "seconds": seconds,
             "most": _MOST_RUNS,
@@ -226,18 +253,13 @@ class RemoteSession:
         if self._worker is None:
             raise RunError("the session is closed")
         limit = seconds + _RUN_SECONDS * runs
-        answer = self._worker.ask(request, limit, "running the model")
+        answer = self._worker.ask(request, limit, "running the model", self._known(feeds))
         return tuple(float(x) for x in answer["seconds"])
 
-    def _as_files(self, feeds: Mapping[str, Array]) -> dict[str, str]:
-        """Each input in a file, by its path there."""
-        files = {}
-        for i, name in enumerate((*(x.name for x in self.inputs), *self._defaults)):
-            if name in feeds:
-                path = self._folder / f"in{i}.npy"
-                np.save(path, _as_file(feeds[name]), allow_pickle=False)
-                files[name] = self._runner.path(path)
-        return files
+    def _known(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """What the model has an input for."""
+        names = (*(x.name for x in self.inputs), *self._defaults)
+        return {name: feeds[name] for name in names if name in feeds}
 
     def profile(self) -> list[dict[str, Any]]:
         """What ONNX Runtime's profiler recorded, as a session in this process tells it."""
@@ -248,7 +270,7 @@ class RemoteSession:
                 {"verb": "close", "id": self._id, "profile": True}, _RUN_SECONDS, "closing"
             )
         self.close_worker()
-        files = sorted(self._folder.glob("profile*.json"))
+        files = sorted(self._folder().glob("profile*.json"))
         return [x for file in files for x in json.loads(file.read_text(encoding="utf-8"))]
 
     def placement(self) -> dict[str, int]:
@@ -262,18 +284,16 @@ class RemoteSession:
         """Let the model go; the process stays for the next one."""
         if self._worker is not None:
             worker, self._worker = self._worker, None
+            if self._unless_closed is not None:
+                self._unless_closed.detach()
             if worker.alive:
                 with contextlib.suppress(RunError):
                     worker.ask({"verb": "close", "id": self._id}, _RUN_SECONDS, "closing")
             worker.give_back()
 
     def close(self) -> None:
-        """Let go of the model and of the files that carried its arrays."""
+        """Let go of the model and of its files."""
         self.close_worker()
-        self._scratch.cleanup()
-
-
-def _as_file(array: Array) -> Array:
-    """Text is an array of objects to ONNX Runtime, and no file holds those."""
-    array = np.asarray(array)
-    return array.astype(np.str_) if array.dtype.kind == "O" else array
+        if self._scratch is not None:
+            self._remove()
+            self._scratch = None

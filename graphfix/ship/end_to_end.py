@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphfix.proof.compare import OutputDiff, Tolerance, compare
-from graphfix.runtime.errors import reason_of
-from graphfix.ship.session import Session
+from graphfix.runtime.elsewhere import call
+from graphfix.runtime.errors import RunError
+from graphfix.runtime.limits import run_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from graphfix.ship.outputs import Clip
+
+_APART = "graphfix.ship.apart"
+# To make a session of a container, the first time that a clip needs it.
+_SESSION_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -61,17 +66,23 @@ class Whole:
 
 def end_to_end(folder: Path, clips: Sequence[Clip], tolerance: Tolerance) -> Whole:
     """Run clips through a session on the CPU, and compare what comes out, shapes and all."""
+    here = str(folder.resolve())
+    seconds = _SESSION_SECONDS + run_seconds()
+    found = _compared(here, clips, tolerance, seconds)
+    with suppress(RunError):
+        call(f"{_APART}:close", here, {}, seconds, "closing")
+    return found
+
+
+def _compared(here: str, clips: Sequence[Clip], tolerance: Tolerance, seconds: float) -> Whole:
     diffs: list[OutputDiff] = []
-    # Closed in any case: Windows neither renames nor deletes a folder with a file that is in use.
-    with closing(Session(folder, providers=["CPUExecutionProvider"])) as session:
-        names = [x.name for x in session.get_outputs()]
-        for clip in clips:
-            try:
-                found = session.run(names, clip.feeds)
-            except Exception as error:  # onnxruntime raises a dozen unrelated types
-                told = f"a clip of {clip.length} does not run: {reason_of(error)}"
-                return Whole(False, tuple(diffs), told)
-            for name, array in zip(names, found, strict=True):
-                case = f"clip of {clip.length}"
-                diffs.append(compare(name, case, clip.outputs[name], array, tolerance))
+    for clip in clips:
+        try:
+            found = call(f"{_APART}:run", here, clip.feeds, seconds, "running a clip")
+        except RunError as error:
+            told = f"a clip of {clip.length} does not run: {error}"
+            return Whole(False, tuple(diffs), told)
+        for name, array in found.items():
+            case = f"clip of {clip.length}"
+            diffs.append(compare(name, case, clip.outputs[name], array, tolerance))
     return Whole(bool(diffs) and all(d.ok for d in diffs), tuple(diffs))

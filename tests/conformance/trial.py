@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import onnx_ir as ir
+import onnxruntime
 from onnx.reference import ReferenceEvaluator
 
 from graphfix import hazards, pipeline, planning, registry
@@ -23,8 +24,7 @@ from graphfix.model import io
 from graphfix.proof.compare import HALF_GATE, Tolerance, compare, computes_in_half
 from graphfix.proof.interface import interface_changes
 from graphfix.runtime._results import flattened
-from graphfix.runtime.local import load, options_of
-from graphfix.runtime.local import run as run_session
+from graphfix.runtime.errors import RunError, reason_of
 from graphfix.runtime.randomness import draws, seeded
 
 if TYPE_CHECKING:
@@ -311,15 +311,33 @@ def _mapped(repaired: ir.Model, chosen: list[Check], example: Example) -> dict[s
 def _run(model: ir.Model, feeds: dict[str, Value]) -> Outputs:
     if draws(model) is not None:
         model = seeded(model)
-    session = load(ir.to_proto(model).SerializeToString(), options_of(optimize=False, threads=1))
+    try:
+        return _run_here(_session(model), feeds)
+    except Exception as error:  # ONNX Runtime raises a dozen unrelated types
+        raise RunError(reason_of(error)) from error
+
+
+def _run_here(session: onnxruntime.InferenceSession, feeds: dict[str, Value]) -> Outputs:
     ports = [*session.get_inputs(), *session.get_overridable_initializers()]
     # Copies: BatchNormalization in training mode writes into what it is fed.
     given: Any = {x.name: copy.deepcopy(feeds[x.name]) for x in ports if x.name in feeds}
     names = [x.name for x in session.get_outputs()]
     found: Outputs = {}
-    for name, result in zip(names, run_session(session, names, given), strict=True):
+    for name, result in zip(names, session.run(names, given), strict=True):
         found |= flattened(name, result)
     return found
+
+
+def _session(model: ir.Model) -> onnxruntime.InferenceSession:
+    """In this process: inputs may be sequences, which :mod:`graphfix.runtime` does not send."""
+    onnxruntime.set_default_logger_severity(4)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_mem_pattern = False
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    data = ir.to_proto(model).SerializeToString()
+    return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 
 
 def _evaluated(model: ir.Model, feeds: dict[str, Value]) -> Outputs:

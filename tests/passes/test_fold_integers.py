@@ -188,3 +188,11 @@ def test_dims_of_one_in_front_come_by_themselves(name: str) -> None:
     (got,), (want,) = (run(x, **feeds) for x in (after, before))
     assert got.shape == want.shape
     np.testing.assert_array_equal(got, want)
+
+
+def test_a_quotient_that_no_tensor_holds_is_left() -> None:
+    """ONNX Runtime dies of it (SIGFPE), and Python's integers go on."""
+    m = model("least = Constant <value_int = -9223372036854775808> () d = Div (least, minus) "
+              "s = Mul (d, zero) y = Add (x, s)")  # fmt: skip
+    graphfix.run(m, "fold")
+    assert "Div" in ops(m)

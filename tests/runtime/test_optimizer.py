@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.errors import ModelError
-from graphfix.runtime import optimizer, process
+from graphfix.runtime import optimizer, process, python
 from graphfix.runtime.errors import LoadDiedError
 from graphfix.runtime.optimizer import optimized
 
@@ -34,7 +33,7 @@ def endless() -> ir.Model:
 
 
 def workers() -> list[process.Worker]:
-    return [x for runner, x in process._current.items() if runner.command == (sys.executable,)]
+    return process.of(python.here("cpu"))
 
 
 @pytest.fixture(autouse=True)

@@ -41,7 +41,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def open_worker() -> process.Worker:
-    return process._current[HERE]
+    return process.of(HERE)[-1]
 
 
 def test_it_runs_a_model(model: Path) -> None:

@@ -1,0 +1,18 @@
+"""How long a model may run before it is believed to have no end."""
+
+from __future__ import annotations
+
+import os
+
+SECONDS = "GRAPHFIX_RUN_SECONDS"
+"""The environment variable with the longest that one run on the CPU may take."""
+
+_DEFAULT_SECONDS = 120.0
+
+
+def run_seconds() -> float:
+    """How long one run may take."""
+    try:
+        return max(float(os.environ[SECONDS]), 0.1)
+    except (KeyError, ValueError):
+        return _DEFAULT_SECONDS
