@@ -12,6 +12,7 @@ import onnx_ir as ir
 from graphfix.model import shapes
 from graphfix.model.text import line_of
 from graphfix.model.values import bodies_of, graphs_of
+from graphfix.model.view import forget_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -53,6 +54,7 @@ class Builder:
 
     def start(self, site: ir.Node) -> None:
         """Begin the repair of ``site``: what is made from now on goes just before it."""
+        forget_index(self._view.model)
         self._site = self._at = site
         self._made = []
         self._lines = {}

@@ -16,7 +16,7 @@ from graphfix import leaving, options
 from graphfix.build import Builder
 from graphfix.model import shapes
 from graphfix.model.text import module_path, path_of
-from graphfix.model.view import View
+from graphfix.model.view import View, forget_index, keep_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -183,6 +183,9 @@ class Pass(Check, ir.passes.InPlacePass):
     keeps_shapes: ClassVar[bool] = False
     """Whether ``repair`` itself keeps :mod:`graphfix.model.shapes` up to date."""
 
+    edits_by_builder: ClassVar[bool] = False
+    """Whether ``repair`` adds and removes nodes only by a Builder, which says so."""
+
     @abc.abstractmethod
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Repair ``model`` in place, yielding each repair made and each near miss."""
@@ -192,6 +195,7 @@ class Pass(Check, ir.passes.InPlacePass):
         changes: list[Change] = []
         skips: list[tuple[str, str]] = []
         finished = False
+        index = None if self.edits_by_builder else forget_index(model)
         try:
             for event in self.repair(model):
                 if isinstance(event, Change):
@@ -203,6 +207,8 @@ class Pass(Check, ir.passes.InPlacePass):
             # Also after an error: a half-made edit must not leave stale shapes behind.
             if not self.keeps_shapes and (changes or not finished):
                 shapes.forget(model)
+            if index is not None and finished and not changes:
+                keep_index(model, index)
         return Result(model, bool(changes), tuple(changes), tuple(skips))
 
     def feeds(self, old: Feeds) -> Feeds:
@@ -266,6 +272,7 @@ class NodePass(Pass, Generic[M]):
 
     anchors: ClassVar[tuple[str, ...]]
     keeps_shapes: ClassVar[bool] = True
+    edits_by_builder: ClassVar[bool] = True
 
     @abc.abstractmethod
     def match(self, node: ir.Node, view: View) -> M | Skip | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from graphfix import pipeline, rules
 from graphfix.core import Check, Finding, Match, Pass
 from graphfix.errors import ModelError
-from graphfix.model.view import View
+from graphfix.model.view import View, forget_index, index
 from graphfix.probing.padded import padded
 from graphfix.proof.verify import verify
 from graphfix.rules import passes as judged
@@ -62,7 +62,11 @@ def check(
     """
     asked = everything(ep) if checks is None else pipeline.resolve(checks)
     view = View(model)
-    found = [finding for one in asked for finding in _findings(one, model, view, ep)]
+    index(model)  # nothing is edited
+    try:
+        found = [finding for one in asked for finding in _findings(one, model, view, ep)]
+    finally:
+        forget_index(model)
     # What a rule says of a node in its own words, naming the pass, the pass does not say again.
     by = {x.name: x.repaired_by for x in asked if isinstance(x, Rule)}
     told = {(x.fix, x.at) for x in found if x.fix is not None and x.fix == by.get(x.rule)}

@@ -12,6 +12,7 @@ from graphfix.core import Check, Pass
 from graphfix.errors import GraphfixError, PassError, UsageError
 from graphfix.model.snapshot import Snapshot
 from graphfix.model.values import nodes_of
+from graphfix.model.view import forget_index
 from graphfix.report import Left, Report
 from graphfix.turns import Turns, name_of
 
@@ -178,14 +179,17 @@ def apply(
     before = count_ops(model)
     leaving.put(model, leave)
     turns, settled = Turns(model, progress), list[Check]()
-    for given in chosen:
-        check = given
-        if isinstance(given, Pass) and given.measured:
-            turns.again()  # what is measured is what the others have made, all of it
-            check = given if settle is None else settle(given, model, turns.ran)
-        settled.append(check)
-        turns.take(check, given)
-    turns.again()
+    try:
+        for given in chosen:
+            check = given
+            if isinstance(given, Pass) and given.measured:
+                turns.again()  # what is measured is what the others have made, all of it
+                check = given if settle is None else settle(given, model, turns.ran)
+            settled.append(check)
+            turns.take(check, given)
+        turns.again()
+    finally:
+        forget_index(model)
     leaving.put(model, leaving.NOTHING)
     spec, ran = spec_of(settled), turns.ran
     if any(p.changes for p in ran):

@@ -35,7 +35,7 @@ _REPAIRS = (
     *("mask-lookup", "table-rows", "additive-mask", "finite-mask", "drop-nan-guard"),
     *("cumsum-index", "unflatten-heads", "gather-int64"),
     *("convtranspose-2d", "opset-ceiling", "slice-start", "gemm-bias", "keep-output"),
-    *("fold", "reshape-allowzero"),
+    *("fold", "if-where", "reshape-allowzero"),
 )
 # An attention takes the biases of its inputs, so it is fused first. Residual sums stay apart from
 # their norms: ONNX Runtime's CPU kernel for both is too slow (fuse-norm).

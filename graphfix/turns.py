@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from graphfix import leaving
 from graphfix.core import Check, Match, Pass, Result
 from graphfix.errors import GraphfixError, PassError
+from graphfix.model.view import index
 from graphfix.report import PassReport
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class Turns:
 
     def _guarded(self, given: Check, work: Callable[[ir.Model], R]) -> R:
         """What ``work`` gives; what it raises, if it is no error of ours, is the pass's fault."""
+        index(self._model)  # of what most passes only look at
         try:
             return work(self._model)
         except (GraphfixError, MemoryError):

@@ -226,3 +226,5 @@ _RULES: dict[str, Rule] = {
     "Div": _times_one,
     "Not": _not,
 }
+CHAINED = frozenset(_RULES)
+"""The operators that :func:`chain` has a rule for."""

@@ -39,8 +39,10 @@ def constant(node: ir.Node, look: Look) -> Found | None:
 
 def _from_sizes(node: ir.Node, look: Look) -> Array | None:
     made = node.outputs[0]
-    dtype, dims, numbers = look.view.shapes.dtype(made), look.dims(made), look.numbers(made)
-    if numbers is None or dims is None or dtype is None:
+    if (numbers := look.numbers(made)) is None:  # nearly always
+        return None
+    dtype, dims = look.view.shapes.dtype(made), look.dims(made)
+    if dims is None or dtype is None:
         return None
     sizes = [x for x in dims if isinstance(x, int)]
     return np.array(numbers, dtype.numpy()).reshape(sizes) if len(sizes) == len(dims) else None

@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from ._fold_look import Look
 
 
+COUNTED = frozenset({"Where", "Sub", "Add", "Slice"})
+"""The operators that :func:`integers` looks at."""
+
+
 def integers(node: ir.Node, look: Look) -> Found | None:
     """A division that rounds down, numbers added one after the other, a sum from the end."""
-    if not is_op(node, "Where", "Sub", "Add", "Slice") or len(node.outputs) != 1:
+    if not is_op(node, *COUNTED) or len(node.outputs) != 1:
         return None
     if look.view.shapes.dtype(node.outputs[0]) not in INTEGERS or look.data(node.outputs[0]):
         return None  # sizes are planned all at once

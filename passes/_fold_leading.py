@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from ._fold_look import Look
 
-_BROADCAST = (
-    *("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Mod", "And", "Or", "Xor", "Where"),
-    *("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
+BROADCAST = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Mod", "And", "Or", "Xor", "Where"}
+    | {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}
 )
 
 
@@ -24,7 +24,7 @@ def leading(node: ir.Node, look: Look) -> Found | None:
 
     An Unsqueeze that something else needs stays, and then nothing is won.
     """
-    if not is_op(node, *_BROADCAST):
+    if not is_op(node, *BROADCAST):
         return None
     given = [_stripped(node, i, look) for i in range(len(node.inputs))]
     if all(x is None for x in given):
@@ -51,7 +51,7 @@ def _stripped(node: ir.Node, index: int, look: Look) -> ir.Value | None:
 
 def _keeps_rank(node: ir.Node, index: int, rank: int, look: Look) -> bool:
     """Whether another input of ``node`` has as many dims, and is none that loses them as well."""
-    if not is_op(node, *_BROADCAST):
+    if not is_op(node, *BROADCAST):
         return False
     others = [x for i, x in enumerate(node.inputs) if i != index and x is not node.inputs[index]]
     ranks = (look.view.shapes.rank(x) for x in others if x is not None and not _is_view(x))

@@ -113,13 +113,15 @@ def constant_of(value: ir.Value | None, limit: int = LIMIT) -> Array | None:
     if value is None or isinstance(value.const_value, ir.ExternalTensor):
         return None
     source = value
-    while (node := source.producer()) is not None and is_op(node, "Identity"):
+    while (node := source.producer()) is not None:
+        if not is_op(node, "Identity"):
+            break
         if node.inputs[0] is None:
             return None
         source = node.inputs[0]
-    if isinstance(source.const_value, ir.ExternalTensor):
+    if source is not value and isinstance(source.const_value, ir.ExternalTensor):
         return None
-    return const_of(value, limit)
+    return const_of(source, limit)
 
 
 def _small_constant(value: ir.Value) -> Array | None:

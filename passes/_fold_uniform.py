@@ -42,6 +42,8 @@ _COMPUTE: Mapping[str, Callable[..., Number]] = {
     "Not": lambda a: not a,
 }
 _NOTHING: Mapping[str, Number] = {"Add": 0, "Mul": 1, "And": True, "Or": False}
+NEUTRAL = frozenset({"Where", *_NOTHING})
+"""The operators that :meth:`Uniform.neutral` looks at."""
 _ARITHMETIC = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
 # Index arithmetic is a handful of nodes deep; what lies deeper is taken as unknown.
 _DEPTH = 24

@@ -15,21 +15,23 @@ from graphfix.model.values import nodes_of
 from graphfix.model.view import View
 
 from ._fold_bits import Bits
-from ._fold_chains import chain
+from ._fold_chains import CHAINED, chain
 from ._fold_constants import constant, decided_if
 from ._fold_equal import Equal
-from ._fold_integers import integers
-from ._fold_leading import leading
+from ._fold_integers import COUNTED, integers
+from ._fold_leading import BROADCAST, leading
 from ._fold_look import Found, Look
 from ._fold_sizes import Sizes
-from ._fold_uniform import Uniform
+from ._fold_uniform import NEUTRAL, Uniform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     import onnx_ir as ir
 
     Rule = Callable[[ir.Node, Look], Found | None]
+    Rules = Sequence[tuple[frozenset[str] | None, Rule]]
+    """Rules in order, each with the operators that it is for; None for all."""
 
 # What one round makes, the next may go on with; a chain of this many links would be a wonder.
 _ROUNDS = 50
@@ -131,9 +133,9 @@ class Fold(Pass):
     def sites(self, model: ir.Model) -> Iterator[FoldSite | Skip]:
         """Every node that a first round would replace."""
         look = Look(View(model))
-        rules: tuple[Rule, ...] = (*_rules(look), Sizes(look), Uniform(look).smaller)
+        shown = _Shown((*_rules(look), (None, Sizes(look)), (None, Uniform(look).smaller)))
         for node in _nodes(model):
-            found = _first(rules, node, look)
+            found = _first(shown[node.op_type], node, look)
             if found is not None:
                 yield self.leaves(model, node) or FoldSite(node, found)
 
@@ -155,7 +157,7 @@ class Fold(Pass):
         for _ in range(_ROUNDS):
             changed = yield from self._round(model, _rules)
             if not changed:
-                changed = yield from self._round(model, lambda look: (Sizes(look),))
+                changed = yield from self._round(model, lambda look: ((None, Sizes(look)),))
             if not changed:
                 changed = yield from self._shrink(model)
             if not changed:
@@ -171,16 +173,16 @@ class Fold(Pass):
         return site.found.what if isinstance(site, FoldSite) else super().message(site)
 
     def _round(
-        self, model: ir.Model, make: Callable[[Look], tuple[Rule, ...]]
+        self, model: ir.Model, make: Callable[[Look], Rules]
     ) -> Generator[Change | Skip, None, bool]:
         """Show each node to each rule; whether any was replaced."""
         view = View(model)
         look, builder = Look(view), Builder(self.name, view)
-        rules, changed = make(look), False
+        shown, changed = _Shown(make(look)), False
         for node in list(_nodes(model)):
             if node.graph is None:  # went with an earlier one
                 continue
-            found = _first(rules, node, look)
+            found = _first(shown[node.op_type], node, look)
             if found is None:
                 continue
             if (left := self.leaves(model, node)) is not None:
@@ -201,9 +203,9 @@ class Fold(Pass):
         """Let what is broadcast be small; the shapes behind it change, and are inferred anew."""
         uniform: list[Uniform] = []
 
-        def rules(look: Look) -> tuple[Rule, ...]:
+        def rules(look: Look) -> Rules:
             uniform.append(Uniform(look))
-            return (uniform[0].smaller,)
+            return ((None, uniform[0].smaller),)
 
         changed = yield from self._round(model, rules)
         for value in uniform[0].touched:
@@ -213,13 +215,36 @@ class Fold(Pass):
         return changed
 
 
-def _rules(look: Look) -> tuple[Rule, ...]:
+def _rules(look: Look) -> Rules:
     """What looks at one node at a time, in the order in which a node is shown to them."""
-    return (decided_if, constant, Equal(), chain, integers, leading, Uniform(look).neutral, Bits())
+    return (
+        (frozenset({"If"}), decided_if),
+        (None, constant),
+        (None, Equal()),
+        (CHAINED, chain),
+        (COUNTED, integers),
+        (BROADCAST, leading),
+        (NEUTRAL, Uniform(look).neutral),
+        (frozenset({"Cast"}), Bits()),
+    )
 
 
-def _first(rules: tuple[Rule, ...], node: ir.Node, look: Look) -> Found | None:
-    return next((x for rule in rules if (x := rule(node, look)) is not None), None)
+class _Shown(dict[str, tuple["Rule", ...]]):
+    """The rules that a node is shown to, by its operator: most are for few."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+
+    def __missing__(self, op_type: str) -> tuple[Rule, ...]:
+        found = (rule for ops, rule in self._rules if ops is None or op_type in ops)
+        return self.setdefault(op_type, tuple(found))
+
+
+def _first(rules: Sequence[Rule], node: ir.Node, look: Look) -> Found | None:
+    for rule in rules:
+        if (found := rule(node, look)) is not None:
+            return found
+    return None
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:

@@ -41,8 +41,9 @@ _FUSABLE = {
     "Sum": _RELU,
     "FusedMatMul": frozenset({"Softmax"}),
 }
+_ACTIVATIONS = frozenset[str]().union(*_FUSABLE.values())
 # A scale becomes part of a Conv first.
-_PARTIES = frozenset({*_FUSABLE, "Mul"}).union(*_FUSABLE.values())
+_PARTIES = _ACTIVATIONS | {*_FUSABLE, "Mul"}
 
 
 def activations(
@@ -118,9 +119,17 @@ def bare_gemms(view: View) -> Iterator[tuple[ir.Node, ir.Node]]:
 def _activated(view: View) -> dict[ir.Node, ir.Node]:
     graph = view.model.graph
     rules = Rules(graph.opset_imports, view.shapes)
-    parties = [node for node in graph if node.op_type in _PARTIES]
+    parties = [node for node in graph if node.op_type in _PARTIES and _may_be_one(node)]
     on_dml = [node for node in parties if rules.kernel(node) is not None]
     return activations(on_dml, frozenset(on_dml), lambda node: _optimized(node, view))
+
+
+def _may_be_one(node: ir.Node) -> bool:
+    """Whether a node is an activation, or all that needs it is one."""
+    if node.op_type in _ACTIVATIONS:
+        return True
+    uses = [use for value in node.outputs for use in value.uses()]
+    return len(uses) == 1 and uses[0].node.op_type in _ACTIVATIONS
 
 
 def _optimized(node: ir.Node, view: View) -> str:

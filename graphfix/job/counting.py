@@ -22,10 +22,13 @@ _MANY = 20_000
 
 def counted(task: Task, report: Report, model: ir.Model) -> Report:
     """The report with the kernels of a run before and after, and with :func:`elsewhere`."""
+    wanted = task.check if task.kernels is None else task.kernels
+    if not (task.check or wanted):
+        return report
     before = io.load(task.source)
     if task.check:
         report = dataclasses.replace(report, elsewhere=elsewhere(task, report, before))
-    if not (task.check if task.kernels is None else task.kernels):
+    if not wanted:
         return report
     # Not above: what only repairs need not load ONNX Runtime.
     from graphfix import planning

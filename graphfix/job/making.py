@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def make(
-    task: Task, leave: Leaving = NOTHING, margin: float = MARGINS[0]
+    task: Task,
+    leave: Leaving = NOTHING,
+    margin: float = MARGINS[0],
+    loaded: ir.Model | None = None,
 ) -> tuple[ir.Model, Report]:
     """What the passes make of the model, and what they did.
 
@@ -31,6 +34,7 @@ def make(
         task: What is asked.
         leave: What is to be left alone.
         margin: Which share of the gate a pass that rounds may use.
+        loaded: The model, if it was loaded already: it is what is repaired.
 
     Raises:
         PassError: A pass raises that the result cannot do without, or any if ``task.strict``.
@@ -38,7 +42,8 @@ def make(
     """
     faults: dict[str, str] = {}
     while True:
-        model = io.load(task.source)
+        model = io.load(task.source) if loaded is None else loaded
+        loaded = None
         wholes = {(spec, WHOLE): why for spec, why in faults.items()}
         now = dataclasses.replace(leave, left={**leave.left, **wholes}) if faults else leave
         settle = None

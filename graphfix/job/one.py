@@ -19,6 +19,8 @@ from graphfix.model import files, io, shapes
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import onnx_ir as ir
+
     from graphfix.core import Check
     from graphfix.leaving import Leaving
     from graphfix.model.weights import Placement
@@ -89,10 +91,11 @@ def repair_file(
         *(ep, kernels, strict, tell),
     ).of(chosen, model)
     need = task.expect(model)
+    first = [model]  # which nobody else holds: a search for bad places has models of its own
     del model
     if dry_run:
-        return task.about(make(task)[1], need)
-    report = _written(task, target, NOTHING, external_data, need)
+        return task.about(make(task, loaded=first.pop())[1], need)
+    report = _written(task, target, NOTHING, external_data, need, first)
     if report.ok or strict:
         return report
     found = bad_places(task, report)
@@ -105,12 +108,20 @@ def repair_file(
 
 
 def _written(
-    task: Task, target: Path, leave: Leaving, external_data: Placement, need: Need | None
+    task: Task,
+    target: Path,
+    leave: Leaving,
+    external_data: Placement,
+    need: Need | None,
+    loaded: list[ir.Model] | None = None,
 ) -> Report:
-    """Repair, prove and write; what was found on a few inputs may miss the gate on more."""
+    """Repair, prove and write; what was found on a few inputs may miss the gate on more.
+
+    A model in ``loaded`` is taken out of it, and is the first that is repaired.
+    """
     margins = MARGINS if task.check and task.measured else MARGINS[:1]
     for margin in margins:
-        model, report = make(task, leave, margin)
+        model, report = make(task, leave, margin, loaded.pop() if loaded else None)
         shapes.forget(model)  # saving needs none, and it is when most memory is held
         report = task.about(report, need)
         with io.drafting(

@@ -108,10 +108,23 @@ def without_sparse(proto: onnx.ModelProto) -> onnx.ModelProto | None:
 
 def _drop_equal(written: Items, old: Items) -> frozenset[Hashable]:
     """Drop what is the same in both from ``written``; return the keys of that."""
-    mine, given = _by_key(written), _by_key(old)
-    if mine is None or given is None:
-        return frozenset()
-    same = frozenset(key for key, item in mine.items() if given.get(key) == item)
+    given = _by_key(old)
+    if not given or len(written) != len(old):
+        mine = _by_key(written)
+        if mine is None or given is None:
+            return frozenset()
+        same = frozenset(key for key, item in mine.items() if given.get(key) == item)
+    else:
+        # What is equal in its place, as nearly all is, need not be asked for its key.
+        key_of, mine, found = _KEYS[type(written[0]).__name__], {}, set()
+        for (key, theirs), item in zip(given.items(), written, strict=True):
+            own = key if item == theirs else key_of(item)
+            if own is key or given.get(own) == item:
+                found.add(own)
+            mine[own] = item
+        if len(mine) < len(written):
+            return frozenset()
+        same = frozenset(found)
     _replace(written, [item for key, item in mine.items() if key not in same])
     return same
 

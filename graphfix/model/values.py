@@ -78,6 +78,8 @@ def const_of(value: ir.Value | None, limit: int = SMALL) -> Array | None:
     """
     while value is not None and (node := value.producer()) is not None:
         if not is_op(node, "Identity"):
+            if not is_op(node, "Constant"):
+                return None
             break
         value = node.inputs[0]
     if value is None or value.is_graph_input():
@@ -216,13 +218,15 @@ class Numbering:
     def of(self, value: ir.Value) -> int:
         """The number of ``value``. Linear in the nodes above it that have no number yet."""
         pending = [value]
+        computed: set[ir.Value] = set()  # that are waiting for what they are computed from
         while pending:
             top = pending[-1]
             if top in self._numbers:
                 pending.pop()
                 continue
-            known = self._known(top)
+            known = None if top in computed else self._known(top)
             if known is None:
+                computed.add(top)
                 missing = [x for x in _needed(top) if x not in self._numbers]
                 if missing:
                     pending.extend(missing)

@@ -11,7 +11,12 @@ from graphfix.model.shapes import Shapes, infer, is_named, shapes_of
 from graphfix.model.values import Numbering, bodies_of, nodes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    Index = dict[tuple[str, str], list[tuple[int, ir.Node]]]
+    """The nodes of each type, each with its place."""
+
+_INDEX = "graphfix.nodes"
 
 
 class View:
@@ -38,10 +43,12 @@ class View:
             *op_types: Operators; one of another domain than ONNX's with it: ``com.microsoft.Gelu``.
         """
         wanted = {op_type.rpartition(".")[::2] for op_type in op_types}
-        for graph in (self.model.graph, *(f.graph for f in self.model.functions.values())):
-            for node in nodes_of(graph):
-                if ("" if node.domain == "ai.onnx" else node.domain, node.op_type) in wanted:
-                    yield node
+        if (index := self.model.meta.get(_INDEX)) is not None:
+            yield from _ordered([index.get(key, ()) for key in wanted])
+            return
+        for node in _all_nodes(self.model):
+            if _key(node) in wanted:
+                yield node
 
     def opset(self, node: ir.Node) -> int:
         """The version of the standard opset that governs ``node``."""
@@ -55,7 +62,7 @@ class View:
 
     def owner(self, graph: ir.Graph) -> ir.Node | None:
         """The If, Loop or Scan node that ``graph`` is a body of; None for a top-level graph."""
-        return self._owners.get(graph)
+        return None if graph is self.model.graph else self._owners.get(graph)
 
     def scope(self, graph: ir.Graph) -> list[ir.Graph]:
         """``graph`` and the graphs around it, innermost first."""
@@ -73,9 +80,50 @@ class View:
 
     @cached_property
     def _owners(self) -> dict[ir.Graph, ir.Node]:
-        return {
-            body: node
-            for graph in (self.model.graph, *(f.graph for f in self.model.functions.values()))
-            for node in nodes_of(graph)
-            for body in bodies_of(node)
-        }
+        return {body: node for node in _all_nodes(self.model) for body in bodies_of(node)}
+
+
+def index(model: ir.Model) -> None:
+    """Let views of ``model`` find nodes by their type in one walk for all of them.
+
+    That holds until :func:`forget_index`, which whoever edits nodes has to call first.
+    """
+    if _INDEX in model.meta:
+        return
+    found: Index = {}
+    for i, node in enumerate(_all_nodes(model)):
+        found.setdefault(_key(node), []).append((i, node))
+    model.meta[_INDEX] = found
+
+
+def forget_index(model: ir.Model) -> Index | None:
+    """Say that the nodes of ``model`` are about to change, or may have; the index that it had."""
+    index: Index | None = model.meta.pop(_INDEX, None)
+    return index
+
+
+def keep_index(model: ir.Model, index: Index) -> None:
+    """Let an index hold again that was forgotten: no node has changed."""
+    model.meta[_INDEX] = index
+
+
+def _ordered(found: Sequence[Sequence[tuple[int, ir.Node]]]) -> Iterator[ir.Node]:
+    several = [x for x in found if x]
+    merged = (
+        several[0] if len(several) == 1 else sorted((y for x in several for y in x), key=_place)
+    )
+    return (node for _, node in merged)
+
+
+def _place(numbered: tuple[int, ir.Node]) -> int:
+    return numbered[0]
+
+
+def _key(node: ir.Node) -> tuple[str, str]:
+    domain = node.domain
+    return "" if domain == "ai.onnx" else domain, node.op_type
+
+
+def _all_nodes(model: ir.Model) -> Iterator[ir.Node]:
+    for graph in (model.graph, *(f.graph for f in model.functions.values())):
+        yield from nodes_of(graph)

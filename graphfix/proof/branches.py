@@ -26,12 +26,14 @@ class Branch:
     """One branch of an If of the main graph.
 
     Attributes:
-        output: The first output of the If, which both models have.
+        outputs: The outputs of the If, which both models have as far as they are used.
+        condition: What it asks.
         name: What a user calls the If.
         taken: Whether it is the branch of a true condition.
     """
 
-    output: str
+    outputs: tuple[str, ...]
+    condition: str
     name: str
     taken: bool
 
@@ -76,7 +78,8 @@ class Branches:
             for taken in (True, False):
                 if (name, taken) not in self._had and (name, not taken) in self._had:
                     called = f"{node.op_type} {node.name or node.outputs[0].name!r}"
-                    yield Branch(node.outputs[0].name or "", called, taken)
+                    made = tuple(x.name for x in node.outputs if x.name)
+                    yield Branch(made, name, called, taken)
 
 
 def _decided(condition: ir.Value, constants: Collection[str]) -> bool:
@@ -97,17 +100,28 @@ def _decided(condition: ir.Value, constants: Collection[str]) -> bool:
 
 
 def forced(model: ir.Model, branch: Branch) -> ir.Model | None:
-    """A copy of ``model`` that takes the branch; None if it has no such If."""
+    """A copy of ``model`` that takes the branch; None if it has no such If, nor what stands for it.
+
+    A pass may have put a Where in the place of each output that is used.
+    """
     copy = model.clone()
-    for node in copy.graph:
-        if is_op(node, "If") and node.outputs[0].name == branch.output:
-            value = ir.Value(
-                name=f"{branch.output}.forced",
-                type=ir.TensorType(ir.DataType.BOOL),
-                shape=ir.Shape([]),
-                const_value=ir.tensor(np.array(branch.taken), name=f"{branch.output}.forced"),
-            )
-            copy.graph.register_initializer(value)
-            node.replace_input_with(0, value)
-            return copy
-    return None
+    chosen = [node for node in copy.graph if any(x.name in branch.outputs for x in node.outputs)]
+    is_if = [is_op(node, "If") for node in chosen] == [True]
+    if not chosen or not (is_if or all(_chooses(node, branch) for node in chosen)):
+        return None
+    name = f"{branch.outputs[0]}.forced"
+    value = ir.Value(
+        name=name,
+        type=ir.TensorType(ir.DataType.BOOL),
+        shape=ir.Shape([]),
+        const_value=ir.tensor(np.array(branch.taken), name=name),
+    )
+    copy.graph.register_initializer(value)
+    for node in chosen:
+        node.replace_input_with(0, value)
+    return copy
+
+
+def _chooses(node: ir.Node, branch: Branch) -> bool:
+    asked = node.inputs[0] if node.inputs else None
+    return is_op(node, "Where") and asked is not None and asked.name == branch.condition

@@ -143,4 +143,5 @@ _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "keep-output": lambda *_: "error",
     "gemm-bias": lambda *_: "error",
     "clip-minmax": lambda *_: "error",
+    "if-where": lambda *_: "note",  # the rule control-flow says how bad an If is
 }

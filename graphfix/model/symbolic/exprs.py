@@ -113,8 +113,8 @@ def expr_of(dim: Dim) -> sympy.Expr:
 
 
 def dim_of(expr: sympy.Expr) -> Dim:
-    """An expression as a dim."""
-    return int(expr) if expr.is_Integer else ir.SymbolicDim(_text(expr))
+    """An expression as a dim: one object for all that are equal, since each is parsed when used."""
+    return int(expr) if expr.is_Integer else _symbolic(expr)
 
 
 class _Printer(StrPrinter):  # type: ignore[misc]
@@ -127,6 +127,11 @@ class _Printer(StrPrinter):  # type: ignore[misc]
 
 # sympy sorts its terms to print them, and the layers of a model have the same few dims.
 _text: Callable[[sympy.Expr], str] = functools.lru_cache(maxsize=4096)(_Printer().doprint)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _symbolic(expr: sympy.Expr) -> ir.SymbolicDim:
+    return ir.SymbolicDim(_text(expr))
 
 
 def symbols_of(dim: Dim) -> frozenset[str]:

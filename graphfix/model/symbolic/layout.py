@@ -139,6 +139,8 @@ def slice_(facts: Facts, ctx: Context, node: ir.Node) -> None:
         axes = list(range(count))
     no_steps = len(node.inputs) < 5 or node.inputs[4] is None
     steps = [1] * len(axes) if no_steps else whole_numbers(given[3])
+    if steps is not None and 0 in steps:  # which no run survives
+        steps = None
     for i, axis in enumerate(axes):
         length = None
         if starts is not None and ends is not None and steps is not None:
