@@ -21,6 +21,7 @@ from ._fold_equal import Equal
 from ._fold_integers import integers
 from ._fold_leading import leading
 from ._fold_look import Found, Look
+from ._fold_moves import moved
 from ._fold_sizes import Sizes
 from ._fold_uniform import Uniform
 
@@ -215,7 +216,8 @@ class Fold(Pass):
 
 def _rules(look: Look) -> tuple[Rule, ...]:
     """What looks at one node at a time, in the order in which a node is shown to them."""
-    return (decided_if, constant, Equal(), chain, integers, leading, Uniform(look).neutral, Bits())
+    once = (decided_if, constant, Equal(), chain, moved)
+    return (*once, integers, leading, Uniform(look).neutral, Bits())
 
 
 def _first(rules: tuple[Rule, ...], node: ir.Node, look: Look) -> Found | None:
