@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from graphfix import pipeline
 from graphfix.errors import UsageError
+from graphfix.quoting import halves, quoted, unquoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +70,7 @@ def expand(spec: str, dims: Sequence[str]) -> list[Bucket]:
     made: dict[int, Bucket] = {}
     for label in options[dim].split("+"):
         sizes = {d: _size(d, label if d == dim else x, rate) for d, x in options.items()}
-        text = ":".join([name, *(f"{d}={size}" for d, size in sizes.items())])
+        text = ":".join([name, *(f"{quoted(d)}={size}" for d, size in sizes.items())])
         others = [":".join(item) for item in items]
         others[places[0]] = text
         made[sizes[dim]] = Bucket(label, ",".join(others))
@@ -77,8 +78,8 @@ def expand(spec: str, dims: Sequence[str]) -> list[Bucket]:
 
 
 def _pair(text: str) -> tuple[str, str]:
-    key, _, value = text.partition("=")
-    return key, value
+    key, _, value = halves(text, "=")
+    return unquoted(key), value
 
 
 def _only(dims: Sequence[str], options: dict[str, str], wanted: str) -> str:
@@ -87,9 +88,9 @@ def _only(dims: Sequence[str], options: dict[str, str], wanted: str) -> str:
         return free[0]
     if not free:
         raise UsageError(f"{_PASS}: {_ANY}= has no symbolic dim left to set")
-    example = f"{free[-1]}={wanted.replace('+', ',')}"
+    example = f"{quoted(free[-1])}={wanted.replace('+', ',')}"
     raise UsageError(
-        f"{_PASS}: {_ANY}= could be of {', '.join(free)}; write {example} instead, "
+        f"{_PASS}: {_ANY}= could be of {', '.join(map(quoted, free))}; write {example} instead, "
         "or give the others a size"
     )
 

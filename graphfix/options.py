@@ -10,6 +10,7 @@ import typing
 from typing import TYPE_CHECKING, TypeVar
 
 from graphfix.errors import UsageError
+from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +33,7 @@ def to_text(instance: object) -> str:
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
         if value != field.default and _is_open(hints[field.name]):
-            pairs += [f"{key}={size}" for key, size in value]
+            pairs += [f"{quoted(key)}={size}" for key, size in value]
         elif value != field.default:
             pairs.append(f"{option_name(field.name)}={_print(value)}")
     return ":".join(pairs)
@@ -95,8 +96,8 @@ def _print(value: object) -> str:
     if isinstance(value, float):
         return re.sub(r"e([+-])0*", lambda found: f"e{found[1].strip('+')}", f"{value:g}")
     if isinstance(value, tuple):
-        return "+".join(str(x) for x in value)
-    return str(value)
+        return "+".join(map(_print, value))
+    return quoted(value) if isinstance(value, str) and value else str(value)
 
 
 def _parse(name: str, key: str, text: str, hint: object) -> object:

@@ -13,6 +13,7 @@ from graphfix.errors import GraphfixError, PassError, UsageError
 from graphfix.model.snapshot import Snapshot
 from graphfix.model.values import nodes_of
 from graphfix.model.view import forget_index
+from graphfix.quoting import divided, halves, unquoted
 from graphfix.report import Left, Report
 from graphfix.turns import Turns, name_of
 
@@ -39,6 +40,8 @@ def parse(spec: str) -> list[Check]:
 
     Passes are separated by commas, options by colons. The name of a profile stands for its passes.
     What follows a comma and is an option, as in ``fix-dims:T=500,B=1``, belongs to the pass before.
+    A name that holds what a text is divided by is quoted, as in ``fix-dims:"input:0.0"=1``; a colon
+    before the equals sign does without, since the shell takes such quotes away.
 
     Raises:
         UsageError: A pass or an option is unknown, or a value does not fit.
@@ -52,39 +55,56 @@ def parse(spec: str) -> list[Check]:
             continue
         pairs = {}
         for text in given:
-            key, equals, value = text.partition("=")
+            key, equals, value = halves(text, "=")
+            key = unquoted(key)
             if not equals:
                 raise UsageError(f"{name}: {text!r} is no option; write {text}=VALUE")
-            pairs[key] = value
+            pairs[key] = unquoted(value)
         passes.append(registry.make(name, pairs))
     return passes
 
 
 def split(spec: str) -> list[list[str]]:
-    """The passes that ``spec`` names, each with the texts of its options.
+    """The passes that ``spec`` names, each with the texts of its options, quotes and all.
 
     A size that follows one, as in ``fix-dims:T=500,3000``, is another value of the same option,
     and is put to it with a plus; so is what follows a name, as in ``float16:keep=Softmax,Pow``, and
     is no pass.
     """
     items: list[list[str]] = []
-    for item in spec.split(","):
-        parts = [part.strip() for part in item.split(":")]
-        if "=" in parts[0] and items:
-            items[-1] += parts
-        elif items and "=" in items[-1][-1] and _is_value(parts[0], items[-1][-1]):
-            items[-1][-1] += f"+{parts[0]}"
-            items[-1] += parts[1:]
+    for item in divided(spec, ","):
+        first, *rest = (part.strip() for part in divided(item, ":"))
+        if _is_option(first) and items:
+            items[-1] += _options([first, *rest])
+        elif items and _is_option(items[-1][-1]) and _is_value(first, items[-1][-1]):
+            items[-1][-1] += f"+{first}"
+            items[-1] += _options(rest)
         else:
-            items.append(parts)
+            items.append([first, *_options(rest)])
     return items
+
+
+def _options(parts: Iterable[str]) -> list[str]:
+    """Options from what is between colons: one before an equals sign is part of a name."""
+    found, name = list[str](), ""
+    for part in parts:
+        if _is_option(part):
+            found.append(name + part)
+            name = ""
+        else:
+            name += f"{part}:"
+    return [*found, name[:-1]] if name else found
+
+
+def _is_option(text: str) -> bool:
+    return bool(halves(text, "=")[1])
 
 
 def _is_value(text: str, option: str) -> bool:
     """Whether ``text`` is another value of what ``option`` says, and not the next pass."""
     if _SIZE.fullmatch(text):
         return True
-    named = option.partition("=")[0] in _NAMES
+    named = halves(option, "=")[0] in _NAMES
     return named and text not in registry.PROFILES and text not in registry.names()
 
 
@@ -194,7 +214,8 @@ def apply(
     spec, ran = spec_of(settled), turns.ran
     if any(p.changes for p in ran):
         model.metadata_props[PIPELINE_KEY] = spec
-    return Report(spec=spec, passes=ran, ops_before=before, ops_after=count_ops(model))
+    after = count_ops(model)
+    return Report(spec, ran, ops_before=before, ops_after=after, endless=turns.endless)
 
 
 def count_ops(model: ir.Model) -> dict[str, int]:

@@ -82,6 +82,8 @@ class Report:
             how many of their places each pass before them repaired. Empty if it was not counted.
         course: How far the inner tensors are that became float16
             (:func:`graphfix.half.layers.course`), or None if that was not tried.
+        endless: Passes that were stopped while they still changed something, as ``-p`` takes them:
+            each undoes what another does, or a further run would go on.
     """
 
     spec: str
@@ -99,6 +101,7 @@ class Report:
     searched: str = ""
     elsewhere: dict[str, dict[str, int]] = field(default_factory=dict)
     course: dict[str, object] | None = field(default=None)
+    endless: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 # Two passes that undo each other would take turns forever; so many are enough for a chain.
-_ROUNDS = 5
+ROUNDS = 5
 
 
 class Turns:
@@ -35,6 +35,8 @@ class Turns:
 
     Attributes:
         ran: What each has done, in all its turns.
+        endless: The passes that still changed something in the last round there was, as ``-p``
+            takes them.
     """
 
     def __init__(self, model: ir.Model, progress: Callable[[str], None] | None) -> None:
@@ -44,6 +46,7 @@ class Turns:
         # How often the model was changed, and how often when a pass last left nothing to repair.
         self._changed = 0
         self._seen: dict[str, int] = {}
+        self.endless: tuple[str, ...] = ()
 
     @property
     def ran(self) -> tuple[PassReport, ...]:
@@ -67,13 +70,23 @@ class Turns:
         """
         rounding = [i for i, x in enumerate(self._checks) if isinstance(x, Pass) and x.measured]
         start = rounding[-1] + 1 if rounding else 0
-        for _ in range(_ROUNDS):
-            before = self._changed
-            for i, check in enumerate(self._checks[start:], start):
-                if isinstance(check, Pass) and check.dispensable and self._finds(check):
-                    self._reports[i] = _both(self._reports[i], self._turn(check, check))
-            if self._changed == before:
+        taking = {
+            i: x
+            for i, x in enumerate(self._checks)
+            if i >= start and isinstance(x, Pass) and x.dispensable
+        }
+        busy: list[str] = []
+        for _ in range(ROUNDS):
+            busy = []
+            for i, check in taking.items():
+                if self._finds(check):
+                    done = self._turn(check, check)
+                    self._reports[i] = _both(self._reports[i], done)
+                    busy += [check.spec()] if done.changes else []
+            if not busy:
                 return
+        if any(map(self._finds, taking.values())):
+            self.endless = tuple(dict.fromkeys((*self.endless, *busy)))
 
     def _finds(self, check: Pass) -> bool:
         """Whether there is a site, of a pass behind whose last turn something was changed."""

@@ -14,6 +14,7 @@ from graphfix.model.values import const_of, is_op
 
 from ._attention_bits import aligned
 from ._attention_layout import REGROUPS, Atom, Layout, regrouped
+from ._targets import with_axes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -210,20 +211,11 @@ def _scaled(term: Term, op: Builder, view: View) -> tuple[ir.Value, int]:
     value, dims = term.value, view.shapes.dims(term.value) or ()
     rank = len(dims)
     if term.insert is not None:
-        value, rank = _with_axes("Unsqueeze", value, [term.insert], op, view), rank + 1
+        value, rank = with_axes("Unsqueeze", value, [term.insert], op), rank + 1
     if term.factor != 1:
         factor = np.array(term.factor, _numpy(view.shapes.dtype(term.value)))
         value = op.Mul(value, factor)
     return value, rank
-
-
-def _with_axes(
-    op_type: str, value: ir.Value, axes: Sequence[int], op: Builder, view: View
-) -> ir.Value:
-    """A Squeeze or Unsqueeze, whose axes are an input since opset 13."""
-    if view.opset(op.site) < 13:
-        return op.make(op_type, value, axes=list(axes))
-    return op.make(op_type, value, np.array(axes, np.int64))
 
 
 def _as_rank_2(
@@ -235,8 +227,8 @@ def _as_rank_2(
         kept.insert(0, 0)
     gone = [i for i in range(len(axes)) if i not in kept]
     if gone:
-        value = _with_axes("Squeeze", value, gone, op, view)
-    return value if len(kept) == 2 else _with_axes("Unsqueeze", value, [0], op, view)
+        value = with_axes("Squeeze", value, gone, op)
+    return value if len(kept) == 2 else with_axes("Unsqueeze", value, [0], op)
 
 
 def _sizes(

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graphfix.model.values import is_op
 
 from ._fold_look import VIEWS, Found, alone, nothing, root_of
-from ._targets import constant_target
+from ._targets import constant_target, with_axes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,11 +46,10 @@ def _remade(node: ir.Node, source: ir.Value, look: Look) -> Callable[[Builder], 
     given, made = look.dims(source), look.dims(node.outputs[0])
     if given is None or made is None:
         return None
-    opset = look.view.opset(node)
     for op_type, small, large in (("Unsqueeze", given, made), ("Squeeze", made, given)):
         axes = _ones(small, large)
         if axes is not None:
-            return partial(_with_axes, op_type, source, axes, opset)
+            return partial(with_axes, op_type, source, axes)
     shape = node.inputs[1] if is_op(node, "Reshape") and len(node.inputs) > 1 else None
     if shape is not None and 0 not in (look.numbers(shape) or (0,)):
         return lambda op: op.again(node, source, shape)
@@ -75,11 +74,3 @@ def _ones(small: tuple[Key, ...], large: tuple[Key, ...]) -> tuple[int, ...] | N
         else:
             return None
     return tuple(axes) if not left and axes else None
-
-
-def _with_axes(
-    op_type: str, value: ir.Value, axes: tuple[int, ...], opset: int, op: Builder
-) -> ir.Value:
-    if opset < 13:
-        return op.make(op_type, value, axes=list(axes))
-    return op.make(op_type, value, np.array(axes, np.int64))

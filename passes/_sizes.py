@@ -14,6 +14,7 @@ from graphfix.model import dims
 from graphfix.model.symbolic import symbols_of as symbols_of
 from graphfix.model.text import path_of
 from graphfix.model.values import attr_int, is_op
+from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -83,7 +84,7 @@ def require_known(names: Sequence[str], known: Sequence[str], by: str) -> None:
             hint = f"; did you mean {close[0]!r}?" if close else "."
             raise UsageError(
                 f"{by}: no input has a dim named {name!r}{hint} "
-                f"The symbolic dims are: {', '.join(known) or 'none'}"
+                f"The symbolic dims are: {', '.join(map(quoted, known)) or 'none'}"
             )
 
 

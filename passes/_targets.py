@@ -3,15 +3,110 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from graphfix.model.shapes import Dim, Shapes, same
+from graphfix.model.symbolic import times
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.build import Builder
 
 # Symbols of shape inference for sizes that it cannot express in those of the inputs.
 _UNNAMED = re.compile(r"\b_d\d+\b")
+
+
+# DirectML has tensors of up to so many dims.
+_MOST_DIMS = 8
+
+
+@dataclass(frozen=True)
+class Target:
+    """A Reshape to a constant, with what brings sizes to where a 0 copies them.
+
+    Attributes:
+        shape: The constant.
+        before: Where the input gets dims of 1 first, as axes of what it then is.
+        after: Which dims of ``shape`` are 1 and go again.
+        flat: How many dims of the input become one first, and the rest another; 0 for none.
+    """
+
+    shape: tuple[int, ...]
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+    flat: int = 0
+
+    def build(self, value: ir.Value, op: Builder) -> ir.Value:
+        """``value`` in that shape."""
+        if self.before:
+            value = with_axes("Unsqueeze", value, self.before, op)
+        if self.flat:
+            value = op.Flatten(value, axis=self.flat)
+        value = op.Reshape(value, np.array(self.shape, np.int64))
+        return with_axes("Squeeze", value, self.after, op) if self.after else value
+
+
+def target_of(
+    source: Sequence[Dim], sizes: Sequence[Dim], given: Sequence[Dim] | None, shapes: Shapes
+) -> Target | str:
+    """What reshapes ``source`` to ``sizes`` by a constant, or why nothing does.
+
+    A 0 copies a size from the same place, and there is one -1. So ``[B, H, T, D]`` to ``[B*H, T,
+    D]`` is ``[1, -1, 0, 0]`` and a Squeeze: sizes that lie somewhere else come to their place by
+    dims of 1 in what is made, or in what is given; what the first dims make together, by a Flatten.
+
+    Args:
+        source: As for :func:`constant_target`, and so are the others.
+        sizes: The dims of the output.
+        given: What the computed shape holds.
+        shapes: Knows which dims are never 0.
+    """
+    direct = constant_target(source, sizes, given, shapes)
+    if not isinstance(direct, str):
+        return Target(direct)
+    if not source:
+        return direct
+    for axes, wide in _widened(sizes):
+        told = None if given is None or len(given) != len(sizes) else _with_ones(given, axes)
+        found = constant_target(source, wide, told, shapes)
+        if not isinstance(found, str):
+            return Target(found, after=axes)
+    for axes, wide in _widened(source):
+        found = constant_target(wide, sizes, given, shapes)
+        if not isinstance(found, str):
+            return Target(found, before=axes)
+    for axis in range(1, len(source)):
+        flat = [reduce(times, source[:axis]), reduce(times, source[axis:])]
+        found = constant_target(flat, sizes, given, shapes)
+        if not isinstance(found, str):
+            return Target(found, flat=axis)
+    return direct
+
+
+def _widened(dims: Sequence[Dim]) -> Iterator[tuple[tuple[int, ...], list[Dim]]]:
+    """``dims`` with one or more dims of 1 at each place in turn, and which dims those are."""
+    for count in range(1, _MOST_DIMS - len(dims) + 1):
+        for start in range(len(dims) + 1):
+            axes = tuple(range(start, start + count))
+            yield axes, _with_ones(dims, axes)
+
+
+def _with_ones(dims: Sequence[Dim], axes: tuple[int, ...]) -> list[Dim]:
+    return [*dims[: axes[0]], *(1 for _ in axes), *dims[axes[0] :]]
+
+
+def with_axes(op_type: str, value: ir.Value, axes: Sequence[int], op: Builder) -> ir.Value:
+    """Unsqueeze or Squeeze: the axes are an attribute before opset 13."""
+    if op.view.opset(op.site) < 13:
+        return op.make(op_type, value, axes=list(axes))
+    return op.make(op_type, value, np.array(axes, np.int64))
 
 
 def constant_target(

@@ -12,6 +12,7 @@ from graphfix.model import shapes
 from graphfix.model.dims import dim_names, is_nameless, name_dims
 from graphfix.model.view import View
 from graphfix.options import Sizes
+from graphfix.quoting import divided, halves, quoted, unquoted
 
 from ._folding import Folding
 from ._sizes import conflicts, input_symbols, named, require_known, set_sizes, symbols_of
@@ -126,7 +127,7 @@ class FixDims(Pass):
         """The inputs that would be fixed, or the nodes that cannot run at these sizes."""
         found = list(self._inputs(model))
         if not self.dims and (names := input_symbols(model)) and len(model.graph):
-            example = ":".join(f"{x}=SIZE" for x in names)
+            example = ":".join(f"{quoted(x)}=SIZE" for x in names)
             yield Skip(model.graph[0], f"no size is given; fix-dims:{example} would fix them all")
         if found:
             fixed, sizes = model.clone(), named(model, self.dims, self.name)
@@ -160,7 +161,7 @@ class FixDims(Pass):
                 set_sizes(value, sizes, view.shapes.dims(value))
         yield from self._fold(view)
         known = _fixed_before(model) | sizes
-        model.metadata_props[KEY] = ":".join(f"{k}={v}" for k, v in sorted(known.items()))
+        model.metadata_props[KEY] = ":".join(f"{quoted(k)}={known[k]}" for k in sorted(known))
 
     def message(self, site: Match) -> str:
         """The input, and the dims of it that would be fixed."""
@@ -209,5 +210,6 @@ class FixDims(Pass):
 
 
 def _fixed_before(model: ir.Model) -> dict[str, int]:
-    pairs = (x.split("=") for x in model.metadata_props.get(KEY, "").split(":") if x)
-    return {name: int(size) for name, size in pairs}
+    texts = divided(model.metadata_props.get(KEY, ""), ":")
+    pairs = (halves(text, "=") for text in texts if text)
+    return {unquoted(name): int(size) for name, _, size in pairs}

@@ -14,6 +14,7 @@ from graphfix.lengths.given import KEY as LENGTHS
 from graphfix.lengths.given import LengthInput
 from graphfix.model import fixed_inputs
 from graphfix.options import Texts
+from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,9 +109,10 @@ class FixInput(Pass):
             if users:
                 yield ValueSite(users[0], value, text)
         if not self.values and known and len(model.graph):
+            first = quoted(next(iter(known)) or "")
             yield Skip(
                 model.graph[0],
-                f"no value is given; fix-input:{next(iter(known))}=VALUE would fix the first input",
+                f"no value is given; fix-input:{first}=VALUE would fix the first input",
             )
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:

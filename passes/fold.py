@@ -21,6 +21,7 @@ from ._fold_equal import Equal
 from ._fold_integers import COUNTED, integers
 from ._fold_leading import BROADCAST, leading
 from ._fold_look import Found, Look
+from ._fold_moves import MOVES, moved
 from ._fold_sizes import Sizes
 from ._fold_uniform import NEUTRAL, Uniform
 
@@ -222,6 +223,7 @@ def _rules(look: Look) -> Rules:
         (None, constant),
         (None, Equal()),
         (CHAINED, chain),
+        (MOVES, moved),
         (COUNTED, integers),
         (BROADCAST, leading),
         (NEUTRAL, Uniform(look).neutral),

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import const_of
 
-from ._targets import constant_target
+from ._targets import Target, target_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -29,7 +27,7 @@ class ShapeSite(Match):
     """
 
     data: ir.Value
-    target: tuple[int, ...]
+    target: Target
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,9 @@ class UnflattenHeads(NodePass[ShapeSite]):
     Every Reshape is looked at whose shape is computed at run time: head splits, head merges,
     chunks, foldings. What the shape holds is proved from symbolic shapes, never from names, so the
     size may also come from another tensor. A 0 is written where the input has that size at the same
-    place; a -1 only if nothing else will do, and only where it cannot mean two things.
+    place; a -1 only if nothing else will do, and only where it cannot mean two things. Where sizes
+    lie at other places, dims of 1 bring them there: [B, H, T, D] to [B*H, T, D] is a Reshape to
+    [1, -1, 0, 0] and a Squeeze.
 
     Why:
         On DirectML the chain Shape, Gather, Unsqueeze, Concat runs on the CPU, and each new content
@@ -82,9 +82,8 @@ class UnflattenHeads(NodePass[ShapeSite]):
         Exact: the same elements in the same shape, for every input that the model before accepts. A
         size of 0 at run time is copied by the 0. A -1 that was not there before is written only
         beside sizes that are never 0: numbers, lengths of a Conv, and what the model itself has
-        beside a -1 (ONNX forbids 0 there; ORT's CPU kernels run it if allowzero=1). A shape that no
-        single constant expresses, such as [B*H, -1, D] where B and the length are both dynamic, is
-        left alone.
+        beside a -1 (ONNX forbids 0 there; ORT's CPU kernels run it if allowzero=1). A shape with
+        two sizes that the input has nowhere, such as chunks of it, is left alone.
     """
 
     name: ClassVar[str] = "unflatten-heads"
@@ -107,9 +106,8 @@ class UnflattenHeads(NodePass[ShapeSite]):
         sizes = view.shapes.dims(node.outputs[0])
         if sizes is None:
             return Skip(node, f"what {shape.name} holds, even how many sizes, is not known")
-        target = constant_target(
-            view.shapes.dims(data) or (), sizes, view.shapes.data(shape), view.shapes
-        )
+        given = view.shapes.data(shape)
+        target = target_of(view.shapes.dims(data) or (), sizes, given, view.shapes)
         return Skip(node, target) if isinstance(target, str) else ShapeSite(node, data, target)
 
     def message(self, site: Match) -> str:
@@ -118,4 +116,4 @@ class UnflattenHeads(NodePass[ShapeSite]):
 
     def rewrite(self, match: ShapeSite, op: Builder) -> ir.Value:
         """The same Reshape with the constant; allowzero is 0 where it is not written."""
-        return op.Reshape(match.data, np.array(match.target, np.int64))
+        return match.target.build(match.data, op)

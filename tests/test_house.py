@@ -44,7 +44,9 @@ FLOORS = (
     "manual",
     "model",
     "options",
+    "quoting",
     "plain",
+    "words",
     "errors",
     "version",
 )

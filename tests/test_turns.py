@@ -16,6 +16,7 @@ import graphfix
 from graphfix import pipeline, registry
 from graphfix.core import Match, NodePass
 from graphfix.manual import manual_of
+from graphfix.turns import ROUNDS
 
 if TYPE_CHECKING:
     from graphfix.build import Builder
@@ -77,8 +78,39 @@ class Swaps(NodePass[Match]):
 
 def test_passes_that_undo_each_other_end() -> None:
     model = ir.from_proto(onnx.parser.parse_model(COMPUTED))
-    report = graphfix.run(model, [Swaps(), Swaps("Abs", "Relu")])
+    report = graphfix.run(model, [Swaps(), Swaps("Abs", "Relu"), registry.get_pass("slice-start")])
     assert 1 < len(report.passes[0].changes) < 20
+    assert report.endless == ("swaps", "swaps:one=Abs:other=Relu")
+
+
+def test_passes_that_come_to_an_end_are_not_called_endless() -> None:
+    model = ir.from_proto(onnx.parser.parse_model(COMPUTED))
+    assert graphfix.run(model).endless == ()
+
+
+@dataclass(frozen=True)
+class SwapsAWhile(Swaps):
+    """The same, so many times."""
+
+    name: ClassVar[str] = "swaps-a-while"
+    left: ClassVar[dict[str, int]] = {}
+
+    def match(self, node: ir.Node, view: View) -> Match | None:
+        return super().match(node, view) if self.left[self.one] else None
+
+    def rewrite(self, match: Match, op: Builder) -> ir.Value:
+        self.left[self.one] -= 1
+        return super().rewrite(match, op)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_passes_that_end_in_the_last_round_are_not_called_endless(more: int) -> None:
+    times = 1 + ROUNDS + more
+    SwapsAWhile.left.update({"Relu": times, "Abs": times})
+    model = ir.from_proto(onnx.parser.parse_model(COMPUTED))
+    report = graphfix.run(model, [SwapsAWhile(), SwapsAWhile("Abs", "Relu")])
+    assert len(report.passes[0].changes) == 1 + ROUNDS
+    assert bool(report.endless) == bool(more)
 
 
 # Each manual of a pass shows a graph with a site. Its constants are computed here, so that what

@@ -10,6 +10,7 @@ from graphfix.benchmark.outcome import AS_IT_IS, FIXED, Setup
 from graphfix.errors import FeedError
 from graphfix.feeds.search import make_cases
 from graphfix.model.fixed_inputs import arrays_since
+from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
     import os
@@ -56,7 +57,7 @@ def plan_of(
         bucket = dict(zip(buckets or {}, combination, strict=True))
         exact = {name: [size] for name, size in {**first.dims, **bucket}.items()}
         case = _exactly(make, exact)
-        name = " ".join(f"{name}={size}" for name, size in bucket.items())
+        name = " ".join(f"{quoted(name)}={size}" for name, size in bucket.items())
         plan.append((Setup(f"bucket {name}", case.dims, fixed=True), case, None))
     return plan
 
@@ -96,7 +97,7 @@ def notes_of(entrant: Entrant, plan: Sequence[Planned]) -> tuple[str, ...]:
 
 def sizes_of(case: Case) -> str:
     """The sizes of the inputs, as a user writes them."""
-    return " ".join(f"{name}={size}" for name, size in case.dims.items())
+    return " ".join(f"{quoted(name)}={size}" for name, size in case.dims.items())
 
 
 def _two_cases(

@@ -9,6 +9,7 @@ import click
 
 from graphfix.benchmark.outcome import PHASES, STEADY
 from graphfix.cli import _terminal
+from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -163,4 +164,4 @@ def _ratio(found: Ratio) -> str:
 
 
 def _sizes(dims: dict[str, int]) -> str:
-    return " ".join(f"{name}={size}" for name, size in dims.items()) or "no dim is symbolic"
+    return " ".join(f"{quoted(name)}={size}" for name, size in dims.items()) or "no dim is symbolic"

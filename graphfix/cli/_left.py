@@ -1,4 +1,4 @@
-"""Bad places, as ``run`` and ``ship`` print them: what was left out or done otherwise, and why."""
+"""What ``run`` and ``ship`` say of passes that went wrong: of bad places, and of endless turns."""
 
 from __future__ import annotations
 
@@ -18,6 +18,16 @@ def show(left: Iterable[Left], searched: str, *, verbose: bool) -> None:
         _one(one, verbose=verbose)
     if searched:
         _terminal.row("searched", searched)
+
+
+def endless(passes: Iterable[str]) -> None:
+    """Print which passes were stopped in the middle of it, if any were."""
+    if names := list(dict.fromkeys(passes)):
+        from graphfix.turns import ROUNDS
+
+        text = f"{' and '.join(names)} still changed something after {ROUNDS} rounds and were "
+        text += "stopped: if they undo each other, leave one of them out; else run again"
+        _terminal.row("unsettled", text, colour="yellow")
 
 
 def _one(one: Left, *, verbose: bool) -> None:

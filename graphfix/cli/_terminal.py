@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.errors import GraphfixError
+from graphfix.quoting import halves, unquoted
+from graphfix.words import plural as plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -128,15 +131,23 @@ def _wrapped(text: str, indent: str, later: str | None = None) -> list[str]:
 
 
 def reasons(
-    pairs: Iterable[tuple[str, str]], *, every: bool, indent: str, most: int | None = None
+    pairs: Iterable[tuple[str, str]],
+    *,
+    every: bool,
+    indent: str,
+    most: int | None = None,
+    alike: bool = False,
 ) -> None:
     """(place, reason) pairs with each reason once, its count, and the first two places.
 
-    Unless ``every``, no more than ``most`` reasons are shown, the commonest.
+    Unless ``every``, no more than ``most`` reasons are shown, the commonest; and if ``alike``, of
+    those that differ in their numbers only the first.
     """
     grouped: dict[str, list[str]] = {}
+    first: dict[str, str] = {}
     for place, reason in pairs:
-        grouped.setdefault(reason, []).append(place)
+        same = re.sub(r"\d+", "0", reason) if alike and not every else reason
+        grouped.setdefault(first.setdefault(same, reason), []).append(place)
     shortened = most is not None and not every and len(grouped) > most
     order = list(grouped.items())
     if shortened:
@@ -151,11 +162,6 @@ def reasons(
     if shortened:
         rest = sum(len(places) for _, places in order[most:])
         paragraph(f"{rest} x for other reasons (-v)", indent)
-
-
-def plural(count: int, one: str, many: str | None = None) -> str:
-    """``1 repair``, ``2 repairs``."""
-    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def print_json(data: object) -> None:
@@ -182,7 +188,7 @@ def sizes(given: Sequence[str], option: str = "--dims") -> dict[str, list[int]] 
     """``("T=7,40", "B=1")`` as {"T": [7, 40], "B": [1]}; None if nothing was given."""
     found: dict[str, list[int]] = {}
     for text in given:
-        name, equals, values = text.partition("=")
+        name, equals, values = halves(text, "=")
         if not (equals and name.strip()):
             raise click.UsageError(
                 f"{option} {text}: write {_EXAMPLE.get(option, _EXAMPLE['--dims'])}."
@@ -195,5 +201,5 @@ def sizes(given: Sequence[str], option: str = "--dims") -> dict[str, list[int]] 
             raise click.UsageError(f"{option} {text}: a size is at least 1.")
         if max(numbers) > _MOST:
             raise click.UsageError(f"{option} {text}: a size is at most {_MOST:,}.")
-        found.setdefault(name.strip(), []).extend(numbers)
+        found.setdefault(unquoted(name.strip()), []).extend(numbers)
     return found or None

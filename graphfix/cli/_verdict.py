@@ -31,7 +31,7 @@ def show(verdict: Verdict, *, verbose: bool) -> None:
         count = _terminal.plural(len(dropped), "case")
         _terminal.row("dropped", f"{count} that the original cannot run")
         pairs = ((case["name"], case["reason"]) for case in dropped)
-        _terminal.reasons(pairs, every=verbose, indent=" " * 12)
+        _terminal.reasons(pairs, every=verbose, indent=" " * 12, alike=True)
     for note in verdict["notes"]:
         _terminal.row("note", note)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _left, _options, _terminal, _verdict
+from graphfix.quoting import quoted
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
@@ -182,8 +183,8 @@ def _padding(
         if axis is not None or source is not None:
             raise click.UsageError("--axis and --from belong to --padding.")
         return spec
-    given = [f"axis={axis}"] if axis is not None else []
-    given += [f"from={source}"] if source is not None else []
+    given = [f"axis={quoted(axis)}"] if axis is not None else []
+    given += [f"from={quoted(source)}"] if source is not None else []
     return ",".join([*([spec] if spec is not None else []), ":".join(["ilens-mask", *given])])
 
 
@@ -271,6 +272,7 @@ def _print_fix(
     made = ", ".join(f"{len(x.changes)} by {x.name}" for x in report.passes if x.changes)
     _terminal.row("repaired", made or "nothing")
     _left.show(report.left, report.searched, verbose=verbose)
+    _left.endless(report.endless)
     if report.verdict is not None:
         _verdict.show(report.verdict, verbose=verbose)
     if report.output is None:

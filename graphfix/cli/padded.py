@@ -121,7 +121,7 @@ def _show(verdict: Verdict, model: str, *, verbose: bool) -> None:
         count = _terminal.plural(len(dropped), "size")
         _terminal.row("dropped", f"{count} not compared")
         pairs = ((x["name"], x["reason"]) for x in dropped)
-        _terminal.reasons(pairs, every=verbose, indent=" " * 12)
+        _terminal.reasons(pairs, every=verbose, indent=" " * 12, alike=True)
     for note in verdict["notes"]:
         _terminal.row("note", note)
 

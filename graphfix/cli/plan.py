@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _options, _terminal
+from graphfix.quoting import quoted
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
@@ -147,9 +148,11 @@ def _run(plan: Plan) -> str:
 
 def _lengths(plan: Plan) -> str:
     kernels = plan.steps_on("graph", "dml")
-    named = f"; open: {', '.join(plan.dims)} (--dim {plan.dims[0]}=SIZE)" if plan.dims else ""
+    named = (
+        f"; open: {', '.join(plan.dims)} (--dim {quoted(plan.dims[0])}=SIZE)" if plan.dims else ""
+    )
     if plan.sizes and not plan.dynamic:
-        fixed = ", ".join(f"{name}={size}" for name, size in plan.sizes.items())
+        fixed = ", ".join(f"{quoted(name)}={size}" for name, size in plan.sizes.items())
         return f"fixed at {fixed}; another length needs another session"
     if not plan.dynamic:
         return "all sizes are fixed; another length needs another model"

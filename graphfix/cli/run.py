@@ -198,6 +198,7 @@ def _print(report: Report, *, diff: bool, verbose: bool, dry_run: bool) -> None:
         _terminal.paragraph(f"nothing to repair for {', '.join(idle)}", "  ")
     click.echo()
     _left.show(report.left, report.searched, verbose=verbose)
+    _left.endless(report.endless)
     if report.changed:
         _terminal.row("nodes", _ops(report.ops_before, report.ops_after))
     else:

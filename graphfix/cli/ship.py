@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _left, _options, _terminal
+from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
     from graphfix.runtime.provider import Ep
@@ -111,7 +112,7 @@ def _print(model: str, done: Shipped, *, verbose: bool) -> None:
         _terminal.row("left", f"{finding.rule} at {finding.at}: {finding.message}")
     click.echo()
     axis = done.manifest.axis
-    own = done.manifest.provenance["names"][axis.dim][0]
+    own = quoted(done.manifest.provenance["names"][axis.dim][0])
     for container in done.manifest.containers:
         size = container.sizes[axis.dim]
         seconds = f" ({size / axis.rate:g} s)" if axis.rate else ""
@@ -130,6 +131,7 @@ def _print(model: str, done: Shipped, *, verbose: bool) -> None:
         colour = "green" if done.whole.ok else "red"
         _terminal.row("session", str(done.whole), colour=colour)
     _left.show((*done.faults, *done.left), done.searched, verbose=verbose)
+    _left.endless(name for report in done.reports for name in report.endless)
     for name, size in done.sizes.items():
         _terminal.row("file", f"{name}, {_bytes(size)}")
     if done.folder is None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphfix.errors import FeedError
 from graphfix.feeds import fill
 from graphfix.feeds.case import Array, Case, named
 from graphfix.feeds.style import USUAL, Ends, Style, ends_of
+from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 SCHEDULE = ((1, 7), (1, 1), (2, 2), (2, 23), (3, 40))
 # As many rows as a case of the schedule has at most, and more: choices differ from step to step.
 _ROWS = 5
+# What an input is made up of at most: a gigabyte of float64.
+_MOST = 1 << 27
 
 
 class Maker:
@@ -68,7 +73,7 @@ class Maker:
                 from the step.
 
         Raises:
-            FeedError: A dim would have a negative size.
+            FeedError: A dim would have a negative size, or an input too many elements.
         """
         if not self.floats:
             style = replace(style, values="usual")
@@ -83,6 +88,9 @@ class Maker:
         }
         lengths |= {time: rows for time, rows in (valid or {}).items() if time in lengths}
         picked = {**self._picked(step, rows), **(chosen or {})}
+        for item in self._signature.inputs:
+            if math.prod(item.shape(sizes)) > _MOST:
+                raise FeedError(f"{item.name!r} would have more than {_MOST:,} elements")
         feeds = {
             item.name: self._fill(item, step, sizes, lengths, rows, style, picked)
             for item in self._signature.inputs
@@ -117,7 +125,7 @@ class Maker:
         self, groups: Mapping[str, int], lengths: Mapping[str, tuple[int, ...]] | None = None
     ) -> str:
         """The sizes of a case, in the user's names."""
-        parts = [f"{self._signature.user_name(g)}={n}" for g, n in groups.items()]
+        parts = [f"{quoted(self._signature.user_name(g))}={n}" for g, n in groups.items()]
         for time, rows in (lengths or {}).items():
             if any(n < groups[time] for n in rows):
                 parts.append(f"lengths {','.join(map(str, rows))}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphfix.feeds.fill import options_of
+from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,8 +45,8 @@ def coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
         sizes = sorted({case.dims[name] for case in cases if name in case.dims})
         if sizes:
             span = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
-            covered.insert(len(covered), f"{name} {span}")
-            missing.append(f"{name} > {sizes[-1]}")
+            covered.append(f"{quoted(name)} {span}")
+            missing.append(f"{quoted(name)} > {sizes[-1]}")
     return Coverage(tuple(covered), tuple(missing))
 
 

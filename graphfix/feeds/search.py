@@ -18,8 +18,10 @@ from graphfix.feeds import trying
 from graphfix.feeds.arrays import SCHEDULE, Maker
 from graphfix.feeds.case import Case, Cases, Dropped
 from graphfix.feeds.cover import Cover
+from graphfix.feeds.fitting import Fit
 from graphfix.feeds.signature import Signature
 from graphfix.model import io
+from graphfix.quoting import quoted
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.session import Session
 
@@ -120,7 +122,7 @@ def search(
         if usual is not None and not _caches_stay_empty(usual):
             break
     assert first is not None
-    if usual is not None and not any(x.made for x in usual.dropped):
+    if usual is not None and not (usual.tied or any(map(_surprises, usual.dropped))):
         return usual
     joined = trying.tied(
         first.signature,
@@ -136,6 +138,11 @@ def search(
     if usual is None:
         raise FeedError(_nothing_runs(first))
     return usual
+
+
+def _surprises(dropped: Dropped) -> bool:
+    """Whether a case does not run and nothing says why."""
+    return dropped.made and not dropped.foreseen
 
 
 def _caches_stay_empty(cases: Cases) -> bool:
@@ -167,6 +174,9 @@ class _Search:
         self._maker = maker
         self._found: list[Case] = []
         self._dropped: list[Dropped] = []
+        self._dropped_at: dict[str, dict[str, int]] = {}
+        self._fit = Fit(signature, self._wanted)
+        self._fits = False
         self._lengths: set[int] = set()
         self._seen: set[tuple[tuple[str, int], ...]] = set()
 
@@ -174,6 +184,8 @@ class _Search:
         """The usual cases, and those that cover more."""
         for step, (rows, length) in enumerate(self._steps()):
             self._try(step, rows, length)
+        if self._varies() and self._dropped:
+            self._ask()
         if self._varies() and len(self._lengths) < _ENOUGH:
             self._grow()
         left_out: list[str] = []
@@ -181,7 +193,8 @@ class _Search:
             more = Cover(self._signature, self._maker, self._wanted, self._found, self._covers)
             more.run()
             left_out = more.left_out
-        return Cases(self._found, self._dropped, self._signature, left_out)
+        tied = self._fits and self._fit.ties
+        return Cases(self._found, self._dropped, self._signature, left_out, tied=tied)
 
     def _steps(self) -> Iterator[tuple[int, int]]:
         if not self._wanted:
@@ -198,6 +211,21 @@ class _Search:
     def _varies(self) -> bool:
         """Whether other lengths than those tried are ours to choose."""
         return any(t not in self._wanted for t in self._signature.times)
+
+    def _ask(self) -> None:
+        """Ask the graph which sizes it takes, and try the usual ones again, each at the nearest.
+
+        That those failed which it does not take is no surprise.
+        """
+        self._fits = True
+        sizes = dict(self._dropped_at)
+        for step, (rows, length) in enumerate(self._steps()):
+            self._try(step, rows, length)
+        if self._found:
+            self._dropped = [
+                replace(x, foreseen=x.name in sizes and not self._fit.takes(sizes[x.name]))
+                for x in self._dropped
+            ]
 
     def _grow(self) -> None:
         for step, length in enumerate(_GROWTH, start=len(SCHEDULE)):
@@ -230,6 +258,7 @@ class _Search:
             self._run(case)
         except RunError as error:
             self._dropped.append(Dropped(case.name, str(error)))
+            self._dropped_at[case.name] = groups
             return False
         self._found.append(case)
         self._lengths.add(groups[self._signature.times[0]] if self._signature.times else rows)
@@ -244,6 +273,7 @@ class _Search:
     ) -> bool:
         """Try one case that covers more; what does not run is no loss to tell of."""
         try:
+            groups = self._fit.snapped(groups) if self._fits else groups
             case = self._maker.case(step, groups, None, style, chosen)
             names = {x.name for x in self._found}
             if case.name in names:
@@ -271,7 +301,7 @@ class _Search:
             sizes[time] = _PAST[step % len(_PAST)]
         for time, values in self._wanted.items():
             sizes[time] = values[step % len(values)]
-        return sizes
+        return self._fit.snapped(sizes) if self._fits else sizes
 
 
 def _is_waveform(signature: Signature) -> bool:
@@ -296,7 +326,7 @@ def wanted_sizes(
     for name, values in dims.items():
         symbol = signature.symbol_of(name)
         if symbol is None:
-            known = ", ".join(signature.user_name(s) for s in signature.symbols()) or "none"
+            known = ", ".join(quoted(signature.user_name(s)) for s in signature.symbols()) or "none"
             raise FeedError(f"no input has a dim named {name!r}; the symbolic dims are: {known}")
         if not values or any(v < 0 for v in values):
             raise FeedError(f"the sizes of {name!r} must be numbers from 0 up, not {values}")
@@ -321,7 +351,7 @@ def _nothing_runs(cases: Cases) -> str:
     roles = ", ".join(f"{name} as {role.kind}" for name, role in cases.roles.items())
     last = cases.dropped[-1] if cases.dropped else Dropped("", "no size to try", made=False)
     reason = f"ONNX Runtime: {last.reason}" if last.made else f"{last.reason}."
-    example = next((cases.signature.user_name(t) for t in cases.signature.times), "T")
+    example = quoted(next((cases.signature.user_name(t) for t in cases.signature.times), "T"))
     return (
         f"the model as given runs at none of the sizes tried ({tried}{more}), with {roles}. "
         f"{reason} Give inputs with --feeds file.npz, or sizes with "

@@ -19,6 +19,7 @@ from graphfix.feeds.ties import Tie, Ties
 from graphfix.model.dims import place_of
 from graphfix.model.shapes import Shapes, shapes_of
 from graphfix.model.symbolic import Dim
+from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -89,7 +90,7 @@ class Signature:
             text = f"the graph does not use the input {name!r}: what it says is not heard"
             item = next((x for x in self.inputs if x.name == name), None)
             if item is not None and item.role.kind == "int" and re.search("len", name, re.I):
-                text += f"; -p ilens-mask:from={name} has it heard"
+                text += f"; -p ilens-mask:from={quoted(name)} has it heard"
             found.append(text)
         return found
 
@@ -113,6 +114,16 @@ class Signature:
                 if dims is not None and value.name:
                     found[value.name] = dims
         return found
+
+    @property
+    def model(self) -> ir.Model:
+        """The model with :attr:`symbols` for its dims; not to be changed."""
+        return self._model
+
+    @property
+    def derived(self) -> frozenset[str]:
+        """Symbols that are expressions of others."""
+        return frozenset(self._ties.derived)
 
     def item(self, name: str) -> Input:
         """The input of that name."""

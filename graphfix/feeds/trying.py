@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from graphfix.errors import FeedError, UsageError
 from graphfix.feeds.arrays import Maker
+from graphfix.feeds.fitting import Fit
 from graphfix.feeds.signature import Signature
+from graphfix.quoting import quoted
 from graphfix.runtime.errors import RunError
 
 if TYPE_CHECKING:
@@ -70,23 +72,30 @@ def signatures(
         yield Signature(model, first.tie, constants, joined)
 
 
-def told(signature: Signature, fixed: Mapping[str, Sequence[int]] | None = None) -> list[str]:
-    """What trying has found, in sentences.
+def told(signature: Signature) -> list[str]:
+    """What trying has found, in sentences."""
+    sets = (sorted(map(signature.user_name, joined)) for joined in signature.joined)
+    return [
+        f"{' and '.join(map(quoted, names))} must be the same size, which was found by trying: the "
+        "model does not run with one of them at another"
+        for names in sets
+    ]
+
+
+def with_fixed(signature: Signature, fixed: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The dims that must be what a fixed one is, each with its size.
 
     Args:
         signature: The inputs.
         fixed: The sizes that a repair has fixed, by the name of the dim.
     """
-    found = []
+    found: dict[str, int] = {}
     for joined in signature.joined:
-        names = sorted(map(signature.user_name, joined))
-        text = f"{' and '.join(names)} must be the same size, which was found by trying: the model "
-        text += "does not run with one of them at another"
-        done = [name for name in names if name in (fixed or {})]
-        left = [name for name in names if name not in (fixed or {})]
-        if done and left and fixed:
-            text += f"; fix-dims:{':'.join(f'{x}={fixed[done[0]][0]}' for x in left)} as well"
-        found.append(text)
+        symbols = (x for group in sorted(joined) for x in signature.members(group))
+        names = [signature.user_name(x) for x in symbols]
+        sizes = {fixed[name][0] for name in names if name in fixed}
+        if len(sizes) == 1:
+            found.update(dict.fromkeys((x for x in names if x not in fixed), sizes.pop()))
     return found
 
 
@@ -127,6 +136,7 @@ def _apart(sizes: Sizes) -> bool:
 class _Trying:
     def __init__(self, signature: Signature, run: Run, wanted: Mapping[str, Sequence[int]]) -> None:
         self._maker, self._run = Maker(signature, 0), run
+        self._fit = Fit(signature, wanted)
         self._wanted = {g: sizes[0] for g, sizes in wanted.items() if sizes}
         self.left = _MOST_RUNS
 
@@ -138,7 +148,7 @@ class _Trying:
             return
         apart = dict(zip(groups, _APART, strict=False))
         for length, long in itertools.product(_LENGTHS, groups):
-            yield {**apart, long: length, **self._wanted}
+            yield self._fit.snapped({**apart, long: length, **self._wanted})
 
     def sets(self, groups: Sequence[str], base: Mapping[str, int]) -> tuple[frozenset[str], ...]:
         """The first set that lets the model run, without those of it that need not be equal."""
@@ -150,10 +160,15 @@ class _Trying:
                 sizes = {**base, **dict.fromkeys(members, size)}
                 if not self.runs(sizes):
                     continue
-                held = [g for g in members if not self.runs({**sizes, g: size + 2})]
+                held = [g for g in members if not self._runs_apart(g, sizes)]
                 if len(held) > 1:
                     return (frozenset(held),)
         return ()
+
+    def _runs_apart(self, group: str, sizes: Mapping[str, int]) -> bool:
+        """Whether the model runs with another size of ``group`` alone."""
+        others = self._fit.others(group, sizes)
+        return any(self.runs({**sizes, group: other}) for other in others)
 
     def runs(self, sizes: Mapping[str, int]) -> bool:
         """Whether the model runs at these sizes."""

@@ -13,6 +13,7 @@ from graphfix.job.making import make
 from graphfix.job.proving import prove
 from graphfix.job.settling import MARGINS
 from graphfix.job.task import StrPath, Task
+from graphfix.job.tied import fixing_all, is_open, noted
 from graphfix.leaving import NOTHING
 from graphfix.model import files, io, shapes
 
@@ -129,10 +130,12 @@ def _written(
         ) as draft:
             if task.check:
                 report = prove(task, draft.path, model, report)
-            if report.ok:
+            if report.ok and not is_open(task, report):
                 draft.keep()
                 report = dataclasses.replace(report, output=str(target))
                 return counted(task, report, model)
+        if (more := fixing_all(task, report)) is not None:
+            return noted(_written(more, target, leave, external_data, need), report)
     return report
 
 

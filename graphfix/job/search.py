@@ -111,7 +111,8 @@ class _Search:
             for change in report.changes if report.spec in self._passes else ():
                 tensor = change.tensor if self._passes[report.spec].chooses() else WHOLE
                 place = Leaving(tensors=tensors).place(report.spec, tensor)
-                self._at.setdefault(place, []).append(change.at)
+                at = self._at.setdefault(place, [])
+                at += [] if change.at in at else [change.at]
         self._known: dict[Places, str] = {}
         self._proved: Places = frozenset()
         self._guilty: dict[Place, str] = {}

@@ -15,6 +15,7 @@ from graphfix.lengths.lower import OLDEST, Lengths
 from graphfix.lengths.repairs import zeroed
 from graphfix.model.text import line_of, path_of
 from graphfix.model.view import View
+from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,7 +139,7 @@ def _require_free(model: ir.Model, name: str) -> None:
     taken = {x.name for x in model.graph.inputs} | set(model.graph.initializers)
     taken |= {x.name for node in model.graph for x in node.outputs}
     if name in taken:
-        hint = f"; if it holds the valid lengths, take them from it: ilens-mask:from={name}"
+        hint = f"; if it holds the valid lengths, take them from it: ilens-mask:from={quoted(name)}"
         raise UsageError(
             f"ilens-mask: the model has a tensor {name!r} already"
             + (hint if name == INPUT else "; rename it, or leave out olens=yes")

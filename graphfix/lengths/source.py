@@ -12,6 +12,7 @@ from graphfix.errors import UsageError
 from graphfix.lengths.given import Kind, LengthInput
 from graphfix.model.shapes import infer
 from graphfix.model.symbolic import symbols_of
+from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,7 +122,7 @@ def _only(model: ir.Model, shapes: Shapes, given: ir.Value | None) -> tuple[ir.V
             "ilens-mask: every dim of every input is fixed, so nothing can be padded. Export the "
             "model with a dynamic time axis, or try -p thaw first"
         )
-    choices = ", ".join(f"axis={value.name}.{i} ({name})" for name, value, i in places)
+    choices = ", ".join(f"axis={quoted(f'{value.name}.{i}')} ({name})" for name, value, i in places)
     what = "several dims may be time" if left else "no dim besides batch is symbolic"
     raise UsageError(f"ilens-mask: {what}; name the one to pad: {choices}")
 

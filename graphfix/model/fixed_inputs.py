@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
+from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,10 +109,11 @@ def _shape(value: ir.Value, count: int, called: str, text: str, *, strict: bool)
         return () if count == 1 else (count,)
     free = [axis for axis, x in enumerate(value.shape) if not isinstance(x, int) or x < 0]
     if free and strict:
-        sizes = ",".join(f"fix-dims:{value.name}.{axis}=SIZE" for axis in free)
+        places = (quoted(f"{value.name}.{axis}") for axis in free)
+        sizes = ",".join(f"fix-dims:{place}=SIZE" for place in places)
         raise ValueError(
             f"axis {free[0]} of {called} has no size, and a constant has one: "
-            f"{sizes},fix-input:{value.name}={text}"
+            f"{sizes},fix-input:{quoted(value.name or '')}={text}"
         )
     known = int(np.prod([x for x in value.shape if isinstance(x, int) and x >= 0]))
     rest = max(1, count // max(known, 1))

@@ -78,7 +78,7 @@ class Shapes:
 
     def never_empty(self, dim: Dim) -> bool:
         """Whether a dim is at least 1 in every run that succeeds."""
-        return symbolic.is_product_of(dim, self._never_empty)
+        return symbolic.is_positive(dim, self._never_empty)
 
     def update(self, other: Shapes, known: Callable[[str], bool]) -> None:
         """Take over what ``other`` has; a dim with a symbol that is not ``known`` is unknown."""
@@ -241,7 +241,9 @@ def _read(values: Sequence[ir.Value], facts: symbolic.Facts) -> Shapes:
         contents = _contents(value)
         if contents is not None:
             data[value] = tuple(facts.resolve(dim) for dim in contents)
-    return Shapes(dims, dtypes, data, frozenset(facts.never_empty))
+    known = (symbolic.expr_of(facts.resolve(ir.SymbolicDim(x))) for x in facts.never_empty)
+    never_empty = frozenset(x for expr in known for x in symbolic.positive_parts(expr))
+    return Shapes(dims, dtypes, data, never_empty)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from graphfix.feeds.arrays import Maker
 from graphfix.feeds.input import plain, symbols_of
 from graphfix.feeds.states import State, carried, states_of
 from graphfix.runtime.errors import RunError
+from graphfix.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +44,7 @@ class Chain:
 
     def __str__(self) -> str:
         shown = ", ".join(map(str, self.states[:2])) + (", ..." if len(self.states) > 2 else "")
-        fed = f"{len(self.states)} state{'' if len(self.states) == 1 else 's'} fed back"
+        fed = f"{plural(len(self.states), 'state')} fed back"
         return f"{len(self.cases)} steps with {fed} ({shown})"
 
 

@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from graphfix.words import plural
+
 if TYPE_CHECKING:
     from graphfix.feeds.case import Dropped
     from graphfix.proof.compare import OutputDiff
@@ -28,6 +30,8 @@ class Verdict:
         not_tried: What was not tried: larger sizes, conditions that held in no case.
         notes: What a reader should know: rows not held against the repair, and the like.
         first_divergence: Where the two part, if they do and it was searched.
+        tied: Dims that a repair has left open though they must be what one is that it has fixed:
+            found by trying, each with its size.
     """
 
     ok: bool
@@ -39,6 +43,7 @@ class Verdict:
     dims: dict[str, dict[str, int]] = field(default_factory=dict)
     covered: tuple[str, ...] = ()
     not_tried: tuple[str, ...] = ()
+    tied: dict[str, int] = field(default_factory=dict)
 
     @property
     def worst(self) -> OutputDiff | None:
@@ -74,6 +79,7 @@ class Verdict:
             "notes": list(self.notes),
             "covered": list(self.covered),
             "not_tried": list(self.not_tried),
+            "tied": dict(self.tied),
         }
 
     def __str__(self) -> str:
@@ -90,7 +96,7 @@ class Verdict:
                 where = f" The first tensor to part is {first.tensor!r} ({node})."
             return f"output {worst.output!r} {worst.reason}, in case {worst.case!r}.{where}"
         count = len(self.cases)
-        text = f"the same in {count} case{'s' if count != 1 else ''}: "
+        text = f"the same in {plural(count, 'case')}: "
         if worst.max_abs == 0:
             return text + "not one number differs."
         if (half := self._half()) is not None:

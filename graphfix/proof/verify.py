@@ -376,6 +376,7 @@ class _Job:
             dims=dims,
             covered=(*tried.covered, *dict.fromkeys(map(str, original.chains))),
             not_tried=(*tried.missing, *self._untaken, *dear),
+            tied=original.tied,
         )
 
     def _new_feeds(self, case: Case) -> Feeds:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from graphfix.directml import facts, fusing
 from graphfix.model.symbolic import symbols_of
 from graphfix.model.values import const_of, is_op
+from graphfix.quoting import quoted
 
 from .base import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded, nodes_of
 
@@ -104,7 +105,7 @@ class DynamicDims(Rule):
         if not named:
             return
         counts = ", ".join(f"{followed[dim]} follow {dim!r}" for dim in named)
-        sizes = ",".join(f"{dim}=SIZE" for dim in named)
+        sizes = ",".join(f"{quoted(dim)}=SIZE" for dim in named)
         ports = (f"{dim!r} of input {', '.join(map(repr, named[dim]))}" for dim in named)
         yield Hazard(
             first[next(iter(named))],
@@ -149,7 +150,8 @@ class UnnamedDims(Rule):
             axes = [str(i) for i, x in enumerate(value.shape) if _is_unnamed(x)]
             if axes:
                 message = f"dim {' and '.join(axes)} of {value.name!r} has neither size nor name"
-                fixed = ":".join(f"{value.name}.{axis}=SIZE" for axis in axes)
+                places = (quoted(f"{value.name}.{axis}") for axis in axes)
+                fixed = ":".join(f"{place}=SIZE" for place in places)
                 message += f"; graphfix run -p fix-dims:{fixed} gives it a size"
                 yield Hazard(next(iter(uses)).node, message, "note", at=f"input {value.name!r}")
 

@@ -24,7 +24,7 @@ from graphfix.ship.manifest import NAME, Container, Manifest
 from graphfix.ship.page import page
 from graphfix.ship.place import REPORT, put, refuse
 from graphfix.ship.reading import Reading, read
-from graphfix.ship.repairing import INPUT, Order, default_passes
+from graphfix.ship.repairing import INPUT, Failed, Order, default_passes
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
@@ -148,16 +148,32 @@ def ship_file(
         tolerance = gate(Order(source, reading, spec, half, ep, tell).passes(first)) or half
     order = Order(source, reading, spec, tolerance, ep, tell)
     shipped = _ship(order, folder)
-    failed = next((x for x in shipped.padding if not x.verdict.ok), None)
-    if failed is None or strict:
+    failed = {} if strict else _failed(order, shipped, shipped.reports)
+    if not failed:
         return shipped
-    i = [_file(source, label) for label in _labels(reading)].index(failed.file)
-    found = order.bad_places(failed, reading.containers[i], shipped.reports[i])
-    for leave in found.ways:
-        again = _ship(dataclasses.replace(order, found=found, leave=leave), folder)
-        if again.ok:
-            return dataclasses.replace(again, left=found.left, searched=found.searched)
+    known = 0
+    while len(failed) > known:  # what suits those that failed may not suit one behind them
+        known = len(failed)
+        found = order.bad_places([*failed.values()])
+        for leave in found.ways:
+            again = _ship(dataclasses.replace(order, found=found, leave=leave), folder)
+            if again.ok:
+                return dataclasses.replace(again, left=found.left, searched=found.searched)
+            failed = {**_failed(order, again, shipped.reports), **failed}
+            if len(failed) > known:
+                break
     return dataclasses.replace(shipped, searched=found.searched)
+
+
+def _failed(order: Order, shipped: Shipped, reports: Sequence[Report]) -> dict[str, Failed]:
+    """The containers that failed, by their files, with what the passes did at first."""
+    files = [_file(order.source, label) for label in _labels(order.reading)]
+    at = dict(zip(files, zip(order.reading.containers, reports, strict=True), strict=True))
+    return {
+        proof.file: Failed(at[proof.file][0], proof, at[proof.file][1])
+        for proof in shipped.padding
+        if not proof.verdict.ok
+    }
 
 
 def _ship(order: Order, folder: Path) -> Shipped:

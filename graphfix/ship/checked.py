@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphfix import hazards
+from graphfix.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,5 +61,5 @@ def _counted(found: Iterable[Finding]) -> dict[str, int]:
 
 
 def _told(found: Iterable[Finding]) -> str:
-    counts = [f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in _counted(found).items() if n]
+    counts = [plural(n, kind) for kind, n in _counted(found).items() if n]
     return " and ".join(counts) or "nothing"

@@ -17,6 +17,7 @@ from graphfix.feeds.clips import Clips, time_of
 from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.trying import signatures
+from graphfix.quoting import quoted
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given
 from graphfix.ship.manifest import Axis, Input, Port
@@ -179,7 +180,7 @@ def _clips(signature: Signature, plan: Plan, run: Run, reasons: dict[str, str]) 
             feeds = maker.alone(length, 0, row)
             made.append(Clip(length, feeds, run(feeds)))
         except (FeedError, RunError) as error:
-            name = f"{signature.user_name(plan.time)}={length}"
+            name = f"{quoted(signature.user_name(plan.time))}={length}"
             reasons.setdefault(name, str(error))
     return tuple(made)
 
@@ -189,7 +190,7 @@ def _require_sizes(
 ) -> None:
     """Raise UsageError for a container that is no size of the model's, such as past its table."""
     ran = {clip.length for clip in clips}
-    name = signature.user_name(plan.time)
+    name = quoted(signature.user_name(plan.time))
     for container in plan.containers:
         size = container[plan.time]
         if size not in ran:

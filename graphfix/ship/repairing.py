@@ -16,7 +16,9 @@ from graphfix.leaving import NOTHING, write_passes
 from graphfix.lengths.given import LengthInput
 from graphfix.model import io
 from graphfix.model.dims import name_dims
+from graphfix.quoting import quoted
 from graphfix.ship.contained import prove
+from graphfix.turns import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +45,21 @@ def default_passes(*, float16: bool = False) -> str:
     return ",".join(
         ["directml", "mask-length", _MASK, _DIMS, *fast, *(["float16"] if float16 else [])]
     )
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A container that is not what the model is.
+
+    Attributes:
+        container: Its sizes.
+        proof: What was found.
+        report: What the passes did when nothing was left out.
+    """
+
+    container: Sizes
+    proof: Padding
+    report: Report
 
 
 @dataclass(frozen=True)
@@ -97,7 +114,9 @@ class Order:
         try:
             report = pipeline.run(model, passes, settle=settle, leave=leave)
         except PaddingError as error:
-            fixed = ":".join(f"{n}={container[g]}" for g, known in names.items() for n in known)
+            fixed = ":".join(
+                f"{quoted(n)}={container[g]}" for g, known in names.items() for n in known
+            )
             raise PaddingError(
                 f"{error}. What can be had is fixed sizes without padding: "
                 f"graphfix run {self.source} -p directml,fix-dims:{fixed}"
@@ -119,29 +138,37 @@ class Order:
         """Clips alone on the original against the same clips in a container."""
         return prove(self.source, made, name, self.reading, sizes, self.tolerance, ep, self.tell)
 
-    def bad_places(self, failed: Padding, container: Sizes, report: Report) -> Found:
-        """What to leave out where a container fails, or to do in another way.
+    def bad_places(self, failed: Sequence[Failed]) -> Found:
+        """What to leave out where containers fail, or to do in another way.
 
         Args:
-            failed: Its proof.
-            container: Its sizes.
-            report: What the passes did.
+            failed: Each container that has failed; what is found suits all of them.
         """
 
         def proves(passes: Sequence[Check], leave: Leaving) -> str:
-            try:
-                model, _ = self.make(container, passes, leave)
-                verdict = self.prove(model, container, "trial", failed.ep).verdict
-            except GraphfixError as error:
-                return str(error)
-            return "" if verdict.ok else str(verdict).rstrip(".")
+            for one in failed:
+                own = dict(zip(map(name_of, chosen), self._held(one.container), strict=True))
+                try:
+                    here = [own.get(name_of(x), x) for x in passes]
+                    model, _ = self.make(one.container, here, leave)
+                    verdict = self.prove(model, one.container, "trial", one.proof.ep).verdict
+                except GraphfixError as error:
+                    return str(error)
+                if not verdict.ok:
+                    return str(verdict).rstrip(".")
+            return ""
 
-        # What must stay in float32 is searched for by itself; here, what goes before it is held.
-        asked = self.passes(container)
-        chosen = [x for x in asked if not (isinstance(x, Pass) and x.measured)]
-        why = str(failed.verdict).rstrip(".") if len(chosen) == len(asked) else ""
+        first = failed[0]
+        chosen, asked = self._held(first.container), self.passes(first.container)
+        why = str(first.proof.verdict).rstrip(".") if len(chosen) == len(asked) else ""
+        done = [x for one in failed for x in one.report.passes]
         tensors = tensors_of(self.original())
-        return search(chosen, report.passes, tensors, proves, self.tell, why=why, alone=False)
+        return search(chosen, done, tensors, proves, self.tell, why=why, alone=False)
+
+    def _held(self, container: Sizes) -> list[Check]:
+        """The passes that a search is about: what must stay in float32 is found by itself."""
+        asked = self.passes(container)
+        return [x for x in asked if not (isinstance(x, Pass) and x.measured)]
 
     def passes(self, container: Sizes) -> list[Check]:
         """The passes at the sizes of a container, with those that stand in for others."""

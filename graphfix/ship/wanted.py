@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from graphfix.errors import UsageError
+from graphfix.quoting import halves, unquoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,8 +43,8 @@ def wanted(given: Iterable[str], rate: float | None = None) -> Wanted:
         raise UsageError(f"--rate {rate:g}: is no number of frames or samples a second")
     found: dict[str, set[int]] = {}
     for text in given:
-        name, equals, sizes = text.partition("=")
-        name = name.strip()
+        name, equals, sizes = halves(text, "=")
+        name = unquoted(name.strip())
         if not (name and equals and sizes.strip()):
             raise UsageError(f"--container {text}: write NAME=SIZE,SIZE such as T=500,3000")
         found.setdefault(name, set()).update(_size(text, x.strip(), rate) for x in sizes.split(","))

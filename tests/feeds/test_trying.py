@@ -72,11 +72,39 @@ def test_the_batch_of_a_state_is_found_and_told(tmp_path: Path):
     assert any("N and S must be the same size" in x for x in verdict.notes)
 
 
-def test_fix_dims_of_one_of_them_says_that_the_other_is_to_be_fixed(tmp_path: Path):
-    report = graphfix.repair_file(stateful(tmp_path), tmp_path / "o.onnx", "fix-dims:N=2")
+def sizes_of(path: Path) -> dict[str, list[int | str]]:
+    inputs = onnx.load(path).graph.input
+    return {
+        x.name: [d.dim_value or d.dim_param for d in x.type.tensor_type.shape.dim] for x in inputs
+    }
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_fix_dims_of_one_of_them_fixes_the_other_and_says_so(tmp_path: Path, size: int):
+    out = tmp_path / "o.onnx"
+    report = graphfix.repair_file(stateful(tmp_path), out, f"fix-dims:N={size},directml")
     assert report.verdict is not None
     assert report.verdict["ok"]
-    assert any("fix-dims:S=2 as well" in x for x in report.verdict["notes"])
+    assert f"so fix-dims has fixed S={size}, too" in report.verdict["notes"]
+    assert "N and S must be the same size" in report.verdict["notes"][0]
+    assert sizes_of(out) == {"input": [size, "T", 3], "state": [2, size, 4]}
+    assert report.spec.startswith(f"fix-dims:N={size}:S={size},")
+    again = graphfix.repair_file(out, tmp_path / "again.onnx", report.spec)
+    assert not again.changed
+
+
+def test_each_of_several_sizes_fixes_the_other(tmp_path: Path):
+    reports = graphfix.repair_buckets(stateful(tmp_path), passes="fix-dims:N=1,2")
+    assert [sizes_of(tmp_path / f"stateful.{n}.onnx")["state"][1] for n in (1, 2)] == [1, 2]
+    for report in reports:
+        assert report.verdict is not None
+        assert any("so fix-dims has fixed S=" in x for x in report.verdict["notes"])
+
+
+def test_without_a_run_nothing_is_tied(tmp_path: Path):
+    out = tmp_path / "o.onnx"
+    graphfix.repair_file(stateful(tmp_path), out, "fix-dims:N=2", check=False)
+    assert sizes_of(out)["state"] == [2, "S", 4]
 
 
 def test_padded_and_ship_need_not_be_told(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 import graphfix
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 SIZES = (1, 2, 5)
@@ -612,6 +614,84 @@ def test_raw_exports_are_seen_by_the_other_passes() -> None:
     graphfix.run(after, "fold,additive-mask,fold")
     assert ops(alone) == ["Equal", "Where", "Softmax", "MatMul"]
     assert "Where" not in ops(after)
+
+
+# --- rows of views and Transposes ---------------------------------------------------------------
+
+KEYS = """st = Shape <start = 2, end = 3> (x) sb = Shape <start = 0, end = 1> (x)
+    flat = Concat <axis = 0> (minus, st, d) k3 = Reshape (x, flat)
+    kt = Transpose <perm = [0, 2, 1]> (k3)
+    s = Concat <axis = 0> (sb, hd, st) k4 = Reshape (kt, s)"""
+TAKEN = "int64[1] minus = {-1}, int64[2] hd = {4, 8}, int64[1] d = {8}, int64[2] ax = {0, 2}"
+MORE = "int64[1] front = {0}"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "left"),
+    [
+        (f"{KEYS} y = Relu (k4)", ["Transpose", "Relu"]),
+        (f"{KEYS} turned = Transpose <perm = [0, 1, 3, 2]> (k4) y = Relu (turned)", ["Relu"]),
+        (f"{KEYS} y = Identity (k4)", ["Transpose", "Identity"]),
+        # Somebody else needs what lies between.
+        (f"{KEYS} z = Relu (kt) y = Relu (k4)", None),
+        (
+            "u = Unsqueeze (x, front) t = Transpose <perm = [0, 1, 3, 4, 2]> (u)"
+            " k = Squeeze (t, front) y = Relu (k)",
+            ["Transpose", "Relu"],
+        ),
+        # The features lie behind the positions that they were before.
+        ("f = Flatten <axis = 2> (x) t = Transpose <perm = [1, 0]> (f) y = Relu (t)", None),
+    ],
+)
+def test_a_row_of_views_and_transposes_is_one_transpose(nodes: str, left: list[str] | None):
+    outputs = "float[P, Q, R, S] y" + (", float[N, E, F] z" if "z =" in nodes else "")
+    outputs = outputs.replace("P, Q, R, S", "P, Q") if "Flatten" in nodes else outputs
+    before = model(f"m (float[B, 4, T, 8] x) => ({outputs}) <{TAKEN}, {MORE}> {{ {nodes} }}")
+    after = ops(fold(before, 1, 2, 5))
+    assert after == left if left is not None else after.count("Reshape") + after.count("Flatten")
+
+
+def _size(parts: Sequence[str | int], name: str) -> str:
+    """A node that makes the product of these as a vector of one element."""
+    number = math.prod(x for x in parts if isinstance(x, int))
+    names = [x for x in parts if isinstance(x, str)]
+    lines, last = [f"{name}_0 = Constant <value_ints = [{number}]> ()"], f"{name}_0"
+    for i, one in enumerate(names, 1):
+        lines.append(f"{name}_{i} = Mul ({last}, {one})")
+        last = f"{name}_{i}"
+    return " ".join([*lines, f"{name} = Identity ({last})"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_row_of_views_and_transposes_keeps_every_element(data: st.DataObject) -> None:
+    axes: list[list[str | int]] = [["sb"], [2, 3], ["st"], [5]]
+    lines = ["sb = Shape <start = 0, end = 1> (x) st = Shape <start = 2, end = 3> (x)"]
+    last = "x"
+    for i in range(data.draw(st.integers(1, 5))):
+        step = data.draw(st.sampled_from(["turn", "merge", "split", "one"]))
+        if step == "turn":
+            perm = data.draw(st.permutations(range(len(axes))))
+            axes = [axes[x] for x in perm]
+            lines.append(f"t{i} = Transpose <perm = {list(perm)}> ({last})")
+        else:
+            place = data.draw(st.integers(0, len(axes) - 1))
+            if step == "merge" and place + 1 < len(axes):
+                axes[place : place + 2] = [[*axes[place], *axes[place + 1]]]
+            elif step == "split" and len(axes[place]) > 1 and len(axes) < 6:
+                axes[place : place + 1] = [axes[place][:1], axes[place][1:]]
+            elif step == "one" and len(axes) < 6:
+                axes.insert(place, [])
+            else:
+                continue
+            lines += [_size(axis, f"s{i}_{k}") for k, axis in enumerate(axes)]
+            pieces = ", ".join(f"s{i}_{k}" for k in range(len(axes)))
+            lines.append(f"s{i} = Concat <axis = 0> ({pieces}) t{i} = Reshape ({last}, s{i})")
+        last = f"t{i}"
+    dims = ", ".join("PQRSUV"[: len(axes)])
+    text = f"m (float[B, 6, T, 5] x) => (float[{dims}] y) {{ {' '.join(lines)} y = Relu ({last}) }}"
+    for spec in ("fold", "unflatten-heads,fold", "fold,unflatten-heads"):
+        fold(model(text), 1, 2, 3, spec=spec)
 
 
 # --- properties ------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
@@ -144,6 +146,84 @@ def test_a_computed_shape_becomes_a_constant(case: str) -> None:
     assert kinds.isdisjoint({"Shape", "Concat", "Gather", "Unsqueeze"})
 
 
+# What comes to its place first: the operators, and the constant.
+MOVED = {
+    "heads folded into the batch, which is never empty beside a -1": (
+        f"""(float[B, 2, T, 16] x) => (float[N, T, 16] y)
+        <int64[1] two = {{2}}, int64[2] td = {{-1, 16}}>
+        {{ {B} n = Mul (sb, two) s = Concat <axis = 0> (n, td) y = Reshape (x, s) }}""",
+        ["Flatten", "Reshape"],
+        [0, -1, 16],
+    ),
+    "keys folded for attention": (
+        """(float[B, 2, T, 16] x) => (float[N, T, 16] y) <int64[1] minus = {-1}>
+        { st = Shape <start = 2, end = 4> (x) s = Concat <axis = 0> (minus, st)
+          y = Reshape (x, s) }""",
+        ["Reshape", "Squeeze"],
+        [1, -1, 0, 16],
+    ),
+    "scores taken apart again": (
+        """(float[B, T, 2, 16] q, float[B, 2, 16, S] k) => (float[B, 2, T, S] y)
+        <int64[2] td = {-1, 16}, int64[1] minus = {-1}, int64[1] two = {2}, int64[1] d = {16}> {
+            sb = Shape <end = 1> (q) st = Shape <start = 1, end = 2> (q)
+            ss = Shape <start = 3> (k) h = Transpose <perm = [0, 2, 1, 3]> (q)
+            flat = Concat <axis = 0> (minus, st, d) q3 = Reshape (h, flat)
+            other = Concat <axis = 0> (minus, d, ss) k3 = Reshape (k, other)
+            scores = MatMul (q3, k3)
+            s = Concat <axis = 0> (sb, two, st, ss) y = Reshape (scores, s) }""",
+        ["Transpose", *("Reshape", "Squeeze") * 2, "MatMul", "Unsqueeze", "Reshape"],
+        [-1, 2, 0, 0],
+    ),
+    "a sum of sizes that is never empty": (
+        """(float[B, 4, T, 8] x, float[B, 4, P, 8] past) => (float[B, 4, 8, N] y)
+        <int64[1] minus = {-1}, int64[2] hd = {4, 8}, int64[1] d = {8}> {
+            sb = Shape <end = 1> (x) both = Concat <axis = 2> (past, x)
+            st = Shape <start = 2, end = 3> (both)
+            flat = Concat <axis = 0> (minus, st, d) k3 = Reshape (both, flat)
+            kt = Transpose <perm = [0, 2, 1]> (k3)
+            s = Concat <axis = 0> (sb, hd, st) y = Reshape (kt, s) }""",
+        ["Concat", "Reshape", "Squeeze", "Transpose", "Unsqueeze", "Reshape"],
+        [-1, 4, 8, 0],
+    ),
+}
+
+
+@pytest.mark.parametrize("opset", [12, 17])
+@pytest.mark.parametrize("case", MOVED)
+def test_a_size_that_lies_elsewhere_comes_to_its_place(case: str, opset: int) -> None:
+    text, ops, target = MOVED[case]
+    if opset < 15:
+        text = older(text)
+    head = HEAD.replace("17", str(opset))
+    model = ir.from_onnx_text(f"{head} m {text}")
+    before = ir.from_onnx_text(f"{head} m {text}")
+    result = graphfix.get_pass("unflatten-heads")(model)
+    assert not result.skips
+    assert [x.op_type for x in model.graph] == ops
+    assert targets(model)[-1] == target
+    for sizes in ({"B": 1, "T": 1, "S": 1, "P": 0}, {"B": 2, "T": 7, "S": 3, "P": 4}):
+        for a, b in zip(run(before, sizes), run(model, sizes), strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-5)
+    assert not graphfix.get_pass("unflatten-heads")(model).modified
+
+
+SHAPE = re.compile(r"(\w+) = Shape <(?:start = (\d+))?(?:, )?(?:end = (\d+))?> \((\w+)\)")
+
+
+def older(text: str) -> str:
+    """The same with a Shape of all dims and a Slice, as before opset 15."""
+    return SHAPE.sub(_cut, text)
+
+
+def _cut(found: re.Match[str]) -> str:
+    name, start, end, of = found.groups()
+    return (
+        f"{name}_from = Constant <value_ints = [{start or 0}]> ()"
+        f" {name}_to = Constant <value_ints = [{end or 9}]> ()"
+        f" {name}_all = Shape ({of}) {name} = Slice ({name}_all, {name}_from, {name}_to)"
+    )
+
+
 def test_a_size_of_zero_at_run_time_is_copied() -> None:
     text, _ = REPAIRS["split, dynamo"]
     repaired(text, ({"B": 0, "T": 3}, {"B": 2, "T": 0}, {"B": 0, "T": 0}))
@@ -162,18 +242,6 @@ LEFT = {
         f"""(float[B, T, 32] x) => (float[T, B, 2, 16] y) <int64[2] hd = {{2, 16}}> {{
             {B} {T} s = Concat <axis = 0> (st, sb, hd) y = Reshape (x, s) }}""",
         "entry 0 (T) and entry 1 (B) are not what the input [B, T, 32] has there",
-    ),
-    "heads folded into the batch": (
-        f"""(float[B, 2, T, 16] x) => (float[N, T, 16] y)
-        <int64[1] two = {{2}}, int64[2] td = {{-1, 16}}>
-        {{ {B} n = Mul (sb, two) s = Concat <axis = 0> (n, td) y = Reshape (x, s) }}""",
-        "entry 0 (2*B) and entry 1 (T) are not what the input",
-    ),
-    "keys folded for attention": (
-        """(float[B, 2, T, 16] x) => (float[N, T, 16] y) <int64[1] minus = {-1}>
-        { st = Shape <start = 2, end = 4> (x) s = Concat <axis = 0> (minus, st)
-          y = Reshape (x, s) }""",
-        "entry 0 (2*B) and entry 1 (T) are not what the input",
     ),
     "a chunk length beside a batch that may be empty": (
         f"""(float[B, T, 32] x) => (float[B, N, 16] y) <int64[1] two = {{2}}, int64[1] d = {{16}}>

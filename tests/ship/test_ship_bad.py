@@ -67,6 +67,25 @@ def test_what_spoils_a_container_is_left_out_of_all(source: Path) -> None:
     assert graphfix.Session(done.folder)
 
 
+SIZED = PLUGIN.replace("shifted", "sized").replace(
+    'factor = 2 if match.node.outputs[0].name == "w1" else 1',
+    """length = op.view.shapes.dims(match.node.outputs[0])[1]
+        bad = {16: "w0", 24: "w1", 40: "w2"}.get(length)
+        factor = 2 if match.node.outputs[0].name == bad else 1""",
+)
+
+
+def test_what_spoils_each_container_in_another_place_is_left_out_of_all(source: Path) -> None:
+    (source.parent / "sized.py").write_text(SIZED, encoding="utf-8")
+    graphfix.load_plugin(source.parent / "sized.py")
+    passes = "ilens-mask,fix-dims,sized,directml"
+    done = ship_file(source, source.parent / "out", wanted(["T=16,24,32,40"]), passes=passes)
+    assert done.ok
+    left = {(x.by, at) for x in done.left for at in x.at}
+    assert left == {("sized", f"Softmax of w{i}") for i in range(3)}
+    assert "3 of" in done.searched
+
+
 def test_with_strict_nothing_is_shipped(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = source.parent / "out"
     given = ["ship", str(source), "--container", "T=16", "-o", str(out), "-p", "shifted,directml"]

@@ -14,12 +14,13 @@ from onnx_shape_inference._symbolic_shapes import parse_symbolic_expression
 from sympy.printing.str import StrPrinter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
     Array = npt.NDArray[np.object_]
     """Expressions in the shape of the tensor that holds them."""
+    Ints = npt.NDArray[np.int64]
 
 Dim = int | ir.SymbolicDim
 
@@ -187,11 +188,42 @@ def _grows(expr: sympy.Expr) -> bool:
     return False
 
 
-def is_product_of(dim: Dim, symbols: frozenset[str]) -> bool:
-    """Whether a dim is a positive number times some of ``symbols``."""
-    number, rest = expr_of(dim).as_coeff_Mul()
-    factors = sympy.Mul.make_args(rest)
-    return bool(number > 0) and all(x == 1 or str(x) in symbols for x in factors)
+def replaced(dim: Dim, by: Mapping[str, Dim]) -> Dim:
+    """A dim with other expressions for some of its symbols."""
+    found = symbols_of(dim) & by.keys()
+    if not found:
+        return dim
+    expr = expr_of(dim)
+    return dim_of(
+        settled(expr.subs({x: expr_of(by[x.name]) for x in expr.free_symbols if x.name in found}))
+    )
+
+
+def is_positive(dim: Dim, known: frozenset[str]) -> bool:
+    """Whether a dim is at least 1 if all that ``known`` names is: symbols, and sums of them."""
+    number, factors = _factors(expr_of(dim))
+    return bool(number > 0) and all(_is_positive(x, known) for x in factors)
+
+
+def _is_positive(factor: sympy.Expr, known: frozenset[str]) -> bool:
+    if _text(factor) in known:
+        return True
+    terms = [_factors(x) for x in factor.args] if isinstance(factor, sympy.Add) else []
+    sizes = all(n > 0 and all(isinstance(x, sympy.Symbol) for x in rest) for n, rest in terms)
+    return sizes and any(all(x.name in known for x in rest) for _, rest in terms)
+
+
+def positive_parts(expr: sympy.Expr) -> frozenset[str]:
+    """The symbols and sums that are at least 1 if ``expr``, a product of sizes, is."""
+    _, factors = _factors(expr)
+    sums = [x for x in factors if not isinstance(x, sympy.Symbol)]
+    return frozenset(_text(x) for x in factors if len(sums) < 2 or x not in sums)
+
+
+def _factors(expr: sympy.Expr) -> tuple[sympy.Rational, list[sympy.Expr]]:
+    """A number, and what it is multiplied with: ``8*a + 8*b`` is 8 and ``a + b``."""
+    number, rest = expr.as_content_primitive()
+    return number, [sympy.expand(x) for x in sympy.Mul.make_args(rest) if x != 1]
 
 
 def times(a: Dim, b: Dim) -> Dim:
@@ -249,6 +281,35 @@ def _equal_text(a: str, b: str) -> bool:
     if apart.is_polynomial(*apart.free_symbols):
         return bool(apart == 0)
     return bool(sympy.simplify(apart) == 0)
+
+
+def evaluator(dim: Dim) -> Callable[[Mapping[str, Ints]], Ints]:
+    """What computes a dim for many sizes of its symbols at once, by their names.
+
+    Raises:
+        ValueError: Its name is none that an expression can hold.
+    """
+    names, compute = _compiled(str(dim))
+
+    def at(sizes: Mapping[str, Ints]) -> Ints:
+        found: Ints = np.round(compute(*(sizes[x] for x in names))).astype(np.int64)
+        return found
+
+    return at
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(text: str) -> tuple[tuple[str, ...], Callable[..., npt.NDArray[np.float64]]]:
+    symbols = sorted(_parsed(text).free_symbols, key=str)
+    return tuple(map(str, symbols)), sympy.lambdify(
+        symbols, _parsed(text), [{"floor": _floor}, "numpy"], dummify=True
+    )
+
+
+def _floor(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """``T/3 + 2/3`` is 34 where T is 100, also in floats."""
+    found: npt.NDArray[np.float64] = np.floor(x + 1e-6)
+    return found
 
 
 def key_of(dim: Dim) -> int | str | None:

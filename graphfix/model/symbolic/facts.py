@@ -19,6 +19,7 @@ from graphfix.model.symbolic.exprs import (
     expr_of,
     is_at_most,
     never_negative,
+    positive_parts,
     settled,
 )
 
@@ -44,7 +45,7 @@ class Facts:
 
     Attributes:
         contents: What small integer tensors hold, as arrays of expressions. True is 1.
-        never_empty: Symbols that are at least 1 in every run that succeeds.
+        never_empty: Symbols, and sums of them, that are at least 1 in every run that succeeds.
         usual: Whether only usual runs count: no size is 0 or over a million, no table is read past
             its end.
         undecided: Whether the sign of a size was asked for and was not known. What is learned
@@ -55,12 +56,12 @@ class Facts:
         self, graph: ir.Graph, before: Facts | None = None, *, usual: bool = False
     ) -> None:
         self.contents: dict[ir.Value, Array] = {}
-        self.never_empty: set[str] = set()
         self.undecided = False
         self.usual = usual
         self._graph = graph
         self._real: set[str] = set()
         self._positive: list[sympy.Expr] = [] if before is None else before._lasting()
+        self.never_empty = {name for expr in self._positive for name in positive_parts(expr)}
         self._equal: list[tuple[sympy.Expr, sympy.Expr]] = []
         self._joins: dict[frozenset[str], ir.SymbolicDim] = {}
         self._parts: dict[str, frozenset[str]] = {}
@@ -120,9 +121,7 @@ class Facts:
         """Note that ``node`` fails unless ``expr`` is at least 1."""
         if node.graph is self._graph and not expr.is_Integer and expr not in self._positive:
             self._positive.append(expr)
-            self.never_empty.update(
-                x.name for x in sympy.Mul.make_args(expr) if isinstance(x, sympy.Symbol)
-            )
+            self.never_empty |= positive_parts(expr)
 
     def is_dim(self, ctx: Context, expr: sympy.Expr) -> bool:
         """Whether its symbols are sizes of tensors, not unknown numbers, perhaps negative."""
