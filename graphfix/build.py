@@ -152,15 +152,21 @@ class Builder:
         for node in nodes:
             for value in node.outputs:
                 self._rename(value)
+            if node.name and node.name.startswith(self._prefix):
+                node.name = node.outputs[0].name
             home.insert_before(self.site, node)
         self._made += nodes
         return outputs
 
     def _rename(self, value: ir.Value) -> None:
-        """Another name for what comes out of a branch, if its name is another's as well."""
+        """Another name for what comes out of a branch, if its name is another's as well.
+
+        Or may come to be: one that this pass has given, in a model of its own.
+        """
         if self._spoken_for is None:
             self._spoken_for = Counter(_all_names(self._view.model))
-        if value.name and self._spoken_for[value.name] > 1:
+        name = value.name
+        if name and (self._spoken_for[name] > 1 or name.startswith(self._prefix)):
             value.name = self._name()
 
     def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
@@ -413,5 +419,7 @@ def _remove_orphans(values: Sequence[ir.Value | None], lines: Mapping[ir.Node, s
             continue
         removed.append(lines.get(node) or line_of(node))
         pending.extend(x for x in node.inputs if x is not None)
+        for body in bodies_of(node):
+            pending.extend(_discard(body))
         node.graph.remove(node, safe=True)
     return removed[::-1]

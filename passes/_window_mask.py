@@ -12,7 +12,8 @@ from graphfix.model.values import is_op
 
 from ._attention_inputs import Term
 from ._masks import HIDES, select_of
-from ._window_table import LARGEST, Axis, CannotError, Leaf, LongerError, Tables
+from ._window_sums import CannotError, LongerError
+from ._window_table import LARGEST, Axis, Leaf, Tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

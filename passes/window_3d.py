@@ -6,37 +6,40 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
 import onnx_ir as ir
 
 from graphfix.build import Builder
 from graphfix.core import Change, Match, Pass, Safety, Skip
-from graphfix.model.shapes import same
 from graphfix.model.text import path_of
 from graphfix.model.view import View
 
-from ._attention_site import Attention, attention_at
-from ._window_addend import Addend
-from ._window_mask import Cut, cut_of, hidden_windows
-from ._window_rows import Rows, Windows
+from ._window_attention import WindowSite, in_windows, windows_at
+from ._window_chunks import Looped, at_once, looped_at
+from ._window_frozen import frozen_at
+from ._window_pack import Packed, packed_at, unpacked
+from ._window_rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ._attention_fit import Fit
+_FOUND: dict[str, Callable[[ir.Node, View], Looped | Packed | str | None]] = {
+    "ConcatFromSequence": looped_at,
+    "ScatterND": packed_at,
+    "SplitToSequence": frozen_at,
+    "Split": frozen_at,
+}
+_ANCHORS = ("MatMul", "Einsum", *_FOUND)
 
 
 @dataclass(frozen=True)
-class WindowSite(Match):
-    """An attention whose mask cuts its sequence into windows.
+class ChunkSite(Match):
+    """Chunks or rows that are taken apart at run time, and put together again.
 
     Attributes:
-        attention: The attention.
-        cut: The windows.
+        parts: A Loop over chunks, or rows that a mask picks.
     """
 
-    attention: Attention
-    cut: Cut
+    parts: Looped | Packed
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,14 @@ class Window3d(Pass):
     comparisons), which then repeats itself and is settled where the two are far apart, so that a
     table of a few periods shows it whole. A mask of keys beside it stays one.
 
+    Windows that are cut at run time become such as well. A Loop over the chunks of a sequence, as
+    TorchScript writes `for chunk in x.split(100, 1)` and `for i in range(0, T, 100)`, with its
+    SplitToSequence, SequenceAt and ConcatFromSequence, or its Slices, is done for all chunks at
+    once: the body is followed as `ilens-mask` follows a model, and where it mixes places (a
+    Softmax, a mean, a Conv) what fills the last chunk up is hidden from them. Rows that a mask
+    picks (`x[mask]`: NonZero and GatherND or Gather), that are computed each alone and put back by
+    a ScatterND, are computed where they are, and a Where takes those that the mask picks.
+
     Why:
         Encoders such as Qwen3-ASR's attend within windows of 8 seconds (104 of its tokens).
         Exporters write that as attention over all T * T scores, most of which a mask then hides,
@@ -61,7 +72,9 @@ class Window3d(Pass):
         scores, and within a window every size is a number. Counted by ``plan`` on encoders of two
         layers, both exporters: 108 kernels on DirectML become 111, and 83 become 76; fused, 52
         become 56, and 60 become 59, however many layers there are. So it is in no profile: where
-        the clips are no longer than a window it gains nothing.
+        the clips are no longer than a window it gains nothing. A Loop, sequences and NonZero are
+        no kernels of DirectML: they run on the CPU, and a Loop in a graph turns its fusion off
+        (ONNX Runtime, GraphPartitioner.cpp).
 
     Before:
         <
@@ -151,61 +164,70 @@ class Window3d(Pass):
         exactly in float32 below 2^20. Refused, with the reason: windows that overlap (a band),
         that see those before them (chunks with a left context), that are shifted; addends that
         differ within a window; keys of earlier runs, rotary embeddings, grouped heads; attentions
-        in a branch or the body of a Loop. Left alone: a mask that is no function of places and
-        constants, such as one whose width is computed or one that is written piece by piece.
+        in a branch or the body of a Loop; Loops that hand anything on from chunk to chunk, that
+        may end early, that mix the rows of a batch, whose chunks are of a size that is computed,
+        or whose sequences are not [batch, time, features] (or with time last); as many chunks as a
+        trace has counted; packed rows that look at each other, as in an attention with
+        `cu_seqlens`. Left alone: a mask that is no function of places and constants, such as one
+        whose width is computed or one that is written piece by piece; rows that stay packed.
     """
 
     name: ClassVar[str] = "window-3d"
     safety: ClassVar[Safety] = "valid-rows"
-    keeps_shapes: ClassVar[bool] = True
+    # What a Loop joined had no shape, and has one now.
+    keeps_shapes: ClassVar[bool] = False
 
-    def sites(self, model: ir.Model) -> Iterator[WindowSite | Skip]:
+    def sites(self, model: ir.Model) -> Iterator[WindowSite | ChunkSite | Skip]:
         """Every attention in windows, and every near miss."""
         view = View(model)
-        for node in view.nodes("MatMul", "Einsum"):
+        for node in view.nodes(*_ANCHORS):
             found = self.match(node, view)
             if found is not None:
                 yield found
 
     def message(self, site: Match) -> str:
         """What it is."""
+        if isinstance(site, ChunkSite) and isinstance(site.parts, Looped):
+            return f"a Loop over the chunks of {site.parts.chunks.width} of a sequence"
+        if isinstance(site, ChunkSite):
+            return "rows that a mask picks are computed apart: as many as there are in a run"
         width = site.cut.width if isinstance(site, WindowSite) else 0
         return f"an attention over the whole sequence, whose mask cuts it into windows of {width}"
 
-    def match(self, node: ir.Node, view: View) -> WindowSite | Skip | None:
-        """An attention, at its second product."""
-        found = attention_at(node, view)
+    def match(self, node: ir.Node, view: View) -> WindowSite | ChunkSite | Skip | None:
+        """An attention at its second product, a Loop where it ends, rows where they go back."""
+        if node.op_type in ("MatMul", "Einsum"):
+            return windows_at(node, view)
+        found = _FOUND[node.op_type](node, view)
         if isinstance(found, str):
-            width = hidden_windows(node, view)
-            near = f"its mask cuts the sequence into windows of {width}, but {found}"
-            return None if width is None else Skip(node, near)
-        if found is None:
-            return None
-        sizes = found.sizes
-        if not found.terms or not same(sizes.queries, sizes.keys):
-            return None
-        cut = cut_of(found.terms, sizes.keys, sizes.batch, view)
-        if not isinstance(cut, Cut):
-            return None if cut is None else Skip(node, cut)
-        why = _obstacle(found, view)
-        return WindowSite(found.node, found, cut) if why is None else Skip(node, why)
+            return Skip(node, found)
+        return None if found is None else ChunkSite(node, found)
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Compute every such attention in windows, and what lies between them."""
         view = View(model)
         op = Builder(self.name, view)
         rows = Rows(op)
-        for node in list(view.nodes("MatMul", "Einsum")):
+        for node in list(view.nodes(*_ANCHORS)):
             if node.graph is None:  # went with an earlier repair
                 continue
             found = self.match(node, view)
             if isinstance(found, Skip):
                 yield found
             elif found is not None:
-                yield self._commit(found.node, partial(_in_windows, found, rows, op), rows, op)
+                yield self._commit(found.node, partial(self._built, found, rows, op), rows, op)
         for node in [*model.graph]:
             if node.graph is not None and rows.can_wait(node):
                 yield self._commit(node, rows.put_off, rows, op)
+
+    def _built(
+        self, site: WindowSite | ChunkSite, rows: Rows, op: Builder, node: ir.Node
+    ) -> ir.Value:
+        if isinstance(site, WindowSite):
+            return in_windows(site, rows, op, node)
+        if isinstance(site.parts, Looped):
+            return at_once(site.parts, self.name, rows, op)
+        return unpacked(site.parts, op)
 
     def _commit(
         self, node: ir.Node, build: Callable[[ir.Node], ir.Value], rows: Rows, op: Builder
@@ -215,72 +237,3 @@ class Window3d(Pass):
         removed, added = op.commit(build(node))
         swept = rows.sweep()
         return Change(self.name, at, tensor, removed, tuple(x for x in added if x not in swept))
-
-
-def _obstacle(attention: Attention, view: View) -> str | None:
-    """Why an attention cannot be computed in windows."""
-    node, sizes = attention.product, attention.sizes
-    if node.graph is not view.model.graph:
-        return "it is in a branch or the body of a loop"
-    if view.opset(node) < 11:
-        return f"at opset {view.opset(node)} Pad has no amounts that are computed: convert to 11"
-    for fit in attention.operands:
-        if fit.place.rotation is not None:
-            return "its queries and keys are turned by their places (a rotary embedding)"
-        if fit.place.past is not None:
-            return "its keys are joined to those of earlier runs"
-        if fit.repeats is not None:
-            return "its queries share keys (grouped heads)"
-        if not isinstance(fit.dims[2], int):
-            return f"{fit.dims[2]} features: not a number"
-    if view.shapes.dtype(attention.operands[0].place.value) is None:
-        return "the type of its queries is not known"
-    if not same(sizes.batch, attention.operands[0].dims[0]):
-        return "its batch is not that of its queries"
-    return None
-
-
-def _in_windows(site: WindowSite, rows: Rows, op: Builder, _: ir.Node) -> ir.Value:
-    """Softmax(Q K / sqrt(D) + addend) V of each window, and the sequence put together again."""
-    attention, cut, view = site.attention, site.cut, op.view
-    heads, sizes = attention.sizes.heads, attention.sizes
-    cuts = [_cut(fit, cut.width, rows, op) for fit in attention.operands]
-    entry = cuts[0].entry
-    dtype = view.shapes.dtype(attention.operands[0].place.value) or ir.DataType.FLOAT
-    op.at(attention.product)
-    perms = ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3))
-    query, key, value = (
-        op.Transpose(op.Reshape(x.value, _split(fit, cut.width, heads)), perm=perm)
-        for x, fit, perm in zip(cuts, attention.operands, perms, strict=True)
-    )
-    scores = op.MatMul(query, key)
-    if attention.scale != 1:
-        scores = op.Mul(scores, np.array(attention.scale, dtype.numpy()))
-    addend = Addend(cut, entry, sizes.batch, dtype, rows, op).build()
-    if addend is not None:
-        scores = op.Add(scores, addend)
-    context = op.MatMul(op.Softmax(scores, axis=-1), value)
-    merged = op.Transpose(context, perm=(0, 2, 1, 3))
-    width = int(str(attention.operands[2].dims[2]))
-    dims = view.shapes.dims(attention.out.value) or ()
-    if len(dims) == 2 and sizes.batch == 1 and same(dims[0], sizes.queries) and dims[1] == width:
-        windows = Windows(op.Reshape(merged, np.array([-1, width], np.int64)), entry)
-        return rows.joined(windows, dims)
-    windows = Windows(op.Reshape(merged, np.array([-1, cut.width, width], np.int64)), entry)
-    whole = rows.joined(windows, (sizes.batch, sizes.queries, width))
-    return attention.out.build(whole, op)
-
-
-def _cut(fit: Fit, width: int, rows: Rows, op: Builder) -> Windows:
-    """Queries, keys or values in windows: [B * n, W, H * D], or [n * W, H * D]."""
-    value, dims = fit.place.value, op.view.shapes.dims(fit.place.value) or ()
-    if fit.cost == 0:
-        return rows.of(value, width)
-    flat = len(dims) == 2 and fit.dims[0] == 1 and fit.perm is None
-    if flat and same(dims[0], fit.dims[1]) and same(dims[1], fit.dims[2]):
-        return rows.of(value, width)
-    return rows.of(fit.build(value, op), width, fit.dims)
-
-
-def _split(fit: Fit, width: int, heads: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    return np.array([-1, width, heads, int(str(fit.dims[2])) // heads], np.int64)

@@ -33,6 +33,13 @@ EXPAND = """bb = Slice (s, i0, i1, i0)  l_size = Concat <axis = 0> (bb, i1, i4)
     r_size = Concat <axis = 0> (bb, i4, i4)
     left = Expand (first, l_size)  right = Expand (final, r_size)"""
 EXPAND_ONES = "left = Expand (first, e_one)  right = Expand (final, e_four)"
+# Frames cut into windows of three, the last one filled up with copies.
+FILLED = """s = Shape (x)  t = Slice (s, i1, i2, i0)  up = Add (t, i2)  n = Div (up, i3)
+    m = Mul (n, i3)  less = Sub (m, t)  amounts = Concat <axis = 0> (i0, i0, i0, i0, less, i0)
+    p = Pad <mode = "{mode}"> (x, amounts)  h = Reshape (p, threes)
+    lowest = ReduceMin <axes = [1]> (h)  c = Sub (h, lowest)
+    bb = Slice (s, i0, i1, i0)  target = Concat <axis = 0> (bb, last, i4)
+    w = Reshape (c, target)"""
 ENDS = {
     "mean": "y = ReduceMean <axes = [1]> (w)",
     "attention": """wt = Transpose <perm = [0, 2, 1]> (w)  sc = MatMul (w, wt)
@@ -43,6 +50,8 @@ BODIES = {
     "tiled edges": LFR.format(edges=TILE),
     "expanded edges": LFR.format(edges=EXPAND),
     "edges expanded by ones": LFR.format(edges=EXPAND_ONES),
+    "filled up by the edge": FILLED.format(mode="edge"),
+    "filled up by a mirror": FILLED.format(mode="reflect"),
 }
 
 
@@ -53,7 +62,7 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
          int64[1] i4 = {{4}}, int64[1] i8 = {{8}}, int64[1] last = {{-1}},
          int64[1] far = {{9223372036854775807}}, int64[3] one_one = {{1, 1, 1}},
          int64[3] one_four = {{1, 4, 1}}, int64[3] e_one = {{1, 1, 1}},
-         int64[3] e_four = {{1, 4, 1}}>
+         int64[3] e_four = {{1, 4, 1}}, int64[3] threes = {{-1, 3, 4}}>
         {{ {body} }}"""
     made = onnx.parser.parse_model(text)
     made.graph.output[0].ClearField("type")

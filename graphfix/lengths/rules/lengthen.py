@@ -26,6 +26,7 @@ from graphfix.lengths.repairs import Append, PadFrames
 from graphfix.lengths.rules.axes import with_axis
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.site import Site
+from graphfix.model.symbolic import never_negative
 from graphfix.model.values import attr_int, attr_ints, const_of
 
 if TYPE_CHECKING:
@@ -188,7 +189,8 @@ def _padded(
         return with_axis(after, axis, (Time(out),), tail)
     if end == 0 and mode in ("edge", "reflect"):
         return with_axis(state, axis, (Time(out),), state.tail(axis))
-    if mode not in ("edge", "reflect") or not end.is_Integer or not alone:
+    longer = never_negative(end) if not end.is_Integer else True
+    if mode not in ("edge", "reflect") or not longer or not alone:
         raise RefusedError(f"there is no repair for its mode {mode} here")
     if not (mode == "edge" and state.tail(axis).kind == "last"):
         site.check_size(time.size)

@@ -35,7 +35,7 @@ def loop(facts: Facts, ctx: Context, node: ir.Node) -> None:
     else:
         count = len(node.inputs) - attr_int(node, "num_scan_inputs", 0)
         before, after = body.inputs[:count], body.outputs[:count]
-    if all(a.shape is not None and a.shape == b.shape for a, b in zip(before, after, strict=False)):
+    if all(_stays(a, b) for a, b in zip(before, after, strict=False)):
         if node.op_type == "Loop":  # it may end before its trip count is reached
             for out in node.outputs[len(before) :]:
                 if out.shape is not None:
@@ -48,3 +48,15 @@ def loop(facts: Facts, ctx: Context, node: ir.Node) -> None:
             value.metadata_props.pop(SYM_DATA_KEY, None)
     for out in node.outputs:
         set_shape(out, None)
+
+
+def _stays(before: ir.Value, after: ir.Value) -> bool:
+    """Whether nothing that is computed of what is carried has another shape in a later round.
+
+    A sequence that is only added to is read by nobody in the body.
+    """
+    if before.uses() and all(
+        x.node.op_type == "SequenceInsert" and not x.idx for x in before.uses()
+    ):
+        return after.producer() in [x.node for x in before.uses()]
+    return before.shape is not None and before.shape == after.shape

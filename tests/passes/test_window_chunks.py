@@ -1,0 +1,256 @@
+"""window-3d: Loops over chunks, and rows that a mask picks, are computed all at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import graphfix
+from tests.passes.test_window_3d import assert_same, attention, count, numbers, run
+
+TYPE = "float[B, W, 8]"
+ITEM = "c = SequenceAt (chunks, i)"
+SLICE = """first_at = Mul (i, width) to = Add (first_at, width) from1 = Unsqueeze (first_at, first)
+    to1 = Unsqueeze (to, first) c = Slice (x, from1, to1, second)"""
+CHUNKS = "chunks = SplitToSequence <axis = 1> (x, width) trips = SequenceLength (chunks)"
+COUNTED = """t1 = Shape <start = 1, end = 2> (x) t0 = Squeeze (t1) tf = Cast <to = 1> (t0)
+    many = Div (tf, widthf) up = Ceil (many) trips = Cast <to = 7> (up)"""
+
+
+def loop(
+    body: str, take: str = ITEM, before: str = CHUNKS, width: int = 4, behind: str = "y = Relu (z)"
+) -> str:
+    """A Loop over the chunks of x, with ``body`` from a chunk c to out."""
+    return f"""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[B, T, 8] x) => (float[B, U, V] y) {numbers(width)[:-1]},
+         float[8, 8, 3] kernel = {{{", ".join(f"{np.cos(3.0 * i):.3f}" for i in range(192))}}}>
+        {{ {before}
+          empty = SequenceEmpty <dtype = 1> ()
+          made = Loop (trips, yes, empty) <body = b (int64 i, bool go, seq({TYPE}) had)
+            => (bool again, seq({TYPE}) has) {{
+            again = Identity (go) {take} {body} has = SequenceInsert (had, out) }}>
+          z = ConcatFromSequence <axis = 1> (made) {behind} }}"""
+
+
+BODIES = {
+    "each place alone": "h = MatMul (c, weight) h2 = Add (h, bias) out = Relu (h2)",
+    "attention": attention("c", 0, added="s = Identity (p, bias)").replace(
+        "s0 = Identity (p0, bias)", "s0 = Identity (p0)"
+    )
+    + " out = Identity (y0)",
+    "a Conv": """ct = Transpose <perm = [0, 2, 1]> (c) k = Conv <pads = [1, 1]> (ct, kernel)
+        out = Transpose <perm = [0, 2, 1]> (k)""",
+    "a Conv of stride 2": """ct = Transpose <perm = [0, 2, 1]> (c)
+        k = Conv <pads = [1, 1], strides = [2]> (ct, kernel)
+        out = Transpose <perm = [0, 2, 1]> (k)""",
+    "a mean": "mean = ReduceMean <axes = [1]> (c) out = Sub (c, mean)",
+    "one row of each": "out = ReduceMax <axes = [1]> (c)",
+    "sizes of its own": """s = Shape (c) b = Gather <axis = 0> (s, first)
+        n = Gather <axis = 0> (s, second) to4 = Concat <axis = 0> (b, n, split2)
+        c4 = Reshape (c, to4) ct = Transpose <perm = [0, 2, 1, 3]> (c4)
+        q = Softmax <axis = 2> (ct) back = Transpose <perm = [0, 2, 1, 3]> (q)
+        out = Reshape (back, s)""",
+}
+
+
+def model(body: str, **kwargs: object) -> str:
+    return loop(body, **kwargs).replace(  # type: ignore[arg-type]
+        "int64 zero = {0}", "int64[2] split2 = {2, 4}, int64 zero = {0}"
+    )
+
+
+@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize(("take", "before"), [(ITEM, CHUNKS), (SLICE, COUNTED)])
+def test_a_loop_over_chunks_is_computed_at_once(name: str, take: str, before: str) -> None:
+    text = model(BODIES[name], take=take, before=before)
+    old, new = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    result = graphfix.get_pass("window-3d")(new)
+    assert not result.skips
+    assert len(result.changes) == 1
+    kinds = {node.op_type for node in new.graph.all_nodes()}
+    assert not {x for x in kinds if "Sequence" in x or x == "Loop"}
+    assert not graphfix.get_pass("window-3d")(new).modified
+    for length in (1, 2, 3, 4, 5, 7, 8, 9, 30):
+        for batch in (1, 3):
+            assert_same(old, new, {"B": batch, "T": length})
+
+
+def test_time_may_be_the_last_axis() -> None:
+    """Mel frames are cut, what a strided Conv makes of each chunk is put together."""
+    text = model("k = Conv <pads = [1, 1], strides = [2]> (c, kernel) out = Relu (k)")
+    text = text.replace("float[B, T, 8] x", "float[B, 8, T] x").replace(TYPE, "float[B, 8, W]")
+    text = text.replace("<axis = 1> (x, width)", "<axis = 2> (x, width)")
+    text = text.replace("ConcatFromSequence <axis = 1>", "ConcatFromSequence <axis = -1>")
+    old, new = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    assert graphfix.get_pass("window-3d")(new).modified
+    assert count(new, "Loop") == 0
+    for length in (1, 3, 4, 5, 8, 9, 30):
+        assert_same(old, new, {"B": 2, "T": length})
+
+
+def test_two_sequences_are_cut_alike() -> None:
+    """A chunk of each, and of both at once."""
+    text = model("d = SequenceAt (others, i) e = Mul (c, d) out = Relu (e)")
+    text = text.replace("float[B, T, 8] x)", "float[B, T, 8] x, float[B, T, 8] x2)")
+    text = text.replace(CHUNKS, f"{CHUNKS} others = SplitToSequence <axis = 1> (x2, width)")
+    old, new = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    assert graphfix.get_pass("window-3d")(new).modified
+    for length in (1, 4, 9):
+        assert_same(old, new, {"B": 2, "T": length})
+
+
+def test_chunks_of_a_size_that_is_computed_stay_and_say_so() -> None:
+    text = model(BODIES["each place alone"]).replace(
+        "float[B, T, 8] x)", "float[B, T, 8] x, int64 n)"
+    )
+    text = text.replace("(x, width)", "(x, n)")
+    result = graphfix.get_pass("window-3d")(ir.from_onnx_text(text))
+    assert not result.modified
+    ((_, found),) = result.skips
+    assert "one size that is a number" in found
+
+
+REFUSED = {
+    "a table for each row": (
+        "n = Shape <start = 0, end = 1> (c) n0 = Squeeze (n) r = Range (zero, n0, one) "
+        "rf = Cast <to = 1> (r) rs = Unsqueeze (rf, both) out = Add (c, rs)",
+        "each row of a batch alone",
+    ),
+    "a sum over rows": ("out = CumSum (c, zero)", "each row of a batch alone"),
+    "how many rows there are": (
+        "n = Shape <start = 0, end = 1> (c) nf = Cast <to = 1> (n) out = Div (c, nf)",
+        "each row of a batch alone",
+    ),
+    "the number of the chunk": (
+        "at = Cast <to = 1> (i) out = Add (c, at)",
+        "the number of the chunk",
+    ),
+    "what no length hides": (
+        'ct = Transpose <perm = [0, 2, 1]> (c) d = Einsum <equation = "btf,btf->bf"> (c, c) '
+        "d3 = Unsqueeze (d, second) out = Add (c, d3)",
+        "Einsum",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_loop_that_is_no_map_stays_and_says_why(name: str) -> None:
+    body, reason = REFUSED[name]
+    text = model(body).replace("int64 zero = {0}", "int64[2] both = {1, 2}, int64 zero = {0}")
+    new = ir.from_onnx_text(text)
+    before = ir.to_proto(new).SerializeToString(deterministic=True)
+    result = graphfix.get_pass("window-3d")(new)
+    assert not result.modified
+    ((_, found),) = result.skips
+    assert reason in found
+    assert ir.to_proto(new).SerializeToString(deterministic=True) == before
+
+
+def test_what_goes_from_chunk_to_chunk_stays() -> None:
+    text = model(BODIES["each place alone"])
+    text = text.replace("Loop (trips, yes, empty)", "Loop (trips, yes, empty, zero)")
+    text = text.replace("made = Loop", "made, last = Loop").replace(
+        f"seq({TYPE}) had)", f"seq({TYPE}) had, int64 n)"
+    )
+    text = text.replace(f"seq({TYPE}) has) {{", f"seq({TYPE}) has, int64 n1) {{ n1 = Add (n, one)")
+    result = graphfix.get_pass("window-3d")(ir.from_onnx_text(text))
+    assert not result.modified
+    ((_, found),) = result.skips
+    assert "from chunk to chunk" in found
+
+
+COUNTED_CHUNKS = {
+    "taken one by one": """chunks = SplitToSequence <axis = 1> (x, width)
+        a = SequenceAt (chunks, zero) b = SequenceAt (chunks, one) c = SequenceAt (chunks, two)""",
+    "of these lengths": "a, b, c = Split <axis = 1> (x, lengths)",
+}
+
+
+@pytest.mark.parametrize("name", COUNTED_CHUNKS)
+def test_chunks_that_a_trace_has_counted_are_told(name: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[B, T, 8] x) => (float[B, U, 8] y)
+        {numbers(4)[:-1]}, int64[3] lengths = {{4, 4, 2}}>
+        {{ {COUNTED_CHUNKS[name]} d = Relu (a) e = Relu (b) f = Relu (c)
+        y = Concat <axis = 1> (d, e, f) }}"""
+    result = graphfix.get_pass("window-3d")(ir.from_onnx_text(text))
+    assert not result.modified
+    ((_, found),) = result.skips
+    assert "the trace has" in found
+    assert "torch.jit.script" in found
+
+
+def test_features_that_are_split_are_no_chunks() -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[B, T, 8] x) => (float[B, T, 4] y) {numbers(4)[:-1]}, int64[2] halves = {{4, 4}}>
+        {{ a, b = Split <axis = -1> (x, halves) g = Sigmoid (b) y = Mul (a, g) }}"""
+    assert not graphfix.get_pass("window-3d")(ir.from_onnx_text(text)).skips
+
+
+PACKS = """found = NonZero (seen) places = Transpose <perm = [1, 0]> (found)
+    packed = GatherND (x, places)"""
+BACK = """shape = Shape (x) zeros = ConstantOfShape (shape)
+    y = ScatterND (zeros, places, out)"""
+
+
+def packing(body: str, mask: str = "bool[B, T] seen", back: str = BACK) -> str:
+    return f"""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[B, T, 8] x, {mask}) => (float[B, T, 8] y) {numbers(4)}
+        {{ {PACKS} {body} {back} }}"""
+
+
+ROWS = {
+    "a layer": """ln = LayerNormalization <axis = -1> (packed, bias, bias)
+        h = MatMul (ln, weight) h2 = Add (h, bias) a = Erf (h2) out = Add (packed, a)""",
+    "a Gemm": "h = Gemm (packed, weight, bias) out = Tanh (h)",
+    "nothing": "out = Identity (packed)",
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(
+    "back", [BACK, "y = ScatterND (x, places, out)"], ids=["on zeros", "in place"]
+)
+def test_rows_that_a_mask_picks_are_computed_where_they_are(name: str, back: str) -> None:
+    text = packing(ROWS[name], back=back)
+    old, new = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    result = graphfix.get_pass("window-3d")(new)
+    assert not result.skips
+    assert len(result.changes) == 1
+    assert count(new, "NonZero", "GatherND", "ScatterND") == 0
+    assert not graphfix.get_pass("window-3d")(new).modified
+    for length in (1, 4, 9):
+        assert_same(old, new, {"B": 3, "T": length})
+
+
+def test_rows_that_look_at_each_other_stay_packed_and_say_so() -> None:
+    body = """turned = Transpose <perm = [1, 0]> (packed) s = MatMul (packed, turned)
+        a = Softmax <axis = -1> (s) out = MatMul (a, packed)"""
+    result = graphfix.get_pass("window-3d")(ir.from_onnx_text(packing(body)))
+    assert not result.modified
+    ((_, found),) = result.skips
+    assert "packed by a mask" in found
+    assert "MatMul" in found
+
+
+def test_rows_of_another_mask_are_left_alone() -> None:
+    text = packing(ROWS["a layer"], mask="bool[B, T] seen, bool[B, T] others")
+    text = text.replace(
+        "y = ScatterND (zeros, places, out)",
+        """f2 = NonZero (others) p2 = Transpose <perm = [1, 0]> (f2)
+        y = ScatterND (zeros, p2, out)""",
+    )
+    assert not graphfix.get_pass("window-3d")(ir.from_onnx_text(text)).modified
+
+
+def test_what_is_not_picked_may_be_no_number() -> None:
+    """A row of zeros has a norm of 0; it is not picked, and is 0 as before."""
+    body = "n = ReduceL2 <axes = [1]> (packed) out = Div (packed, n)"
+    text = packing(body)
+    old, new = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    assert graphfix.get_pass("window-3d")(new).modified
+    for model_ in (old, new):
+        model_.graph.inputs[0].name = "x"
+    assert np.isfinite(run(new, {"B": 2, "T": 5})[0]).all()
+    assert_same(old, new, {"B": 2, "T": 5})
