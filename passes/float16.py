@@ -36,6 +36,8 @@ _ELEMENTWISE = frozenset(
 
 # So many constants that lose numbers are named, in a report; check names all.
 _NAMED = 5
+# With less than this of the nodes, and of the weights, the Casts are dearer than what is gained.
+_LEAST = 0.1
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ class Float16(Pass):
         graph = wide.view.model.graph
         ends = (x for x in (*graph.inputs, *graph.outputs) if wide.types.is_float(x))
         asked = self.io == "half" and any(x.shape is None or len(x.shape) > 1 for x in ends)
-        return not asked and _is_done(wide)
+        return not asked and (_is_done(wide) or (not self.only and _is_little(wide)))
 
     def _look(self, model: ir.Model) -> Wide:
         keep, only = _listed(self.keep), _listed(self.only)
@@ -217,6 +219,20 @@ def _is_done(wide: Wide) -> bool:
         tensor.dtype == ir.DataType.FLOAT and tensor.size > 1 and not wide.all_wide(value)
         for value, tensor in constants_of(wide.view.model.graph)
     )
+
+
+def _is_little(wide: Wide) -> bool:
+    """Whether nearly all of a model in float32 stays."""
+    floats = [x for x in wide.nodes if wide.touches(x) and not is_op(x, "Constant")]
+    change = sum(x not in wide.reasons for x in floats)
+    held = [
+        (tensor.size, not wide.all_wide(value) or wide.stored(value))
+        for value, tensor in constants_of(wide.view.model.graph)
+        if wide.types.is_float(value)
+    ]
+    total = sum(size for size, _ in held)
+    weights = sum(size for size, changes in held if changes)
+    return change < _LEAST * len(floats) and weights < _LEAST * max(total, 1)
 
 
 def _gains_nothing(wide: Wide) -> Iterator[Skip]:

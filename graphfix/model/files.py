@@ -6,7 +6,7 @@ import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from graphfix.model.wire import Narrow, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from io import FileIO
 
     from graphfix.model.wire import Chunk
 
@@ -64,7 +65,7 @@ def refuse_overwrite(inputs: Iterable[Path], target: Path) -> None:
 
 def write(path: Path, chunks: Iterable[Chunk]) -> None:
     """Write ``chunks`` to ``path``; ranges of files are never held in memory."""
-    sources: dict[str, BinaryIO] = {}
+    sources: dict[str, FileIO] = {}
     try:
         with path.open("wb", buffering=0) as out:
             for chunk in chunks:
@@ -80,12 +81,12 @@ def write(path: Path, chunks: Iterable[Chunk]) -> None:
             source.close()
 
 
-def _write_all(out: BinaryIO, data: memoryview) -> None:
+def _write_all(out: FileIO, data: memoryview) -> None:
     while data:
         data = data[out.write(data) :]
 
 
-def _copy(source: BinaryIO, span: Span, out: BinaryIO) -> None:
+def _copy(source: FileIO, span: Span, out: FileIO) -> None:
     """Copy a range; in the kernel where there is a way, so that file systems may share blocks."""
     at, left = span.offset, span.length
     in_kernel = hasattr(os, "copy_file_range")
@@ -108,7 +109,7 @@ def _copy(source: BinaryIO, span: Span, out: BinaryIO) -> None:
         at, left = at + done, left - done
 
 
-def _narrow(source: BinaryIO, span: Span, out: BinaryIO) -> None:
+def _narrow(source: FileIO, span: Span, out: FileIO) -> None:
     """Copy float32 as float16."""
     left = 2 * span.length
     # The same memory for each piece: new pages cost as much as converting what is put into them.

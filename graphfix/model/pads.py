@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphfix.model.symbolic.exprs import expr_of
 from graphfix.model.values import attr_ints, ints_of
 
 if TYPE_CHECKING:
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
 
     from graphfix.model.shapes import Dim
     from graphfix.model.view import View
+
+
+# Frames of a short clip: relative positions are cut where a clip is shorter than their window.
+_SMALL = (1, 2, 3, 4)
 
 
 def pads_of(node: ir.Node, view: View) -> tuple[Dim, ...] | None:
@@ -49,3 +54,11 @@ def are_misread(node: ir.Node, pads: Sequence[Dim]) -> bool:
 def is_negative(pads: Sequence[Dim]) -> bool:
     """Whether one of them is known to be below 0."""
     return any(isinstance(x, int) and x < 0 for x in pads)
+
+
+def may_cut(pad: Dim) -> bool:
+    """Whether a pad that follows a size is below 0 where that is small, as ``S - 5`` is."""
+    if isinstance(pad, int) or pad.value is None:
+        return False
+    expr = expr_of(pad)
+    return any(expr.subs(dict.fromkeys(expr.free_symbols, size)) < 0 for size in _SMALL)

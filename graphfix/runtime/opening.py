@@ -51,7 +51,7 @@ def open_given(
         return open_session(model, extra_outputs=extra_outputs)
     except ModelError as error:
         if isinstance(model, ir.Model) or Path(model).is_file():
-            told = str(error)
+            told = str(error).rstrip(".")
             advice = _CONVERTED if all(x in told for x in _CLASH) else ""
             raise ModelError(
                 f"the model as given does not load in ONNX Runtime: {told}{advice}"

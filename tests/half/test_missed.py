@@ -121,3 +121,16 @@ def test_what_stays_whole_is_said_to_gain_nothing(tmp_path: Path) -> None:
     assert ["gains nothing here, left as it is: keep=" in x for _, x in report.passes[0].skips] == [
         True
     ]
+
+
+def test_a_conversion_gone_wrong_is_told_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A Cast to float32 whose output is still declared as float16, as converters leave it."""
+    source = tmp_path / "m.onnx"
+    model = parse("(int64[B, 8] x) => (float16[B, 8] y)", "a = Cast <to = 1> (x) y = Relu (a)")
+    ir.save(model, source)
+    assert main(["run", str(source), "-p", "float16"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "does not load in ONNX Runtime" in told
+    assert "graphfix run FLOAT32.onnx -p directml,float16" in told
