@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.model.pads import is_negative, may_cut, pads_of
+from graphfix.model.pads import can_be_split, is_negative, may_cut, mode_of, pads_of
 from graphfix.model.values import const_of, ints_of
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from graphfix.model.view import View
 
 _END = np.iinfo(np.int64).max
-# Max and Min take integers from here on.
-_INTEGERS = 12
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ class PadSlice(NodePass[CropSite]):
         if not is_negative(pads) and not any(map(may_cut, pads)):
             return None
         opset, given = view.opset(node), node.inputs[1] if follows else None
-        if follows and (opset < _INTEGERS or not _is_constant(node)):
+        if not can_be_split(node, pads, opset):
             return Skip(node, "it cuts, but one of its pads follows a size: write a Slice")
         axes = _axes(node, len(pads))
         if axes is None:
@@ -132,14 +130,9 @@ class PadSlice(NodePass[CropSite]):
         if match.follows is not None:
             return _in_a_run(match, match.follows, op)
         pads = tuple(x for x in match.pads if isinstance(x, int))
-        if _is_constant(match.node):
+        if mode_of(match.node) == "constant":
             return _cut(_padded(match.data, pads, match, op), pads, match, op)
         return _padded(_cut(match.data, pads, match, op), pads, match, op)
-
-
-def _is_constant(node: ir.Node) -> bool:
-    mode = node.attributes.get("mode")
-    return mode is None or mode.as_string() == "constant"
 
 
 def _axes(node: ir.Node, count: int) -> tuple[int, ...] | None:

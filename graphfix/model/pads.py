@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # Frames of a short clip: relative positions are cut where a clip is shorter than their window.
 _SMALL = (1, 2, 3, 4)
+_INTEGERS = 12
 
 
 def pads_of(node: ir.Node, view: View) -> tuple[Dim, ...] | None:
@@ -42,13 +43,27 @@ def are_misread(node: ir.Node, pads: Sequence[Dim]) -> bool:
     where something is cut in front, with wrap where an axis is both cut and padded, with reflect
     never. DirectML's own pads have no sign (DML_PADDING_OPERATOR_DESC): the rest is right by luck.
     """
-    mode = node.attributes.get("mode")
-    how = "constant" if mode is None or mode.is_ref() else mode.as_string()
-    whole = [x if isinstance(x, int) else 0 for x in pads]
+    how = mode_of(node)
+    whole = [x if isinstance(x, int) else -int(may_cut(x)) for x in pads]
     front, back = whole[: len(whole) // 2], whole[len(whole) // 2 :]
     if how == "wrap":
         return any(a * b < 0 for a, b in zip(front, back, strict=True))
     return how != "reflect" and min(front, default=0) < 0
+
+
+def mode_of(node: ir.Node) -> str:
+    """What a Pad puts on; one that is a parameter of a function is taken for a constant."""
+    mode = node.attributes.get("mode")
+    return "constant" if mode is None or mode.is_ref() else mode.as_string()
+
+
+def can_be_split(node: ir.Node, pads: Sequence[Dim], opset: int) -> bool:
+    """Whether what is added and what is cut can be told apart, before a run or in it.
+
+    In a run that is the Max and the Min of the pads and 0, which take integers from opset 12 on.
+    """
+    known = all(isinstance(x, int) for x in pads)
+    return known or (opset >= _INTEGERS and mode_of(node) == "constant")
 
 
 def is_negative(pads: Sequence[Dim]) -> bool:

@@ -169,6 +169,12 @@ def test_pads_that_follow_a_size_cut_where_it_is_small() -> None:
         assert same(before, after, np.zeros((2, t), np.float32))
 
 
+def test_check_says_where_pads_that_follow_a_size_cut() -> None:
+    (told,) = [x for x in graphfix.check(model(POSITIONS, 17)) if x.severity == "error"]
+    assert (told.rule, told.fix) == ("negative-pads", "pad-slice")
+    assert "negative pads, T - 5, where that is short" in told.message
+
+
 @given(st.lists(st.integers(-9, 9), min_size=4, max_size=4))
 @settings(deadline=None, max_examples=30)
 def test_whatever_is_added_and_cut_by_sizes(less: list[int]) -> None:
