@@ -234,6 +234,13 @@ class Pass(Check, ir.passes.InPlacePass):
         """
         return not (self.safe_to_pad or self.measured or changed_by([self]))
 
+    @property
+    def may_gain_nothing(self) -> bool:
+        """Of a pass that is measured: whether the model without it is what its users would rather
+        have than nothing, if what it makes misses the gate. They are told.
+        """
+        return False
+
     def chooses(self) -> bool:
         """Whether :meth:`repair` asks :meth:`leaves` of each site; else it is all or nothing."""
         return False

@@ -204,7 +204,8 @@ def apply(
             check = given
             if isinstance(given, Pass) and given.measured:
                 turns.again()  # what is measured is what the others have made, all of it
-                check = given if settle is None else settle(given, model, turns.ran)
+                if settle is not None and leaving.why_pass(model, given.spec()) is None:
+                    check = settle(given, model, turns.ran)
             settled.append(check)
             turns.take(check, given)
         turns.again()

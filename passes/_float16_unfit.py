@@ -23,6 +23,7 @@ _BOUNDS = frozenset(
     {"Clip", "Min", "Max", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"}
 )
 _OF_SMALL = ("Log", "Sqrt", "Reciprocal", "Pow", "Div")
+_LAYOUT = ("Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile")
 
 
 def unfit_constants(stay: Stay) -> None:
@@ -62,15 +63,29 @@ def _lost(stay: Stay, value: ir.Value, extent: Extent) -> None:
         _after_small(stay, use.node, f"it takes what {value.name!r} keeps from 0")
 
 
-def _after_small(stay: Stay, node: ir.Node, reason: str) -> None:
+def _after_small(stay: Stay, node: ir.Node, reason: str) -> bool:
+    """Let stay what a number that is kept from 0 is for, and what lays it out on the way there.
+
+    Returns:
+        Whether there is such a thing.
+    """
+    found = False
     for value in node.outputs:
         for use in value.uses():
-            if not is_op(use.node, *_OF_SMALL) or (is_op(use.node, "Div") and use.idx == 0):
+            after = use.node
+            if is_op(after, *_LAYOUT):
+                if use.idx == 0 and _after_small(stay, after, reason):
+                    stay.add(after, reason)
+                    found = True
                 continue
-            new = use.node not in stay.reasons
-            stay.add(use.node, reason)
-            if new and not is_op(use.node, "Log", "Div"):
-                _after_small(stay, use.node, reason)
+            if not is_op(after, *_OF_SMALL) or (is_op(after, "Div") and use.idx == 0):
+                continue
+            found = True
+            new = after not in stay.reasons
+            stay.add(after, reason)
+            if new and not is_op(after, "Log", "Div"):
+                _after_small(stay, after, reason)
+    return found
 
 
 def _is_lost(extent: Extent) -> bool:

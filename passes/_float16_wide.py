@@ -65,10 +65,10 @@ class Wide(Stay):
             return ""
         if is_op(node, *_SEQUENCES):  # SequenceMap has a body
             return "a sequence has one type throughout"
-        if bodies_of(node):
-            return ""
         if KEPT in node.metadata_props:
             return node.metadata_props[KEPT]
+        if bodies_of(node):
+            return ""
         if is_op(node, "BitCast"):
             return "its bits are read as those of another type"
         if node.op_type in _QUANTIZES:

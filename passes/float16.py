@@ -36,6 +36,8 @@ _ELEMENTWISE = frozenset(
 
 # So many constants that lose numbers are named, in a report; check names all.
 _NAMED = 5
+# With less than this of the nodes, and of the weights, the Casts are dearer than what is gained.
+_LEAST = 0.1
 
 
 @dataclass(frozen=True)
@@ -116,11 +118,16 @@ class Float16(Pass):
         if self.io == "half":
             object.__setattr__(self, "may_change", frozenset({"inputs", "outputs"}))
 
+    @property
+    def may_gain_nothing(self) -> bool:
+        """It is half the memory, and no more than that where inputs and outputs stay."""
+        return self.io == "keep"
+
     def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
         """The model as a whole, and what would stay in float32."""
         wide = self._look(_inlined(model) if model.functions else model)
         left = [x for x in wide.nodes if wide.touches(x) and x not in wide.reasons]
-        if left and not _is_done(wide):
+        if left and not self._is_done(wide):
             yield Match(left[0])
         yield from _skips(wide)
 
@@ -138,12 +145,13 @@ class Float16(Pass):
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Convert the model."""
         if model.functions:
-            if _is_done(self._look(_inlined(model))):
+            if self._is_done(self._look(_inlined(model))):
                 return
             InlinePass()(model)
             shapes.forget(model)
         wide = self._look(model)
-        if _is_done(wide):
+        if self._is_done(wide):
+            yield from _gains_nothing(wide)
             return
         yield from _skips(wide)
         edit = Edit(wide, self.io)
@@ -162,6 +170,13 @@ class Float16(Pass):
             name: x.astype(np.float16) if x.dtype == np.float32 and x.ndim > 1 else x
             for name, x in old.items()
         }
+
+    def _is_done(self, wide: Wide) -> bool:
+        """Whether there is nothing to gain, and nothing that was asked for."""
+        graph = wide.view.model.graph
+        ends = (x for x in (*graph.inputs, *graph.outputs) if wide.types.is_float(x))
+        asked = self.io == "half" and any(x.shape is None or len(x.shape) > 1 for x in ends)
+        return not asked and (_is_done(wide) or (not self.only and _is_little(wide)))
 
     def _look(self, model: ir.Model) -> Wide:
         keep, only = _listed(self.keep), _listed(self.only)
@@ -204,6 +219,31 @@ def _is_done(wide: Wide) -> bool:
         tensor.dtype == ir.DataType.FLOAT and tensor.size > 1 and not wide.all_wide(value)
         for value, tensor in constants_of(wide.view.model.graph)
     )
+
+
+def _is_little(wide: Wide) -> bool:
+    """Whether nearly all of a model in float32 stays."""
+    floats = [x for x in wide.nodes if wide.touches(x) and not is_op(x, "Constant")]
+    change = sum(x not in wide.reasons for x in floats)
+    held = [
+        (tensor.size, not wide.all_wide(value) or wide.stored(value))
+        for value, tensor in constants_of(wide.view.model.graph)
+        if wide.types.is_float(value)
+    ]
+    total = sum(size for size, _ in held)
+    weights = sum(size for size, changes in held if changes)
+    return change < _LEAST * len(floats) and weights < _LEAST * max(total, 1)
+
+
+def _gains_nothing(wide: Wide) -> Iterator[Skip]:
+    """Why a model in float32 is left as it is."""
+    stay = [x for x in wide.nodes if x in wide.reasons]
+    halves = any(
+        wide.types.of(x) == ir.DataType.FLOAT16 for node in wide.nodes for x in node.outputs
+    )
+    if stay and not halves:
+        reasons = "; ".join([*dict.fromkeys(wide.reasons[x] for x in stay)][:_NAMED])
+        yield Skip(stay[0], f"float16 gains nothing here, left as it is: {reasons}")
 
 
 def _has_weight(node: ir.Node) -> bool:

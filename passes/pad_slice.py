@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.model.pads import is_negative, pads_of
+from graphfix.model.pads import can_be_split, is_negative, may_cut, mode_of, pads_of
 from graphfix.model.values import const_of, ints_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import onnx_ir as ir
 
     from graphfix.build import Builder
+    from graphfix.model.shapes import Dim
     from graphfix.model.view import View
 
 _END = np.iinfo(np.int64).max
@@ -29,12 +32,14 @@ class CropSite(Match):
         pads: What is put in front of each axis, then what is put behind each.
         axes: The axes that they are for.
         opset: The opset that governs it.
+        follows: The pads, where one of them follows a size.
     """
 
     data: ir.Value
-    pads: tuple[int, ...]
+    pads: tuple[Dim, ...]
     axes: tuple[int, ...]
     opset: int
+    follows: ir.Value | None = None
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,9 @@ class PadSlice(NodePass[CropSite]):
         wrong, in silence, where something is cut in front: 1 to 8 without the first is 8 seven
         times with the edge, and 0 with a constant. With wrap it is wrong where an axis is both cut
         and padded. Other cuts came out right; none should rest on it, and a Slice is no dearer.
-        Before opset 11 DirectML refuses negative pads, and the node runs on the CPU.
+        Before opset 11 DirectML refuses negative pads, and the node runs on the CPU. Pads may
+        follow a size: the text encoder of a VITS pads its table of relative positions by S - 5, and
+        at one to four frames its outputs were off by 0.09 to 0.16 (of 2.7), in float32 as well.
 
     Before:
         <
@@ -82,8 +89,10 @@ class PadSlice(NodePass[CropSite]):
         reflect, wrap) the cut comes first, since they copy what is left: so ONNX Runtime computes
         it on the CPU. Where more is cut than there is, ONNX Runtime refuses to run the Pad, and the
         Slice gives an empty tensor; where nothing is left to copy, it refuses both. Pads that
-        TorchScript's exporter computes from constants are seen. Refused, with the reason: pads or
-        axes that are known only in a run, and a mode that is a parameter of a local function.
+        TorchScript's exporter computes from constants are seen. Those that follow a size, and are
+        below 0 where it is 1 to 4, are split in a run into what is added and what is cut. Refused,
+        with the reason: pads of which nothing is known, copies by pads that follow a size, axes
+        that are known only in a run, and a mode that is a parameter of a local function.
     """
 
     name: ClassVar[str] = "pad-slice"
@@ -93,21 +102,24 @@ class PadSlice(NodePass[CropSite]):
     def match(self, node: ir.Node, view: View) -> CropSite | Skip | None:
         """A Pad with a pad below 0."""
         data, pads = node.inputs[0], pads_of(node, view)
-        if data is None or const_of(data) is not None:
-            return None  # a constant is padded on the CPU
+        if data is None:
+            return None
+        follows = pads is None or not all(isinstance(x, int) for x in pads)
+        if const_of(data) is not None and not follows:
+            return None  # it is padded when the model is loaded
         if any(x.is_ref() for x in node.attributes.values()):
             return Skip(node, "its attributes are parameters of the local function it is in")
         if pads is None:
             return Skip(node, "its pads are known only in a run; were one below 0, it would cut")
-        if not is_negative(pads):
+        if not is_negative(pads) and not any(map(may_cut, pads)):
             return None
-        known = tuple(x for x in pads if isinstance(x, int))
-        if len(known) < len(pads):
+        opset, given = view.opset(node), node.inputs[1] if follows else None
+        if not can_be_split(node, pads, opset):
             return Skip(node, "it cuts, but one of its pads follows a size: write a Slice")
-        axes = _axes(node, known)
+        axes = _axes(node, len(pads))
         if axes is None:
             return Skip(node, "it cuts, but its axes are known only in a run")
-        return CropSite(node, data, known, axes, view.opset(node))
+        return CropSite(node, data, pads, axes, opset, given)
 
     def message(self, site: Match) -> str:
         """What goes wrong."""
@@ -115,22 +127,47 @@ class PadSlice(NodePass[CropSite]):
 
     def rewrite(self, match: CropSite, op: Builder) -> ir.Value:
         """``Slice(Pad(x))`` for a constant, ``Pad(Slice(x))`` for copies."""
-        mode = match.node.attributes.get("mode")
-        if mode is None or mode.as_string() == "constant":
-            return _cut(_padded(match.data, match, op), match, op)
-        return _padded(_cut(match.data, match, op), match, op)
+        if match.follows is not None:
+            return _in_a_run(match, match.follows, op)
+        pads = tuple(x for x in match.pads if isinstance(x, int))
+        if mode_of(match.node) == "constant":
+            return _cut(_padded(match.data, pads, match, op), pads, match, op)
+        return _padded(_cut(match.data, pads, match, op), pads, match, op)
 
 
-def _axes(node: ir.Node, pads: tuple[int, ...]) -> tuple[int, ...] | None:
+def _axes(node: ir.Node, count: int) -> tuple[int, ...] | None:
     if len(node.inputs) < 4 or node.inputs[3] is None:
-        return tuple(range(len(pads) // 2))
+        return tuple(range(count // 2))
     return ints_of(node.inputs[3])
 
 
-def _cut(data: ir.Value, match: CropSite, op: Builder) -> ir.Value:
+def _in_a_run(match: CropSite, pads: ir.Value, op: Builder) -> ir.Value:
+    """``Slice(Pad(x, max(pads, 0)), -min(pads, 0))``: what is cut is known in a run only."""
+    zero, half = np.array(0, np.int64), len(match.pads) // 2
+    below = [may_cut(x) or (isinstance(x, int) and x < 0) for x in match.pads]
+    cut = [i for i in range(half) if below[i] or below[i + half]]
+    more = op.once(("more", pads), lambda: op.Max(pads, zero), pads)
+    less = op.once(("less", pads), lambda: op.Min(pads, zero), pads)
+    key = (less, *cut)
+
+    def starts() -> ir.Value:
+        return op.Neg(op.Gather(less, np.array(cut, np.int64), axis=0))
+
+    def ends() -> ir.Value:
+        behind = op.Gather(less, np.array(cut, np.int64) + half, axis=0)
+        return op.Where(op.Equal(behind, zero), np.array(_END, np.int64), behind)
+
+    given = {name: x.value for name, x in match.node.attributes.items()}
+    padded = op.Pad(match.data, more, *match.node.inputs[2:], **given)
+    axes = np.array([match.axes[i] for i in cut], np.int64)
+    start, end = op.once(("starts", *key), starts, less), op.once(("ends", *key), ends, less)
+    return op.Slice(padded, start, end, axes)
+
+
+def _cut(data: ir.Value, pads: Sequence[int], match: CropSite, op: Builder) -> ir.Value:
     """What the negative pads leave."""
-    half = len(match.pads) // 2
-    ends = zip(match.axes, match.pads[:half], match.pads[half:], strict=True)
+    half = len(pads) // 2
+    ends = zip(match.axes, pads[:half], pads[half:], strict=True)
     cut = [
         (axis, max(0, -front), min(0, back)) for axis, front, back in ends if min(front, back) < 0
     ]
@@ -142,12 +179,12 @@ def _cut(data: ir.Value, match: CropSite, op: Builder) -> ir.Value:
     return op.Slice(data, *(np.array(x, np.int64) for x in (starts, stops, axes)))
 
 
-def _padded(data: ir.Value, match: CropSite, op: Builder) -> ir.Value:
+def _padded(data: ir.Value, pads: Sequence[int], match: CropSite, op: Builder) -> ir.Value:
     """With what the other pads add."""
-    pads = [max(0, x) for x in match.pads]
-    if not any(pads):
+    added = [max(0, x) for x in pads]
+    if not any(added):
         return data
     given = {name: x.value for name, x in match.node.attributes.items()}
     if match.opset < 11:
-        return op.Pad(data, **{**given, "pads": pads})
-    return op.Pad(data, np.array(pads, np.int64), *match.node.inputs[2:], **given)
+        return op.Pad(data, **{**given, "pads": added})
+    return op.Pad(data, np.array(added, np.int64), *match.node.inputs[2:], **given)

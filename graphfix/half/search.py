@@ -263,9 +263,9 @@ class _Search:
     def _heavy(self, kept: Kept) -> list[str]:
         """Weights in float32 that nobody asked for to stay so, the largest first."""
         sizes = {}
-        for name, value in self.trials.candidate(kept).graph.initializers.items():
-            tensor = value.const_value
-            if tensor is None or tensor.dtype != ir.DataType.FLOAT or tensor.size <= _WEIGHT:
+        for value, tensor in _held(self.trials.candidate(kept).graph):
+            name = value.name or ""
+            if tensor.dtype != ir.DataType.FLOAT or tensor.size <= _WEIGHT:
                 continue
             if value.is_graph_input() or name in self._unrounded:
                 continue
@@ -277,6 +277,17 @@ class _Search:
             if not any(asked):
                 sizes[name] = tensor.size
         return sorted(sizes, key=lambda x: -sizes[x])
+
+
+def _held(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
+    """The tensors that a graph holds: initializers, and those of its Constant nodes."""
+    for value in graph.initializers.values():
+        if value.const_value is not None:
+            yield value, value.const_value
+    for node in graph:
+        attribute = node.attributes.get("value") if is_op(node, "Constant") else None
+        if attribute is not None and not attribute.is_ref():
+            yield node.outputs[0], attribute.as_tensor()
 
 
 def mark(model: ir.Model, reasons: Mapping[str, str]) -> None:

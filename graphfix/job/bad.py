@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphfix.core import Pass
@@ -10,11 +11,13 @@ from graphfix.errors import GraphfixError
 from graphfix.job.making import make
 from graphfix.job.proving import prove, why_not
 from graphfix.job.search import Found, search
+from graphfix.leaving import NOTHING, WHOLE
 from graphfix.model import io
 from graphfix.model.values import nodes_of
+from graphfix.report import Left
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import onnx_ir as ir
 
@@ -22,6 +25,63 @@ if TYPE_CHECKING:
     from graphfix.job.task import Task
     from graphfix.leaving import Leaving
     from graphfix.report import Report
+
+
+@dataclass(frozen=True)
+class Way:
+    """What may be made instead of a model whose proof failed.
+
+    Attributes:
+        task: What is asked then.
+        leave: What is left alone.
+        found: What the report then says.
+    """
+
+    task: Task
+    leave: Leaving
+    found: Found
+
+
+class Ways:
+    """What may be made instead of a model whose proof failed, the best first.
+
+    First the places that are to blame are left out or repaired in another way. If a pass that
+    rounds is to blame, and its aim is not worth a refusal, the model is left as it would be
+    without.
+
+    Args:
+        task: What was asked.
+        report: What the passes did, and what the proof found.
+
+    Attributes:
+        searched: What came of the search for bad places, once it was begun.
+    """
+
+    def __init__(self, task: Task, report: Report) -> None:
+        self._task, self._report = task, report
+        self.searched = ""
+
+    def __iter__(self) -> Iterator[Way]:
+        """Each way, searched for when it is asked for."""
+        task = self._task
+        found = bad_places(task, self._report)
+        self.searched = found.searched
+        if found.left or not task.measured:
+            again = dataclasses.replace(task, chosen=found.passes(task.chosen))
+            for leave in found.ways:
+                yield Way(again, leave, found)
+        rounding = [x for x in task.chosen if isinstance(x, Pass) and x.measured]
+        if not all(x.may_gain_nothing for x in rounding):
+            return
+        why = why_not(self._report)
+        gone = {(x.spec(), WHOLE): f"{why}: it gains nothing here, left as it is" for x in rounding}
+        left = (*found.left, *(Left(spec, (), told) for (spec, _), told in gone.items()))
+        found = dataclasses.replace(found, left=left)
+        # What is left is held as closely as where nothing is rounded.
+        again = dataclasses.replace(task, chosen=found.passes(task.chosen), tolerance=None)
+        for leave in (found.ways or (NOTHING,)) if rounding else ():
+            left_out = dataclasses.replace(leave, left={**leave.left, **gone})
+            yield Way(again, left_out, found)
 
 
 def bad_places(task: Task, report: Report) -> Found:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix import pipeline
-from graphfix.job.bad import bad_places
+from graphfix.job.bad import Ways
 from graphfix.job.counting import counted
 from graphfix.job.making import make
 from graphfix.job.proving import prove
@@ -99,13 +99,12 @@ def repair_file(
     report = _written(task, target, NOTHING, external_data, need, first)
     if report.ok or strict:
         return report
-    found = bad_places(task, report)
-    again = dataclasses.replace(task, chosen=found.passes(chosen))
-    for leave in found.ways:
-        told = _written(again, target, leave, external_data, need)
+    ways = Ways(task, report)
+    for way in ways:
+        told = _written(way.task, target, way.leave, external_data, need)
         if told.ok:
-            return found.told(told)
-    return dataclasses.replace(report, searched=found.searched)
+            return way.found.told(told)
+    return dataclasses.replace(report, searched=ways.searched)
 
 
 def _written(

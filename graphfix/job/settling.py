@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from graphfix.core import Pass, new_feeds, together
+from graphfix.errors import ModelError
 from graphfix.model import io
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Settling:
         from graphfix.feeds.user import given_case
         from graphfix.half.search import mark, settle
         from graphfix.proof.compare import HALF_GATE
+        from graphfix.runtime.opening import open_given
 
         arrays: Feeds | None = None
         if self.feeds is not None:
@@ -63,16 +65,21 @@ class Settling:
             original = io.load(before) if before is not None else model
             arrays = given_case(self.feeds, Signature(original)).feeds
             arrays = new_feeds(self.chosen[: len(ran)], arrays)
-        new, found = settle(
-            model,
-            check,
-            tolerance=self.tolerance or HALF_GATE,
-            margin=self.margin,
-            dims=self.dims,
-            feeds=arrays,
-            safety=together([check.safety, *(p.safety for p in ran if p.changes)]),
-            progress=self.tell,
-        )
+        try:
+            new, found = settle(
+                model,
+                check,
+                tolerance=self.tolerance or HALF_GATE,
+                margin=self.margin,
+                dims=self.dims,
+                feeds=arrays,
+                safety=together([check.safety, *(p.safety for p in ran if p.changes)]),
+                progress=self.tell,
+            )
+        except ModelError:
+            if (given := io.source_of(model)) is not None:
+                open_given(given).close()  # says so if it is the model as given
+            raise
         mark(model, found.reasons)
         self.course = found.course
         return new

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix import buckets, pipeline
 from graphfix.errors import UsageError
-from graphfix.job.bad import bad_places
+from graphfix.job.bad import Ways
 from graphfix.job.counting import counted
 from graphfix.job.making import make
 from graphfix.job.proving import prove
@@ -21,11 +21,11 @@ from graphfix.model import files, io
 from graphfix.model.dims import dim_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import onnx_ir as ir
 
-    from graphfix.job.search import Found
+    from graphfix.job.bad import Way
     from graphfix.leaving import Leaving
     from graphfix.model.weights import Placement
     from graphfix.proof.verify import Tolerance
@@ -121,8 +121,8 @@ class _Made:
         bucket: Its size.
         model: What the passes made.
         report: What they did, and what its proof found.
-        found: The bad places, if they were searched for.
-        ways: The ways to go round them that are left to try.
+        ways: What may be made instead, if that was asked.
+        rest: Those that are left to try.
         before: What a proof found that had more dims fixed.
     """
 
@@ -131,8 +131,8 @@ class _Made:
     bucket: buckets.Bucket
     model: ir.Model
     report: Report
-    found: Found | None = None
-    ways: tuple[Leaving, ...] = ()
+    ways: Ways | None = None
+    rest: Iterator[Way] = field(default_factory=lambda: iter(()))
     before: Report | None = None
 
 
@@ -172,16 +172,16 @@ def _fixed_with(made: list[_Made], need: Need | None) -> bool:
 
 def _otherwise(made: _Made, need: Need | None) -> _Made | None:
     """What failed, made in another way; None if there is none, which its report then says."""
-    found = made.found or bad_places(made.task, made.report)
-    ways = found.ways if made.found is None else made.ways
-    if not ways:
-        made.report = dataclasses.replace(made.report, searched=found.searched)
+    if made.ways is None:
+        made.ways = Ways(made.task, made.report)
+        made.rest = iter(made.ways)
+    way = next(made.rest, None)
+    if way is None:
+        made.report = dataclasses.replace(made.report, searched=made.ways.searched)
         return None
-    chosen = made.task.chosen if made.found is not None else found.passes(made.task.chosen)
-    task = dataclasses.replace(made.task, chosen=chosen)
-    other = _made(task, made.path, made.bucket, need, ways[0])
-    other.report = found.told(other.report)
-    other.found, other.ways = found, ways[1:]
+    other = _made(way.task, made.path, made.bucket, need, way.leave)
+    other.report = way.found.told(other.report)
+    other.ways, other.rest = made.ways, made.rest
     return other
 
 

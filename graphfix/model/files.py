@@ -6,7 +6,7 @@ import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from graphfix.model.wire import Narrow, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from io import FileIO
 
     from graphfix.model.wire import Chunk
 
@@ -64,7 +65,7 @@ def refuse_overwrite(inputs: Iterable[Path], target: Path) -> None:
 
 def write(path: Path, chunks: Iterable[Chunk]) -> None:
     """Write ``chunks`` to ``path``; ranges of files are never held in memory."""
-    sources: dict[str, BinaryIO] = {}
+    sources: dict[str, FileIO] = {}
     try:
         with path.open("wb", buffering=0) as out:
             for chunk in chunks:
@@ -80,12 +81,12 @@ def write(path: Path, chunks: Iterable[Chunk]) -> None:
             source.close()
 
 
-def _write_all(out: BinaryIO, data: memoryview) -> None:
+def _write_all(out: FileIO, data: memoryview) -> None:
     while data:
         data = data[out.write(data) :]
 
 
-def _copy(source: BinaryIO, span: Span, out: BinaryIO) -> None:
+def _copy(source: FileIO, span: Span, out: FileIO) -> None:
     """Copy a range; in the kernel where there is a way, so that file systems may share blocks."""
     at, left = span.offset, span.length
     in_kernel = hasattr(os, "copy_file_range")
@@ -108,18 +109,22 @@ def _copy(source: BinaryIO, span: Span, out: BinaryIO) -> None:
         at, left = at + done, left - done
 
 
-def _narrow(source: BinaryIO, span: Span, out: BinaryIO) -> None:
+def _narrow(source: FileIO, span: Span, out: FileIO) -> None:
     """Copy float32 as float16."""
-    at, left = span.offset, 2 * span.length
-    source.seek(at)
-    while left:
-        data = source.read(min(left, _NARROWED))
-        if not data or len(data) % 4:
-            raise ModelError(f"{span.path}: ends before byte {at + 2 * span.length:,}")
-        with np.errstate(over="ignore"):
-            half = np.frombuffer(data, "<f4").astype("<f2")
-        _write_all(out, memoryview(half.tobytes()))
-        left -= len(data)
+    left = 2 * span.length
+    # The same memory for each piece: new pages cost as much as converting what is put into them.
+    wide = np.empty(min(left, _NARROWED) // 4, "<f4")
+    half = np.empty(wide.size, "<f2")
+    data = wide.view(np.uint8).data
+    source.seek(span.offset)
+    with np.errstate(over="ignore"):
+        while left:
+            done = source.readinto(data[:left])
+            if not done or done % 4:
+                raise ModelError(f"{span.path}: ends before byte {span.offset + 2 * span.length:,}")
+            half[: done // 4] = wide[: done // 4]
+            _write_all(out, half[: done // 4].view(np.uint8).data)
+            left -= done
 
 
 def umask() -> int:

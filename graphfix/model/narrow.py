@@ -35,7 +35,7 @@ MARK = "|float16"
 KEPT = "graphfix.float16"
 """The key in ``metadata_props`` of a node that was left in float32; its value says why."""
 
-_PIECE = 1 << 20  # elements: what a processor's cache holds
+_PIECE = 1 << 18  # elements: what a processor's cache holds
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,11 @@ def extent_of(tensor: ir.TensorProtocol) -> Extent:
     largest, lost, beyond = 0, 0, 0
     infinite, most = np.uint32(0x7F800000), np.float32(HALF_MAX).view(np.uint32)
     least = np.float32(HALF_LEAST / 2).view(np.uint32)
+    held = np.empty(min(math.prod(tensor.shape.numpy()), _PIECE), np.uint32)
     for piece in pieces(tensor):
         # Magnitudes as integers are in the order of the numbers.
-        bits = np.bitwise_and(piece.view(np.uint32), np.uint32(0x7FFFFFFF))
+        bits = held[: piece.size]
+        np.bitwise_and(piece.view(np.uint32), np.uint32(0x7FFFFFFF), out=bits)
         top = int(bits.max(initial=np.uint32(0)))
         if top >= infinite:
             bits = bits[bits < infinite]
@@ -147,18 +149,23 @@ def file_of(tensor: ir.ExternalTensor) -> Path:
 
 
 def pieces(tensor: ir.TensorProtocol) -> Iterator[Array]:
-    """The elements of a float32 tensor, flat and in order, a piece at a time."""
+    """The elements of a float32 tensor, flat and in order, a piece at a time.
+
+    A piece of a file is gone when the next one comes: it lies in the same memory.
+    """
     if not isinstance(tensor, ir.ExternalTensor):
         flat = np.ascontiguousarray(tensor.numpy(), np.float32).reshape(-1)
         for start in range(0, flat.size, _PIECE):
             yield flat[start : start + _PIECE]
         return
-    left = math.prod(tensor.shape.numpy())
+    left = 4 * math.prod(tensor.shape.numpy())
+    piece = np.empty(min(left // 4, _PIECE), "<f4")
+    data = piece.view(np.uint8).data
     with file_of(tensor).open("rb", buffering=0) as file:
         file.seek(tensor.offset or 0)
         while left:
-            data = file.read(4 * min(left, _PIECE))
-            if not data or len(data) % 4:
+            done = file.readinto(data[:left])
+            if not done or done % 4:
                 raise OSError(f"{tensor.path}: has become shorter while it was read; copy it again")
-            yield np.frombuffer(data, "<f4").astype(np.float32, copy=False)
-            left -= len(data) // 4
+            yield piece[: done // 4].astype(np.float32, copy=False)
+            left -= done

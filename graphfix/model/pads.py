@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphfix.model.symbolic.exprs import expr_of
 from graphfix.model.values import attr_ints, ints_of
 
 if TYPE_CHECKING:
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
 
     from graphfix.model.shapes import Dim
     from graphfix.model.view import View
+
+
+# Frames of a short clip: relative positions are cut where a clip is shorter than their window.
+_SMALL = (1, 2, 3, 4)
+_INTEGERS = 12
 
 
 def pads_of(node: ir.Node, view: View) -> tuple[Dim, ...] | None:
@@ -37,15 +43,37 @@ def are_misread(node: ir.Node, pads: Sequence[Dim]) -> bool:
     where something is cut in front, with wrap where an axis is both cut and padded, with reflect
     never. DirectML's own pads have no sign (DML_PADDING_OPERATOR_DESC): the rest is right by luck.
     """
-    mode = node.attributes.get("mode")
-    how = "constant" if mode is None or mode.is_ref() else mode.as_string()
-    whole = [x if isinstance(x, int) else 0 for x in pads]
+    how = mode_of(node)
+    whole = [x if isinstance(x, int) else -int(may_cut(x)) for x in pads]
     front, back = whole[: len(whole) // 2], whole[len(whole) // 2 :]
     if how == "wrap":
         return any(a * b < 0 for a, b in zip(front, back, strict=True))
     return how != "reflect" and min(front, default=0) < 0
 
 
+def mode_of(node: ir.Node) -> str:
+    """What a Pad puts on; one that is a parameter of a function is taken for a constant."""
+    mode = node.attributes.get("mode")
+    return "constant" if mode is None or mode.is_ref() else mode.as_string()
+
+
+def can_be_split(node: ir.Node, pads: Sequence[Dim], opset: int) -> bool:
+    """Whether what is added and what is cut can be told apart, before a run or in it.
+
+    In a run that is the Max and the Min of the pads and 0, which take integers from opset 12 on.
+    """
+    known = all(isinstance(x, int) for x in pads)
+    return known or (opset >= _INTEGERS and mode_of(node) == "constant")
+
+
 def is_negative(pads: Sequence[Dim]) -> bool:
     """Whether one of them is known to be below 0."""
     return any(isinstance(x, int) and x < 0 for x in pads)
+
+
+def may_cut(pad: Dim) -> bool:
+    """Whether a pad that follows a size is below 0 where that is small, as ``S - 5`` is."""
+    if isinstance(pad, int) or pad.value is None:
+        return False
+    expr = expr_of(pad)
+    return any(expr.subs(dict.fromkeys(expr.free_symbols, size)) < 0 for size in _SMALL)

@@ -175,6 +175,14 @@ def attr_int(node: ir.Node, name: str, default: int) -> int:
     return attribute.as_int()
 
 
+def attr_float(node: ir.Node, name: str, default: float) -> float:
+    """A float attribute, or ``default`` if it is absent or a parameter of a function."""
+    attribute = node.attributes.get(name)
+    if attribute is None or attribute.is_ref():
+        return default
+    return attribute.as_float()
+
+
 def attr_ints(node: ir.Node, name: str) -> tuple[int, ...] | None:
     """An attribute that is a list of integers, or None where it is absent."""
     attribute = node.attributes.get(name)

@@ -56,7 +56,7 @@ class Tolerance:
     def for_half(self) -> Tolerance:
         """The tolerance of a model that computes in float16."""
         cosine = 1.0 - (1.0 - self.cosine) * self.half
-        return Tolerance(self.max_abs * self.half, cosine, half=1.0)
+        return replace(self, max_abs=self.max_abs * self.half, cosine=cosine, half=1.0)
 
 
 # float32 against float16: a share of the largest element, however small that is.

@@ -112,18 +112,19 @@ class Verdict:
         tops = [d.top for d in diffs if not math.isnan(d.top)]
         floats = [d for d in diffs if d.scale and math.isfinite(d.cosine)]
         whole = [d for d in diffs if not d.allowed and d.compared]
-        if not tops or not floats:
-            return None
-        worst = max(floats, key=lambda d: d.max_abs / d.scale)
-        text = (
-            f"at most {worst.max_abs / worst.scale:.2g} of the largest element off, in output "
-            f"{worst.output!r} of case {worst.case!r}; cosine {min(d.cosine for d in floats):.6f}; "
-            f"the largest element of a vector is the same in {min(tops):.2%} at least"
-        )
-        if whole:
+        told = []
+        if tops and floats:
+            worst = max(floats, key=lambda d: d.max_abs / d.scale)
+            told = [
+                f"at most {worst.max_abs / worst.scale:.2g} of the largest element off, in output "
+                f"{worst.output!r} of case {worst.case!r}",
+                f"cosine {min(d.cosine for d in floats):.6f}",
+                f"the largest element of a vector is the same in {min(tops):.2%} at least",
+            ]
+        if whole and (told or any(d.differing for d in whole)):
             same = min(1 - d.differing / d.compared for d in whole)
-            text += f"; whole numbers are the same in {same:.2%} at least"
-        return f"{text}."
+            told.append(f"whole numbers are the same in {same:.2%} at least")
+        return f"{'; '.join(told)}." if told else None
 
 
 def _plain(diff: OutputDiff) -> dict[str, object]:

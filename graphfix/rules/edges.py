@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import onnx_ir as ir
 
-from graphfix.model.pads import are_misread, is_negative, pads_of
+from graphfix.model.pads import are_misread, can_be_split, is_negative, may_cut, pads_of
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 from graphfix.model.wide import WIDE, is_made_wide
 
@@ -60,18 +60,21 @@ class NegativePads(Rule):
     repaired_by: ClassVar[str | None] = "pad-slice"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each Pad whose pads are known to go below 0."""
+        """Each Pad whose pads are known to go below 0, or do so where a size is small."""
         for node in view.nodes("Pad"):
             pads = pads_of(node, view) or ()
-            if not is_negative(pads) or is_folded(node):
+            short = [str(x) for x in pads if may_cut(x)]
+            if not (is_negative(pads) or short) or is_folded(node):
                 continue
             how: tuple[str, Severity] = ("other numbers come out, in silence", "error")
             if view.opset(node) < 11:
                 how = ("the CPU runs it", "warning")
             elif not are_misread(node, pads):
                 how = ("these were seen to come out right", "note")
-            fix = self.repaired_by if all(isinstance(x, int) for x in pads) else None
-            yield Hazard(node, f"Pad has negative pads: {how[0]}; write a Slice", how[1], fix)
+            fix = self.repaired_by if can_be_split(node, pads, view.opset(node)) else None
+            where = f", {short[0]}, where that is short" if short else ""
+            told = f"Pad has negative pads{where}: {how[0]}; write a Slice"
+            yield Hazard(node, told, how[1], fix)
 
 
 class WideComparison(Rule):

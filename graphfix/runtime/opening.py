@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 StrPath = str | os.PathLike[str]
 
+# How ONNX Runtime words it where a converter has left one of them where it needs the other.
+_CLASH = ("tensor(float16)", "tensor(float)")
+_CONVERTED = (
+    "; that is a conversion to float16 gone wrong: convert the float32 model that it was made "
+    "from, graphfix run FLOAT32.onnx -p directml,float16"
+)
+
 
 def open_session(
     model: StrPath | ir.Model, ep: Ep = "cpu", extra_outputs: Sequence[str] = ()
@@ -44,7 +51,9 @@ def open_given(
         return open_session(model, extra_outputs=extra_outputs)
     except ModelError as error:
         if isinstance(model, ir.Model) or Path(model).is_file():
+            told = str(error).rstrip(".")
+            advice = _CONVERTED if all(x in told for x in _CLASH) else ""
             raise ModelError(
-                f"the model as given does not load in ONNX Runtime: {error}"
+                f"the model as given does not load in ONNX Runtime: {told}{advice}"
             ) from error
         raise

@@ -55,6 +55,15 @@ WRONG: dict[str, tuple[str, ir.Model, Feeds]] = {
             ("constant", 11), ("constant", 18), ("constant", 21), ("edge", 13), ("wrap", 19),
         )
     },
+    "pads that follow a size": (
+        "pad-slice",
+        model(
+            "(float[A, B] x, float[C, D] table) => (float[E, F] y) <int64[1] less = {5}, "
+            "int64[1] zero = {0}> { b = Shape <start = 1> (x) p = Sub (b, less) "
+            "pads = Concat <axis = 0> (zero, p, zero, p) y = Pad (table, pads) }"
+        ),
+        {"x": np.zeros((1, 2), np.float32), "table": np.arange(1, 10, dtype=np.float32)[None]},
+    ),
     "pads of integers, with a constant and axes": (
         "pad-slice",
         model(
@@ -92,6 +101,13 @@ WRONG: dict[str, tuple[str, ir.Model, Feeds]] = {
         model("(float16[A, B] x, float16[B] s) => (float16[A, B] y) "
               "{ y = LayerNormalization (x, s) }"),
         {"x": np.array([[1, -7, 5000, 2, 0.5, -3, 4, 9]], np.float16), "s": np.ones(8, np.float16)},
+    ),
+    "a norm of small numbers in float16": (
+        "float-norm",
+        model("(float16[A, B] x, float16[B] s) => (float16[A, B] y) "
+              "{ y = LayerNormalization <epsilon = 1e-12> (x, s) }"),
+        {"x": np.array([[1, -7, 5, 2, 0.5, -3, 4, 9]], np.float16) * np.float16(1e-4),
+         "s": np.ones(8, np.float16)},
     ),
     "a truth beyond 32 bits": (
         "bool-cast",

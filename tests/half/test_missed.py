@@ -1,0 +1,136 @@
+"""What becomes of a model whose float16 misses the gate: it is left as it is, or refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from graphfix import job
+from graphfix.cli import main
+from graphfix.half import search
+from graphfix.half.search import Found
+from tests.half.test_search import OVERFLOWS, f, parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from graphfix.core import Pass
+
+# What comes in is known to a thousandth of a turn in float32, and to none in float16.
+TURNS = parse(
+    "(float[B, T, 16] x, float[16, 16] w, float many) => (float[B, T, 16] y)",
+    "a = Mul (x, many) b = Sin (a) y = MatMul (b, w)",
+    w=f(16, 16, scale=0.3),
+    many=np.array(1e4, np.float32),
+)
+
+
+@pytest.fixture
+def _finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search takes the usual inputs for all there are, and is wrong."""
+
+    def settle(model: ir.Model, chosen: Pass, **_: object) -> tuple[Pass, Found]:
+        return chosen, Found()
+
+    monkeypatch.setattr(search, "settle", settle)
+
+
+@pytest.mark.usefixtures("_finds_nothing")
+def test_what_float16_does_not_do_for_is_left_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    ir.save(OVERFLOWS.clone(), source)
+    code = main(["run", str(source), "-p", "float16", "-o", str(target), "--no-kernels"])
+    assert code == 0
+    assert target.read_bytes() == source.read_bytes()
+    told = " ".join(capsys.readouterr().out.split())
+    assert "left out float16: with it output 'y'" in told
+    assert "gains nothing here, left as it is" in told
+
+
+@pytest.mark.usefixtures("_finds_nothing")
+def test_what_comes_before_is_done_all_the_same(tmp_path: Path) -> None:
+    model = OVERFLOWS.clone()
+    last = next(x for x in model.graph if x.op_type == "Softmax")
+    shape = ir.Value(name="shape", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([3]))
+    shape.const_value = ir.tensor(np.array([-1, 4, 16]), name="shape")
+    model.graph.register_initializer(shape)
+    again = ir.node("Reshape", [last.outputs[0], shape], {"allowzero": 1})
+    again.outputs[0].name = "z"
+    again.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+    model.graph.append(again)
+    model.graph.outputs[0] = again.outputs[0]
+    source, target, third = (tmp_path / f"{x}.onnx" for x in ("m", "out", "third"))
+    ir.save(model, source)
+    passes = "reshape-allowzero,float16"
+    report = job.repair_file(source, target, passes, dims={"T": [4, 8]}, kernels=False)
+    assert report.ok
+    assert [x.by for x in report.left] == ["float16"]
+    made = ir.load(target)
+    assert not [x for x in made.graph if x.op_type == "Reshape" and "allowzero" in x.attributes]
+    assert {x.const_value.dtype for x in made.graph.initializers.values()} == {
+        ir.DataType.FLOAT,
+        ir.DataType.INT64,
+    }
+    # It is written down, and is not tried again.
+    second = job.repair_file(target, third, passes, dims={"T": [4, 8]}, kernels=False)
+    assert not second.changed
+    assert "gains nothing" in second.passes[1].left
+
+
+@pytest.mark.usefixtures("_finds_nothing")
+def test_strictly_it_is_refused(tmp_path: Path) -> None:
+    source, target = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    ir.save(OVERFLOWS.clone(), source)
+    report = job.repair_file(source, target, "float16", strict=True, kernels=False)
+    assert not report.ok
+    assert not target.exists()
+
+
+def test_where_callers_would_see_it_the_gate_refuses_and_the_page_says_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Inputs in float16 are what was asked for: a model that they lose is not written."""
+    source, target, page = tmp_path / "m.onnx", tmp_path / "out.onnx", tmp_path / "page.html"
+    ir.save(TURNS.clone(), source)
+    arguments = ["run", str(source), "-p", "float16:io=half", "-o", str(target), "--no-kernels"]
+    assert main([*arguments, "--report", str(page), "--dims", "T=9,40"]) == 1
+    assert not target.exists()
+    told = capsys.readouterr()
+    assert "output 'y' differs by" in told.err
+    assert "nothing was written" in told.err
+    assert "raise --rtol" in told.err
+    text = page.read_text(encoding="utf-8")
+    assert "Failed: the repaired model does not compute the same" in text
+    assert "float16: the course of the error" in text
+    assert text.count("<circle") == 3
+    assert "Red is more than an output may differ, 0.01" in " ".join(text.split())
+
+
+def test_what_stays_whole_is_said_to_gain_nothing(tmp_path: Path) -> None:
+    source, target = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    ir.save(TURNS.clone(), source)
+    report = job.repair_file(source, target, "float16:keep=MatMul+Mul+Sin", kernels=False)
+    assert report.ok
+    assert not report.changed
+    assert target.read_bytes() == source.read_bytes()
+    assert ["gains nothing here, left as it is: keep=" in x for _, x in report.passes[0].skips] == [
+        True
+    ]
+
+
+def test_a_conversion_gone_wrong_is_told_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A Cast to float32 whose output is still declared as float16, as converters leave it."""
+    source = tmp_path / "m.onnx"
+    model = parse("(int64[B, 8] x) => (float16[B, 8] y)", "a = Cast <to = 1> (x) y = Relu (a)")
+    ir.save(model, source)
+    assert main(["run", str(source), "-p", "float16"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "does not load in ONNX Runtime" in told
+    assert "graphfix run FLOAT32.onnx -p directml,float16" in told
