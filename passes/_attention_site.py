@@ -170,8 +170,9 @@ def _made(
     view: View,
 ) -> Attention | str:
     query, key, value = operands
-    if not same(key.dims[1], value.dims[1]):
-        return f"{key.dims[1]} keys and {value.dims[1]} values: not proved to be as many"
+    reason = _as_many(key, value, node, scores, view)
+    if reason is not None:
+        return reason
     site = out.value.producer()
     if site is None:
         return "its result is made by no node"
@@ -208,6 +209,23 @@ def _made(
         tuple(terms),
         note=_note([*kept, *([] if mask is None else [mask.bit])]),
     )
+
+
+def _as_many(key: Fit, value: Fit, node: ir.Node, scores: Scores, view: View) -> str | None:
+    """Why there may be more keys than values; None if there are not."""
+    # A MatMul of the weights and the values runs only if they are as many, all of them.
+    demanded = is_op(node, "MatMul") and not scores.open
+    pairs = [(key.dims[1], value.dims[1])]
+    before = [x.place.past.value for x in (key, value) if x.place.past is not None]
+    if demanded and not before:
+        return None
+    if not demanded and before:
+        lengths = [x[2] for x in map(view.shapes.dims, before) if x is not None]
+        pairs.append((lengths[0], lengths[-1]))
+    for a, b in pairs:
+        if not same(a, b):
+            return f"{a} keys and {b} values: not proved to be as many"
+    return None
 
 
 def _is_of_keys(mask: KeyMask, batch: Sequence[Atom], sizes: Sizes) -> bool:

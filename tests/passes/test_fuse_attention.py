@@ -537,6 +537,32 @@ def test_a_past_stays_where_somebody_else_reads_what_it_becomes() -> None:
     assert [x.name for x in operator(after).outputs] == ["y"]
 
 
+TWO = {"B": 2, "T": 5, "S": 3, "R": 3}
+TWO_NAMES = IN.replace("[B,S,16] v", "[B,R,16] v")
+
+
+def test_keys_are_as_many_as_values_since_a_product_runs_only_then() -> None:
+    fused(f"({TWO_NAMES}) => (float[B,T,16] y) {GIVEN} {{ {PLAIN} }}", (TWO,))
+
+
+@pytest.mark.parametrize("size", [3, 1])
+def test_a_mask_whose_length_has_another_name_is_expanded_to_the_keys(size: int) -> None:
+    body = f"{SCORED} m = Add (r, s) {WEIGHED}"
+    text = f"({IN}, float[B,1,T,M] r) => (float[B,T,16] y) {GIVEN} {{ {body} }}"
+    fused(text, ({"B": 2, "T": 5, "S": 3, "M": size},))
+
+
+def test_a_mask_and_values_of_other_names_prove_nothing() -> None:
+    body = f"{SCORED} m = Add (r, s) {WEIGHED}"
+    text = f"({TWO_NAMES}, float[B,1,T,M] r) => (float[B,T,16] y) {GIVEN} {{ {body} }}"
+    assert skipped(text) == ["S keys and R values: not proved to be as many"]
+
+
+def test_a_past_of_two_names_beside_a_mask_of_a_third_proves_nothing() -> None:
+    text = with_past(", float[B,1,T,M] r", "m = Add (s, r)")
+    assert "not proved to be as many" in skipped(text.replace("[B,2,P,8] pv", "[B,2,R,8] pv"))[0]
+
+
 ROTATED = """{n}c = Mul ({n}h, cos) {n}2 = Slice ({n}h, four, end, a3) {n}n = Neg ({n}2)
     {n}1 = Slice ({n}h, a0, four, a3) {n}r = Concat <axis = -1> ({n}n, {n}1)
     {n}s2 = Mul ({n}r, sin) {n}t = Add ({n}c, {n}s2)"""
