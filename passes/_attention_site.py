@@ -14,7 +14,7 @@ from graphfix.model.values import is_op
 
 from ._attention_bits import Bit
 from ._attention_fit import Fit, Undone, best, bias_of, first_head, fits_of, undone
-from ._attention_inputs import Sizes, Term, term_of
+from ._attention_inputs import Sizes, Term, cost_of_bias, term_of
 from ._attention_layout import Atom, Layout, after, size_of
 from ._attention_mask import KeyMask, is_nothing, kept_by, key_mask_of
 from ._attention_place import Place, heads_in, places_after, places_before
@@ -195,6 +195,8 @@ def _made(
         if term is None:
             return f"the addend {addend.value.name} does not lie as [B, H, S, T]"
         terms.append(term)
+    if not _pays(operands, out, scores, terms, sizes):
+        return "to lay out what it takes, makes and adds takes more kernels than it saves"
     factor = scores.factor * query.place.factor * key.place.factor
     biases = tuple(bias_of(x) for x in operands)
     return Attention(
@@ -209,6 +211,17 @@ def _made(
         tuple(terms),
         note=_note([*kept, *([] if mask is None else [mask.bit])]),
     )
+
+
+def _pays(
+    operands: Sequence[Fit], out: Undone, scores: Scores, terms: Sequence[Term], sizes: Sizes
+) -> bool:
+    """Whether there are no more kernels then; what other attentions add as well is paid by all."""
+    ways: tuple[Fit | Undone, ...] = (*operands, out)
+    # Two products and a Softmax become one kernel.
+    saved = sum(way.freed - way.cost for way in ways) + len(scores.path) + 2
+    shared = min((len(x.value.uses()) for x in scores.addends), default=1)
+    return saved * max(shared, 1) >= cost_of_bias(terms, sizes)
 
 
 def _as_many(key: Fit, value: Fit, node: ir.Node, scores: Scores, view: View) -> str | None:

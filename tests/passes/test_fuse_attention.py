@@ -264,7 +264,8 @@ WEIGHED = """w = Softmax <axis = -1> (m) c = MatMul (w, vh)
     ct = Transpose <perm = [0,2,1,3]> (c) y = Reshape (ct, m3)"""
 PLAIN = f"{SCORED} m = Identity (s) {WEIGHED}"
 HIDES = "hf = Cast <to = 1> (hidden) ha = Mul (hf, floor)"
-ONE_HEAD = "kt = Transpose <perm = [0,2,1]> (k) p = MatMul (q, kt) s = Mul (p, sc)"
+UNSCALED = "kt = Transpose <perm = [0,2,1]> (k) p = MatMul (q, kt)"
+ONE_HEAD = f"{UNSCALED} s = Mul (p, sc)"
 
 # [B * H, T, D], as by torch.bmm.
 MERGED = f"""{SPLIT} lq = Shape <start = 1, end = 2> (q) lk = Shape <start = 1, end = 2> (k)
@@ -438,11 +439,10 @@ OTHERS = {
         0,
     ),
     "heads are not merged": (
-        """(float[B,2,T,8] q, float[B,2,S,8] k, float[B,2,S,8] v) => (float[B,2,T,8] y) {
-        kt = Transpose <perm = [0,1,3,2]> (k) p = MatMul (q, kt) w = Softmax <axis = -1> (p)
-        y = MatMul (w, v) }""",
+        f"""({IN}) => (float[B,2,T,8] y) {GIVEN} {{ {SCORED} w = Softmax <axis = -1> (s)
+        y = MatMul (w, vh) }}""",
         "",
-        4,
+        1,
     ),
 }
 
@@ -651,6 +651,17 @@ def test_what_is_not_quite_a_rotation_stays_as_it_is(table: str, first: str) -> 
         (
             f"({IN}) => (float[B,T,16] y) {GIVEN} {{ {PLAIN} }}".replace("-1", "-2"),
             "does not go along the last axis",
+        ),
+        (
+            """(float[B,2,T,8] q, float[B,2,S,8] k, float[B,2,S,8] v) => (float[B,2,T,8] y) {
+            kt = Transpose <perm = [0,1,3,2]> (k) p = MatMul (q, kt) w = Softmax <axis = -1> (p)
+            y = MatMul (w, v) }""",
+            "takes more kernels than it saves",
+        ),
+        (
+            f"({IN}, float[T,S] r) => (float[B,T,16] y) {GIVEN} {{ {UNSCALED} m = Add (p, r) "
+            "w = Softmax <axis = -1> (m) y = MatMul (w, v) }",
+            "takes more kernels than it saves",
         ),
         (
             f"({IN}) => (double[B,T,16] y) {GIVEN} {{ {PLAIN} }}".replace("float", "double"),
