@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     Measure = tuple[ir.Value, int]
 
 
+# Expand, Shape, two Slices and Concat, where a size is not a number.
+_EXPANDS = 5
+
+
 @dataclass(frozen=True)
 class Sizes:
     """The sizes of an attention.
@@ -176,18 +180,33 @@ def bias_of_terms(
 
     def build() -> ir.Value:
         (total, rank), *others = [_scaled(term, op, view) for term in terms]
-        dims = list(terms[0].dims)
-        for (part, its_rank), term in zip(others, terms[1:], strict=True):
+        for part, its_rank in others:
             total, rank = op.Add(total, part), max(rank, its_rank)
-            dims = [b if a == 1 else a for a, b in zip(dims, term.dims, strict=True)]
-        if rank == len(wanted) and all(map(same, dims, wanted)):
+        missing = _missing(terms, sizes)
+        if rank == len(wanted) and all(dim == 1 for dim in missing):
             return total
         places = [[(queries, 0)], [], [(queries, 1)], keys]
-        missing = [1 if same(a, b) else b for a, b in zip(dims, wanted, strict=True)]
         return op.Expand(total, _sizes(places, missing, op, view))
 
     key = ("bias", numbers, tuple(map(str, wanted)))
     return op.once(key, build, *(term.value for term in terms))
+
+
+def cost_of_bias(terms: Sequence[Term], sizes: Sizes) -> int:
+    """How many kernels it takes to expand the sum of the terms to [B, H, S, T]."""
+    missing = _missing(terms, sizes)
+    if not terms or all(dim == 1 for dim in missing):
+        return 0
+    return 1 if all(isinstance(dim, int) for dim in missing) else _EXPANDS
+
+
+def _missing(terms: Sequence[Term], sizes: Sizes) -> list[Dim]:
+    """What the sum of the terms is expanded by: [B, H, S, T], with 1 where it has that size."""
+    total: list[Dim] = [1] * 4
+    for term in terms:
+        total = [b if a == 1 else a for a, b in zip(total, term.dims, strict=True)]
+    wanted = (sizes.batch, sizes.heads, sizes.queries, sizes.keys)
+    return [1 if same(a, b) else b for a, b in zip(total, wanted, strict=True)]
 
 
 def joined_biases(

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from graphfix.model.view import View
 
 
-# Two products, a sum, two Slices, Neg and Concat become one kernel.
-_ROTATES = 6
-
-
 @dataclass(frozen=True)
 class Past:
     """Keys or values of earlier runs, which come before those of this one.
@@ -76,7 +72,7 @@ def places_before(value: ir.Value, layout: Layout, view: View) -> list[Place]:
             continue
         rotation = rotation_of(node, last.layout, view) if last.rotation is None else None
         if rotation is not None:
-            freed = last.freed + _ROTATES
+            freed = last.freed + rotation.freed
             found.append(replace(last, value=rotation.source, rotation=rotation, freed=freed))
             continue
         joined = _joined(node, last, view) if last.past is None else None
@@ -154,12 +150,13 @@ def scaling_of(node: ir.Node, view: View) -> tuple[ir.Value, float] | None:
     return None
 
 
-def keeps_dims(node: ir.Node, source: ir.Value, view: View) -> bool:
-    """Whether what ``node`` makes has the dims of this one of its inputs."""
+def keeps_dims(node: ir.Node, source: ir.Value, view: View, but: int = 0) -> bool:
+    """Whether what ``node`` makes has the dims of this one of its inputs, but for so many last."""
     mine, theirs = view.shapes.dims(node.outputs[0]), view.shapes.dims(source)
     if mine is None or theirs is None or len(mine) != len(theirs):
         return False
-    return all(same(a, b) for a, b in zip(mine, theirs, strict=True))
+    pairs = list(zip(mine, theirs, strict=True))
+    return all(same(a, b) for a, b in pairs[: len(pairs) - but])
 
 
 def heads_in(place: Place) -> int | None:

@@ -60,6 +60,8 @@ class Scores:
         layout: What the axes are at the Softmax.
         factor: What the product is multiplied by.
         addends: What is added to it.
+        open: Whether one of them is not proved to be of as many keys, or of one: the sum may be of
+            more keys than the product, as far as it goes.
     """
 
     product: Product
@@ -67,6 +69,7 @@ class Scores:
     layout: Layout
     factor: float
     addends: tuple[Addend, ...]
+    open: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,7 @@ def scores_of(softmax: ir.Node, view: View) -> Scores | str | None:
     if product is None:
         return None
     layout, factor, addends = product.result.layout, 1.0, list[Addend]()
+    unproved = False
     for node, index in path[1:]:
         scaled = scaling_of(node, view)
         if scaled is not None:
@@ -136,6 +140,8 @@ def scores_of(softmax: ir.Node, view: View) -> Scores | str | None:
             addend = node.inputs[1 - index]
             if not layout.in_order:
                 return f"its scores are in another order at {path_of(node)!r}"
+            scores = node.inputs[index]
+            unproved |= scores is not None and not keeps_dims(node, scores, view)
             if addend is not None:
                 bits = tuple(bits_of(addend, layout.axes, view))
                 addends.append(Addend(node, addend, layout.axes, bits))
@@ -149,7 +155,7 @@ def scores_of(softmax: ir.Node, view: View) -> Scores | str | None:
     ):
         return "its Softmax does not go along the keys alone"
     nodes = tuple(node for node, _ in path[1:])
-    return Scores(product, nodes, layout, factor, tuple(addends))
+    return Scores(product, nodes, layout, factor, tuple(addends), unproved)
 
 
 def read_elsewhere(nodes: Sequence[ir.Node]) -> str | None:
@@ -214,9 +220,10 @@ def _followed(node: ir.Node, view: View) -> list[int]:
     if scaled is not None:
         return [i for i, x in enumerate(node.inputs) if x is scaled[0]][:1]
     if is_op(node, "Add"):
-        return [
-            i for i, x in enumerate(node.inputs[:2]) if x is not None and keeps_dims(node, x, view)
-        ]
+        both = [(i, x) for i, x in enumerate(node.inputs[:2]) if x is not None]
+        found = [i for i, x in both if keeps_dims(node, x, view)]
+        # How long the last axis is follows from the values, in their product with the weights.
+        return found or [i for i, x in both if keeps_dims(node, x, view, but=1)]
     if is_op(node, "Max", "Clip") and len([x for x in node.inputs if x is not None]) == 2:
         # No score is this low by itself, so nothing but what is hidden is clamped.
         fill = fill_of(node.inputs[1])

@@ -14,7 +14,7 @@ from graphfix.model.values import is_op
 
 from ._attention_bits import Bit
 from ._attention_fit import Fit, Undone, best, bias_of, first_head, fits_of, undone
-from ._attention_inputs import Sizes, Term, term_of
+from ._attention_inputs import Sizes, Term, cost_of_bias, term_of
 from ._attention_layout import Atom, Layout, after, size_of
 from ._attention_mask import KeyMask, is_nothing, kept_by, key_mask_of
 from ._attention_place import Place, heads_in, places_after, places_before
@@ -170,8 +170,9 @@ def _made(
     view: View,
 ) -> Attention | str:
     query, key, value = operands
-    if not same(key.dims[1], value.dims[1]):
-        return f"{key.dims[1]} keys and {value.dims[1]} values: not proved to be as many"
+    reason = _as_many(key, value, node, scores, view)
+    if reason is not None:
+        return reason
     site = out.value.producer()
     if site is None:
         return "its result is made by no node"
@@ -194,6 +195,8 @@ def _made(
         if term is None:
             return f"the addend {addend.value.name} does not lie as [B, H, S, T]"
         terms.append(term)
+    if not _pays(operands, out, scores, terms, sizes):
+        return "to lay out what it takes, makes and adds takes more kernels than it saves"
     factor = scores.factor * query.place.factor * key.place.factor
     biases = tuple(bias_of(x) for x in operands)
     return Attention(
@@ -208,6 +211,34 @@ def _made(
         tuple(terms),
         note=_note([*kept, *([] if mask is None else [mask.bit])]),
     )
+
+
+def _pays(
+    operands: Sequence[Fit], out: Undone, scores: Scores, terms: Sequence[Term], sizes: Sizes
+) -> bool:
+    """Whether there are no more kernels then; what other attentions add as well is paid by all."""
+    ways: tuple[Fit | Undone, ...] = (*operands, out)
+    # Two products and a Softmax become one kernel.
+    saved = sum(way.freed - way.cost for way in ways) + len(scores.path) + 2
+    shared = min((len(x.value.uses()) for x in scores.addends), default=1)
+    return saved * max(shared, 1) >= cost_of_bias(terms, sizes)
+
+
+def _as_many(key: Fit, value: Fit, node: ir.Node, scores: Scores, view: View) -> str | None:
+    """Why there may be more keys than values; None if there are not."""
+    # A MatMul of the weights and the values runs only if they are as many, all of them.
+    demanded = is_op(node, "MatMul") and not scores.open
+    pairs = [(key.dims[1], value.dims[1])]
+    before = [x.place.past.value for x in (key, value) if x.place.past is not None]
+    if demanded and not before:
+        return None
+    if not demanded and before:
+        lengths = [x[2] for x in map(view.shapes.dims, before) if x is not None]
+        pairs.append((lengths[0], lengths[-1]))
+    for a, b in pairs:
+        if not same(a, b):
+            return f"{a} keys and {b} values: not proved to be as many"
+    return None
 
 
 def _is_of_keys(mask: KeyMask, batch: Sequence[Atom], sizes: Sizes) -> bool:

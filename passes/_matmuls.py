@@ -62,6 +62,8 @@ def operand_of(value: ir.Value, user: ir.Node, view: View, *, scales: bool) -> O
     """
     node = value.producer()
     turned = None if node is None else _turn(node)
+    if turned is not None and turned[1] and not _alike(user, view):
+        turned = None
     if node is not None and turned is not None and only_user(node) is user and _computed(node):
         source = node.inputs[0]
         assert source is not None
@@ -69,6 +71,12 @@ def operand_of(value: ir.Value, user: ir.Node, view: View, *, scales: bool) -> O
         return Operand(inner, layout, *turned, factor)
     factor, layout, inner = _unscaled(value, user, view) if scales else (1.0, (), value)
     return Operand(inner, layout, factor=factor)
+
+
+def _alike(product: ir.Node, view: View) -> bool:
+    """Whether both operands have as many dims: else FusedMatMul takes no batch that is turned."""
+    ranks = {view.shapes.rank(x) for x in product.inputs}
+    return len(ranks) == 1 and None not in ranks
 
 
 def _unscaled(

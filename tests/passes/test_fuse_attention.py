@@ -264,7 +264,8 @@ WEIGHED = """w = Softmax <axis = -1> (m) c = MatMul (w, vh)
     ct = Transpose <perm = [0,2,1,3]> (c) y = Reshape (ct, m3)"""
 PLAIN = f"{SCORED} m = Identity (s) {WEIGHED}"
 HIDES = "hf = Cast <to = 1> (hidden) ha = Mul (hf, floor)"
-ONE_HEAD = "kt = Transpose <perm = [0,2,1]> (k) p = MatMul (q, kt) s = Mul (p, sc)"
+UNSCALED = "kt = Transpose <perm = [0,2,1]> (k) p = MatMul (q, kt)"
+ONE_HEAD = f"{UNSCALED} s = Mul (p, sc)"
 
 # [B * H, T, D], as by torch.bmm.
 MERGED = f"""{SPLIT} lq = Shape <start = 1, end = 2> (q) lk = Shape <start = 1, end = 2> (k)
@@ -438,11 +439,10 @@ OTHERS = {
         0,
     ),
     "heads are not merged": (
-        """(float[B,2,T,8] q, float[B,2,S,8] k, float[B,2,S,8] v) => (float[B,2,T,8] y) {
-        kt = Transpose <perm = [0,1,3,2]> (k) p = MatMul (q, kt) w = Softmax <axis = -1> (p)
-        y = MatMul (w, v) }""",
+        f"""({IN}) => (float[B,2,T,8] y) {GIVEN} {{ {SCORED} w = Softmax <axis = -1> (s)
+        y = MatMul (w, vh) }}""",
         "",
-        4,
+        1,
     ),
 }
 
@@ -537,6 +537,32 @@ def test_a_past_stays_where_somebody_else_reads_what_it_becomes() -> None:
     assert [x.name for x in operator(after).outputs] == ["y"]
 
 
+TWO = {"B": 2, "T": 5, "S": 3, "R": 3}
+TWO_NAMES = IN.replace("[B,S,16] v", "[B,R,16] v")
+
+
+def test_keys_are_as_many_as_values_since_a_product_runs_only_then() -> None:
+    fused(f"({TWO_NAMES}) => (float[B,T,16] y) {GIVEN} {{ {PLAIN} }}", (TWO,))
+
+
+@pytest.mark.parametrize("size", [3, 1])
+def test_a_mask_whose_length_has_another_name_is_expanded_to_the_keys(size: int) -> None:
+    body = f"{SCORED} m = Add (r, s) {WEIGHED}"
+    text = f"({IN}, float[B,1,T,M] r) => (float[B,T,16] y) {GIVEN} {{ {body} }}"
+    fused(text, ({"B": 2, "T": 5, "S": 3, "M": size},))
+
+
+def test_a_mask_and_values_of_other_names_prove_nothing() -> None:
+    body = f"{SCORED} m = Add (r, s) {WEIGHED}"
+    text = f"({TWO_NAMES}, float[B,1,T,M] r) => (float[B,T,16] y) {GIVEN} {{ {body} }}"
+    assert skipped(text) == ["S keys and R values: not proved to be as many"]
+
+
+def test_a_past_of_two_names_beside_a_mask_of_a_third_proves_nothing() -> None:
+    text = with_past(", float[B,1,T,M] r", "m = Add (s, r)")
+    assert "not proved to be as many" in skipped(text.replace("[B,2,P,8] pv", "[B,2,R,8] pv"))[0]
+
+
 ROTATED = """{n}c = Mul ({n}h, cos) {n}2 = Slice ({n}h, four, end, a3) {n}n = Neg ({n}2)
     {n}1 = Slice ({n}h, a0, four, a3) {n}r = Concat <axis = -1> ({n}n, {n}1)
     {n}s2 = Mul ({n}r, sin) {n}t = Add ({n}c, {n}s2)"""
@@ -625,6 +651,17 @@ def test_what_is_not_quite_a_rotation_stays_as_it_is(table: str, first: str) -> 
         (
             f"({IN}) => (float[B,T,16] y) {GIVEN} {{ {PLAIN} }}".replace("-1", "-2"),
             "does not go along the last axis",
+        ),
+        (
+            """(float[B,2,T,8] q, float[B,2,S,8] k, float[B,2,S,8] v) => (float[B,2,T,8] y) {
+            kt = Transpose <perm = [0,1,3,2]> (k) p = MatMul (q, kt) w = Softmax <axis = -1> (p)
+            y = MatMul (w, v) }""",
+            "takes more kernels than it saves",
+        ),
+        (
+            f"({IN}, float[T,S] r) => (float[B,T,16] y) {GIVEN} {{ {UNSCALED} m = Add (p, r) "
+            "w = Softmax <axis = -1> (m) y = MatMul (w, v) }",
+            "takes more kernels than it saves",
         ),
         (
             f"({IN}) => (double[B,T,16] y) {GIVEN} {{ {PLAIN} }}".replace("float", "double"),

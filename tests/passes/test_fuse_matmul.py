@@ -222,6 +222,11 @@ STAYS = {
     "a Transpose of heads": (
         "t = Transpose <perm = [0, 2, 1, 3]> (a) y = MatMul (t, b)", f"float[B, M, H, K] a, {B}", Y,
     ),
+    # FusedMatMul takes a batch that is turned only beside another of as many dims.
+    "the first axis behind the batch, beside a weight": (
+        "t = Transpose <perm = [1, 0, 2]> (a) y = MatMul (t, b)", "float[M, B, K] a, float[K, N] b",
+        "float[B, M, N] y",
+    ),
     "a scale for each": ("s = Mul (a, each) y = MatMul (s, b)", f"{A.replace('K', '4')}, "
                          f"{B.replace('K', '4')}", Y),
     "a scale that is given": ("s = Mul (a, g) y = MatMul (s, b)", f"{A}, {B}, float g", Y),

@@ -1,0 +1,153 @@
+"""What a rotary embedding turns: halves of the features, or pairs of neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphfix.model.shapes import same
+from graphfix.model.values import attr_int, ints_of, is_op
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graphfix.model.view import View
+
+Part = tuple["ir.Value", int, int]
+
+
+@dataclass(frozen=True)
+class Turned:
+    """``source * cos + rotate(source) * sin``.
+
+    Attributes:
+        source: What is turned.
+        cos: What it is multiplied by.
+        sin: What its rotation is multiplied by.
+        pairs: Whether neighbours are turned together; if not, the halves.
+    """
+
+    source: ir.Value
+    cos: ir.Value
+    sin: ir.Value
+    pairs: bool
+
+
+def turned(
+    first: ir.Value | None, second: ir.Value | None, width: int, view: View
+) -> Turned | None:
+    """Two addends as ``x * cos`` and ``rotate(x) * sin``; None if they are no such."""
+    a, b = (x.producer() if x is not None else None for x in (first, second))
+    if not is_op(a, "Mul") or not is_op(b, "Mul"):
+        return None
+    for moved, sin in (b.inputs, b.inputs[::-1]):
+        for pairs, rotated in ((False, _rotated_halves), (True, _rotated_pairs)):
+            source = None if moved is None else rotated(moved, width, view)
+            if source is None or sin is None:
+                continue
+            for x, cos in (a.inputs, a.inputs[::-1]):
+                if x is source and cos is not None:
+                    return Turned(source, cos, sin, pairs)
+    return None
+
+
+def part_of(value: ir.Value, view: View) -> Part | None:
+    """(x, start, step) where ``value`` is cut from the last axis of x, to its end or as it says."""
+    node, dims = value.producer(), view.shapes.dims(value)
+    source = node.inputs[0] if node is not None and node.inputs else None
+    whole = view.shapes.dims(source)
+    if node is None or source is None or not dims or not whole or len(dims) != len(whole):
+        return None
+    size, length = dims[-1], whole[-1]
+    if not isinstance(size, int) or not isinstance(length, int):
+        return None
+    if is_op(node, "Split"):
+        if not along_last(node, view):
+            return None
+        before = node.outputs[: list(node.outputs).index(value)]
+        sizes = [view.shapes.dims(x) for x in before]
+        numbers = [x[-1] for x in sizes if x and isinstance(x[-1], int)]
+        return (source, sum(numbers), 1) if len(numbers) == len(before) else None
+    if not is_op(node, "Slice") or len(node.inputs) < 4:
+        return None
+    if not all(same(a, b) for a, b in zip(dims[:-1], whole[:-1], strict=True)):
+        return None
+    start = _number(node.inputs[1], view)
+    given = node.inputs[4] if len(node.inputs) > 4 else None
+    step = 1 if given is None else _number(given, view)
+    if ints_of(node.inputs[3]) not in ((-1,), (len(whole) - 1,)) or start is None:
+        return None
+    if step is None or step < 1:
+        return None
+    start += length * (start < 0)
+    # Where it ends follows from how long it is, but for a step.
+    inside = start >= 0 and start + (size - 1) * step < length
+    return (source, start, step) if inside else None
+
+
+def along_last(node: ir.Node, view: View) -> bool:
+    """Whether a Concat or Split goes along the last axis."""
+    rank = view.shapes.rank(node.inputs[0])
+    return rank is not None and attr_int(node, "axis", 0) in (-1, rank - 1)
+
+
+def _rotated_halves(value: ir.Value, width: int, view: View) -> ir.Value | None:
+    """x, if ``value`` is the second half of its features, negated, and then the first."""
+    node = value.producer()
+    if not is_op(node, "Concat") or len(node.inputs) != 2 or not along_last(node, view):
+        return None
+    return _both(node.inputs[0], node.inputs[1], (width // 2, 1), (0, 1), width, view)
+
+
+def _rotated_pairs(value: ir.Value, width: int, view: View) -> ir.Value | None:
+    """x, if in each pair of ``value`` the second is negated and comes first."""
+    node = value.producer()
+    joined = node.inputs[0] if is_op(node, "Reshape", "Flatten") else None
+    concat = joined.producer() if joined is not None else None
+    dims, apart = view.shapes.dims(value), view.shapes.dims(joined)
+    if not is_op(concat, "Concat") or len(concat.inputs) != 2 or not along_last(concat, view):
+        return None
+    if dims is None or apart is None or apart[-2:] != (width // 2, 2):
+        return None
+    if len(dims) != len(apart) - 1 or not all(map(same, dims[:-1], apart[:-2])):
+        return None
+    inner = [_with_a_last_axis(x, view) for x in concat.inputs]
+    return _both(inner[0], inner[1], (1, 2), (0, 2), width, view)
+
+
+def _both(
+    negated: ir.Value | None,
+    plain: ir.Value | None,
+    second: tuple[int, int],
+    first: tuple[int, int],
+    width: int,
+    view: View,
+) -> ir.Value | None:
+    """x, if these are two parts of it, each of half its features, the one negated."""
+    node = negated.producer() if negated is not None else None
+    if not is_op(node, "Neg") or node.inputs[0] is None or plain is None:
+        return None
+    parts = [part_of(x, view) for x in (node.inputs[0], plain)]
+    if parts[0] is None or parts[1] is None or parts[0][0] is not parts[1][0]:
+        return None
+    if (parts[0][1:], parts[1][1:]) != (second, first):
+        return None
+    sizes = [view.shapes.dims(x) for x in (node.inputs[0], plain, parts[0][0])]
+    lasts = [x[-1] if x else None for x in sizes]
+    return parts[0][0] if lasts == [width // 2, width // 2, width] else None
+
+
+def _with_a_last_axis(value: ir.Value | None, view: View) -> ir.Value | None:
+    """x, if ``value`` is x with an axis of 1 behind its last."""
+    node = value.producer() if value is not None else None
+    if not is_op(node, "Unsqueeze", "Reshape") or node.inputs[0] is None:
+        return None
+    dims, inner = view.shapes.dims(value), view.shapes.dims(node.inputs[0])
+    if not dims or inner is None or len(dims) != len(inner) + 1 or dims[-1] != 1:
+        return None
+    return node.inputs[0] if all(map(same, dims[:-1], inner)) else None
+
+
+def _number(value: ir.Value | None, view: View) -> int | None:
+    data = view.shapes.data(value)
+    return data[0] if data is not None and len(data) == 1 and isinstance(data[0], int) else None

@@ -1,0 +1,98 @@
+"""fuse-attention: rotary embeddings of halves and of pairs, of all features and of the first."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.passes.test_fuse_attention import count, fused
+
+NUMBERS = """<int64[3] merge = {0,0,16}, int64[4] split = {0,0,2,8}, float scale = {0.3},
+    int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] four = {4},
+    int64[1] last = {3}, int64[1] behind = {-1}, int64[1] end = {9223372036854775807},
+    int64[4] twice = {1,1,1,2}, int64[3] flat3 = {0,0,-1}, int64[4] flat4 = {0,0,0,-1},
+    int64[2] fours = {4, 4}>"""
+# What is turned of {n}h, and what becomes of it, {n}t.
+ALL = ("{n}x = Identity ({n}h)", "{n}t = Identity ({n}y)")
+FIRST = (
+    "{n}x = Slice ({n}h, zero, four, last) {n}z = Slice ({n}h, four, end, last)",
+    "{n}t = Concat <axis = -1> ({n}y, {n}z)",
+)
+SPLIT_OFF = (
+    "{n}x, {n}z = Split <axis = -1> ({n}h, fours)",
+    "{n}t = Concat <axis = 3> ({n}y, {n}z)",
+)
+# {n}r of {n}x.
+HALVES = """{n}2 = Slice ({n}x, half, end, last) {n}n = Neg ({n}2)
+    {n}1 = Slice ({n}x, zero, half, last) {n}r = Concat <axis = -1> ({n}n, {n}1)"""
+PAIRS = """{n}2 = Slice ({n}x, one, end, last, two) {n}n = Neg ({n}2) {n}1 = Slice ({n}x, zero,
+    end, last, two) {n}nu = Unsqueeze ({n}n, behind) {n}eu = Unsqueeze ({n}1, behind)
+    {n}st = Concat <axis = -1> ({n}nu, {n}eu) {n}r = Reshape ({n}st, flat4)"""
+# ff of f, each number of which stands in it twice.
+SIDE = "fu = Unsqueeze (f, behind) "
+TWO_HALVES = "ff = Concat <axis = -1> (f, f)"
+EXPANDED = f"{SIDE} fe = Expand (fu, twice) ff = Reshape (fe, flat3)"
+TILED = f"{SIDE} fe = Tile (fu, twice) ff = Reshape (fe, flat3)"
+STACKED = f"{SIDE} fe = Concat <axis = -1> (fu, fu) ff = Reshape (fe, flat3)"
+
+
+def model(which: tuple[str, str], turn: str, table: str, width: int = 8) -> str:
+    cut, joined = which
+    parts = [
+        "{n}s = Reshape ({n}, split) {n}h = Transpose <perm = [0,2,1,3]> ({n}s)",
+        f"{cut} {turn} {{n}}c = Mul ({{n}}x, cos) {{n}}d = Mul ({{n}}r, sin)",
+        f"{{n}}y = Add ({{n}}c, {{n}}d) {joined}",
+    ]
+    both = " ".join(" ".join(parts).format(n=n) for n in "qk")
+    numbers = NUMBERS.replace(">", f", int64[1] half = {{{width // 2}}}>")
+    return f"""(float[B,T,16] q, float[B,T,16] k, float[B,T,16] v, float[1,T,{width // 2}] f)
+        => (float[B,T,16] y) {numbers} {{ {table}
+        cu = Cos (ff) su = Sin (ff) cos = Unsqueeze (cu, one) sin = Unsqueeze (su, one)
+        {both} vs = Reshape (v, split) vh = Transpose <perm = [0,2,1,3]> (vs)
+        kl = Transpose <perm = [0,1,3,2]> (kt) p = MatMul (qt, kl) m = Mul (p, scale)
+        w = Softmax <axis = -1> (m) c = MatMul (w, vh) ct = Transpose <perm = [0,2,1,3]> (c)
+        y = Reshape (ct, merge) }}"""
+
+
+@pytest.mark.parametrize("which", [ALL, FIRST, SPLIT_OFF], ids=["all", "first", "split off"])
+@pytest.mark.parametrize(
+    ("turn", "table"),
+    [(HALVES, TWO_HALVES), (PAIRS, EXPANDED), (PAIRS, TILED), (PAIRS, STACKED)],
+    ids=["halves", "pairs, expanded", "pairs, tiled", "pairs, stacked"],
+)
+def test_a_rotation_is_one_operator(which: tuple[str, str], turn: str, table: str) -> None:
+    width = 8 if which is ALL else 4
+    after = fused(model(which, turn, table, width))
+    turned = [x for x in after.graph if x.op_type == "RotaryEmbedding"]
+    assert len(turned) == 2
+    for node in turned:
+        given = {name: x.as_int() for name, x in node.attributes.items()}
+        assert given.get("interleaved", 0) == (turn is PAIRS)
+        assert given.get("rotary_embedding_dim", 8) == width
+    assert count(after, "Neg") == count(after, "Mul") == 0
+    assert count(after, "Slice") == 2  # one table of cosines and one of sines for all
+
+
+LAST = "{n}x = Slice ({n}h, four, end, last) {n}z = Slice ({n}h, zero, four, last)"
+TWICE = "{n}x = Slice ({n}h, zero, four, last) {n}z = Slice ({n}h, zero, four, last)"
+OTHER = f"{SIDE} gu = Relu (fu) fe = Concat <axis = -1> (fu, gu) ff = Reshape (fe, flat3)"
+NEAR = {
+    "pairs, and a table of halves": (ALL, PAIRS, TWO_HALVES),
+    "halves, and a table of pairs": (ALL, HALVES, EXPANDED),
+    "a table of two angles side by side": (ALL, PAIRS, OTHER),
+    "the first of a pair is negated": (ALL, PAIRS.replace("nu, {n}eu", "eu, {n}nu"), TILED),
+    "no half is negated": (ALL, HALVES.replace("({n}n, ", "({n}2, "), TWO_HALVES),
+    "the rest comes first": (
+        (FIRST[0], FIRST[1].replace("y, {n}z", "z, {n}y")),
+        HALVES,
+        TWO_HALVES,
+    ),
+    "the last features are turned": ((LAST, FIRST[1]), HALVES, TWO_HALVES),
+    "the first features twice": ((TWICE, FIRST[1]), HALVES, TWO_HALVES),
+}
+
+
+@pytest.mark.parametrize("case", NEAR)
+def test_what_is_nearly_a_rotation_stays_as_it_is(case: str) -> None:
+    which, turn, table = NEAR[case]
+    after = fused(model(which, turn, table, 8 if which is ALL else 4))
+    assert count(after, "RotaryEmbedding") == 0
