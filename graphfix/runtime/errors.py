@@ -18,6 +18,10 @@ class RunDiedError(RunError):
     """The process died of running a model."""
 
 
+class NoAnswerError(RunError):
+    """The process had not answered after as long as it may take."""
+
+
 class LoadDiedError(ModelError):
     """The process died of making a session of a model."""
 

@@ -42,6 +42,12 @@ _threads: list[threading.Thread] = []
 class StoppedError(ModelError):
     """A model whose run took too long, so that it was ended: no size will do better."""
 
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"the model ran for {seconds:g} s without an end, so it was stopped; if it needs "
+            f"longer, set {SECONDS}"
+        )
+
 
 def guarded(
     call: Callable[[], T],
@@ -79,12 +85,9 @@ def guarded(
         except BaseException:  # Ctrl-C
             _give_up(thread, stop)
             raise
-        if thread.is_alive():
+        if thread.is_alive() and seconds is not None:
             _give_up(thread, stop)
-            raise StoppedError(
-                f"the model ran for {seconds:g} s without an end, so it was stopped; if it needs "
-                f"longer, set {SECONDS}"
-            )
+            raise StoppedError(seconds)
     if failure:
         raise failure[0]
     return result[0]

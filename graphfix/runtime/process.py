@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphfix.errors import UsageError
-from graphfix.runtime.errors import RunDiedError, RunError, reason_of
+from graphfix.runtime.errors import NoAnswerError, RunDiedError, RunError, reason_of
 from graphfix.runtime.provider import PROVIDERS
+from graphfix.runtime.together import end_with_us
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,6 +78,7 @@ class Worker:
             )
         except OSError as error:
             raise UsageError(f"{shlex.join(runner.command)}: {error.strerror}") from error
+        end_with_us(self._process)
         self._said = b""
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -125,6 +127,7 @@ class Worker:
         Raises:
             RunError: The process says why it could not.
             RunDiedError: It died instead of answering.
+            NoAnswerError: It did neither in time, and was ended.
         """
         assert self._process.stdin is not None
         try:
@@ -135,7 +138,8 @@ class Worker:
             line = None
         except queue.Empty:
             self.stop(kill=True)
-            raise RunError(f"no answer after {seconds:.0f} s of {doing}; it was ended") from None
+            why = f"no answer after {seconds:.0f} s of {doing}; it was ended"
+            raise NoAnswerError(why) from None
         except BaseException:  # Ctrl-C: an answer that comes now would be taken for the next one's
             self.stop(kill=True)
             raise

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphfix.errors import ModelError
-from graphfix.runtime.errors import LoadDiedError, RunDiedError, RunError
+from graphfix.runtime.errors import LoadDiedError, NoAnswerError, RunDiedError, RunError
+from graphfix.runtime.guard import StoppedError, run_seconds
 from graphfix.runtime.port import Array, Port
 from graphfix.runtime.process import Runner, Worker, worker_for
 from graphfix.runtime.profile import placed
+from graphfix.runtime.provider import PROVIDERS
 from graphfix.runtime.source import sourced
 
 if TYPE_CHECKING:
@@ -164,6 +166,7 @@ class RemoteSession:
         Raises:
             RunError: An input does not fit, or an operator failed.
             RunDiedError: The process died of it.
+            StoppedError: It took too long, on the CPU.
         """
         if self._worker is None or not self._worker.alive:
             self.close_worker()
@@ -181,7 +184,14 @@ class RemoteSession:
             "folder": self._runner.path(self._folder),
             "bind": bind,
         }
-        answer = self._worker.ask(request, _RUN_SECONDS, "running the model")
+        on_cpu = self._runner.provider == PROVIDERS["cpu"]
+        seconds = run_seconds() if on_cpu else _RUN_SECONDS
+        try:
+            answer = self._worker.ask(request, seconds, "running the model")
+        except NoAnswerError as error:
+            if on_cpu:
+                raise StoppedError(seconds) from error
+            raise
         self.run_seconds = float(answer["seconds"])
         names = {self._runner.path(x): x for x in self._folder.glob("out*.npy")}
         found = {}
