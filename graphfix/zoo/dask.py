@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphfix.errors import UsageError
+from graphfix.runtime.guard import guarded
 from graphfix.zoo import cache
 from graphfix.zoo.work import TRAVELS, Request, apart, failed, received
 
@@ -56,7 +57,7 @@ def rows(
             "--dask needs dask.distributed: pip install distributed, here and at the workers"
         ) from error
     try:
-        client = Client(address, timeout=ANSWER_SECONDS)
+        client = guarded(lambda: Client(address, timeout=ANSWER_SECONDS))
     except (OSError, ValueError) as error:
         raise UsageError(
             f"--dask {address}: no scheduler answers there ({error}); start one with 'dask "
