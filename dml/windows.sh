@@ -58,7 +58,18 @@ exec 9>&-
 say "graphfix is installed in the Windows Python"
 [ "${1:-}" != --setup ] || exit 0
 
+# Another code page comes with another locale, which must be there: IN_WINE_LANG=ja_JP.UTF-8.
+lang=${IN_WINE_LANG:-C.UTF-8}
+locale=$home/usr/lib/locale/${lang%%.*}.utf8
+if [ ! -d "$locale" ] && [ "$lang" != C.UTF-8 ]; then
+  localedef --prefix="$home" --no-archive -i "${lang%%.*}" -f UTF-8 "${lang%%.*}.utf8" 2>/dev/null ||
+    die "IN_WINE_LANG=$lang: no such locale; on Debian, apt-get install locales has them all"
+fi
+
 cd "$checkout"
 # Its byte code and caches are its own; Linux works in the same checkout.
 export PYTHONPYCACHEPREFIX='C:\pycache'
-"$home/windows-python" -m pytest -q -o cache_dir=build/windows "$@" </dev/null
+# In a process beside: one test that hangs or kills it costs no other.
+"$home/windows-python" -m pytest -q -o cache_dir=build/windows \
+  -n "${WORKERS:-1}" --dist loadgroup --max-worker-restart 50 \
+  -o faulthandler_timeout="${TEST_SECONDS:-900}" -o faulthandler_exit_on_timeout=true "$@" </dev/null

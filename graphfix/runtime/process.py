@@ -28,6 +28,7 @@ from graphfix.errors import UsageError
 from graphfix.runtime import _wire
 from graphfix.runtime.errors import NoAnswerError, RunDiedError, RunError, reason_of
 from graphfix.runtime.provider import PROVIDERS
+from graphfix.runtime.together import end_with_us
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,6 +103,7 @@ class Worker:
         except OSError as error:
             self._arrays.close()
             raise UsageError(f"{shlex.join(runner.command)}: {error.strerror}") from error
+        end_with_us(self._process)
         self._said = b""
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -360,9 +360,11 @@ def _key(feed: Given) -> tuple[object, ...] | None:
     return tuple(key)
 
 
-def _default_providers() -> list[str]:
+def _default_providers() -> list[Any]:
     known = onnxruntime.get_available_providers()
-    return [x for x in (_DML, _CPU) if x in known]
+    # The device that the containers were proved on. Without one ONNX Runtime asks DXCore, which
+    # older Windows has not, and falls back to the CPU with a line on standard output.
+    return [(x, {"device_id": 0}) if x == _DML else x for x in (_DML, _CPU) if x in known]
 
 
 def _quiet() -> onnxruntime.SessionOptions:

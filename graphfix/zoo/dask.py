@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import socket
 import tempfile
+import threading
+from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from graphfix.errors import UsageError
 from graphfix.zoo import cache
@@ -19,8 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 ANSWER_SECONDS = 15
+_POLL_SECONDS = 0.1
 # A model travels with its work: apart from it, it would be lost with the worker that holds it.
 _QUIET = {"distributed.admin.large-graph-warning-threshold": TRAVELS}
 AHEAD = 32
@@ -56,7 +60,7 @@ def rows(
             "--dask needs dask.distributed: pip install distributed, here and at the workers"
         ) from error
     try:
-        client = Client(address, timeout=ANSWER_SECONDS)
+        client = _heard(lambda: Client(address, timeout=ANSWER_SECONDS))
     except (OSError, ValueError) as error:
         raise UsageError(
             f"--dask {address}: no scheduler answers there ({error}); start one with 'dask "
@@ -92,6 +96,22 @@ def rows(
                 yield future.result()
             else:
                 yield failed(request, f"on the cluster: {type(why).__name__}: {why}")
+
+
+def _heard(call: Callable[[], T]) -> T:
+    """What ``call`` returns or raises, while Ctrl-C is heard: Windows hears none while it waits."""
+    future: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    while not future.done():
+        wait([future], timeout=_POLL_SECONDS)
+    return future.result()
 
 
 def at_worker(data: Json) -> Json:

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 from graphfix.errors import ModelError
+from graphfix.runtime.together import end_with_us
 from graphfix.version import __version__
 from graphfix.zoo import cache, gates
 from graphfix.zoo.figures import gather
@@ -152,6 +153,7 @@ def apart(request: Request) -> Json:
             # What it cannot remove because it was ended goes with this folder.
             env={**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))},
         )
+        end_with_us(process)
         _running.add(process)
         try:
             _, heard = process.communicate(timeout=JOB_SECONDS)

@@ -72,7 +72,6 @@ def _busy(pid: int) -> bool:
     return sum(ticks[1:]) > 50
 
 
-@posix
 def test_a_model_that_takes_too_long_is_told(endless: Path) -> None:
     environment = {**os.environ, "GRAPHFIX_RUN_SECONDS": "1"}
     with graphfix("run", endless, stdout=subprocess.DEVNULL, env=environment) as process:

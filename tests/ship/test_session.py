@@ -231,6 +231,15 @@ def test_several_threads_at_once(mean: Pair) -> None:
     assert len(session._made) == 2
 
 
+def test_directml_is_asked_for_with_its_device(mean: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one it is not to be had on older Windows, and the CPU takes over in silence."""
+    known = ["DmlExecutionProvider", *CPU]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: known)
+    session = graphfix.Session(mean[1])
+    assert session._providers == [("DmlExecutionProvider", {"device_id": 0}), *CPU]
+    assert session._on_directml
+
+
 def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="name a folder that 'graphfix ship' made"):
         graphfix.Session(tmp_path)

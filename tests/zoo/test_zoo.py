@@ -441,18 +441,22 @@ class TestFailures:
         assert main(["zoo"]) == 1
         assert row_of("a")["reason"] == "x: unexpected ZeroDivisionError: oh"
 
-    @pytest.mark.skipif(sys.platform == "win32", reason="a shell script kills itself")
     def test_a_killed_process_is_a_row_and_is_tried_again(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        script = Path("dies.sh").resolve()
-        script.write_text("#!/bin/sh\necho out of memory >&2\nkill -9 $$\n", encoding="utf-8")
+        if sys.platform == "win32":  # who is killed there has the number that the killer gives
+            script, code = Path("dies.bat").resolve(), 9
+            text = "@echo off\r\necho out of memory>&2\r\nexit 9\r\n"
+        else:
+            script, code = Path("dies.sh").resolve(), -9
+            text = "#!/bin/sh\necho out of memory >&2\nkill -9 $$\n"
+        script.write_text(text, encoding="utf-8", newline="")
         script.chmod(0o755)
         model("a", recipe="[bench]\nprocesses = 1")
         with monkeypatch.context() as patch:
             patch.setattr(sys, "executable", str(script))
             assert main(["zoo"]) == 1
-        assert row_of("a")["reason"] == "its process died, exit code -9: out of memory"
+        assert row_of("a")["reason"] == f"its process died, exit code {code}: out of memory"
         assert main(["zoo"]) == 0  # a process of its own, for real
         assert row_of("a")["ok"]
 

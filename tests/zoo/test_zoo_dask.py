@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -15,6 +17,7 @@ import onnx
 import pytest
 
 from graphfix.cli import main
+from graphfix.runtime import guard
 from graphfix.zoo import dask
 from graphfix.zoo.recipe import Recipe
 from graphfix.zoo.work import Request
@@ -27,7 +30,6 @@ distributed = pytest.importorskip("distributed", reason="dask.distributed is not
 # Dask's own: threads that outlive their loop, sockets that the collector closes.
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(sys.platform == "win32", reason="workers are killed by a signal"),
     pytest.mark.xdist_group("dask"),
 ]
 RELU = """<ir_version: 8, opset_import: ["": 17]>
@@ -94,7 +96,7 @@ def test_a_worker_killed_in_the_middle_loses_nothing(cluster: Any, tmp_path: Pat
         while not (begun := sorted(traces.iterdir())):
             time.sleep(0.01)
         killed.append(int(begun[0].read_text().split()[0]))
-        os.kill(killed[0], signal.SIGKILL)
+        os.kill(killed[0], 9)
 
     killer = threading.Thread(target=kill_one)
     killer.start()
@@ -173,6 +175,32 @@ def test_who_is_told_what_is_missing(tmp_path: Path) -> None:
     dask._remark_on_workers([{"resources": {"dml": 1}}], asked, told.append)
     assert len(told) == 2
     assert "--resources dml=1" in told[1]
+
+
+def test_ctrl_c_is_heard_while_a_scheduler_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask waits where Windows hears no signal, so that is done in another thread."""
+    given_up: list[threading.Thread] = []
+    monkeypatch.setattr(guard, "_threads", given_up)
+    monkeypatch.setattr(dask, "ANSWER_SECONDS", 3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+
+        def press() -> None:
+            with silent.accept()[0]:  # it is asked
+                _thread.interrupt_main()
+                over.wait(30)
+
+        over = threading.Event()
+        user = threading.Thread(target=press)
+        user.start()
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(KeyboardInterrupt):
+            list(dask.rows(address, requests(tmp_path, "a"), tell=print))
+        over.set()
+        user.join()
+    assert given_up
+    given_up[0].join()
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense"])

@@ -1,0 +1,131 @@
+"""What was begun ends with who began it, also where that one is ended by force at its work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from graphfix.runtime.errors import RunError
+from graphfix.runtime.guard import SECONDS, StoppedError
+from graphfix.runtime.process import Runner, stop_all
+from graphfix.runtime.remote import RemoteSession
+from graphfix.runtime.session import trusted
+from graphfix.zoo import work
+from graphfix.zoo.recipe import Recipe
+
+psutil = pytest.importorskip("psutil", reason="psutil is not installed; it comes with distributed")
+
+LOOP = """<ir_version: 9, opset_import: ["" : 17]>
+    m (float[1, T, 4] x) => (float[1, T, 4] y) { y = Loop (m, c, x) <body = b
+    (int64 i, bool go, float[1, T, 4] a) => (bool again, float[1, T, 4] out)
+    { again = Identity (go) out = Relu (a) }> }"""
+X = {"x": np.zeros((1, 2, 4), np.float32)}
+# A process that asks another one to run a model.
+ASKER = """
+import sys
+import numpy as np
+from graphfix.runtime.process import Runner
+from graphfix.runtime.remote import RemoteSession
+session = RemoteSession(sys.argv[1], Runner((sys.executable,), provider="CPUExecutionProvider"))
+print("loaded", flush=True)
+session.run({"x": np.zeros((1, 2, 4), np.float32)})
+"""
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Path:
+    """A model that runs for days."""
+    proto = onnx.parser.parse_model(LOOP)
+    for name, value in (("m", 2**35), ("c", True)):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value), name))
+    onnx.save(proto, tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+def begun(pid: int, least: int) -> list[Any]:
+    """The process and what it has begun, once there are so many and one is busy."""
+    for _ in range(1200):
+        found = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+        if len(found) >= least and _busy(found[-1]):
+            return found
+        time.sleep(0.1)
+    pytest.fail("nothing was begun")
+
+
+def _busy(process: Any) -> bool:
+    """Whether it computes, if slowly; what waits does nothing at all."""
+    try:
+        before = process.cpu_times().user
+        time.sleep(1.0)
+        # Wine counts nothing of another process.
+        return sys.platform == "win32" or bool(process.cpu_times().user > before)
+    except psutil.Error:
+        return False
+
+
+def lives(process: Any) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def end(processes: list[Any]) -> list[Any]:
+    """Those that still live after some seconds; they are ended for good."""
+    for _ in range(200):
+        if not (left := [x for x in processes if lives(x)]):
+            return []
+        time.sleep(0.1)
+    for one in left:
+        one.kill()
+    return left
+
+
+def test_a_model_goes_with_who_asked_for_it(endless: Path) -> None:
+    command = [sys.executable, "-c", ASKER, str(endless)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as asker:
+        assert asker.stdout is not None
+        assert asker.stdout.readline() == "loaded\n"
+        found = begun(asker.pid, 2)
+        asker.kill()
+    assert not end(found)
+
+
+def test_a_model_goes_with_the_row_of_the_zoo_that_it_is_for(endless: Path) -> None:
+    rows: list[dict[str, Any]] = []
+    request = work.Request(Recipe("a", endless), "cpu", "k")
+    thread = threading.Thread(target=lambda: rows.append(work.apart(request)))
+    thread.start()
+    while not work._running:
+        time.sleep(0.01)
+    (process,) = work._running
+    # Where ONNX Runtime is not trusted, the process of the row has begun one for its models.
+    found = begun(process.pid, 1 if trusted() else 2)
+    work.end_all()
+    thread.join()
+    assert not end(found)
+    assert "its process died" in rows[0]["reason"]
+
+
+def test_a_run_on_the_cpu_has_the_same_bound_there(
+    endless: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SECONDS, "0.5")
+    session = RemoteSession(endless, Runner((sys.executable,), provider="CPUExecutionProvider"))
+    with pytest.raises(StoppedError, match=r"ran for 0\.5 s without an end, so it was stopped"):
+        session.run(X)
+    session.close()
+    stop_all()
+
+
+def test_no_size_does_better_where_a_model_has_no_end() -> None:
+    """Who tries sizes goes on after a RunError, and a StoppedError is none."""
+    assert not issubclass(StoppedError, RunError)
