@@ -30,6 +30,9 @@ _QUIET = {"distributed.admin.large-graph-warning-threshold": TRAVELS}
 AHEAD = 32
 """How many models are at the scheduler at a time."""
 
+ASKING = "graphfix-asks-dask"
+"""The name of the thread in which a scheduler is asked."""
+
 RESOURCE = "dml"
 """The resource that workers with DirectML are started with: ``--resources dml=1``."""
 
@@ -108,7 +111,7 @@ def _heard(call: Callable[[], T]) -> T:
         except BaseException as error:
             future.set_exception(error)
 
-    threading.Thread(target=work, daemon=True).start()
+    threading.Thread(target=work, daemon=True, name=ASKING).start()
     while not future.done():
         wait([future], timeout=_POLL_SECONDS)
     return future.result()

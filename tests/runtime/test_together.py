@@ -13,11 +13,10 @@ import numpy as np
 import onnx
 import pytest
 
-from graphfix.runtime.errors import RunError
-from graphfix.runtime.guard import SECONDS, StoppedError
+from graphfix.runtime.errors import RunError, StoppedError
+from graphfix.runtime.limits import SECONDS
 from graphfix.runtime.process import Runner, stop_all
 from graphfix.runtime.remote import RemoteSession
-from graphfix.runtime.session import trusted
 from graphfix.zoo import work
 from graphfix.zoo.recipe import Recipe
 
@@ -107,8 +106,7 @@ def test_a_model_goes_with_the_row_of_the_zoo_that_it_is_for(endless: Path) -> N
     while not work._running:
         time.sleep(0.01)
     (process,) = work._running
-    # Where ONNX Runtime is not trusted, the process of the row has begun one for its models.
-    found = begun(process.pid, 1 if trusted() else 2)
+    found = begun(process.pid, 2)  # the process of the row, and its own one for models
     work.end_all()
     thread.join()
     assert not end(found)
@@ -119,7 +117,8 @@ def test_a_run_on_the_cpu_has_the_same_bound_there(
     endless: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SECONDS, "0.5")
-    session = RemoteSession(endless, Runner((sys.executable,), provider="CPUExecutionProvider"))
+    runner = Runner((sys.executable,), provider="CPUExecutionProvider")
+    session = RemoteSession(endless, runner, bounded=True)
     with pytest.raises(StoppedError, match=r"ran for 0\.5 s without an end, so it was stopped"):
         session.run(X)
     session.close()

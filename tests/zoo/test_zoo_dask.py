@@ -17,7 +17,6 @@ import onnx
 import pytest
 
 from graphfix.cli import main
-from graphfix.runtime import guard
 from graphfix.zoo import dask
 from graphfix.zoo.recipe import Recipe
 from graphfix.zoo.work import Request
@@ -181,8 +180,6 @@ def test_ctrl_c_is_heard_while_a_scheduler_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dask waits where Windows hears no signal, so that is done in another thread."""
-    given_up: list[threading.Thread] = []
-    monkeypatch.setattr(guard, "_threads", given_up)
     monkeypatch.setattr(dask, "ANSWER_SECONDS", 3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
 
@@ -197,6 +194,7 @@ def test_ctrl_c_is_heard_while_a_scheduler_is_asked(
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(KeyboardInterrupt):
             list(dask.rows(address, requests(tmp_path, "a"), tell=print))
+        given_up = [x for x in threading.enumerate() if x.name == dask.ASKING]
         over.set()
         user.join()
     assert given_up
