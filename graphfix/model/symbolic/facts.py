@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 # Shape tensors are small: what holds more is data.
 SMALL = 64
 # Letters of a size that is reckoned with; the longest in the 79 exports of the zoo has 119.
-LONGEST = 200
+LONGEST = 120
+# How often a size may be held against what is known to be positive, which takes sympy milliseconds
+# each time; the most in the 79 exports of the zoo is 358.
+TRIES = 1000
 INTEGERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
@@ -71,6 +74,7 @@ class Facts:
         """What floats were made into, by the way in which: see ``floats.unrounded``."""
         self._names: dict[str, ir.SymbolicDim] = {}
         self._solved: dict[sympy.Symbol, sympy.Expr] | None = None
+        self._tries = 0
 
     def fresh(self, ctx: Context) -> sympy.Expr:
         """A number of which nothing is known."""
@@ -146,13 +150,24 @@ class Facts:
         if not self.is_dim(ctx, expr):
             return False
         spare = settled(expr - least)
-        known = never_negative(spare) or any(
-            never_negative(settled(spare - times * (x - 1)))
-            for x in self._positive
-            for times in (1, 2)
-        )
+        known = never_negative(spare) or self._follows(spare)
         self.undecided |= not known
         return known
+
+    def _follows(self, spare: sympy.Expr) -> bool:
+        """Whether ``spare`` is at least 0 since something else is at least 1.
+
+        Once that was tried very often it is said not to be known, which is always safe.
+        """
+        symbols = spare.free_symbols
+        for x in self._positive:
+            # What is taken away may only go where all of its symbols are.
+            if self._tries >= TRIES or not x.free_symbols <= symbols:
+                continue
+            self._tries += 1
+            if any(never_negative(settled(spare - times * (x - 1))) for times in (1, 2)):
+                return True
+        return False
 
     def read(self, ctx: Context, value: ir.Value | None) -> Array | None:
         """What ``value`` holds, if it is small and known; fractions of sizes, if of floats."""
