@@ -62,7 +62,9 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
          int64[1] i4 = {{4}}, int64[1] i8 = {{8}}, int64[1] last = {{-1}},
          int64[1] far = {{9223372036854775807}}, int64[3] one_one = {{1, 1, 1}},
          int64[3] one_four = {{1, 4, 1}}, int64[3] e_one = {{1, 1, 1}},
-         int64[3] e_four = {{1, 4, 1}}, int64[3] threes = {{-1, 3, 4}}>
+         int64[3] e_four = {{1, 4, 1}}, int64[3] threes = {{-1, 3, 4}},
+         int64 zero = {{0}}, int64 one = {{1}},
+         int64 two = {{2}}, int64 four = {{4}}, int64[1] i16 = {{16}}>
         {{ {body} }}"""
     made = onnx.parser.parse_model(text)
     made.graph.output[0].ClearField("type")
@@ -87,3 +89,27 @@ def test_a_clip_with_no_window_in_it_gives_none_as_before(length: int) -> None:
     assert alone.shape == (2, max(length // 2 - 1, 0), 16)
     feeds = {"x": x, "ilens": np.array([length, length])}
     np.testing.assert_array_equal(session(ir.to_proto(after)).run(None, feeds)[0], alone)
+
+
+# Windows by a table of places; how many there are is cut towards 0, which is not rounding down.
+TABLE = """s = Shape (x)  t1 = Slice (s, i1, i2, i0)  t = Squeeze (t1)  less = Sub (t, four)
+    {count}  n = Add (n0, one)  at = Range (zero, n, one)  by = Mul (at, two)
+    from = Unsqueeze (by, i1)  within = Range (zero, four, one)  places = Add (from, within)
+    g = Gather <axis = 1> (x, places)  bb = Slice (s, i0, i1, i0)
+    target = Concat <axis = 0> (bb, last, i16)  w = Reshape (g, target)"""
+COUNTS = {
+    "cut towards 0": ("n0 = Div (less, two)", "repaired"),
+    "of a square root": (
+        "lf = Cast <to = 1> (less)  root = Sqrt (lf)  n0 = Cast <to = 7> (root)",
+        "refused",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_windows_by_a_table_are_repaired_or_refused(name: str) -> None:
+    """A table whose length is not known in terms of the clip's is never taken for one without."""
+    count, kind = COUNTS[name]
+    body = TABLE.format(count=count)
+    found = hold(model(f"{body} {ENDS['attention']}"), zlib.crc32(body.encode()), "B")
+    assert found.kind == kind, found.what
