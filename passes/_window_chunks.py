@@ -43,8 +43,6 @@ def looped_at(node: ir.Node, view: View) -> Looped | str | None:
     chunks = chunks_of(node, view)
     if chunks is None or isinstance(chunks, str):
         return chunks
-    if view.opset(node) < 11:
-        return f"at opset {view.opset(node)} Pad has no amounts that are computed: convert to 11"
     body = body_of(chunks, view)
     if isinstance(body, str):
         return body
@@ -111,12 +109,12 @@ def _count(entry: Entry, rows: Rows, op: Builder) -> ir.Value:
 def _lengths(entry: Entry, rows: Rows, op: Builder) -> ir.Value:
     """How many places of each window are of the sequence, int64 [B * n].
 
+    A Loop carries sequences from opset 13 on, so there are no older forms to write.
+
     Counted, not computed from the length: so ``ilens-mask`` sees that it may be told another.
     """
     batch, length = rows.size(entry, 0), rows.length(entry)
     every = op.make("ConstantOfShape", op.Concat(batch, length, axis=0), value=ir.tensor([1]))
     amounts = op.Concat(np.zeros(3, np.int64), rows.missing(entry), axis=0)
     there = op.Reshape(op.Pad(every, amounts), np.array([-1, entry.width], np.int64))
-    if op.view.opset(op.site) < 13:
-        return op.ReduceSum(there, axes=[1], keepdims=0)
     return op.ReduceSum(there, np.array([1], np.int64), keepdims=0)

@@ -268,6 +268,7 @@ class _Walk:
                 log.debug("%s cannot be followed: %s", site.path, error)
             raise
         states = [result] if isinstance(result, State) else list(result)
+        _check_known(site, states)
         return [*states, *[None] * (len(node.outputs) - len(states))]
 
 
@@ -294,6 +295,18 @@ def _check_sizes(site: Site) -> None:
         known = op_type in _OF_SIZES or (i and op_type in _BY_SIZES)
         if state is not None and state.physical and not known:
             raise RefusedError("it computes with the padded length")
+
+
+def _check_known(site: Site, results: Sequence[State | None]) -> None:
+    """Refuse what is made to a padded size that is not known: it would be taken for no time."""
+    if not any(x is not None and x.physical for x in site.states):
+        return
+    data = [v for v, x in zip(site.node.inputs, site.states, strict=False) if x and not x.physical]
+    told = {y.name for v in data for dim in site.dims(v) or () for y in dim.free_symbols}
+    for value, result in zip(site.node.outputs, results, strict=False):
+        for dim in () if result is None or result.physical else site.dims(value) or ():
+            if any(x.name not in site.source.symbols | told for x in dim.free_symbols):
+                raise RefusedError("it is made to a padded size that is not known")
 
 
 def _moves_sizes(site: Site, states: Sequence[State]) -> bool:

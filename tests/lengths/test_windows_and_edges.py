@@ -40,6 +40,11 @@ FILLED = """s = Shape (x)  t = Slice (s, i1, i2, i0)  up = Add (t, i2)  n = Div 
     lowest = ReduceMin <axes = [1]> (h)  c = Sub (h, lowest)
     bb = Slice (s, i0, i1, i0)  target = Concat <axis = 0> (bb, last, i4)
     w = Reshape (c, target)"""
+# The convolutions of a conformer, as FastSpeech2 has them: pointwise, a gate, depthwise, pointwise.
+CONFORMER = """xt = Transpose <perm = [0, 2, 1]> (x)  p1 = Conv <dilations = [1]> (xt, wide)
+    gate, value = Split <axis = 1> (p1, fours)  open = Sigmoid (gate)  h = Mul (value, open)
+    d = Conv <dilations = [1], group = 4, kernel_shape = [3], pads = [1, 1]> (h, deep)
+    p2 = Conv <dilations = [2], pads = [2, 2]> (d, full)  w = Transpose <perm = [0, 2, 1]> (p2)"""
 ENDS = {
     "mean": "y = ReduceMean <axes = [1]> (w)",
     "attention": """wt = Transpose <perm = [0, 2, 1]> (w)  sc = MatMul (w, wt)
@@ -50,9 +55,14 @@ BODIES = {
     "tiled edges": LFR.format(edges=TILE),
     "expanded edges": LFR.format(edges=EXPAND),
     "edges expanded by ones": LFR.format(edges=EXPAND_ONES),
+    "a conformer's convolutions": CONFORMER,
     "filled up by the edge": FILLED.format(mode="edge"),
     "filled up by a mirror": FILLED.format(mode="reflect"),
 }
+
+
+def _weights(count: int) -> str:
+    return ", ".join(f"{np.sin(7.0 * i):.3f}" for i in range(count))
 
 
 def model(body: str, opset: int = 17) -> onnx.ModelProto:
@@ -62,7 +72,11 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
          int64[1] i4 = {{4}}, int64[1] i8 = {{8}}, int64[1] last = {{-1}},
          int64[1] far = {{9223372036854775807}}, int64[3] one_one = {{1, 1, 1}},
          int64[3] one_four = {{1, 4, 1}}, int64[3] e_one = {{1, 1, 1}},
-         int64[3] e_four = {{1, 4, 1}}, int64[3] threes = {{-1, 3, 4}}>
+         int64[3] e_four = {{1, 4, 1}}, int64[3] threes = {{-1, 3, 4}},
+         int64 zero = {{0}}, int64 one = {{1}},
+         int64 two = {{2}}, int64 four = {{4}}, int64[1] i16 = {{16}},
+         int64[2] fours = {{4, 4}}, float[8, 4, 1] wide = {{{_weights(32)}}},
+         float[4, 1, 3] deep = {{{_weights(12)}}}, float[4, 4, 3] full = {{{_weights(48)}}}>
         {{ {body} }}"""
     made = onnx.parser.parse_model(text)
     made.graph.output[0].ClearField("type")
@@ -87,3 +101,27 @@ def test_a_clip_with_no_window_in_it_gives_none_as_before(length: int) -> None:
     assert alone.shape == (2, max(length // 2 - 1, 0), 16)
     feeds = {"x": x, "ilens": np.array([length, length])}
     np.testing.assert_array_equal(session(ir.to_proto(after)).run(None, feeds)[0], alone)
+
+
+# Windows by a table of places; how many there are is cut towards 0, which is not rounding down.
+TABLE = """s = Shape (x)  t1 = Slice (s, i1, i2, i0)  t = Squeeze (t1)  less = Sub (t, four)
+    {count}  n = Add (n0, one)  at = Range (zero, n, one)  by = Mul (at, two)
+    from = Unsqueeze (by, i1)  within = Range (zero, four, one)  places = Add (from, within)
+    g = Gather <axis = 1> (x, places)  bb = Slice (s, i0, i1, i0)
+    target = Concat <axis = 0> (bb, last, i16)  w = Reshape (g, target)"""
+COUNTS = {
+    "cut towards 0": ("n0 = Div (less, two)", "repaired"),
+    "of a square root": (
+        "lf = Cast <to = 1> (less)  root = Sqrt (lf)  n0 = Cast <to = 7> (root)",
+        "refused",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_windows_by_a_table_are_repaired_or_refused(name: str) -> None:
+    """A table whose length is not known in terms of the clip's is never taken for one without."""
+    count, kind = COUNTS[name]
+    body = TABLE.format(count=count)
+    found = hold(model(f"{body} {ENDS['attention']}"), zlib.crc32(body.encode()), "B")
+    assert found.kind == kind, found.what

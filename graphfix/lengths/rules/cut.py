@@ -93,6 +93,8 @@ def _cut(
         if not whole and tail.kind == "last" and state.fill is None:
             kept = FINITE
         return with_axis(state, axis, (Time(out),), kept)
+    if not site.is_known(out):
+        raise RefusedError("how much it leaves of the axis that carries time is not known")
     if not out.is_Integer:
         raise RefusedError("it begins at a place that depends on the padded length")
     if fromend is None:

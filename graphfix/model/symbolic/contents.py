@@ -48,7 +48,11 @@ def _divide(facts: Facts, ctx: Context, a: sympy.Expr, b: sympy.Expr) -> sympy.E
     quotient = sympy.floor(a / b)
     if facts.at_least(ctx, a, 0) or facts.at_least(ctx, quotient, 0):
         return quotient
-    return -sympy.floor(-a / b) if facts.at_least(ctx, -a, 0) else None
+    if facts.at_least(ctx, -a, 0):
+        return -sympy.floor(-a / b)
+    if not b.is_Integer or len(a.free_symbols) != 1 or a.has(sympy.Max, sympy.floor):
+        return None
+    return sympy.Max(0, quotient) - sympy.Max(0, sympy.floor(-a / b))
 
 
 def _modulo(facts: Facts, ctx: Context, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
