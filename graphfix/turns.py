@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from graphfix import leaving
 from graphfix.core import Check, Match, Pass, Result
 from graphfix.errors import GraphfixError, PassError
+from graphfix.model import shapes
 from graphfix.model.view import index
 from graphfix.report import PassReport
 
@@ -70,6 +71,8 @@ class Turns:
         """
         rounding = [i for i, x in enumerate(self._checks) if isinstance(x, Pass) and x.measured]
         start = rounding[-1] + 1 if rounding else 0
+        if self._changed and shapes.renew(self._model):
+            self._seen.clear()  # who found nothing may find something now
         taking = {
             i: x
             for i, x in enumerate(self._checks)

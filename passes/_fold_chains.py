@@ -12,6 +12,7 @@ import onnx_ir as ir
 from graphfix.model.values import attr_int, attr_ints, is_op
 
 from ._fold_look import VIEWS, Found, alone, constant_of, nothing, same_shape
+from ._fold_sequences import taken
 from ._fold_views import view
 
 if TYPE_CHECKING:
@@ -71,6 +72,17 @@ def _cast(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
     if alone(source, "Cast") is None:
         return None
     return Found(f"it can be cast from {start.name!r} at once", lambda op: [op.again(node, start)])
+
+
+def _cast_like(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+    """A Cast, as the exporters' function bodies write it: of a constant it is one."""
+    like = node.inputs[1] if len(node.inputs) > 1 else None
+    target, given = look.view.shapes.dtype(like), look.view.shapes.dtype(source)
+    if target is None or given is None or "saturate" in node.attributes:
+        return None
+    if given == target:
+        return nothing(source, node)
+    return Found(f"it is a Cast to {target}", lambda op: [op.Cast(source, to=int(target))])
 
 
 def _transpose(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
@@ -216,6 +228,8 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(VIEWS, view),
     "Identity": _identity,
     "Cast": _cast,
+    "CastLike": _cast_like,
+    "SequenceAt": taken,
     "Transpose": _transpose,
     "Slice": _slice,
     "Expand": _expand,

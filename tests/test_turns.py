@@ -16,6 +16,7 @@ import graphfix
 from graphfix import pipeline, registry
 from graphfix.core import Match, NodePass
 from graphfix.manual import manual_of
+from graphfix.model import shapes
 from graphfix.turns import ROUNDS
 
 if TYPE_CHECKING:
@@ -57,6 +58,22 @@ def test_before_a_pass_that_rounds_the_others_have_their_turns() -> None:
     assert not left_for("slice-start,fold", model)
     starts = [x for x in model.graph if x.op_type == "Slice"]
     assert [node.inputs[1].const_value.numpy().tolist() for node in starts] == [[0]]
+
+
+def test_shapes_that_are_not_all_known_are_inferred_anew() -> None:
+    known = ir.from_proto(onnx.parser.parse_model(COMPUTED))
+    text = COMPUTED.replace(
+        "start = Sub (low, one)",
+        "n = NonZero (x) start = ReduceMax <axes = [0, 1], keepdims = 0> (n)",
+    )
+    unknown = ir.from_proto(
+        onnx.parser.parse_model(text.replace("float[B, U, 4] y", "float[P, Q, R] y"))
+    )
+    assert [shapes.renew(model) for model in (known, unknown)] == [False, False]
+    for model in (known, unknown):
+        shapes.shapes_of(model)
+    assert not shapes.renew(known)
+    assert shapes.renew(unknown)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class Fit:
 
     def __init__(self, signature: Signature, wanted: Mapping[str, Sequence[int]]) -> None:
         self._signature, self._wanted = signature, wanted
-        self._free = [x for x in signature.times if x not in wanted and x not in signature.past]
+        self._free = [x for x in signature.times if x not in wanted]
 
     def snapped(self, groups: Mapping[str, int]) -> dict[str, int]:
         """The nearest sizes that the graph takes: not smaller, but where none is larger.
@@ -88,10 +88,10 @@ class Fit:
     @cached_property
     def _alone(self) -> dict[str, Ints]:
         """The sizes of each group that the needs allow that are about no other, but the batch."""
-        tried = _tried()
         found: dict[str, Ints] = {}
         batch = self._signature.batch
         for group in self._free:
+            tried = _tried(0 if group in self._signature.past else 1)
             mine = [x for x in self._needs if group in self._groups(x) <= {group, batch}]
             allowed = [self._allowed(mine, tried, {group: tried, batch or "": n}) for n in _ROWS]
             every = np.logical_and.reduce(allowed)
@@ -151,9 +151,9 @@ class Fit:
         return np.asarray(a >= b)
 
 
-def _tried() -> Ints:
+def _tried(least: int) -> Ints:
     far = (np.arange(step, min(_LARGEST, 400 * step) + 1, step) for step in _STEPS)
-    return np.unique(np.concatenate([np.arange(1, _ALL + 1), *far])).astype(np.int64)
+    return np.unique(np.concatenate([np.arange(least, _ALL + 1), *far])).astype(np.int64)
 
 
 def _next(sizes: Ints, least: int) -> int:

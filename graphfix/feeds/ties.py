@@ -117,10 +117,10 @@ class Ties:
         self._caches: set[str] = set()
         kinds: dict[tuple[object, ...], list[str]] = {}
         past: set[str] = set()
-        states = {state.input for state in states_of(self._model)}
+        states = {state.input: state.output for state in states_of(self._model)}
         said: set[str] = set()
         for item in self._inputs:
-            kind = _cache_kind(item)
+            kind = _cache_kind(item, grows=self._grows(item, states.get(item.name)))
             symbol = plain(item.dims[item.time]) if kind and item.time is not None else None
             if kind and symbol:
                 kinds.setdefault(kind, []).append(symbol)
@@ -139,6 +139,16 @@ class Ties:
                 first = min(alike)
                 for name in alike - {first}:
                     self._join(first, name)
+
+    def _grows(self, item: Input, output: str | None) -> bool:
+        """Whether an input comes back longer: keys of ``[B * H, D, P]``, not frames for a Conv."""
+        if output is None or item.time is None or not _is_continued(self._model, item.name):
+            return False
+        made = next(x for x in self._model.graph.outputs if x.name == output)
+        dims = self._shapes().dims(made)
+        if dims is None or len(dims) != len(item.dims):
+            return False
+        return symbols(item.dims[item.time]) < symbols(dims[item.time])
 
     def _order_times(self) -> tuple[list[str], set[str]]:
         """The groups that vary besides the batch: those of data first, of masks last."""
@@ -214,9 +224,9 @@ def _is_continued(model: ir.Model, name: str) -> bool:
     return any(is_op(node, "Concat") and index == 0 for node, index in value.uses())
 
 
-def _cache_kind(item: Input) -> tuple[object, ...] | None:
+def _cache_kind(item: Input, *, grows: bool) -> tuple[object, ...] | None:
     """What caches of the same kind have in common; None for what is no cache."""
-    if item.role.kind != "data" or len(item.dims) < 4 or item.time is None:
+    if item.role.kind != "data" or len(item.dims) < (3 if grows else 4) or item.time is None:
         return None
     numbers = [d if isinstance(d, int) else None for d in item.dims]
     return (np.dtype(item.dtype).name, item.time, *numbers)

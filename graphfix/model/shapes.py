@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _META = "graphfix.shapes"
+# Symbols of the library for sizes that it cannot express in those of the inputs.
+_MINTED = re.compile(r"\b_d\d+\b")
 _CONTENTS = onnx_shape_inference.SYM_DATA_KEY
 
 
@@ -60,6 +63,14 @@ class Shapes:
             # A pass has just made it: nothing inferred it yet.
             return None if value.is_graph_input() else tuple(value.const_value.shape.numpy())
         return known
+
+    def is_known(self, value: ir.Value) -> bool:
+        """Whether all dims of ``value`` are numbers or said in the sizes of the inputs."""
+        dims = self.dims(value)
+        return dims is not None and all(
+            isinstance(x, int) or (x.value is not None and not _MINTED.search(x.value))
+            for x in dims
+        )
 
     def rank(self, value: ir.Value | None) -> int | None:
         """The number of dims of ``value``, or None where it is unknown."""
@@ -132,6 +143,19 @@ def shapes_of(model: ir.Model) -> Shapes:
 def forget(model: ir.Model) -> None:
     """Drop what is known of ``model``'s shapes, after an edit that did not keep it up to date."""
     model.meta.pop(_META, None)
+
+
+def renew(model: ir.Model) -> bool:
+    """Drop what is known if some of it is not; whether it was dropped.
+
+    What passes have made may tell more than they could keep up to date; an inference of a graph of
+    which all is known already would be for nothing.
+    """
+    shapes = model.meta.get(_META)
+    if not isinstance(shapes, Shapes) or all(map(shapes.is_known, _values(model))):
+        return False
+    forget(model)
+    return True
 
 
 def note(model: ir.Model, value: ir.Value, array: npt.NDArray[np.generic]) -> None:

@@ -252,3 +252,43 @@ def test_an_input_of_a_hundred_gigabytes_is_not_made() -> None:
     signature = Signature(text("m (float[A, B, C, D] x) => (float[A, B, C, D] y) {y = Relu (x)}"))
     with pytest.raises(FeedError, match="more than 134,217,728 elements"):
         Maker(signature, 0).case(0, dict.fromkeys([*signature.times, signature.batch], 3200))
+
+
+# Caches of three dims ----------------------------------------------------------------------------
+
+
+def keys_and_values(key: str, value: str) -> ir.Model:
+    """An attention whose keys lie in [B, D, P] and whose values lie in [B, P, D], as Bloom's do."""
+    nodes = [
+        node("MatMul", "x wk", "k"),
+        node("Transpose", "k", "kt", perm=[0, 2, 1]),
+        node("Concat", "past_key kt", "present_key", axis=2),
+        node("MatMul", "x wv", "v"),
+        node("Concat", "past_value v", "present_value", axis=1),
+        node("MatMul", "x present_key", "s"),
+        node("Softmax", "s", "p", axis=-1),
+        node("MatMul", "p present_value", "y"),
+    ]
+    inputs: dict[str, Dims] = {"x": ["B", "T", 8], "past_key": ["B", 8, key]}
+    inputs["past_value"] = ["B", value, 8]
+    weights = {"wk": (8, 8), "wv": (8, 8)}
+    return model(nodes, inputs, ["y", "present_key", "present_value"], weights)
+
+
+@pytest.mark.parametrize(("key", "value"), [("P", "P"), ("s1", "s2")])
+def test_keys_that_grow_are_a_cache_of_three_dims(key: str, value: str) -> None:
+    cases = make_cases(keys_and_values(key, value))
+    assert not unforeseen(cases)
+    lengths = {case.feeds["past_key"].shape[2] for case in cases}
+    assert 0 in lengths
+    assert len(lengths) > 2
+    assert all(
+        case.feeds["past_value"].shape[1] == case.feeds["past_key"].shape[2] for case in cases
+    )
+    assert cases.signature.past
+
+
+def test_frames_that_a_conv_keeps_are_no_cache_that_grows() -> None:
+    signature = Signature(residual())
+    assert not signature.past
+    assert len(signature.times) == 2
