@@ -49,7 +49,15 @@ class _Borders:
         self._free = {x for x in stay.nodes if self._is_free(x)}
 
     def shorten(self) -> None:
-        """Add what takes Casts away, some nodes at a time, beside islands of more than two."""
+        """Add what takes Casts away, some nodes at a time, beside islands of more than two.
+
+        First where none of them adds a Cast on the way; then, where an island still has more than
+        two, where one does, as the middle of a norm over what is valid.
+        """
+        self._widen(dips=False)
+        self._widen(dips=True)
+
+    def _widen(self, *, dips: bool) -> None:
         pending = [
             beside
             for island in self._islands()
@@ -62,16 +70,17 @@ class _Borders:
             node = pending.pop(0)
             if node in self._stay.reasons:
                 continue
-            found = self._growing(node)
+            found = self._growing(node, dips=dips)
             for one in found:
                 self._stay.add(one, _WHY)
             for one in found:
                 pending += [x for x in self._beside(one) if x in self._free]
 
-    def _growing(self, start: ir.Node) -> list[ir.Node]:
+    def _growing(self, start: ir.Node, *, dips: bool) -> list[ir.Node]:
         """Nodes from one on that save a Cast together; none if there are no such."""
         taken, saved = {start: None}, self._saved(start, set())
-        while saved <= 0 and len(taken) < _STEPS:
+        least = 1 + dips  # a detour has to be worth it
+        while saved < least and len(taken) < _STEPS:
             near = {
                 x
                 for node in taken
@@ -86,11 +95,11 @@ class _Borders:
             if best is None:
                 return []
             gain = self._saved(best, set(taken))
-            if gain < 0:
+            if gain < 0 and not dips:
                 return []
             saved += gain
             taken[best] = None
-        return [*taken] if saved > 0 else []
+        return [*taken] if saved >= least else []
 
     def _stay_order(self, nodes: set[ir.Node]) -> list[ir.Node]:
         return sorted(nodes, key=self._place.__getitem__)
@@ -123,7 +132,10 @@ class _Borders:
     def _is_free(self, node: ir.Node) -> bool:
         heavy = node.op_type in _HEAVY or bodies_of(node) or has_weights(node)
         last = any(x.is_graph_output() for x in node.outputs)
-        return not heavy and not last and not _any_type(node) and self._stay.touches(node)
+        # A mask may be made float32 at once.
+        mask = is_op(node, "Cast") and self._stay.types.of(node.inputs[0]) == ir.DataType.BOOL
+        typed = not _any_type(node) or mask
+        return not heavy and not last and typed and self._stay.touches(node)
 
     def _islands(self) -> list[list[ir.Node]]:
         """What stays, in groups that tensors of float32 connect."""

@@ -33,13 +33,15 @@ def statistics(stay: Stay) -> None:
 
 
 def _then(stay: Stay, node: ir.Node, why: str) -> None:
+    """Up to the root; what it is divided by may be a count, which stays as well."""
     for value in node.outputs:
         for use in value.uses():
             after = use.node
-            if not is_op(after, *_STATISTICS) or after in stay.reasons:
+            if not is_op(after, *_STATISTICS):
                 continue
             others = [x for i, x in enumerate(after.inputs) if i != use.idx]
-            if all(x is None or is_constant(x) for x in others):
+            counted = is_op(after, "Div") and use.idx == 0 and after in stay.reasons
+            if counted or all(x is None or is_constant(x) for x in others):
                 stay.add(after, why)
                 _then(stay, after, why)
 

@@ -91,7 +91,8 @@ class Float16(Pass):
         hidden whole was uniform and becomes the Softmax of the raw scores, or stays uniform where
         every sum is rounded; it stays a number. ``graphfix run`` also runs
         the model in float32, keeps what would overflow, and looks for what else must stay if the
-        result misses the gate. Local functions are inlined.
+        result misses the gate. Where less than a tenth of the nodes and of the weights can change,
+        or the gate is missed all the same, the model is left as it is. Local functions are inlined.
 
     Options:
         io: keep: inputs and outputs stay float32. half: those of at least two dims become float16.
