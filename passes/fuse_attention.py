@@ -25,9 +25,10 @@ class FuseAttention(NodePass[Attention]):
     followed through whatever splits, merges, turns and scales its tensors: where each axis lies is
     proved from symbolic shapes, never from names. The biases of queries, keys and values go into
     the operator, grouped heads are repeated in [B, T, H * D]. A mask of keys that is all that is
-    added to the scores becomes ``key_padding_mask``, anything else ``attention_bias``. What many
-    layers share is made once. It stands after the profile ``directml``, which makes addends of
-    masks and takes NaN guards away, and before passes that fuse an Add.
+    added to the scores becomes ``key_padding_mask``, anything else ``attention_bias``. A rotary
+    embedding before it, of halves or of pairs, of all features or of the first, becomes
+    RotaryEmbedding. What many layers share is made once. It stands after the profile ``directml``,
+    which makes addends of masks and takes NaN guards away, and before passes that fuse an Add.
 
     Why:
         An attention takes 15 to 30 kernels on DirectML in the exports that were looked at, each of
@@ -38,7 +39,10 @@ class FuseAttention(NodePass[Attention]):
         result: it takes ``attention_bias`` as [B, H, T, T] alone, queries, keys and values of rank
         3 alone (80070057 otherwise, run on the real provider), gives other numbers where there is
         a ``key_padding_mask`` beside it (run), and reads no ``unidirectional``
-        (DmlOperatorMultiHeadAttention.cpp).
+        (DmlOperatorMultiHeadAttention.cpp). RotaryEmbedding is within 3e-7 of the CPU there, also
+        with ``interleaved`` and ``rotary_embedding_dim`` (run). GroupQueryAttention is not written:
+        it is causal, and DirectML's does not add an ``attention_bias`` (run, off by 1.7), so that
+        a mask that is an input has no place in it; grouped heads are repeated instead.
 
     Before:
         <
@@ -86,10 +90,13 @@ class FuseAttention(NodePass[Attention]):
         Equal to rounding in every row that has a key to look at: the same products, sums and
         Softmax, in another order. A Mul after the Softmax that sets hidden weights to 0 once more
         goes, where it is proved to be 0 only where a mask hides a key: such weights are 0 already.
-        In a row that is hidden whole the result was 0 there and is now a mean of the values. A
-        mask of integers is taken to hold 0 and 1 alone, which the report then says; one made of
-        booleans is so. Refused, with the reason: weights or scores that somebody else reads; types
-        other than float and float16; sizes that are not proved to be equal.
+        In a row that is hidden whole the result was 0 there and is now a mean of the values. A mask
+        of integers is taken to hold 0 and 1 alone, which the report then says; one made of booleans
+        is so. Keys are as many as values where a MatMul of the weights and the values says so.
+        Refused, with the reason: weights or scores that somebody else reads; types other than float
+        and float16; sizes that are not proved to be equal; an attention that would take as many
+        kernels to lay out for the operator, and more, as it saves (one that is alone, of one head,
+        with an addend to be expanded).
     """
 
     name: ClassVar[str] = "fuse-attention"

@@ -19,6 +19,8 @@ OUT = "float[B,T,16] y"
 NUMBERS = """<int64[4] split = {0, 0, 2, 8}, int64[3] merge = {0, 0, 16}, float sc = {0.3},
     float floor = {-10000.0}, int64[1] a1 = {1}, int64[2] a12 = {1, 2}, int64[1] first = {0},
     int64[1] four = {4}, int64[1] last = {3}, int64[1] end = {9223372036854775807},
+    int64[1] two = {2}, int64[1] behind = {-1}, int64[4] twice = {1, 1, 1, 2},
+    int64[3] flat3 = {0, 0, -1}, int64[4] flat4 = {0, 0, 0, -1},
     float[16] bias = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8}, int64[1] at = {0}>"""
 SPLIT = """qs = Reshape (q, split) qh = Transpose <perm = [0,2,1,3]> (qs)
     ks = Reshape (k, split) kh = Transpose <perm = [0,2,1,3]> (ks)
@@ -30,6 +32,12 @@ HIDES = "hf = Cast <to = 1> (hidden) ha = Mul (hf, floor)"
 TURN = """{n}c = Mul ({n}h, cos) {n}2 = Slice ({n}h, four, end, last) {n}n = Neg ({n}2)
     {n}1 = Slice ({n}h, first, four, last) {n}r = Concat <axis = -1> ({n}n, {n}1)
     {n}d = Mul ({n}r, sin) {n}t = Add ({n}c, {n}d)"""
+PAIRS = """{n}x = Slice ({n}h, first, four, last) {n}z = Slice ({n}h, four, end, last)
+    {n}c = Mul ({n}x, cos) {n}2 = Slice ({n}x, a1, end, last, two) {n}n = Neg ({n}2)
+    {n}1 = Slice ({n}x, first, end, last, two) {n}nu = Unsqueeze ({n}n, behind)
+    {n}eu = Unsqueeze ({n}1, behind) {n}st = Concat <axis = -1> ({n}nu, {n}eu)
+    {n}r = Reshape ({n}st, flat4) {n}d = Mul ({n}r, sin) {n}y = Add ({n}c, {n}d)
+    {n}t = Concat <axis = -1> ({n}y, {n}z)"""
 PAST = "float[B,T,16] q, float[B,T,16] k, float[B,T,16] v, float[B,2,P,8] pk, float[B,2,P,8] pv"
 
 FORMS = {
@@ -71,6 +79,14 @@ FORMS = {
         {TURN.format(n="q")} {TURN.format(n="k").replace("kt = ", "kr0 = ")}
         kt = Transpose <perm = [0,1,3,2]> (kr0) p = MatMul (qt, kt) m = Mul (p, sc) {END}""",
     ),
+    "a rotation of pairs, of the first features": (
+        "float[B,T,16] q, float[B,T,16] k, float[B,T,16] v, float[1,T,2] f",
+        OUT,
+        f"""{SPLIT} fu = Unsqueeze (f, behind) fe = Expand (fu, twice) ff = Reshape (fe, flat3)
+        cu = Cos (ff) su = Sin (ff) cos = Unsqueeze (cu, a1) sin = Unsqueeze (su, a1)
+        {PAIRS.format(n="q")} {PAIRS.format(n="k").replace("kt = ", "kr0 = ")}
+        kt = Transpose <perm = [0,1,3,2]> (kr0) p = MatMul (qt, kt) m = Mul (p, sc) {END}""",
+    ),
 }
 
 
@@ -94,6 +110,7 @@ def test_a_fused_attention_computes_what_the_cpu_does(case: str, fixed: bool) ->
     )
     graphfix.run(after, "fuse-attention")
     assert sum(x.op_type == "MultiHeadAttention" for x in after.graph) == 1
+    assert not any(x.op_type == "Neg" for x in after.graph)
     feeds = feeds_of(before)
     sizes = {x: size for x, size in SIZES.items() if f"'{x}'" in str(before.graph.inputs)}
     with Session(before) as cpu:
