@@ -192,7 +192,7 @@ def test_ctrl_c_is_heard_while_a_scheduler_is_asked(
                 over.wait(30)
 
         over = threading.Event()
-        user = threading.Thread(target=press)
+        user = threading.Thread(target=press, daemon=True)
         user.start()
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(KeyboardInterrupt):
@@ -200,7 +200,7 @@ def test_ctrl_c_is_heard_while_a_scheduler_is_asked(
         over.set()
         user.join()
     assert given_up
-    given_up[0].join()
+    given_up[0].join(60)
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense"])
