@@ -46,6 +46,8 @@ def reason_of(error: BaseException) -> str:
     text = re.sub(r" Name:'([^']*)' Status Message: ", r" node '\1': ", text)
     # "/onnxruntime_src/core/x.cc:91 void ns::f(args) condition was false." and the like
     text = re.sub(r"\S*/onnxruntime\S*:\d+ .*?\) (?:const )?(?=\w)", "", text)
+    # "E:\x\onnxruntime\core\x.h:47 onnxruntime::f condition was false.", the same on Windows
+    text = re.sub(r"\S*\\onnxruntime\\\S*:\d+ \S+::\S+(?: \(\))? (?=\w)", "", text)
     # "E:\x\onnxruntime\y.cpp(28)\z.pyd!0: (caller: 0) Exception(1) tid(24) 80070057 Invalid"
     text = re.sub(r"\S*\\onnxruntime\\\S*: \(caller: \w+\) .*?tid\(\w+\) ", "", text)
     text = text or type(error).__name__

@@ -21,6 +21,7 @@ from graphfix.ship.wanted import wanted
 
 ROOT = Path(__file__).parents[2]
 PREFIX = "Z:\\host"
+FOLDER = "mein Ordner ü 模型"  # not in the code page, where ONNX Runtime 1.24 opens no file
 
 RUNS = """
 import sys
@@ -75,9 +76,8 @@ def there(path: Path) -> str:
 
 
 def test_a_repaired_model_runs_and_an_exported_one_does_not(windows: str, tmp_path: Path) -> None:
-    # The folder's name is not in the code page, where ONNX Runtime 1.24 opens no file.
-    (tmp_path / "模型").mkdir()
-    fixed = there(tmp_path / "模型" / "fixed.onnx")
+    (tmp_path / FOLDER).mkdir()
+    fixed = there(tmp_path / FOLDER / "fixed.onnx")
     bert = there(ROOT / "models/bert/model.onnx")
     done = run(windows, "-m", "graphfix", "run", bert, "-o", fixed, "--ep", "dml", "--json")
     assert done.returncode == 0, done.stderr

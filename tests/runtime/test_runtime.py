@@ -175,5 +175,12 @@ def test_reasons_are_short_and_without_source_paths():
         "Reshape node '/m/Reshape_3': input_shape_size == requested_shape_size was false. "
         "Input shape:{1,7}"
     )
+    on_windows = (
+        "Reshape node '': E:\\_work\\1\\s\\onnxruntime\\core\\providers\\cpu\\reshape_helper.h:47 "
+        "onnxruntime::ReshapeHelper::ReshapeHelper input_shape_size == size was false. No"
+    )
+    assert reason_of(Exception(on_windows)) == (
+        "Reshape node '': input_shape_size == size was false. No"
+    )
     assert len(reason_of(Exception("x" * 9999))) <= 300
     assert reason_of(Exception()) == "Exception"
