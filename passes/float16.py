@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
 from graphfix.core import Change, Finding, Interface, Match, Pass, Safety, Skip
 from graphfix.errors import UsageError
 from graphfix.model import shapes
+from graphfix.model.calls import inline
 from graphfix.model.text import line_of
 from graphfix.model.values import bodies_of, is_op
 from graphfix.model.view import View
@@ -148,7 +148,7 @@ class Float16(Pass):
         if model.functions:
             if self._is_done(self._look(_inlined(model))):
                 return
-            InlinePass()(model)
+            inline(model)
             shapes.forget(model)
         wide = self._look(model)
         if self._is_done(wide):
@@ -197,7 +197,7 @@ class Float16(Pass):
 def _inlined(model: ir.Model) -> ir.Model:
     copy = model.clone()
     shapes.forget(copy)
-    InlinePass()(copy)
+    inline(copy)
     return copy
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TextIO
 
+# No name that a person gives is as long as this.
+_KEPT = 200
+_ENDLESS = re.compile(r"\S{2000,}")
 _LABEL = 10
 _WIDEST = 100
 _MOST = 1 << 40
@@ -91,7 +94,8 @@ def line(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Text from a model without control characters: a node's name may hold any."""
+    """Text from a model without control characters: a node's name may hold any, and a million."""
+    text = _ENDLESS.sub(lambda x: f"{x[0][:_KEPT]}… ({len(x[0]):,} letters)", text)
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 

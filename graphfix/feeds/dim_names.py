@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
+from graphfix.errors import ModelError
+from graphfix.model.calls import inline
+from graphfix.model.copying import copy_of
 from graphfix.model.dims import dim_names, identifier, is_nameless
 from graphfix.model.symbolic import Dim
 
@@ -15,10 +17,19 @@ if TYPE_CHECKING:
 
 
 def scratch(model: ir.Model) -> ir.Model:
-    """A copy to rename dims in, with local functions inlined; weights are shared, not copied."""
-    copy = model.clone()
+    """A copy to rename dims in, with local functions inlined; weights are shared, not copied.
+
+    Functions stay that are written for another opset than the model.
+
+    Raises:
+        ModelError: There is no copy of it.
+    """
+    copy = copy_of(model)
     if copy.functions:
-        InlinePass()(copy)
+        try:
+            inline(copy)
+        except ModelError:
+            return copy_of(model)
     return copy
 
 

@@ -10,11 +10,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.half.emulate import rounded, without_shapes
 from graphfix.model import shapes
+from graphfix.model.calls import inline
+from graphfix.model.copying import copy_of
 from graphfix.model.values import nodes_of
 from graphfix.proof.stream import Run, Stream
 
@@ -170,10 +171,10 @@ def name_of(node: ir.Node) -> str:
 
 
 def _copy(model: ir.Model) -> ir.Model:
-    copy = model.clone()
+    copy = copy_of(model)
     shapes.forget(copy)
     if copy.functions:
-        InlinePass()(copy)
+        inline(copy)
     return copy
 
 

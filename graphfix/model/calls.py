@@ -1,18 +1,34 @@
-"""Functions that call functions, and whether that comes to an end."""
+"""Local functions: whether their calls come to an end, and their bodies in the place of calls."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import onnx
+from onnx_ir.passes.common import InlinePass
 
+from graphfix.errors import ModelError
 from graphfix.model.malformed import MalformedError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    import onnx_ir as ir
+
 # A graph that takes more than this many nodes once its functions are written out is a trap.
 _MOST_NODES = 5_000_000
+
+
+def inline(model: ir.Model) -> None:
+    """Put the body of each local function in the place of its calls.
+
+    Raises:
+        ModelError: One is written for another opset than the model, which is then half changed.
+    """
+    try:
+        InlinePass()(model)
+    except ValueError as error:
+        raise ModelError(f"its local functions cannot be put in place: {error}") from error
 
 
 def require_end(

@@ -53,12 +53,20 @@ def check(proto: onnx.ModelProto) -> None:
     functions = {(x.domain, x.name, x.overload): x for x in proto.functions}
     if len(functions) < len(proto.functions):
         raise MalformedError("two functions have the same name")
+    _readable(proto.metadata_props)
+    _readable(proto.graph.metadata_props)
     _Graphs(opsets, functions).check(proto.graph, ())
     for function in proto.functions:
         _Graphs(_opsets(function.opset_import, function.name), functions, function=True).body(
             function
         )
     require_end(proto, functions)
+
+
+def _readable(entries: Iterable[onnx.StringStringEntryProto]) -> None:
+    for entry in entries:  # protobuf hands out the bytes
+        if type(entry.key) is not str or type(entry.value) is not str:
+            raise MalformedError("a text among its metadata is not in UTF-8")
 
 
 def _opsets(imports: Iterable[onnx.OperatorSetIdProto], what: str) -> dict[str, int]:
@@ -180,6 +188,7 @@ class _Graphs:
                         taken.add(name)
                     else:
                         raise _unmade(f"{node.op_type} reads", name)
+            _readable(node.metadata_props)
             for name in node.output:
                 if name in defined and name:
                     raise MalformedError(

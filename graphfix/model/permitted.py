@@ -6,6 +6,7 @@ operators at https://onnx.ai/onnx/operators. Here is what of that holds at any s
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import onnx
@@ -30,6 +31,8 @@ def refusal(op_type: str, attribute: onnx.AttributeProto) -> str | None:
         op_type: An operator of ONNX's own set.
         attribute: One that is no parameter of a function.
     """
+    if op_type == "Einsum" and attribute.name == "equation":
+        return _equation(attribute.s)
     rule = RULES.get(attribute.name)
     if rule is None:
         return None
@@ -42,6 +45,18 @@ def constant_refusal(node: onnx.NodeProto) -> str | None:
     """Why a Constant holds nothing, as the end of a sentence."""
     given = len(node.attribute)
     return None if given == 1 else f"has {given or 'no'} value{'s' * (given != 1)}; it takes one"
+
+
+def _equation(given: bytes) -> str | None:
+    """ONNX's own inference of shapes has no end for a term of two ellipses (seen in 1.23)."""
+    text = given.decode("utf-8", "replace")
+    terms = re.split(r",|->", text.replace(" ", ""))
+    if all(_TERM.fullmatch(x) for x in terms):
+        return None
+    return f"is {text[:80]!r}, which is no equation"
+
+
+_TERM = re.compile(r"[A-Za-z]*(?:\.{3})?[A-Za-z]*")
 
 
 def _data_type(op_type: str, values: Sequence[int]) -> str | None:

@@ -8,6 +8,7 @@ import sys
 from graphfix.errors import GraphfixError, ModelError
 
 _REASON_LIMIT = 300
+_READ = 4000
 
 
 class RunError(GraphfixError):
@@ -39,7 +40,9 @@ def _said(error: BaseException) -> str:
 
 def reason_of(error: BaseException) -> str:
     """What ONNX Runtime says went wrong, in one short line without its codes and source paths."""
-    text = " ".join(line.strip() for line in _said(error).splitlines() if line.strip())
+    # A name in it may have a million letters.
+    said = _said(error)[:_READ]
+    text = " ".join(line.strip() for line in said.splitlines() if line.strip())
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", text)
     text = re.sub(r"^Load model from .*? failed: ?", "", text)
     text = re.sub(r"Non-zero status code returned while running (\S+) node\.", r"\1", text)

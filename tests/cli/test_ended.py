@@ -25,9 +25,9 @@ CONSTANT = f"""{HEAD} m (float[1, T, 4] x) => (float[1, T, 4] y)
     {{ p0 = Expand (one, size) {PRODUCTS} s = ReduceMax <keepdims = 0> (p200) y = Mul (x, s) }}"""
 # One node that takes an hour: ONNX Runtime cannot be told to stop in it.
 LONE = f"""{HEAD} m (float[1, T, 4] x) => (float[1, T, 4] y)
-    <float one = {{1.0}}, int64[2] size = {{30000, 30000}}>
+    <int64 one = {{1}}, int64[2] size = {{4000, 4000}}>
     {{ a = Expand (one, size) p = MatMul (a, a) s = ReduceMax <keepdims = 0> (p)
-       y = Mul (x, s) }}"""
+       f = Cast <to = 1> (s) y = Mul (x, f) }}"""
 VERBS = {
     "run": ["run", "model.onnx"],
     "verify": ["verify", "model.onnx", "model.onnx"],
@@ -41,8 +41,16 @@ VERBS = {
     "plan": ["plan", "constant.onnx"],
 }
 
-# Alone on a machine it is a tenth of a second, and what has to be killed takes five.
-SOON = 4.0
+
+def soon() -> float:
+    """Seconds for what is a tenth of one on a machine that has nothing else to do.
+
+    What must be killed, as it does not end when it is told to, takes five of them more.
+    """
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-c", ""], check=True)
+    return 3.0 + 20 * (time.monotonic() - start)
+
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/environ").exists(), reason="there is no /proc to see processes in"
@@ -120,11 +128,13 @@ def test_nothing_is_left(folder: Path, verb: str, number: str) -> None:
     _, told = process.communicate(timeout=60)
     while family(mark) and time.monotonic() < sent + 60:
         time.sleep(0.02)
+    took = time.monotonic() - sent
     assert not family(mark)
-    assert time.monotonic() - sent < SOON
+    assert took < soon()
     if number != "SIGKILL":
         assert process.returncode == 130
-        assert "interrupted; nothing was written" in told
+        says = "0 of 1 results are in" if verb == "zoo" else "nothing was written"
+        assert f"interrupted; {says}" in told
         assert sorted(x.name for x in folder.iterdir()) == before
         assert not list(scratch.glob("graphfix-*"))  # ONNX Runtime leaves a file of its own
 
@@ -163,7 +173,8 @@ def test_a_write_is_ended(tmp_path: Path, number: str) -> None:
     sent = time.monotonic()
     process.send_signal(signal.Signals[number])
     _, told = process.communicate(timeout=60)
-    assert time.monotonic() - sent < SOON
+    took = time.monotonic() - sent
+    assert took < soon()
     assert process.returncode == 130
     assert "interrupted; nothing was written" in told
     assert sorted(x.name for x in tmp_path.iterdir()) == before

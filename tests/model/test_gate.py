@@ -115,6 +115,11 @@ def named(text: str) -> object:
     return change
 
 
+def metadata(proto: onnx.ModelProto) -> None:
+    entry = onnx.StringStringEntryProto.FromString(b"\x0a\x01k\x12\x03\xed\xa0\x80")
+    proto.graph.node[0].metadata_props.append(entry)
+
+
 def opset(version: int) -> object:
     def change(proto: onnx.ModelProto) -> None:
         proto.opset_import[0].version = version
@@ -152,6 +157,7 @@ def opset(version: int) -> object:
         (named("1" * 50), "is too long a number"),
         (named("T//0"), "is no size"),
         (named("floor()"), "is no size"),
+        (metadata, "a text among its metadata is not in UTF-8"),
         (opset(2**31), "version 2147483648 of the operator set ''"),
         (opset(-1), "version -1 of the operator set ''"),
     ],
@@ -250,6 +256,8 @@ def test_a_loop_that_never_ends_is_told(
             "'blocksize' of SpaceToDepth is -1, not at least",
         ),
         ("y = LRN <size = 2199023255552> (x)", "is 2199023255552, not a size that there can be"),
+        ('y = Einsum <equation = "...i...->"> (x)', "is '...i...->', which is no equation"),
+        ('y = Einsum <equation = "ij->["> (x)', "is 'ij->[', which is no equation"),
         ("y = Constant ()", "the Constant of 'y' has no values; it takes one"),
         ("y = Constant <value_int = 1, value_float = 1.0> ()", "has 2 values; it takes one"),
         ("y = Gelu ()", "Gelu of 'y' has no inputs; it takes 1"),
