@@ -45,6 +45,34 @@ CONFORMER = """xt = Transpose <perm = [0, 2, 1]> (x)  p1 = Conv <dilations = [1]
     gate, value = Split <axis = 1> (p1, fours)  open = Sigmoid (gate)  h = Mul (value, open)
     d = Conv <dilations = [1], group = 4, kernel_shape = [3], pads = [1, 1]> (h, deep)
     p2 = Conv <dilations = [2], pads = [2, 2]> (d, full)  w = Transpose <perm = [0, 2, 1]> (p2)"""
+# Frames side by side by Slices with a step, whose ends are below 0 for the shortest clips.
+STACK = """{ends}
+    f0 = Slice ({x}, i0, e0, i1, {by})  f1 = Slice ({x}, i1, e1, i1, {by})
+    f2 = Slice ({x}, i2, e2, i1, {by})  w = Concat <axis = 2> (f0, f1, f2)"""
+SCALARS = """s = Shape (x)  t = Gather <axis = 0> (s, one)  less = Sub (t, {less})
+    n0 = Div (less, two)  n1 = Cast <to = 7> (n0)  n = Add (n1, {more})  m = Mul (n, two)
+    m1 = Add (m, one)  m2 = Add (m, two)
+    e0 = {vector} (m, {by})  e1 = {vector} (m1, {by})  e2 = {vector} (m2, {by})"""
+TORCHSCRIPT = SCALARS.replace("{vector}", "Unsqueeze").replace("{by}", "i0")
+DYNAMO = SCALARS.replace("{vector}", "Reshape").replace("{by}", "last")
+LESS = """t = Shape <start = 1, end = 2> (x)  e0 = Sub (t, i2)  e1 = Sub (t, i1)
+    e2 = Identity (far)"""
+HALF = """t = Shape <start = 1, end = 2> (x)  h = Div (t, i2)  n = Sub (h, i1)  e0 = Mul (n, i2)
+    e1 = Add (e0, i1)  e2 = Add (e0, i2)"""
+CEIL = """t = Shape <start = 1, end = 2> (x)  tf = Cast <to = 1> (t)  q = Div (tf, thrice)
+    c = Ceil (q)  n = Cast <to = 7> (c)  e0 = Mul (n, i3)  e1 = Add (e0, i1)  e2 = Add (e0, i2)
+    first = Slice (x, i0, i1, i1)  final = Slice (x, last, far, i1)
+    left = Tile (first, one_one)  right = Tile (final, one_four)
+    p = Concat <axis = 1> (left, x, right)"""
+STACKS = {
+    "windows by TorchScript": (TORCHSCRIPT.format(less="four", more="zero"), "x", "i2"),
+    "windows by dynamo": (DYNAMO.format(less="four", more="zero"), "x", "i2"),
+    "one window more": (DYNAMO.format(less="four", more="one"), "x", "i2"),
+    "half as many, less one": (HALF, "x", "i2"),
+    "less than the clip": (LESS, "x", "i2"),
+    "less than the clip, by threes": (LESS, "x", "i3"),
+    "rounded up, behind edges": (CEIL, "p", "i3"),
+}
 ENDS = {
     "mean": "y = ReduceMean <axes = [1]> (w)",
     "attention": """wt = Transpose <perm = [0, 2, 1]> (w)  sc = MatMul (w, wt)
@@ -61,6 +89,9 @@ BODIES = {
 }
 
 
+BODIES |= {k: STACK.format(ends=e, x=x, by=by) for k, (e, x, by) in STACKS.items()}
+
+
 def _weights(count: int) -> str:
     return ", ".join(f"{np.sin(7.0 * i):.3f}" for i in range(count))
 
@@ -73,7 +104,7 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
          int64[1] far = {{9223372036854775807}}, int64[3] one_one = {{1, 1, 1}},
          int64[3] one_four = {{1, 4, 1}}, int64[3] e_one = {{1, 1, 1}},
          int64[3] e_four = {{1, 4, 1}}, int64[3] threes = {{-1, 3, 4}},
-         int64 zero = {{0}}, int64 one = {{1}},
+         int64 zero = {{0}}, int64 one = {{1}}, float thrice = {{3.0}},
          int64 two = {{2}}, int64 four = {{4}}, int64[1] i16 = {{16}},
          int64[2] fours = {{4, 4}}, float[8, 4, 1] wide = {{{_weights(32)}}},
          float[4, 1, 3] deep = {{{_weights(12)}}}, float[4, 4, 3] full = {{{_weights(48)}}}>
@@ -89,6 +120,24 @@ def test_padding_stays_out(body: str, end: str) -> None:
     whole = f"{body} {end}"
     found = hold(model(whole), zlib.crc32(whole.encode()), "B")
     assert found.kind == "repaired", found.what
+
+
+def test_padding_of_no_number_changes_nothing_at_any_length() -> None:
+    """Every clip that has a window, in containers of every size; the shortest have none."""
+    for name in ("windows by TorchScript", "windows by dynamo"):
+        before = model(f"{BODIES[name]} y = ReduceMean <axes = [1]> (w)")
+        after = ir.from_proto(before)
+        graphfix.run(after, "ilens-mask")
+        alone, padded = session(before), session(ir.to_proto(after))
+        rng = np.random.default_rng(3)
+        for length in range(6, 14):
+            clip = rng.standard_normal((1, length, 4)).astype(np.float32)
+            wanted = alone.run(None, {"x": clip})[0]
+            for more in range(7):
+                x = np.full((1, length + more, 4), np.nan, np.float32)
+                x[:, :length] = clip
+                found = padded.run(None, {"x": x, "ilens": np.array([length])})[0]
+                np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("length", [1, 2, 3])

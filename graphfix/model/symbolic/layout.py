@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import sympy
 
+from graphfix.model.symbolic.ends import length_to
 from graphfix.model.symbolic.exprs import (
     Dim,
     dim_of,
@@ -175,10 +176,14 @@ def _sliced(
         return size if whole else None
     if size.is_Integer and start.is_Integer and end.is_Integer:
         return sympy.Integer(len(range(*slice(int(start), int(end), step).indices(int(size)))))
-    first = _clamped(facts, ctx, start, size)
+    # One that begins behind the end has nothing, wherever that is.
+    first = start if facts.at_least(ctx, start, 0) else _clamped(facts, ctx, start, size)
     last = size if end.is_Integer and end >= far else _clamped(facts, ctx, end, size)
-    if first is None or last is None:
+    if first is None:
         return None
+    if last is None:
+        known = first is start and facts.is_dim(ctx, end) and facts.is_dim(ctx, size)
+        return length_to(size, start, end, step) if known else None
     length = sympy.floor((last - first + step - 1) / step)
     return length if facts.at_least(ctx, length, 0) else sympy.Max(0, length)
 

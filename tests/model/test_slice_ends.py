@@ -1,0 +1,59 @@
+"""How much a Slice leaves whose computed end is below 0 where the axis is short, against Python."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+import sympy
+
+from graphfix.model.shapes import infer
+from graphfix.model.symbolic.ends import length_to
+from graphfix.model.symbolic.exprs import dim_of, evaluator, expr_of, settled
+
+T = expr_of(ir.SymbolicDim("T"))
+SIZES = np.arange(1, 300)
+
+
+def _down(above: sympy.Expr, by: int) -> sympy.Expr:
+    """Python's ``//``."""
+    return settled(sympy.floor(above / by))
+
+
+def _cut(above: sympy.Expr, by: int) -> sympy.Expr:
+    """ONNX's Div, which rounds towards 0."""
+    return settled(sympy.Max(0, sympy.floor(above / by)) - sympy.Max(0, sympy.floor(-above / by)))
+
+
+def _at(expr: sympy.Expr) -> list[int]:
+    found = evaluator(dim_of(expr))({"T": SIZES})
+    return [int(x) for x in np.broadcast_to(found, SIZES.shape)]
+
+
+@pytest.mark.parametrize("step", range(1, 9))
+@pytest.mark.parametrize("divide", [_down, _cut])
+def test_lengths_are_those_of_python_at_every_size(divide, step):
+    rng = np.random.default_rng(step)
+    for _ in range(6):
+        less, more, start = (int(x) for x in rng.integers(0, [12, 3, 9]))
+        size = [T, T + 5, 2 * T, step * sympy.floor((T + step - 1) / step)][rng.integers(4)]
+        end = sympy.expand(step * (divide(size - less, step) + more) + start)
+        found = length_to(size, sympy.Integer(start), end, step)
+        assert found is not None, (size, start, end, step)
+        limits = zip(_at(end), _at(size), strict=True)
+        wanted = [len(range(*slice(start, e, step).indices(n))) for e, n in limits]
+        assert _at(found) == wanted, (size, start, end, step)
+
+
+@pytest.mark.parametrize("end", [-T, 50 - T, T - 500, sympy.Symbol("n") - T])
+def test_what_stays_below_0_or_is_not_of_the_axis_alone_is_not_told(end):
+    assert length_to(T, sympy.Integer(0), end, 2) is None
+
+
+def test_inference_tells_the_length_in_terms_of_the_axis():
+    model = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[T, 2] x) => (float[n, 2] y)
+        <int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] four = {4}>
+        { t = Shape <start = 0, end = 1> (x)  less = Sub (t, four)  n = Div (less, two)
+          whole = Mul (n, two)  end = Add (whole, one)  y = Slice (x, one, end, zero, two) }""")
+    assert str(infer(model).dims(model.graph[-1].outputs[0])[0]) == "Max(0, floor(T/2) - 2)"
