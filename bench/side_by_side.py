@@ -100,7 +100,14 @@ class Study:
             def make(tool: str = tool, target: Path = target) -> Json:
                 for old in (target, target.with_name(f"{target.name}.data")):
                     old.unlink(missing_ok=True)
-                command = [sys.executable, "-P", str(HERE / "peers.py"), tool, str(source), str(target)]
+                command = [
+                    sys.executable,
+                    "-P",
+                    str(HERE / "peers.py"),
+                    tool,
+                    str(source),
+                    str(target),
+                ]
                 said = run(command, SECONDS)
                 if not said.why and not target.is_file():
                     return {"why": "it wrote no file"}
