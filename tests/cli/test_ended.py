@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+
+Begin = Callable[..., tuple[Any, str]]
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17]>'
 LOOP = f"""{HEAD} m (float[1, T, 4] x) => (float[1, T, 4] y) {{ y = Loop (m, c, x) <body = b
@@ -72,6 +77,31 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def begin() -> Iterator[Begin]:
+    """Starts graphfix with a mark by which its processes are found; none outlives a test."""
+    marks: list[str] = []
+
+    def started(words: list[str], folder: Path, **more: str) -> tuple[Any, str]:
+        marks.append(f"GRAPHFIX_TEST_{uuid.uuid4().hex}")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "graphfix", *words],
+            cwd=folder,
+            env={**os.environ, marks[-1]: "1", **more},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            # What a shell runs behind it does not hear SIGINT, and this may be run so.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        return process, marks[-1]
+
+    yield started
+    for pid in (x for mark in marks for x in family(mark)):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def family(mark: str) -> list[int]:
     """The processes that were started with ``mark`` in their environment, and live."""
     found = []
@@ -103,23 +133,18 @@ def busy(pids: list[int], main: int) -> bool:
     ("verb", "number"),
     [
         *((verb, "SIGTERM") for verb in VERBS),
-        *((verb, "SIGINT") for verb in ("run", "one node", "zoo", "plan", "bench", "ship")),
+        *(
+            (verb, "SIGINT")
+            for verb in ("run", "one node", "padded", "zoo", "plan", "bench", "ship")
+        ),
         *(("plan", "SIGKILL"), ("bench", "SIGKILL"), ("ship", "SIGKILL")),
     ],
 )
-def test_nothing_is_left(folder: Path, verb: str, number: str) -> None:
-    mark = f"GRAPHFIX_TEST_{uuid.uuid4().hex}"
+def test_nothing_is_left(folder: Path, begin: Begin, verb: str, number: str) -> None:
     scratch = folder / "scratch"
     scratch.mkdir()
     before = sorted(x.name for x in folder.iterdir())
-    process = subprocess.Popen(
-        [sys.executable, "-m", "graphfix", *VERBS[verb]],
-        cwd=folder,
-        env={**os.environ, mark: "1", "TMPDIR": str(scratch)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process, mark = begin(VERBS[verb], folder, TMPDIR=str(scratch))
     while process.poll() is None and not busy(family(mark), process.pid):
         time.sleep(0.1)
     assert process.poll() is None, process.communicate()[1]
@@ -140,7 +165,7 @@ def test_nothing_is_left(folder: Path, verb: str, number: str) -> None:
 
 
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
-def test_a_write_is_ended(tmp_path: Path, number: str) -> None:
+def test_a_write_is_ended(tmp_path: Path, begin: Begin, number: str) -> None:
     """In the middle of two gigabytes of weights, of which no model speaks yet."""
     with (tmp_path / "weights").open("wb") as file:
         file.truncate(2_000_000_000)
@@ -156,15 +181,7 @@ def test_a_write_is_ended(tmp_path: Path, number: str) -> None:
     words = ["run", "model.onnx", "-o", "o.onnx", "-p", "reshape-allowzero", "--no-verify"]
     words += ["--external-data", "separate"]
     before = sorted(x.name for x in tmp_path.iterdir())
-    mark = f"GRAPHFIX_TEST_{uuid.uuid4().hex}"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "graphfix", *words],
-        cwd=tmp_path,
-        env={**os.environ, mark: "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process, mark = begin(words, tmp_path)
     while process.poll() is None and not any(
         x.stat().st_size > 1 << 24 for x in tmp_path.glob("o.onnx.*.data")
     ):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -44,32 +42,6 @@ def endless(tmp_path: Path) -> Path:
 def graphfix(*arguments: object, **more: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "graphfix", *map(str, arguments)]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **more)  # type: ignore[call-overload,no-any-return]
-
-
-@posix
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("verb", ["run", "padded"])
-def test_a_model_that_runs_for_days_is_ended(
-    endless: Path, number: signal.Signals, verb: str
-) -> None:
-    with graphfix(verb, endless, stdout=subprocess.DEVNULL) as process:
-        while process.poll() is None and not _busy(process.pid):
-            time.sleep(0.1)
-        process.send_signal(number)
-        _, told = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "interrupted; nothing was written" in told
-    assert [x.name for x in endless.parent.iterdir()] == ["model.onnx"]
-
-
-def _busy(pid: int) -> bool:
-    """Whether a process is in the thread that runs models."""
-    try:
-        tasks = [x.read_text() for x in Path(f"/proc/{pid}/task").glob("*/stat")]
-    except OSError:
-        return True
-    ticks = [int(x.rpartition(")")[2].split()[11]) for x in tasks]
-    return sum(ticks[1:]) > 50
 
 
 def test_a_model_that_takes_too_long_is_told(endless: Path) -> None:
