@@ -40,7 +40,7 @@ class IfWhere(NodePass[BranchSite]):
     """An If between two small branches computes both, and a Where takes one.
 
     The branches may hand on what is outside, hold constants, and compute element by element. Both
-    make tensors of one type and one shape, whatever the sizes of the inputs are.
+    give tensors of one type and one shape, whatever the sizes of the inputs are.
 
     Why:
         ONNX Runtime GraphPartitioner.cpp 380-395 and 490-497: one If, and no node of the graph that

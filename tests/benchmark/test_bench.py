@@ -6,6 +6,7 @@ import json
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -195,11 +196,9 @@ def test_a_process_is_of_one_model_and_another_one_each_time(
     asked: list[tuple[int, str, str]] = []
     ask = process.Worker.ask
 
-    def heard(
-        self: process.Worker, request: dict[str, object], seconds: float, doing: str
-    ) -> dict[str, object]:
+    def heard(self: process.Worker, request: dict[str, object], *more: Any) -> dict[str, object]:
         asked.append((self._process.pid, str(request["verb"]), str(request.get("model", ""))))
-        return ask(self, request, seconds, doing)
+        return ask(self, request, *more)
 
     monkeypatch.setattr(process.Worker, "ask", heard)
     timed("one", "noise", processes=2)

@@ -35,7 +35,8 @@ def codes(*lengths: int) -> list[dict[str, np.ndarray]]:
 def test_the_decoder_does_not_run_without_it_and_runs_with_it() -> None:
     before, after = ir.load(CAUSAL), ir.load(CAUSAL)
     graphfix.run(before, OTHERS)
-    with pytest.raises(GraphfixError, match="80070057"):
+    # 80070057; or an empty output, where a fold has taken what stood beside the floats.
+    with pytest.raises((GraphfixError, AssertionError), match=r"80070057|\(1, 8, 0\)"):
         agree(before, codes(21))
     graphfix.run(after, "directml")
     agree(after, codes(21, 13, 21, 40))

@@ -92,7 +92,7 @@ def test_a_second_run_changes_nothing(name: str) -> None:
 
 def test_new_nodes_say_who_made_them(name: str) -> None:
     before, after, _ = repaired(name)
-    old = {node.outputs[0].name: node.op_type for node in before.graph}
+    old = {node.outputs[0].name: node.op_type for node in before.graph.all_nodes()}
     for node in after.graph:
         if old.get(node.outputs[0].name) != node.op_type:
             assert node.metadata_props["graphfix.pass"] == name

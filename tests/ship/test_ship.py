@@ -7,15 +7,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 import graphfix
 from graphfix.cli import main
 from graphfix.errors import ModelError, UsageError
-from graphfix.ship import build
+from graphfix.runtime.errors import RunError
+from graphfix.ship import build, end_to_end
 from graphfix.ship.end_to_end import Whole
 from graphfix.ship.manifest import Manifest
-from graphfix.ship.session import Session
 from graphfix.ship.wanted import wanted
 from tests.ship.conftest import MEAN, saved
 
@@ -118,9 +117,9 @@ class TestFolder:
         self, mean: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fails(*_: object) -> None:
-            raise InvalidArgument("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : no such axis")
+            raise RunError("no such axis")
 
-        monkeypatch.setattr(Session, "_run", fails)
+        monkeypatch.setattr(end_to_end, "call", fails)
         done = build.ship_file(mean[0], tmp_path / "out", wanted(["T=6"]))
         assert not done.ok
         assert "does not run: no such axis" in str(done.whole)
