@@ -298,7 +298,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "machine": f"{os.cpu_count()} x {platform.machine()}, {platform.system()}",
         "tools": [EXPORTED, *tools],
         "dml": dml,
-        "rows": rows,
+        "kept": given.keep,
+        "rows": json.loads(json.dumps(rows).replace(f"{given.work / 'made'}{os.sep}", "")),
     }
     text = page(data)
     print(text)

@@ -14,11 +14,11 @@ _HEAD = """\
 
 # Side by side
 
-{files} exports as they are, and after each tool, all in one run of `make compare`. Each tool is
-used as its documentation shows first. What a tool has written no file for counts as exported.
+{files} exports as they are, and after each tool, by `make compare`. Each tool is used as its
+documentation shows first. What a tool has written no file for counts as exported.{kept}
 
-- **Kernels**: what a run takes on the device of DirectML, as `graphfix plan` foresees it: all models together,
-  and the median of the ratios to the export, with the least and the most.
+- **Kernels**: what a run takes on the device of DirectML, as `graphfix plan` foresees it: all models
+  together, and the median of the ratios to the export, with the least and the most.
 - **Attentions fused**: into one operator each, of those that the exports have.
 - **Wrong**: files that ONNX Runtime does not load, or that `graphfix verify` finds to differ from
   the export on the CPU. **No file**: the tool crashed, refused or did not end.
@@ -30,6 +30,9 @@ used as its documentation shows first. What a tool has written no file for count
   time than the export; wrong files are not timed.
 
 """
+_KEPT = """ What
+was found on the way of the same bytes, by an earlier state of graphfix, was not found again; the
+times of a model's files were taken side by side."""
 
 
 def page(data: Json) -> str:
@@ -41,7 +44,11 @@ def page(data: Json) -> str:
     lines = [f"| {' | '.join(heads)} |", "| --- |" + " ---: |" * (len(heads) - 1)]
     lines += [f"| {' | '.join(_cells(tool, rows, dml=data['dml']))} |" for tool in data["tools"]]
     told = ", ".join(f"{name} {version}" for name, version in data["with"].items())
-    parts = [_HEAD.format(files=len(rows)), "\n".join(lines), ""]
+    parts = [
+        _HEAD.format(files=len(rows), kept=_KEPT if data.get("kept") else ""),
+        "\n".join(lines),
+        "",
+    ]
     if not data["dml"]:
         parts.append("There was no DirectML where this was made.\n")
     parts.append(f"{told}; {data['machine']}.\n")

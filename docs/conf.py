@@ -43,6 +43,7 @@ CONTENTS = {
         "passes/README",
         "docs/rules",
         "docs/benchmarks",
+        "docs/compare",
         "docs/conformance",
         "CHANGELOG",
         "docs/contributing",
