@@ -53,6 +53,8 @@ CONTENTS = {
 extensions = ["myst_parser"]
 root_doc = "README"
 include_patterns = [f"{root_doc}.md", *(f"{x}.md" for names in CONTENTS.values() for x in names)]
+# Sphinx goes through all folders, and the root that make dml makes leads back to /.
+exclude_patterns = ["build", ".*"]
 # What GitHub makes of a page: anchors at headings, and links to files that are no pages.
 myst_heading_anchors = 3
 myst_enable_extensions = ["attrs_inline"]

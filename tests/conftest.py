@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+import onnx
 import pytest
 from hypothesis import settings
 
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
 settings.register_profile("graphfix", deadline=None)
 settings.load_profile("graphfix")
 
+LOOP = """<ir_version: 9, opset_import: ["" : 17]>
+    m (float[1, T, 4] x) => (float[1, T, 4] y) { y = Loop (m, c, x) <body = b
+    (int64 i, bool go, float[1, T, 4] a) => (bool again, float[1, T, 4] out)
+    { again = Identity (go) out = Relu (a) }> }"""
+
 
 @pytest.fixture(scope="session", autouse=True)
 def a_pass_that_raises_is_a_failure() -> Iterator[None]:
@@ -31,3 +38,13 @@ def a_pass_that_raises_is_a_failure() -> Iterator[None]:
 def symlink() -> Callable[[Path, Path | str], None]:
     """Make a link to a file, or skip the test."""
     return links.symlink
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Path:
+    """A model that runs for days."""
+    proto = onnx.parser.parse_model(LOOP)
+    for name, value in (("m", 2**35), ("c", True)):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value), name))
+    onnx.save(proto, tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"

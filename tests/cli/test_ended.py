@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,16 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 
 Begin = Callable[..., tuple[Any, str]]
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17]>'
-LOOP = f"""{HEAD} m (float[1, T, 4] x) => (float[1, T, 4] y) {{ y = Loop (m, c, x) <body = b
-    (int64 i, bool go, float[1, T, 4] a) => (bool again, float[1, T, 4] out)
-    {{ again = Identity (go) out = Relu (a) }}> }}"""
 # What is constant is computed by ONNX Runtime's optimizer.
 PRODUCTS = " ".join(f"p{i + 1} = MatMul (p{i}, p0)" for i in range(200))
 CONSTANT = f"""{HEAD} m (float[1, T, 4] x) => (float[1, T, 4] y)
@@ -63,18 +60,15 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(endless: Path) -> Path:
     """Models that take days."""
-    proto = onnx.parser.parse_model(LOOP)
-    for name, value in (("m", 2**35), ("c", True)):
-        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value), name))
-    onnx.save(proto, tmp_path / "model.onnx")
-    onnx.save(onnx.parser.parse_model(CONSTANT), tmp_path / "constant.onnx")
-    onnx.save(onnx.parser.parse_model(LONE), tmp_path / "lone.onnx")
-    (tmp_path / "models" / "a").mkdir(parents=True)
-    (tmp_path / "models" / "a" / "model.toml").touch()
-    onnx.save(proto, tmp_path / "models" / "a" / "model.onnx")
-    return tmp_path
+    home = endless.parent
+    onnx.save(onnx.parser.parse_model(CONSTANT), home / "constant.onnx")
+    onnx.save(onnx.parser.parse_model(LONE), home / "lone.onnx")
+    (home / "models" / "a").mkdir(parents=True)
+    (home / "models" / "a" / "model.toml").touch()
+    shutil.copy(endless, home / "models" / "a")
+    return home
 
 
 @pytest.fixture

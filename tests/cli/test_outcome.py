@@ -18,24 +18,11 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and files of
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 TEXT = f"""{HEAD} m (float[N, 4] x) => (float[N, 4] y)
     {{ c = Cast <to = 9> (x) d = Cast <to = 1> (c) y = Relu (d) }}"""
-LONG = f"""{HEAD} m (float[1, T, 4] x) => (float[1, T, 4] y) {{ y = Loop (m, c, x) <body = b
-    (int64 i, bool go, float[1, T, 4] a) => (bool again, float[1, T, 4] out)
-    {{ again = Identity (go) out = Relu (a) }}> }}"""
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     onnx.save(onnx.parser.parse_model(TEXT), tmp_path / "model.onnx")
-    return tmp_path / "model.onnx"
-
-
-@pytest.fixture
-def endless(tmp_path: Path) -> Path:
-    """A model that runs for days."""
-    proto = onnx.parser.parse_model(LONG)
-    for name, value in (("m", 2**35), ("c", True)):
-        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value), name))
-    onnx.save(proto, tmp_path / "model.onnx")
     return tmp_path / "model.onnx"
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 from graphfix.runtime.errors import RunError, StoppedError
@@ -22,10 +21,6 @@ from graphfix.zoo.recipe import Recipe
 
 psutil = pytest.importorskip("psutil", reason="psutil is not installed; it comes with distributed")
 
-LOOP = """<ir_version: 9, opset_import: ["" : 17]>
-    m (float[1, T, 4] x) => (float[1, T, 4] y) { y = Loop (m, c, x) <body = b
-    (int64 i, bool go, float[1, T, 4] a) => (bool again, float[1, T, 4] out)
-    { again = Identity (go) out = Relu (a) }> }"""
 X = {"x": np.zeros((1, 2, 4), np.float32)}
 # A process that asks another one to run a model.
 ASKER = """
@@ -37,16 +32,6 @@ session = RemoteSession(sys.argv[1], Runner((sys.executable,), provider="CPUExec
 print("loaded", flush=True)
 session.run({"x": np.zeros((1, 2, 4), np.float32)})
 """
-
-
-@pytest.fixture
-def endless(tmp_path: Path) -> Path:
-    """A model that runs for days."""
-    proto = onnx.parser.parse_model(LOOP)
-    for name, value in (("m", 2**35), ("c", True)):
-        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value), name))
-    onnx.save(proto, tmp_path / "model.onnx")
-    return tmp_path / "model.onnx"
 
 
 def begun(pid: int, least: int) -> list[Any]:
