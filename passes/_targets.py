@@ -54,7 +54,12 @@ class Target:
 
 
 def target_of(
-    source: Sequence[Dim], sizes: Sequence[Dim], given: Sequence[Dim] | None, shapes: Shapes
+    source: Sequence[Dim],
+    sizes: Sequence[Dim],
+    given: Sequence[Dim] | None,
+    shapes: Shapes,
+    *,
+    copies: bool = True,
 ) -> Target | str:
     """What reshapes ``source`` to ``sizes`` by a constant, or why nothing does.
 
@@ -67,11 +72,12 @@ def target_of(
         sizes: The dims of the output.
         given: What the computed shape holds.
         shapes: Knows which dims are never 0.
+        copies: Whether a 0 in the computed shape is a size of the input, as without allowzero.
     """
     direct = constant_target(source, sizes, given, shapes)
     if not isinstance(direct, str):
         return Target(direct)
-    if not source:
+    if not source or (copies and _may_copy(source, sizes, given, shapes)):
         return direct
     for axes, wide in _widened(sizes):
         told = None if given is None or len(given) != len(sizes) else _with_ones(given, axes)
@@ -88,6 +94,21 @@ def target_of(
         if not isinstance(found, str):
             return Target(found, flat=axis)
     return direct
+
+
+def _may_copy(
+    source: Sequence[Dim], sizes: Sequence[Dim], given: Sequence[Dim] | None, shapes: Shapes
+) -> bool:
+    """Whether a size may be 0 where the input's size is not: the computed shape then copies that.
+
+    So ``[B, T, B]`` to ``[B*T, B]`` gives [0, 1] where B is 0 and T is 1. Beside a -1 no size is 0.
+    """
+    if given is not None and -1 in given:
+        return False
+    return any(
+        not shapes.never_empty(size, source[i] if i < len(source) else 1)
+        for i, size in enumerate(sizes)
+    )
 
 
 def _widened(dims: Sequence[Dim]) -> Iterator[tuple[tuple[int, ...], list[Dim]]]:

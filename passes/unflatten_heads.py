@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.model.values import const_of
+from graphfix.model.values import attr_int, const_of
 
 from ._targets import Target, target_of
 
@@ -106,8 +106,9 @@ class UnflattenHeads(NodePass[ShapeSite]):
         sizes = view.shapes.dims(node.outputs[0])
         if sizes is None:
             return Skip(node, f"what {shape.name} holds, even how many sizes, is not known")
-        given = view.shapes.data(shape)
-        target = target_of(view.shapes.dims(data) or (), sizes, given, view.shapes)
+        source, given = view.shapes.dims(data) or (), view.shapes.data(shape)
+        copies = not attr_int(node, "allowzero", 0)
+        target = target_of(source, sizes, given, view.shapes, copies=copies)
         return Skip(node, target) if isinstance(target, str) else ShapeSite(node, data, target)
 
     def message(self, site: Match) -> str:

@@ -87,9 +87,10 @@ class Shapes:
         """The elements of an integer tensor of rank 0 or 1, as dims; None where unknown."""
         return None if value is None else self._data.get(value)
 
-    def never_empty(self, dim: Dim) -> bool:
-        """Whether a dim is at least 1 in every run that succeeds."""
-        return symbolic.is_positive(dim, self._never_empty)
+    def never_empty(self, dim: Dim, beside: Dim = 1) -> bool:
+        """Whether a dim is at least 1 in every run that succeeds and in which ``beside`` is."""
+        beside_it = symbolic.positive_parts(symbolic.expr_of(beside))
+        return symbolic.is_positive(dim, self._never_empty | beside_it)
 
     def update(self, other: Shapes, known: Callable[[str], bool]) -> None:
         """Take over what ``other`` has; a dim with a symbol that is not ``known`` is unknown."""

@@ -229,6 +229,16 @@ def test_a_size_of_zero_at_run_time_is_copied() -> None:
     repaired(text, ({"B": 0, "T": 3}, {"B": 2, "T": 0}, {"B": 0, "T": 0}))
 
 
+@pytest.mark.parametrize("allowzero", [0, 1])
+def test_a_size_of_zero_that_copies_another_size_is_left(allowzero: int) -> None:
+    # Where B is 0 and T is 1, the 0 for B copies T: [0, 1], unless zeros are meant.
+    text = f"""(float[B, T, B] x) => (float[N, M] y) {{
+        {B} {T} n = Mul (sb, st) s = Concat <axis = 0> (n, sb)
+        y = Reshape <allowzero = {allowzero}> (x, s) }}"""
+    model, _ = repaired(text, ({"B": 0, "T": 1}, {"B": 2, "T": 3}))
+    assert (targets(model) == [None]) is (allowzero == 0)
+
+
 # What is left alone -----------------------------------------------------------------------------
 
 LEFT = {
