@@ -142,13 +142,13 @@ class Look:
 
     def dims(self, value: ir.Value | None) -> tuple[Key, ...] | None:
         """The dims of ``value``, if all of them are known; equal ones are written alike."""
-        return _keys(self.view.shapes.dims(value))
+        return keys_of(self.view.shapes.dims(value))
 
     def data(self, value: ir.Value | None) -> tuple[Key, ...] | None:
         """What a shape tensor holds, if all of it is known and holds at size 0 as well."""
         if value is None:
             return None
-        known = _keys(self.view.shapes.data(value))
+        known = keys_of(self.view.shapes.data(value))
         if known is None and value.producer() is None:  # a constant that fold itself has made
             return ints_of(value) if constant_of(value, 64) is not None else None
         return known if known is not None and self._holds(value) else None
@@ -234,7 +234,8 @@ def root_of(value: ir.Value) -> ir.Value:
     return value
 
 
-def _keys(dims: Sequence[Dim] | None) -> tuple[Key, ...] | None:
+def keys_of(dims: Sequence[Dim] | None) -> tuple[Key, ...] | None:
+    """``dims``, if all are known; equal ones are written alike."""
     if dims is None:
         return None
     keys = [key_of(x) for x in dims]

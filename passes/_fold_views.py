@@ -10,15 +10,19 @@ import onnx_ir as ir
 
 from graphfix.model.values import is_op
 
-from ._fold_look import VIEWS, Found, alone, nothing, root_of
+from ._fold_look import VIEWS, Found, alone, keys_of, nothing, root_of
 from ._targets import constant_target, with_axes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from graphfix.build import Builder
+    from graphfix.model.symbolic import Dim
 
-    from ._fold_look import Key, Look
+    from ._fold_look import Ints, Key, Look
+
+    Reshaping = Callable[[ir.Value, Builder], ir.Value]
+    """Makes a view of a tensor."""
 
 
 def view(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
@@ -43,24 +47,44 @@ def view(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
 
 def _remade(node: ir.Node, source: ir.Value, look: Look) -> Callable[[Builder], ir.Value] | None:
     """One view of ``source`` with the shape that ``node`` makes."""
-    given, made = look.dims(source), look.dims(node.outputs[0])
-    if given is None or made is None:
+    given, made = look.view.shapes.dims(source), look.view.shapes.dims(node.outputs[0])
+    if given is None or made is None or keys_of(given) is None or keys_of(made) is None:
         return None
-    for op_type, small, large in (("Unsqueeze", given, made), ("Squeeze", made, given)):
+    shape = node.inputs[1] if is_op(node, "Reshape") and len(node.inputs) > 1 else None
+    told = look.view.shapes.data(shape) if node.inputs[0] is source else None
+    view = by_ones(given, made)
+    if view is None and shape is not None and 0 not in (look.numbers(shape) or (0,)):
+        return lambda op: op.again(node, source, shape)
+    view = view or by_constant(given, made, told, look)
+    return None if view is None else partial(view, source)
+
+
+def by_ones(given: Sequence[Dim], made: Sequence[Dim]) -> Reshaping | None:
+    """An Unsqueeze or Squeeze from one shape to another."""
+    few, many = keys_of(given), keys_of(made)
+    if few is None or many is None:
+        return None
+    for op_type, small, large in (("Unsqueeze", few, many), ("Squeeze", many, few)):
         axes = _ones(small, large)
         if axes is not None:
-            return partial(with_axes, op_type, source, axes)
-    shape = node.inputs[1] if is_op(node, "Reshape") and len(node.inputs) > 1 else None
-    if shape is not None and 0 not in (look.numbers(shape) or (0,)):
-        return lambda op: op.again(node, source, shape)
-    shapes = look.view.shapes
-    told = shapes.data(shape) if node.inputs[0] is source else None
-    target = constant_target(
-        shapes.dims(source) or (), shapes.dims(node.outputs[0]) or (), told, shapes
-    )
-    if isinstance(target, str):
-        return None
-    return lambda op: op.Reshape(source, np.array(target, np.int64))
+            return partial(_with_axes, op_type, axes)
+    return None
+
+
+def by_constant(
+    given: Sequence[Dim], made: Sequence[Dim], told: Sequence[Dim] | None, look: Look
+) -> Reshaping | None:
+    """A Reshape to a constant from one shape to another; ``told`` is what the shape held before."""
+    target = constant_target(given, made, told, look.view.shapes)
+    return None if isinstance(target, str) else partial(_to, np.array(target, np.int64))
+
+
+def _with_axes(op_type: str, axes: Sequence[int], value: ir.Value, op: Builder) -> ir.Value:
+    return with_axes(op_type, value, axes, op)
+
+
+def _to(shape: Ints, value: ir.Value, op: Builder) -> ir.Value:
+    return op.Reshape(value, shape)
 
 
 def _ones(small: tuple[Key, ...], large: tuple[Key, ...]) -> tuple[int, ...] | None:

@@ -14,13 +14,14 @@ from graphfix.model.text import path_of
 from graphfix.model.values import nodes_of
 from graphfix.model.view import View
 
+from ._fold_apart import Apart
 from ._fold_bits import Bits
 from ._fold_chains import CHAINED, chain
 from ._fold_constants import constant, decided_if
 from ._fold_equal import Equal
 from ._fold_integers import COUNTED, integers
 from ._fold_leading import BROADCAST, leading
-from ._fold_look import Found, Look
+from ._fold_look import VIEWS, Found, Look
 from ._fold_moves import MOVES, moved
 from ._fold_sizes import Sizes
 from ._fold_uniform import NEUTRAL, Uniform
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 # What one round makes, the next may go on with; a chain of this many links would be a wonder.
 _ROUNDS = 50
+
+_VIEWS = frozenset(VIEWS)
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,8 @@ class Fold(Pass):
     def sites(self, model: ir.Model) -> Iterator[FoldSite | Skip]:
         """Every node that a first round would replace."""
         look = Look(View(model))
-        shown = _Shown((*_rules(look), (None, Sizes(look)), (None, Uniform(look).smaller)))
+        at_once = ((_VIEWS, Apart(look)), (None, Sizes(look)), (None, Uniform(look).smaller))
+        shown = _Shown((*_rules(look), *at_once))
         for node in _nodes(model):
             found = _first(shown[node.op_type], node, look)
             if found is not None:
@@ -156,7 +160,10 @@ class Fold(Pass):
 
     def _repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         for _ in range(_ROUNDS):
-            changed = yield from self._round(model, _rules)
+            # Before dims of 1 go, of which broadcasting makes some that a region ends with.
+            changed = yield from self._round(model, lambda look: ((_VIEWS, Apart(look)),))
+            if not changed:
+                changed = yield from self._round(model, _rules)
             if not changed:
                 changed = yield from self._round(model, lambda look: ((None, Sizes(look)),))
             if not changed:
