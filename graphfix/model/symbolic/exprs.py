@@ -48,7 +48,8 @@ def settled(expr: sympy.Expr) -> sympy.Expr:
     """Equal sizes in one form: no Mod, no whole number outside a floor, no floor of -x.
 
     So ``floor((x - 1) / 2) + 1`` is ``floor((x + 1) / 2)``, and x filled up to a multiple of 4,
-    ``x + Mod(-x, 4)``, is ``4 * floor((x + 3) / 4)``; ``Max(0, 5 - x)`` is ``Max(0, x - 5) + 5 - x``.
+    ``x + Mod(-x, 4)``, is ``4 * floor((x + 3) / 4)``, and
+    ``Max(0, 5 - x)`` is ``Max(0, x - 5) + 5 - x``.
     """
     expr = expr.replace(lambda x: isinstance(x, sympy.Mod), _without_mod)
     expr = expr.replace(lambda x: isinstance(x, sympy.floor), _in_range)
