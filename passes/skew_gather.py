@@ -6,48 +6,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import sympy
 
 from graphfix.build import PASS_KEY
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.model.shapes import same
-from graphfix.model.symbolic.exprs import expr_of
+from graphfix.model.moves import line_of
 from graphfix.model.values import const_of, is_op
 
-from ._skew_cuts import rows_of
 from ._skew_index import Positions
-from ._skew_rows import is_never_negative, line_of, moved_rows
+from ._skew_sites import LARGEST, SkewSite, skewed, turned_back
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.build import Builder
+    from graphfix.model.cuts import Rows
+    from graphfix.model.moves import Moved
     from graphfix.model.view import View
 
-    from ._skew_cuts import Rows
-    from ._skew_rows import Moved
-
-# A table has a row for each distance that it tells apart.
-_LARGEST = 1 << 18
 _OPSET = 12
-
-
-@dataclass(frozen=True)
-class SkewSite(Match):
-    """Rows that are moved, each by one more.
-
-    Attributes:
-        moved: What moves them.
-        table: The rows of a table that are multiplied: before they are moved, what is moved being
-            ``given`` times them, or after it, where ``moved.beyond``.
-        given: What they are multiplied with before they are moved.
-        first: The row of the table at distance 0, or minus that.
-    """
-
-    moved: Moved
-    table: Rows | None = None
-    given: ir.Value | None = None
-    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,7 +116,7 @@ class SkewGather(NodePass[SkewSite]):
         """The last Slice of a skew, or the MatMul of one with rows of a table."""
         if view.in_function(node):
             return None
-        found = _taken(node, view) if is_op(node, "Slice") else _spread(node, view)
+        found = skewed(node, view) if is_op(node, "Slice") else turned_back(node, view)
         if found is None or isinstance(found, Skip):
             return found
         if view.opset(node) < _OPSET:
@@ -162,63 +138,12 @@ class SkewGather(NodePass[SkewSite]):
         return _band(match.moved, match.table, match.first, op)
 
 
-def _taken(node: ir.Node, view: View) -> SkewSite | None:
-    """Each row from another column on: ``y[i, j] = x[i, j - i + shift]``."""
-    moved, dims = moved_rows(node.outputs[0], view), view.shapes.dims(node.outputs[0])
-    if moved is None or dims is None or moved.beyond or not same(dims[-2], dims[-1]):
-        return None
-    near = _multiplied(node, moved, view) if moved.turn < 0 else None
-    if near is None and line_of(moved.shift, moved.rows) is None:
-        return None
-    return near or SkewSite(node, moved)
-
-
-def _multiplied(node: ir.Node, moved: Moved, view: View) -> SkewSite | None:
-    """The same where ``x`` is multiplied from rows of a constant table with zeros around them."""
-    maker = moved.source.producer()
-    if not is_op(maker, "MatMul") or maker.inputs[0] is None:
-        return None
-    table = rows_of(maker.inputs[1], -1, view)
-    if table is None or const_of(table.table, _LARGEST) is None:
-        return None
-    first = sympy.expand(moved.shift + table.shift)
-    if not first.is_Integer or not -1 <= first <= table.count:
-        return None
-    return SkewSite(node, moved, table, maker.inputs[0], int(first))
-
-
-def _spread(node: ir.Node, view: View) -> SkewSite | Skip | None:
-    """Each row back to its distances, ``z[i, r] = x[i, r + i + shift]``, times rows of a table."""
-    skewed = node.inputs[0]
-    if skewed is None or not is_op(skewed.producer(), "Slice", "Reshape"):
-        return None
-    moved = moved_rows(skewed, view)
-    wide, after = view.shapes.dims(moved.source if moved else None), view.shapes.dims(skewed)
-    if moved is None or wide is None or after is None or not moved.beyond or moved.turn < 0:
-        return None
-    table = rows_of(node.inputs[1], -2, view)
-    if table is None or not _may_be_operand(table):
-        return Skip(node, "what is moved is not multiplied with the rows of a table, 0 around them")
-    first = sympy.expand(moved.shift - table.shift)
-    cols, last, rows = (expr_of(x) for x in (wide[-1], after[-1], moved.rows))
-    whole = is_never_negative(1 - rows - moved.shift, moved.rows) and is_never_negative(
-        last - cols + moved.shift, moved.rows
-    )
-    if not first.is_Integer or not whole or not same(wide[-1], wide[-2]):
-        return Skip(node, "its table goes with other distances than those that it is moved by")
-    return SkewSite(node, moved, table, None, int(first))
-
-
-def _may_be_operand(table: Rows) -> bool:
-    return list(table.order) == sorted(table.order) or const_of(table.table, _LARGEST) is not None
-
-
 def _has_company(node: ir.Node, view: View) -> bool:
     """Whether another skew is left or was repaired, so that the indices are shared."""
     if any(x.metadata_props.get(PASS_KEY) == SkewGather.name for x in view.nodes("GatherElements")):
         return True
     others = (x for x in view.nodes("Slice") if x is not node and not view.in_function(x))
-    return any(_taken(x, view) is not None for x in others)
+    return any(skewed(x, view) is not None for x in others)
 
 
 def _picked(moved: Moved, op: Builder) -> ir.Value:
@@ -227,7 +152,7 @@ def _picked(moved: Moved, op: Builder) -> ir.Value:
     at = Positions(moved.source, dims, op)
     factor, number = line_of(moved.shift, moved.rows) or (0, 0)
 
-    def index() -> ir.Value:
+    def places() -> ir.Value:
         apart = at.apart(moved.turn)
         if not factor:
             return op.Add(apart, np.array(number, np.int64)) if number else apart
@@ -238,8 +163,8 @@ def _picked(moved: Moved, op: Builder) -> ir.Value:
             first = op.Add(first, np.array([number], np.int64))
         return op.Add(apart, first)
 
-    spread = at.spread(("picked", moved.turn, factor, number), index)
-    return op.GatherElements(moved.source, spread, axis=len(dims) - 1)
+    index = at.spread(("picked", moved.turn, factor, number), places)
+    return op.GatherElements(moved.source, index, axis=len(dims) - 1)
 
 
 def _near(match: SkewSite, given: ir.Value, table: Rows, op: Builder) -> ir.Value:
@@ -249,7 +174,7 @@ def _near(match: SkewSite, given: ir.Value, table: Rows, op: Builder) -> ir.Valu
     distance -1 is the last one, which the index -1 stands for.
     """
     dims = op.view.shapes.dims(match.moved.source) or ()
-    array = const_of(table.table, _LARGEST)
+    array = const_of(table.table, LARGEST)
     if array is None:
         raise RuntimeError(f"{table.table.name} is no constant")
     around = [(int(axis == table.axis),) * 2 for axis in range(array.ndim)]
@@ -261,8 +186,8 @@ def _near(match: SkewSite, given: ir.Value, table: Rows, op: Builder) -> ir.Valu
     at = Positions(products, dims, op)
     low, high = -match.first - 1, table.count - match.first
     ends = (np.array(low, np.int64), np.array(high, np.int64))
-    spread = at.spread(("near", low, high), lambda: op.Clip(at.apart(-1), *ends))
-    return op.GatherElements(products, spread, axis=len(dims) - 1)
+    index = at.spread(("near", low, high), lambda: op.Clip(at.apart(-1), *ends))
+    return op.GatherElements(products, index, axis=len(dims) - 1)
 
 
 def _band(moved: Moved, table: Rows, first: int, op: Builder) -> ir.Value:
@@ -274,11 +199,11 @@ def _band(moved: Moved, table: Rows, first: int, op: Builder) -> ir.Value:
         none = [0] * (len(dims) - 1)
         value = op.Pad(value, np.array([*none, front, *none, back], np.int64))
     if list(table.order) != sorted(table.order):
-        array = const_of(right, _LARGEST)
+        array = const_of(right, LARGEST)
         if array is None:
             raise RuntimeError(f"{right.name} is no constant")
         right = op.constant(np.ascontiguousarray(array.transpose(table.order)))
     at = Positions(moved.source, dims, op)
     places = np.arange(table.count, dtype=np.int64) + first + front
-    spread = at.spread(("band", first, front, table.count), lambda: op.Add(at.down(), places))
-    return op.MatMul(op.GatherElements(value, spread, axis=len(dims) - 1), right)
+    index = at.spread(("band", first, front, table.count), lambda: op.Add(at.down(), places))
+    return op.MatMul(op.GatherElements(value, index, axis=len(dims) - 1), right)

@@ -236,6 +236,36 @@ def test_what_is_not_moved_back_by_a_table_is_left_alone(old: str, new: str) -> 
     assert "y_z" in {x.name for node in after.graph for x in node.outputs}
 
 
+def test_what_was_cut_off_before_zeros_were_put_in_its_place_is_not_read() -> None:
+    """As far as places go it is the same as moving by T at once; the first number is 0, though."""
+    plain = unskew("p", "z", 1)
+    crop = f"""off = {joined("zero", "rest", "zero", "zero")} cropped = Pad (z_flat, off)
+        more_by = {joined("zero", "more", "zero", "zero")}"""
+    body = plain.replace(
+        "z_filled = Pad (z_flat, z_front)", f"{crop} z_filled = Pad (cropped, more_by)"
+    )
+    assert body != plain
+    before, after, report = both(text(f"{cut('e', 2, 'dynamo')} {body} y = MatMul (z, e)"))
+    agree(before, after, (2,), range(1, 7))
+    assert not report.changed
+
+
+@pytest.mark.parametrize(
+    ("given", "rank", "name"), [("z_flat", 2, "z_front"), ("p", 3, "z_behind")]
+)
+def test_zeros_before_zeros_are_zeros(given: str, rank: int, name: str) -> None:
+    old = f"= Pad ({given}, {name})"
+    body = unskew("p", "z", 1)
+    assert old in body
+    none = f"none = {joined(*['zero'] * 2 * rank)} same = Pad ({given}, none)"
+    before_pad, after_pad = body.split(old)
+    start = before_pad.rindex(" z_" if rank == 2 else "z_longer")
+    body = f"{before_pad[:start]} {none} {before_pad[start:]}= Pad (same, {name}){after_pad}"
+    before, after, report = both(text(f"{cut('e', 2, 'dynamo')} {body} y = MatMul (z, e)"))
+    agree(before, after, (2,), range(1, 7))
+    assert report.changed
+
+
 def test_a_back_that_is_read_otherwise_is_a_near_miss() -> None:
     _, _, report = both(text(f"{unskew('p', 'z', 1)} r = Transpose (p) y = MatMul (z, r)"))
     assert not report.changed

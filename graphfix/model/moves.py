@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import sympy
 
+from graphfix.model.cuts import added_by, first_of, is_never_negative, is_zero_padding
 from graphfix.model.shapes import is_named, same
-from graphfix.model.symbolic.exprs import expr_of, never_negative
+from graphfix.model.symbolic.exprs import expr_of
 from graphfix.model.values import attr_int, is_op
 
-from ._skew_cuts import added_by, first_of, is_zero_padding
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import onnx_ir as ir
 
@@ -80,11 +79,6 @@ def moved_rows(value: ir.Value | None, view: View) -> Moved | None:
     return _Walk(dims, view).back(value) if all(map(is_named, dims)) else None
 
 
-def is_never_negative(expr: sympy.Expr, rows: Dim) -> bool:
-    """Whether an expression in sizes is at least 0 where there is a row."""
-    return never_negative(sympy.expand(expr.subs(_renamed(rows))))
-
-
 def line_of(expr: sympy.Expr, rows: Dim) -> tuple[int, int] | None:
     """The whole numbers of ``factor * rows + number``; None if an expression is not that."""
     of = expr_of(rows)
@@ -97,14 +91,6 @@ def line_of(expr: sympy.Expr, rows: Dim) -> tuple[int, int] | None:
     if not factor.is_Integer or not (number := sympy.expand(expr - factor * of)).is_Integer:
         return None
     return int(factor), int(number)
-
-
-def _renamed(rows: Dim) -> Mapping[sympy.Expr, sympy.Expr]:
-    """``floor(S / 2) + 1`` rows as one symbol, which is at least 1 where there is a row."""
-    number, rest = expr_of(rows).as_coeff_Add()
-    if rest.is_Number or rest.is_Mul or (rest.is_Symbol and not number):
-        return {}
-    return {rest: sympy.Symbol("_rows", integer=True, positive=True) - number}
 
 
 class _Walk:
@@ -177,6 +163,10 @@ class _Walk:
         added, zero, count = added_by(node, self._view), is_zero_padding(node), len(self._lead)
         if added is None or any(axis < count for axis in added):
             return False
+        if not all(is_never_negative(x, self._rows) for pads in added.values() for x in pads):
+            if self.beyond:  # what lies beyond may be what it cuts off
+                return False
+            zero = False
         if len(before) == 2 and count + 1 in added:
             if count in added:
                 return False

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
+    from graphfix.model.symbolic import Dim
     from graphfix.model.view import View
 
 # The lowest integers, from which a Slice starts that is to start at 0.
 _LOWEST = -(1 << 31)
 _DEEPEST = 8
+_SIZE = sympy.Symbol("_size", integer=True, positive=True)
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,15 @@ class Rows:
     shift: sympy.Expr
 
 
-def rows_of(value: ir.Value | None, axis: int, view: View) -> Rows | None:
+def rows_of(value: ir.Value | None, axis: int, sized: Dim, view: View) -> Rows | None:
     """The table whose rows, with zeros around them, a tensor has along an axis.
 
-    As many zeros as there are rows in a run, so that they follow a size; what comes to lie outside
-    is cut off.
+    Args:
+        value: The tensor.
+        axis: The axis.
+        sized: A size that how many zeros there are may follow; where it is small, what comes to lie
+            outside is cut off.
+        view: The model.
     """
     rank = view.shapes.rank(value)
     if value is None or rank is None or rank < 2:
@@ -66,10 +72,10 @@ def rows_of(value: ir.Value | None, axis: int, view: View) -> Rows | None:
             if starts is None or not starts.keys() <= {at}:
                 return None
             first = starts.get(at, sympy.Integer(0))
-            if not never_negative(first):
+            if not is_never_negative(first, sized):
                 return None
             shift += first
-        elif is_op(node, "Pad"):
+        elif is_op(node, "Pad") and not padded:
             added = added_by(node, view)
             if added is None or not added.keys() <= {at} or not is_zero_padding(node):
                 return None
@@ -82,6 +88,24 @@ def rows_of(value: ir.Value | None, axis: int, view: View) -> Rows | None:
     if not padded or not isinstance(count, int):
         return None
     return Rows(value, count, tuple(order), at, sympy.expand(shift))
+
+
+def is_never_negative(expr: sympy.Expr, sized: Dim) -> bool:
+    """Whether an expression that follows one size and no other is at least 0 where that is not 0.
+
+    Another size, such as that of a cache, may be 0.
+    """
+    number, rest = expr_of(sized).as_coeff_Add()
+    if rest.is_Mul or (rest.is_Symbol and not number):
+        return expr.free_symbols <= rest.free_symbols and never_negative(sympy.expand(expr))
+    said = sympy.expand(expr.subs(rest, _SIZE - number))
+    return said.free_symbols <= {_SIZE} and never_negative(said)
+
+
+def whole(expr: sympy.Expr) -> int | None:
+    """The whole number that an expression is; None if it follows a size."""
+    number = sympy.expand(expr)
+    return int(number) if number.is_Integer else None
 
 
 def first_of(node: ir.Node, view: View) -> Mapping[int, sympy.Expr] | None:
