@@ -250,6 +250,27 @@ def test_what_was_cut_off_before_zeros_were_put_in_its_place_is_not_read() -> No
     assert not report.changed
 
 
+def test_distances_that_are_cut_off_are_not_put_back() -> None:
+    """Only the keys that come after are asked for, and the table has rows for those before."""
+    body = f"""{cut("e", 4, "dynamo")} {unskew("p", "z", 1)} less_z = Slice (z, less, end, two)
+        less_e = Slice (e, less, end, one) y = MatMul (less_z, less_e)"""
+    before, after, report = both(text(body, 4))
+    agree(before, after, (2,), range(1, 7))
+    assert not report.changed
+    assert "other distances" in report.passes[0].skips[0][1]
+
+
+def test_a_table_that_is_cut_before_zeros_are_put_on_is_cut() -> None:
+    body = f"""{cut("e", 2, "dynamo")} {unskew("p", "z", 1)}
+        off = {joined("zero", "rest", "zero", "zero", "rest", "zero")} few = Pad (table, off)
+        by = Add (t, rest) less_by = Add (by, rest) on = Add (less_by, one)
+        pads = {joined("zero", "by", "zero", "zero", "by", "zero")} rows0 = Pad (few, pads)
+        rows = Slice (rows0, one, end, one) rows1 = Slice (rows0, zero, wide, one)
+        w = MatMul (z, rows1) v = MatMul (z, e) y = Sub (w, v)"""
+    before, after, _ = both(text(body))
+    agree(before, after, (2,), range(1, 7))
+
+
 @pytest.mark.parametrize(
     ("given", "rank", "name"), [("z_flat", 2, "z_front"), ("p", 3, "z_behind")]
 )
