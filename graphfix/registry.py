@@ -31,7 +31,7 @@ GROUP = "graphfix.passes"
 # last, since other passes may write some.
 _TRUE_SHAPES = "fresh-shapes"
 _REPAIRS = (
-    *("float-conv-input", "bool-cast", "clip-minmax", "pad-amounts", "pad-slice"),
+    *("float-conv-input", "bool-cast", "clip-minmax", "skew-gather", "pad-amounts", "pad-slice"),
     *("mask-lookup", "table-rows", "additive-mask", "finite-mask", "drop-nan-guard"),
     *("cumsum-index", "unflatten-heads", "gather-int64"),
     *("convtranspose-2d", "opset-ceiling", "slice-start", "gemm-bias", "keep-output"),

@@ -28,6 +28,10 @@ RUN = frozenset(
     {"bert.hf441.eager.dy18", "fsmn_vad.dy18"}
     | {"qwen3_asr_encoder_naive.dy18", "qwen3_asr_encoder_naive.dy18+fp16"}
 )
+# Runs there, and its numbers are wrong where a clip is shorter than the window of its relative
+# positions: at 1 to 4 frames by up to 0.32, the Pad of that table being the first node to part. At
+# 5, 6 and 25 frames it agrees.
+WRONG = {"vits_text_encoder.hf441.eager.ts14": "negative-pads"}
 # Of TorchScript's exports none crashes. These do not load, whatever the provider.
 UNLOADABLE = frozenset(
     {"bert.hf441.eager.ts14+fp16", "llama.hf5.sdpa.dy18+fp16", "sensevoice_official.ts14+fp16"}
@@ -55,7 +59,7 @@ def test_what_crashes_has_an_error_and_what_runs_has_none(row: dict[str, Any]) -
     crashes = ".dy18" in name and name not in RUN
     assert ("reshape-allowzero" in found) == crashes
     assert ("type-conflict" in found) == (name in UNLOADABLE)
-    assert found <= {"reshape-allowzero", "type-conflict"}
+    assert found - {"reshape-allowzero", "type-conflict"} == {WRONG[x] for x in WRONG if x == name}
 
 
 def test_no_error_is_left_after_the_profile(row: dict[str, Any]) -> None:

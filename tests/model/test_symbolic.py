@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
@@ -291,6 +293,36 @@ def test_floors_in_floors_are_one() -> None:
     a, b = ir.SymbolicDim("floor(floor(floor(T/5)/2)/2) - 1"), ir.SymbolicDim("floor(T/20) - 1")
     assert same(a, b)
     assert not same(a, ir.SymbolicDim("floor(T/10) - 1"))
+
+
+def test_a_table_with_zeros_around_it_cut_to_a_length_has_that_length() -> None:
+    """As VITS pads and cuts 9 rows to ``2 * T - 1``, wherever T is more than 5 or less."""
+    longer = "2*Max(0, T - 5) + 9"
+    cut = f"Max(0, Min({longer}, 2*T + Max(0, 5 - T) - 1) - Max(0, 5 - T))"
+    assert same(ir.SymbolicDim(cut), ir.SymbolicDim("2*T - 1"))
+    assert not same(ir.SymbolicDim(cut), ir.SymbolicDim("2*T"))
+    assert same(ir.SymbolicDim("Min(0, T - 5) + Max(0, T - 5)"), ir.SymbolicDim("T - 5"))
+
+
+@pytest.mark.parametrize(
+    ("expr", "is_never"),
+    [
+        ("2*T**2 - 2*T", True),
+        ("T**2 - 2*T", False),
+        ("S*T - S - T + 1", True),
+        ("S*T - S - T", False),
+        ("Max(0, T - 5) + 5 - T", True),
+        ("Max(0, T - 5) + 4 - T", False),
+        ("5 - T - Max(0, T - 5)", False),
+    ],
+)
+def test_what_is_never_less_than_nothing(expr: str, is_never: bool) -> None:
+    found = symbolic.exprs.expr_of(ir.SymbolicDim(expr))
+    assert symbolic.exprs.never_negative(found) is is_never
+    names = sorted(found.free_symbols, key=str)
+    tried = itertools.product(range(1, 8), repeat=len(names))
+    least = min(found.subs(dict(zip(names, at, strict=True))) for at in tried)
+    assert bool(least >= 0) is is_never
 
 
 def test_an_expand_to_a_computed_shape() -> None:

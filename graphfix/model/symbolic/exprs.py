@@ -48,7 +48,8 @@ def settled(expr: sympy.Expr) -> sympy.Expr:
     """Equal sizes in one form: no Mod, no whole number outside a floor, no floor of -x.
 
     So ``floor((x - 1) / 2) + 1`` is ``floor((x + 1) / 2)``, and x filled up to a multiple of 4,
-    ``x + Mod(-x, 4)``, is ``4 * floor((x + 3) / 4)``.
+    ``x + Mod(-x, 4)``, is ``4 * floor((x + 3) / 4)``, and
+    ``Max(0, 5 - x)`` is ``Max(0, x - 5) + 5 - x``.
     """
     expr = expr.replace(lambda x: isinstance(x, sympy.Mod), _without_mod)
     expr = expr.replace(lambda x: isinstance(x, sympy.floor), _in_range)
@@ -61,12 +62,21 @@ def settled(expr: sympy.Expr) -> sympy.Expr:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _decided(extreme: sympy.Expr) -> sympy.Expr:
-    """A Max or Min without what another argument is never less, or more, than."""
+    """A Max or Min without what another argument is never less, or more, than.
+
+    Of the two that an expression and 0 have on either side, only one: that of its positive terms.
+    """
     sign = 1 if isinstance(extreme, sympy.Max) else -1
     left = list(extreme.args)
     for one in extreme.args:
         if any(x is not one and never_negative(sign * (x - one)) for x in left):
             left.remove(one)
+    if len(left) == 2 and 0 in left:
+        rest = next(x for x in left if x != 0)
+        if sign < 0:  # Min(0, x) is x - Max(0, x), and that -Max(0, -x)
+            return rest - _decided(sympy.Max(0, rest))
+        if rest.as_coeff_Add()[1].could_extract_minus_sign():
+            return sympy.Max(0, sympy.expand(-rest)) + rest
     return extreme.func(*left) if left else extreme
 
 
@@ -170,7 +180,27 @@ def never_negative(expr: sympy.Expr) -> bool:
     least = sympy.expand(least)
     if least.is_nonnegative:
         return True
-    return _grows(least) and bool(least.subs(dict.fromkeys(least.free_symbols, 1)) >= 0)
+    if _grows(least):
+        return bool(least.subs(dict.fromkeys(least.free_symbols, 1)) >= 0)
+    return _is_sum_of_powers(least) or _is_more_than_one_side(expr)
+
+
+def _is_sum_of_powers(expr: sympy.Expr) -> bool:
+    """Whether nothing is subtracted in a polynomial in how much each size is more than 1."""
+    symbols = expr.free_symbols
+    if not symbols or not expr.is_polynomial(*symbols):
+        return False
+    more = sympy.expand(expr.subs({x: x + 1 for x in symbols}, simultaneous=True))
+    return all(x.as_coeff_Mul()[0] >= 0 for x in sympy.Add.make_args(more))
+
+
+def _is_more_than_one_side(expr: sympy.Expr) -> bool:
+    """Whether ``Max(a, b) + c`` is at least 0 since ``a + c`` is, or ``b + c``."""
+    for term in sympy.Add.make_args(expr):
+        number, rest = term.as_coeff_Mul()
+        if number > 0 and isinstance(rest, sympy.Max):
+            return any(never_negative(expr - term + number * x) for x in rest.args)
+    return False
 
 
 def _grows(expr: sympy.Expr) -> bool:
