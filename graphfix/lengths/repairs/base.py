@@ -80,3 +80,11 @@ def input_of(node: ir.Node, index: int) -> ir.Value:
     if value is None:
         raise RuntimeError(f"input {index} of {node.name} is missing")
     return value
+
+
+def made_by(value: ir.Value) -> ir.Node:
+    """The node that makes a value that one must make."""
+    node = value.producer()
+    if node is None:
+        raise RuntimeError(f"{value.name} is made by no node")
+    return node
