@@ -17,6 +17,8 @@ from tests.lengths.padding import session
 
 CONTENT = np.random.default_rng(16).standard_normal((16, 4)).astype(np.float32)
 
+TABLE = ", ".join(f"{np.sin(7.0 * i):.3f}" for i in range(64))
+
 # How many copies follow: those that ceil(T / 6) groups of 7 want behind 3 copies of the first.
 COUNTS = {
     "rounded up": "up = Add (t, i5)  c = Div (up, i6)",
@@ -89,7 +91,8 @@ def model(text: str, opset: int = 17, head: str = "float[B, T, 4] x") -> onnx.Mo
         <{vectors}, int64[1] last = {{-1}}, int64[1] far = {{9223372036854775807}},
          int64[3] one_three = {{1, 3, 1}}, int64[3] ones = {{1, 1, 1}}, float sixth = {{6.0}},
          int64 zero = {{0}}, int64 one = {{1}}, int64 by_six = {{6}},
-         int64[7] seven = {{0, 1, 2, 3, 4, 5, 6}}, float[1, 1, 4] token = {{1, 2, 3, 4}}>
+         int64[7] seven = {{0, 1, 2, 3, 4, 5, 6}}, float[1, 1, 4] token = {{1, 2, 3, 4}},
+         float[1, 16, 4] table = {{{TABLE}}}, int64[6] two_behind = {{0, 0, 0, 0, 2, 0}}>
         {{ {text} }}"""
     )
     made.graph.output[0].ClearField("type")
@@ -175,3 +178,20 @@ def test_a_size_that_falls_as_the_clip_grows_is_refused() -> None:
         right = Tile (final, times)  p = Concat <axis = 1> (x, right)
         y = ReduceMean <axes = [1]> (p)"""
     assert "longer clip" in refused(text)
+
+
+@pytest.mark.parametrize(
+    "pick",
+    [
+        "z = Slice (rows, last, far, i1)",
+        "z = Concat <axis = 1> (rows, token)",
+        'z = Pad <mode = "edge"> (rows, two_behind)',
+    ],
+    ids=["the last", "one behind", "copies behind"],
+)
+def test_frames_of_a_table_that_has_no_batch_are_picked_for_no_row(pick: str) -> None:
+    """The last of ``table[:T]`` is another for each row, and there are no rows of it."""
+    text = f"""{FIRST} rows = Slice (table, i0, t, i1)  {pick}
+        of_rows = ReduceMax <axes = [1]> (x)  of_table = ReduceMax <axes = [1]> (z)
+        y = Add (of_rows, of_table)"""
+    assert "each row of the batch has its own length" in refused(text)

@@ -1,6 +1,6 @@
 """The repairs: each closes one leak, at one node, with nodes of its own."""
 
-from graphfix.lengths.repairs.base import Leak, Repair, zeroed
+from graphfix.lengths.repairs.base import Leak, Picks, Repair, zeroed
 from graphfix.lengths.repairs.counts import (
     LengthData,
     MaskedGroupNorm,
@@ -36,6 +36,7 @@ __all__ = [
     "MaskedPool",
     "OwnPads",
     "PadFrames",
+    "Picks",
     "PoisonedInput",
     "Repair",
     "SequenceLens",

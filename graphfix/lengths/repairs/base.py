@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 if TYPE_CHECKING:
     from graphfix.build import Builder
+    from graphfix.lengths.domain import State
     from graphfix.lengths.lower import Lengths
 
 Leak = Literal[
@@ -46,6 +47,16 @@ class Repair(abc.ABC):
     @abc.abstractmethod
     def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value | None:
         """Build it. Returns what replaces the node's first output, None if the node stays."""
+
+
+class Picks(Repair):
+    """A repair that picks frames anew, for each row of the batch by its own length.
+
+    Attributes:
+        state: What is known of the tensor that they are picked from.
+    """
+
+    state: State
 
 
 def zeroed(

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import sympy
 
 from graphfix.lengths.domain import Rows, State
-from graphfix.lengths.repairs.base import Repair, input_of, made_by
+from graphfix.lengths.repairs.base import Picks, input_of, made_by
 
 if TYPE_CHECKING:
     from graphfix.build import Builder
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CopiedTail(Repair):
+class CopiedTail(Picks):
     """An input gets a tail of copies of its last valid frame.
 
     Attributes:
@@ -42,7 +42,7 @@ class CopiedTail(Repair):
 
 
 @dataclass(frozen=True)
-class LastFrames(Repair):
+class LastFrames(Picks):
     """A read from the end of the axis becomes a read from the end of what is valid.
 
     Attributes:
@@ -71,7 +71,7 @@ class LastFrames(Repair):
 
 
 @dataclass(frozen=True)
-class ClampedFrames(Repair):
+class ClampedFrames(Picks):
     """An index that is cut to the last frame is cut to the last valid one.
 
     Attributes:
@@ -110,7 +110,7 @@ class ClampedFrames(Repair):
 
 
 @dataclass(frozen=True)
-class TurnedFrames(Repair):
+class TurnedFrames(Picks):
     """An axis that is turned around has its first valid frame last: each row for itself.
 
     Attributes:
@@ -134,7 +134,7 @@ class TurnedFrames(Repair):
 
 
 @dataclass(frozen=True)
-class PadFrames(Repair):
+class PadFrames(Picks):
     """Padding with copies (edge, reflect) copies what is valid.
 
     Attributes:
@@ -168,7 +168,7 @@ class PadFrames(Repair):
 
 
 @dataclass(frozen=True)
-class OwnPads(Repair):
+class OwnPads(Picks):
     """A window of SAME padding and a stride begins where the length of each row says.
 
     Attributes:
@@ -222,7 +222,7 @@ class OwnPads(Repair):
 
 
 @dataclass(frozen=True)
-class Append(Repair):
+class Append(Picks):
     """What is appended to an axis is put right behind what is valid.
 
     Attributes:
@@ -252,7 +252,7 @@ class Append(Repair):
 
 
 @dataclass(frozen=True)
-class FillUp(Repair):
+class FillUp(Picks):
     """Copies of one frame, as many as the length asks for, go right behind what is valid.
 
     Attributes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from graphfix.lengths.axes import RefusedError, check_rows, join
+from graphfix.lengths.axes import RefusedError, join
 from graphfix.lengths.domain import (
     ANY,
     FINITE,
@@ -92,7 +92,6 @@ def _filled_up(site: Site, result: State, axis: int) -> State:
             "an Expand of it) can be put right behind what is valid: join them after the model, "
             "or make what follows of one frame"
         )
-    check_rows(result, site.source)
     before = sympy.expand(sympy.Add(*(size_of(x.at(axis)) for x in front)))
     size = size_of(result.at(axis))
     site.check_size(before)
