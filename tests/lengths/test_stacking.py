@@ -30,7 +30,10 @@ COUNTS = {
         down = Sub (q, off)  c = Neg (down)""",
 }
 MISSING = "six = Mul (c, i6)  wide = Add (six, i1)  have = Add (t, i3)  less = Sub (wide, have)"
-ENOUGH = {"a maximum": "n = Max (less, i0)", "a clip": "n0 = Clip (less, zero)  n = Cast <to = 7> (n0)"}
+ENOUGH = {
+    "a maximum": "n = Max (less, i0)",
+    "a clip": "n0 = Clip (less, zero)  n = Cast <to = 7> (n0)",
+}
 FIRST = "s = Shape (x)  t = Slice (s, i1, i2, i0)  b = Slice (s, i0, i1, i0)"
 EDGES = "first = Slice (x, i0, i1, i1)  final = Slice (x, last, far, i1)"
 COPIES = {
@@ -60,7 +63,7 @@ STACKS = {
         target = Concat <axis = 0> (b, last, i28)  w = Reshape (g, target)""",
 }
 # Groups of 4 side by side, which a Reshape makes.
-WHOLE = """rest = Mod (t, i4)  less = Sub (i4, rest)  n = Mod (less, i4)  first = Slice (x, i0, i1, i1)
+WHOLE = """rest = Mod (t, i4)  less = Sub (i4, rest)  n = Mod (less, i4)
     final = Slice (x, last, far, i1)  times = Concat <axis = 0> (i1, n, i1)
     right = Tile (final, times)  p = Concat <axis = 1> (x, right)
     target = Concat <axis = 0> (b, last, i16)  w = Reshape (p, target)"""
@@ -117,7 +120,9 @@ def hold(before: onnx.ModelProto, lengths: range | list[int] = range(1, 15)) -> 
                 wanted = alone.run(None, {"x": x[row : row + 1, :n]})[0]
                 own = found[row : row + 1, : wanted.shape[1]]
                 assert own.shape == wanted.shape, (n, size)
-                np.testing.assert_allclose(own, wanted, rtol=1e-5, atol=1e-5, err_msg=f"{n}, {size}")
+                np.testing.assert_allclose(
+                    own, wanted, rtol=1e-5, atol=1e-5, err_msg=f"{n}, {size}"
+                )
     return after
 
 

@@ -19,14 +19,23 @@ from graphfix.lengths.repairs.frames import (
     PadFrames,
     TurnedFrames,
 )
-from graphfix.lengths.repairs.tails import Hide, PoisonedInput, Zero
+from graphfix.lengths.repairs.tails import (
+    MASK_FILTER,
+    Hide,
+    HideKeys,
+    PoisonedInput,
+    Slots,
+    Zero,
+)
 
 __all__ = [
+    "MASK_FILTER",
     "Append",
     "ClampedFrames",
     "CopiedTail",
     "FillUp",
     "Hide",
+    "HideKeys",
     "LastFrames",
     "Leak",
     "LengthData",
@@ -40,6 +49,7 @@ __all__ = [
     "PoisonedInput",
     "Repair",
     "SequenceLens",
+    "Slots",
     "TurnedFrames",
     "Zero",
     "zeroed",

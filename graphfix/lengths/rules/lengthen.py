@@ -67,7 +67,9 @@ def concat(site: Site) -> State:
         tails[axis] = site.need_zero(first, axis, "boundary leak").tail(axis)
         return timed(axes, tails, sign)
     if any(carries_time(x.at(axis)) for x in behind):
-        return _filled_up(site, timed(axes, [*tails[:axis], FINITE, *tails[axis + 1 :]], sign), axis)
+        return _filled_up(
+            site, timed(axes, [*tails[:axis], FINITE, *tails[axis + 1 :]], sign), axis
+        )
     count = (
         out
         - size_of(states[first].at(axis))
@@ -84,7 +86,7 @@ def concat(site: Site) -> State:
 
 def _filled_up(site: Site, result: State, axis: int) -> State:
     """Behind time, copies of one frame, as many as its size says, stand behind what is valid."""
-    *front, last = (x for x in site.states if x is not None)
+    front = [x for x in site.states[:-1] if x is not None]
     frame = _repeated(site, axis)
     if frame is None or any(carries_time(x.at(axis)) for x in front[:-1]):
         raise RefusedError(

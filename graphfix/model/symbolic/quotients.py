@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    Numbers = npt.NDArray[np.generic]
+    Numbers = npt.NDArray[np.int64] | npt.NDArray[np.bool_]
 
 _TRIED = np.arange(-4096, 4097)
 _LARGEST = 1024
@@ -28,7 +28,8 @@ _DEEPEST = 8
 
 
 def _divide(a: Numbers, b: Numbers) -> Numbers:
-    return np.trunc(a / b).astype(np.int64)
+    found: Numbers = np.trunc(np.true_divide(a, b)).astype(np.int64)
+    return found
 
 
 _WAYS: dict[str, Callable[..., Numbers]] = {
@@ -53,7 +54,7 @@ _WAYS: dict[str, Callable[..., Numbers]] = {
 }
 
 
-class _Unknown(Exception):
+class _UnknownError(Exception):
     """Something else comes in, or it is computed in a way that is not known."""
 
 
@@ -73,7 +74,7 @@ def floored(node: ir.Node) -> tuple[ir.Value, int] | None:
         return None
     try:
         found = _made(node.outputs[0], above, _DEEPEST)
-    except _Unknown:
+    except _UnknownError:
         return None
     return (above, below) if np.array_equal(found, _TRIED // below) else None
 
@@ -87,12 +88,12 @@ def _made(value: ir.Value | None, above: ir.Value, depth: int) -> Numbers:
         return np.asarray(number)
     node = None if value is None else value.producer()
     if node is None or depth == 0 or len(node.outputs) > 1 or not is_op(node, node.op_type):
-        raise _Unknown
+        raise _UnknownError
     args = [_made(x, above, depth - 1) for x in node.inputs]
     if is_op(node, "Cast") and value is not None and value.dtype in INTEGERS:
         return args[0] != 0 if value.dtype == ir.DataType.BOOL else args[0].astype(np.int64)
     way = _WAYS.get(node.op_type)
     fraction = is_op(node, "Mod") and bool(attr_int(node, "fmod", 0))
     if way is None or fraction or (is_op(node, "Div", "Mod") and not np.all(args[1])):
-        raise _Unknown
+        raise _UnknownError
     return way(*args)
