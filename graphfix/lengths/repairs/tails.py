@@ -155,7 +155,8 @@ class HideKeys(Repair):
             sizes = (lengths.count(query, 0), heads * _ONE, lengths.count(query, 1))
             return op.Expand(both, op.Concat(*sizes, lengths.count(key, 1), axis=0))
 
-        return op.once(("keys", mask, valid, low, heads, query), build, mask, valid)
+        sizes = tuple(map(str, lengths.source.shapes.dims(query) or (query.name,)))
+        return op.once(("keys", mask, valid, low, heads, sizes), build, mask, valid)
 
 
 @dataclass(frozen=True)
