@@ -64,8 +64,7 @@ STACKS = {
 }
 # Groups of 4 side by side, which a Reshape makes.
 WHOLE = """rest = Mod (t, i4)  less = Sub (i4, rest)  n = Mod (less, i4)
-    final = Slice (x, last, far, i1)  times = Concat <axis = 0> (i1, n, i1)
-    right = Tile (final, times)  p = Concat <axis = 1> (x, right)
+    times = Concat <axis = 0> (i1, n, i1)  right = Tile (final, times)  p = Concat <axis = 1> (x, right)
     target = Concat <axis = 0> (b, last, i16)  w = Reshape (p, target)"""
 ENDS = {
     "mean": "y = ReduceMean <axes = [1]> (w)",
@@ -147,7 +146,7 @@ def test_in_other_opsets(opset: int) -> None:
 
 
 def test_groups_side_by_side() -> None:
-    hold(model(f"{FIRST} {WHOLE} {ENDS['attention']}"))
+    hold(model(f"{FIRST} {EDGES} {WHOLE} {ENDS['attention']}"))
 
 
 def test_a_clip_without_a_batch_dim() -> None:
@@ -175,6 +174,15 @@ def refused(text: str) -> str:
 def test_frames_that_are_no_copies_stay_refused_and_the_reason_says_what_to_do() -> None:
     text = f"{FIRST} {EDGES} p = Concat <axis = 1> (x, x)  y = ReduceMean <axes = [1]> (p)"
     assert "copies of one frame" in refused(text)
+
+
+def test_half_a_frame_that_a_tile_makes_whole_is_no_copy_of_one() -> None:
+    text = body().replace("final = Slice (x,", "pair = Slice (x, i0, i2, i2)  final = Slice (pair,")
+    assert "copies of one frame" in refused(text.replace("(i1, n, i1)", "(i1, n, i2)"))
+
+
+def test_in_opsets_without_integer_maxima() -> None:
+    hold(model(f"{FIRST} {EDGES} {WHOLE} {ENDS['mean']}", 11))
 
 
 def test_a_size_that_falls_as_the_clip_grows_is_refused() -> None:

@@ -148,8 +148,6 @@ def rotary_embedding(site: Site) -> State:
                 "it reads rows of a table that carries time, and it is not seen which"
             )
         join([table.at(0), state.at(at)])
-    if places.timed and places.sign < 1:
-        raise RefusedError("it reads its tables at places that may count from the end")
     finite = all(x is None or x.is_finite for x in site.states)
     tails = tuple(
         None if x is None else FINITE if finite and x.is_finite else ANY for x in state.tails

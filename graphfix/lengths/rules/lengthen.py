@@ -116,10 +116,10 @@ def _repeated(site: Site, axis: int) -> tuple[int, bool] | None:
         if state is None or whole is None or state.rank != whole.rank or state.physical:
             return None
         if not state.at(axis):
-            return depth, all(
-                a == b or i == axis
-                for i, (a, b) in enumerate(zip(state.axes or (), whole.axes or (), strict=True))
-            )
+            other = [(state.at(i), whole.at(i)) for i in range(whole.rank) if i != axis]
+            # What a Tile repeats there is no copy of one frame.
+            alike = all(a == b or not a for a, b in other)
+            return (depth, all(a == b for a, b in other)) if alike else None
     return None
 
 
