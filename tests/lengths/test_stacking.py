@@ -208,3 +208,46 @@ def test_frames_of_a_table_that_has_no_batch_are_picked_for_no_row(pick: str) ->
         of_rows = ReduceMax <axes = [1]> (x)  of_table = ReduceMax <axes = [1]> (z)
         y = Add (of_rows, of_table)"""
     assert "each row of the batch has its own length" in refused(text)
+
+
+def test_time_may_be_the_last_axis() -> None:
+    """Mel bands before frames: rows and frames are not side by side."""
+    text = f"""{FIRST} xt = Transpose <perm = [0, 2, 1]> (x)  rest = Mod (t, i4)
+        less = Sub (i4, rest)  n = Mod (less, i4)  final = Slice (xt, last, far, i2)
+        times = Concat <axis = 0> (i1, i1, n)  right = Tile (final, times)
+        p = Concat <axis = 2> (xt, right)  back = Transpose <perm = [0, 2, 1]> (p)
+        target = Concat <axis = 0> (b, last, i16)  w = Reshape (back, target)  y = Relu (w)"""
+    hold(model(text))
+
+
+def test_a_batch_of_fixed_size_has_one_length() -> None:
+    before = model(body(end="attention"), head="float[2, T, 4] x")
+    after = ir.from_proto(before)
+    graphfix.run(after, "ilens-mask:axis=x.1")
+    for n, size in ((5, 5), (5, 9), (6, 7), (12, 18)):
+        x = np.full((2, size, 4), np.nan, np.float32)
+        x[:, :n] = CONTENT[:n]
+        wanted = session(before).run(None, {"x": x[:, :n]})[0]
+        feeds = {"x": x, "ilens": np.array([n])}
+        found = session(ir.to_proto(after)).run(None, feeds)[0]
+        np.testing.assert_allclose(found[:, : wanted.shape[1]], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_frames_without_a_batch() -> None:
+    before = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[T, 4] x) => (float[N, 16] y)
+        <int64[1] i0 = {0}, int64[1] i1 = {1}, int64[1] i4 = {4}, int64[1] last = {-1},
+         int64[1] far = {9223372036854775807}, int64[2] wide = {-1, 16}>
+        { t = Shape <end = 1> (x)  rest = Mod (t, i4)  less = Sub (i4, rest)  n = Mod (less, i4)
+          final = Slice (x, last, far, i0)  times = Concat <axis = 0> (n, i1)
+          right = Tile (final, times)  p = Concat <axis = 0> (x, right)  w = Reshape (p, wide)
+          y = Softmax <axis = 0> (w) }""")
+    after = ir.from_proto(before)
+    graphfix.run(after, "ilens-mask")
+    for n in range(1, 10):
+        for size in range(n, n + 6):
+            x = np.full((size, 4), np.nan, np.float32)
+            x[:n] = CONTENT[:n]
+            wanted = session(before).run(None, {"x": x[:n]})[0]
+            found = session(ir.to_proto(after)).run(None, {"x": x, "ilens": np.array([n])})[0]
+            np.testing.assert_allclose(found[: len(wanted)], wanted, rtol=1e-5, atol=1e-5)
