@@ -24,7 +24,7 @@ from graphfix.lengths.domain import (
 )
 from graphfix.lengths.reach import captured, needed_by
 from graphfix.lengths.repairs import PoisonedInput
-from graphfix.lengths.rules import RULES, elementwise, reduce
+from graphfix.lengths.rules import MICROSOFT, elementwise, reduce, rule_of
 from graphfix.lengths.rules.index import written
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.site import Site
@@ -54,7 +54,6 @@ _OF_SIZES = frozenset(
 _OF_ANY_LENGTH = frozenset({"Concat", "Expand", "Identity", "Shape", "Size", "Tile"})
 _BY_SIZES = frozenset({"OneHot", "Resize", "Split", "TopK"})
 _OF_PLACES = ("Shape", "ScatterND", "NonZero", "GatherND", "Expand")
-_MICROSOFT = "com.microsoft"
 
 
 @dataclass(frozen=True)
@@ -239,7 +238,7 @@ class _Walk:
         touched = any(x.timed or x.physical or x.places is not None for x in around)
         if is_op(node, "Constant"):
             return [self._constant(node.outputs[0])]
-        rule = RULES.get(node.op_type) if node.domain in ("", "ai.onnx", _MICROSOFT) else None
+        rule = rule_of(node)
         makes = node.op_type in ("Shape", "Range", "ConstantOfShape", "Expand")
         if not touched and not makes and (rule is None or not _tells(around)):
             fixed = all(x.fixed for x in around) and not inner
@@ -254,7 +253,11 @@ class _Walk:
             )
             if inner:
                 raise RefusedError(f"the bodies of {what} use what carries time")
-            raise RefusedError(f"there is no rule that says what padding does to {what}")
+            fused = "; run ilens-mask before what fuses (-p ilens-mask,fast)"
+            raise RefusedError(
+                f"there is no rule that says what padding does to {what}"
+                + (fused if node.domain == MICROSOFT else "")
+            )
         _check_sizes(site)
         if node.op_type not in _OF_ANY_LENGTH:
             _check_room(around)

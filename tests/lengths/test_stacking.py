@@ -64,7 +64,8 @@ STACKS = {
 }
 # Groups of 4 side by side, which a Reshape makes.
 WHOLE = """rest = Mod (t, i4)  less = Sub (i4, rest)  n = Mod (less, i4)
-    times = Concat <axis = 0> (i1, n, i1)  right = Tile (final, times)  p = Concat <axis = 1> (x, right)
+    times = Concat <axis = 0> (i1, n, i1)  right = Tile (final, times)
+    p = Concat <axis = 1> (x, right)
     target = Concat <axis = 0> (b, last, i16)  w = Reshape (p, target)"""
 ENDS = {
     "mean": "y = ReduceMean <axes = [1]> (w)",

@@ -155,8 +155,9 @@ def rotary_embedding(site: Site) -> State:
     return State(state.axes, tails)
 
 
+# From opset 23 on ONNX has namesakes of two of these, with other inputs.
 RULES: dict[str, Callable[[Site], State | Sequence[State | None]]] = {
-    "Attention": attention,
-    "MultiHeadAttention": multi_head_attention,
-    "RotaryEmbedding": rotary_embedding,
+    "com.microsoft.Attention": attention,
+    "com.microsoft.MultiHeadAttention": multi_head_attention,
+    "com.microsoft.RotaryEmbedding": rotary_embedding,
 }
