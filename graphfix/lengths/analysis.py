@@ -324,7 +324,10 @@ def _check_known(site: Site, results: Sequence[State | None]) -> None:
     for value, result in zip(site.node.outputs, results, strict=False):
         for dim in () if result is None or result.physical else site.dims(value) or ():
             if any(x.name not in site.source.symbols | told for x in dim.free_symbols):
-                raise RefusedError("it is made to a padded size that is not known")
+                raise RefusedError(
+                    "it is made to a padded size that is not known; sums, products, quotients, "
+                    "minima and maxima of the clip's length are"
+                )
 
 
 def _check_room(states: Sequence[State]) -> None:
