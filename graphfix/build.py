@@ -213,7 +213,11 @@ class Builder:
         self._shared[graph, key] = value
         return value
 
-    def rewire(self, index: int, value: ir.Value) -> None:
+    def give(self, name: str, number: float) -> None:
+        """Let an attribute of the site, which stays, be a number."""
+        self.site.attributes[name] = ir.AttrFloat32(name, number)
+
+    def rewire(self, index: int, value: ir.Value | None) -> None:
         """Let the site take ``value`` as its input ``index``, which it may not have had yet."""
         site = self.site
         if index >= len(site.inputs):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from graphfix import pipeline, rules
 from graphfix.core import Check, Finding, Match, Pass
 from graphfix.errors import ModelError
+from graphfix.model.text import path_of
 from graphfix.model.view import View, forget_index, index
 from graphfix.probing.padded import padded
 from graphfix.proof.verify import verify
@@ -68,7 +69,7 @@ def check(
     finally:
         forget_index(model)
     # What a rule says of a node in its own words, naming the pass, the pass does not say again.
-    by = {x.name: x.repaired_by for x in asked if isinstance(x, Rule)}
+    by = {x.name: x.repaired_by or x.matched_by for x in asked if isinstance(x, Rule)}
     told = {(x.fix, x.at) for x in found if x.fix is not None and x.fix == by.get(x.rule)}
     return [x for x in found if (x.rule, x.at) not in told]
 
@@ -79,12 +80,23 @@ def _findings(one: Check, model: ir.Model, view: View, ep: Provider) -> Iterator
     if not isinstance(one, Rule) and type(one).findings is not Check.findings:
         yield from one.findings(model)  # it has its own mind of how bad it is
         return
+    matched = _matched(one, model)
     for site in one.sites(model):
         finding = one.finding(site)
+        if finding.fix is None and finding.at in matched:
+            finding = dataclasses.replace(finding, fix=matched[finding.at])
         if isinstance(one, Pass) and isinstance(site, Match):
             severity = judged.severity(one.name, site, view, ep)
             finding = dataclasses.replace(finding, severity=severity)
         yield finding
+
+
+def _matched(one: Check, model: ir.Model) -> Mapping[str, str]:
+    """The pass that repairs what a rule flags, by the places where it would: rules know no pass."""
+    if not isinstance(one, Rule) or one.matched_by is None:
+        return {}
+    (made,) = pipeline.parse(one.matched_by)
+    return {path_of(x.node): made.name for x in made.sites(model) if isinstance(x, Match)}
 
 
 def repairs(asked: Sequence[Check], found: Sequence[Finding]) -> list[Pass]:

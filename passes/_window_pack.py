@@ -12,6 +12,7 @@ from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, attr_ints, axes_of, ints_of, is_op
 
 from ._counting import unsqueezed
+from ._window_frozen import nodes_behind
 from ._window_local import carried
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from graphfix.model.view import View
 
 _FAR = 500
+_REGROUPS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
+_VIEWS = ("Transpose", "Identity", *_REGROUPS)
+_PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,40 @@ def packed_at(node: ir.Node, view: View) -> Packed | str | None:
     return Packed(mask, base, tuple(gathers), tuple(sorted(nodes, key=order.__getitem__)), made)
 
 
+def staying_at(node: ir.Node, view: View) -> str | None:
+    """Why rows that a NonZero finds stay packed, if they are computed with and never put back."""
+    mask = node.inputs[0]
+    dims = view.shapes.dims(mask)
+    if mask is None or dims is None or all(isinstance(x, int) for x in dims):
+        return None
+    picks: list[ir.Node] = []
+    pending = [node.outputs[0]]
+    while pending:
+        for use in pending.pop().uses():
+            if use.idx == 1 and is_op(use.node, "ScatterND"):
+                return None  # told there
+            if use.idx == 1 and is_op(use.node, "GatherND", "Gather"):
+                picks.append(use.node)
+            elif use.idx == 0 and is_op(use.node, *_VIEWS):
+                pending += use.node.outputs
+    number = view.numbering.of(mask)
+    rows = [x for x in picks if _picks(x, number, view) and _has_rows(x.inputs[0], dims, view)]
+    if not any(nodes_behind(x, *_PRODUCTS) for x in rows):
+        return None
+    return (
+        "its rows are packed by a mask and stay so, as many as there are in a run: keep them in "
+        "[batch, time] and hide keys by the mask instead, or put them back (y[mask] = rows) before "
+        "the first attention"
+    )
+
+
+def _has_rows(value: ir.Value | None, dims: Sequence[Dim], view: View) -> bool:
+    """Whether a tensor is [B, T, ...] for a mask [B, T], of numbers that are no sizes."""
+    mine, dtype = view.shapes.dims(value), view.shapes.dtype(value)
+    rows = mine is not None and len(mine) > len(dims) and _alike(mine[: len(dims)], dims)
+    return rows and dtype is not None and dtype.is_floating_point()
+
+
 def unpacked(site: Packed, op: Builder) -> ir.Value:
     """All rows computed, and those taken that the mask picks."""
     view = op.view
@@ -113,7 +151,7 @@ def _picking(places: ir.Value | None, view: View) -> ir.Value | None:
             return mask if turned and (not viewed or view.shapes.rank(mask) == 1) else None
         if is_op(node, "Transpose"):
             turned = tuple(attr_ints(node, "perm") or (1, 0)) == (1, 0) and not turned
-        elif is_op(node, "Reshape", "Squeeze", "Unsqueeze", "Flatten"):
+        elif is_op(node, *_REGROUPS):
             viewed = True
         elif not is_op(node, "Identity"):
             return None

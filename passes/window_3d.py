@@ -15,8 +15,8 @@ from graphfix.model.view import View
 
 from ._window_attention import WindowSite, in_windows, windows_at
 from ._window_chunks import Looped, at_once, looped_at
-from ._window_frozen import frozen_at
-from ._window_pack import Packed, packed_at, unpacked
+from ._window_frozen import frozen_at, sliced_at
+from ._window_pack import Packed, packed_at, staying_at, unpacked
 from ._window_rows import Rows
 
 if TYPE_CHECKING:
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 _FOUND: dict[str, Callable[[ir.Node, View], Looped | Packed | str | None]] = {
     "ConcatFromSequence": looped_at,
+    "NonZero": staying_at,
     "ScatterND": packed_at,
     "SplitToSequence": frozen_at,
+    "Slice": sliced_at,
     "Split": frozen_at,
 }
 _ANCHORS = ("MatMul", "Einsum", *_FOUND)
@@ -167,9 +169,10 @@ class Window3d(Pass):
         in a branch or the body of a Loop; Loops that hand anything on from chunk to chunk, that
         may end early, that mix the rows of a batch, whose chunks are of a size that is computed,
         or whose sequences are not [batch, time, features] (or with time last); as many chunks as a
-        trace has counted; packed rows that look at each other, as in an attention with
-        `cu_seqlens`. Left alone: a mask that is no function of places and constants, such as one
-        whose width is computed or one that is written piece by piece; rows that stay packed.
+        trace has counted, also where they are Slices between the numbers of the trace, which leave
+        out what is behind the last; packed rows that look at each other, as in an attention with
+        `cu_seqlens`, or that are never put back. Left alone: a mask that is no function of places
+        and constants, such as one whose width is computed or one that is written piece by piece.
     """
 
     name: ClassVar[str] = "window-3d"

@@ -11,10 +11,20 @@ import sympy
 
 from graphfix.lengths.axes import RefusedError, check_maskable
 from graphfix.lengths.cells import STARTS, follow
-from graphfix.lengths.domain import ANY, ZERO, Rows, State, Time, carries_time, plain, size_expr
+from graphfix.lengths.domain import (
+    ANY,
+    ZERO,
+    Rows,
+    State,
+    Time,
+    carries_time,
+    never_shrinks,
+    plain,
+    size_expr,
+)
 from graphfix.lengths.reach import captured, needed_by
 from graphfix.lengths.repairs import PoisonedInput
-from graphfix.lengths.rules import RULES, elementwise, reduce
+from graphfix.lengths.rules import MICROSOFT, elementwise, reduce, rule_of
 from graphfix.lengths.rules.index import written
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.site import Site
@@ -41,9 +51,9 @@ _OF_SIZES = frozenset(
     | {"Shape", "Size", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
     | {*elementwise.RULES, *(x for x in reduce.RULES if x.startswith("Reduce"))}
 )
+_OF_ANY_LENGTH = frozenset({"Concat", "Expand", "Identity", "Shape", "Size", "Tile"})
 _BY_SIZES = frozenset({"OneHot", "Resize", "Split", "TopK"})
 _OF_PLACES = ("Shape", "ScatterND", "NonZero", "GatherND", "Expand")
-_MICROSOFT = "com.microsoft"
 
 
 @dataclass(frozen=True)
@@ -228,7 +238,7 @@ class _Walk:
         touched = any(x.timed or x.physical or x.places is not None for x in around)
         if is_op(node, "Constant"):
             return [self._constant(node.outputs[0])]
-        rule = RULES.get(node.op_type) if node.domain in ("", "ai.onnx", _MICROSOFT) else None
+        rule = rule_of(node)
         makes = node.op_type in ("Shape", "Range", "ConstantOfShape", "Expand")
         if not touched and not makes and (rule is None or not _tells(around)):
             fixed = all(x.fixed for x in around) and not inner
@@ -243,8 +253,14 @@ class _Walk:
             )
             if inner:
                 raise RefusedError(f"the bodies of {what} use what carries time")
-            raise RefusedError(f"there is no rule that says what padding does to {what}")
+            fused = "; run ilens-mask before what fuses (-p ilens-mask,fast)"
+            raise RefusedError(
+                f"there is no rule that says what padding does to {what}"
+                + (fused if node.domain == MICROSOFT else "")
+            )
         _check_sizes(site)
+        if node.op_type not in _OF_ANY_LENGTH:
+            _check_room(around)
         cut = any(x.clamped is not None for x in around)
         if cut and node.op_type not in _OF_CLAMPED:
             raise RefusedError("it computes with what is cut to the padded length")
@@ -280,6 +296,8 @@ def _unfit(state: State) -> str | None:
         return "holds indices that depend on the padded length"
     if state.cells is not None:
         return "holds positions that move when the clip is padded"
+    if (size := _shrinking(state)) is not None:
+        return f"is {size} long, which is less for some longer clip"
     if _is_turned(state):
         return "runs backwards, its padding in front"
     for axis in state.axes or ():
@@ -306,7 +324,26 @@ def _check_known(site: Site, results: Sequence[State | None]) -> None:
     for value, result in zip(site.node.outputs, results, strict=False):
         for dim in () if result is None or result.physical else site.dims(value) or ():
             if any(x.name not in site.source.symbols | told for x in dim.free_symbols):
-                raise RefusedError("it is made to a padded size that is not known")
+                raise RefusedError(
+                    "it is made to a padded size that is not known; sums, products, quotients, "
+                    "minima and maxima of the clip's length are"
+                )
+
+
+def _check_room(states: Sequence[State]) -> None:
+    """Refuse a size that is less for some longer clip: such a container has no room for it."""
+    size = next(filter(None, map(_shrinking, states)), None)
+    if size is not None:
+        raise RefusedError(
+            f"it reads what is {size} long, which is less for some longer clip: what is valid must "
+            "have room in any container"
+        )
+
+
+def _shrinking(state: State) -> sympy.Expr | None:
+    """How long an axis is that is shorter for some longer clip."""
+    times = (x for axis in state.axes or () for x in axis if isinstance(x, Time))
+    return next((x.size for x in times if not never_shrinks(x.size)), None)
 
 
 def _moves_sizes(site: Site, states: Sequence[State]) -> bool:

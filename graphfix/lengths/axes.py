@@ -38,6 +38,19 @@ def check_maskable(axes: Sequence[Axis], axis: int, source: Source) -> None:
             raise RefusedError("an axis holds time together with a size that is not fixed")
 
 
+def check_rows(state: State, source: Source) -> None:
+    """Refuse if frames of a tensor cannot be picked for each row of the batch.
+
+    Raises:
+        RefusedError: No axis of it is the batch alone, and each row has a length of its own.
+    """
+    rows = [x for x in state.axes or () if any(isinstance(y, Rows) for y in x)]
+    if source.batch is not None and not rows:
+        raise RefusedError("it has no batch axis, and each row of the batch has its own length")
+    if any(len(x) > 1 for x in rows) or len(rows) > 1:
+        raise RefusedError("its batch axis holds something else beside the batch")
+
+
 def check_apart(state: State, axes: Sequence[int]) -> None:
     """Refuse what mixes rows of the batch, each of which has its own length.
 

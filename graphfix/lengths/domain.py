@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 import sympy
 
-from graphfix.model.symbolic import expr_of
+from graphfix.model.symbolic import dim_of, evaluator, expr_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -266,10 +266,20 @@ def _same_in_trials(a: sympy.Expr, b: sympy.Expr) -> bool:
     A size is made of quotients rounded down, minima and maxima: such expressions that agree over
     many periods agree for good.
     """
-    symbol = next(iter(a.free_symbols))
-    first, second = (np.asarray(sympy.lambdify(symbol, x, "numpy")(_TRIED)) for x in (a, b))
+    first, second = map(_tried, (a, b))
     both = (first >= 1) & (second >= 1)
     return bool(both.any() and (first == second)[both].all())
+
+
+@functools.lru_cache(maxsize=4096)
+def never_shrinks(size: sympy.Expr) -> bool:
+    """Whether a size of a longer clip is never less, as far as 4096 clips tell."""
+    return len(size.free_symbols) != 1 or not (np.diff(_tried(size)) < 0).any()
+
+
+def _tried(size: sympy.Expr) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """A size at each of the lengths that are tried, of its only symbol."""
+    return evaluator(dim_of(size))({str(next(iter(size.free_symbols))): _TRIED})
 
 
 def timed(axes: Sequence[Axis], tails: Sequence[Tail | None], sign: Literal[0, 1, 2] = 0) -> State:

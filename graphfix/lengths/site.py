@@ -9,7 +9,7 @@ import onnx_ir as ir
 import sympy
 
 from graphfix.lengths.arithmetic import lowers
-from graphfix.lengths.axes import RefusedError, check_maskable
+from graphfix.lengths.axes import RefusedError, check_maskable, check_rows
 from graphfix.lengths.domain import (
     ZERO,
     Other,
@@ -22,7 +22,7 @@ from graphfix.lengths.domain import (
 )
 from graphfix.lengths.lower import LOOKED_THROUGH
 from graphfix.lengths.numbers import extreme
-from graphfix.lengths.repairs import Hide, LengthData, Zero
+from graphfix.lengths.repairs import Hide, LengthData, Picks, Zero
 from graphfix.model.text import path_of
 from graphfix.model.values import attr_ints, const_of, is_op
 
@@ -184,6 +184,8 @@ class Site:
 
     def repair(self, repair: Repair) -> None:
         """Ask for a repair of the whole node."""
+        if isinstance(repair, Picks):
+            check_rows(repair.state, self.source)
         self.repairs.append(repair)
 
     def dims(self, value: ir.Value | None) -> list[sympy.Expr] | None:

@@ -57,6 +57,8 @@ class Rule(Check):
 
     repaired_by: ClassVar[str | None] = None
     """The pass that looks for the same; where both are asked, the rule speaks for it."""
+    matched_by: ClassVar[str | None] = None
+    """The pass that repairs some of what is flagged: who asks names it where it has a site."""
 
     @abc.abstractmethod
     def hazards(self, view: View) -> Iterator[Hazard]:

@@ -160,6 +160,24 @@ TABLE = """s = Shape (x)  t1 = Slice (s, i1, i2, i0)  t = Squeeze (t1)  less = S
     target = Concat <axis = 0> (bb, last, i16)  w = Reshape (g, target)"""
 COUNTS = {
     "cut towards 0": ("n0 = Div (less, two)", "repaired"),
+    "rounded down by TorchScript": (
+        """q = Div (less, two)  low = Less (less, zero)  neg = Less (two, zero)
+        apart = Xor (low, neg)  rest = Mod (less, two)  no = Equal (rest, zero)  some = Not (no)
+        both = And (apart, some)  off = Cast <to = 7> (both)  n0 = Sub (q, off)""",
+        "repaired",
+    ),
+    "rounded down by dynamo": (
+        """q = Div (less, two)  low = Less (less, zero)  above = Greater (two, zero)
+        apart = Equal (low, above)  rest = Mod (less, two)  some = Cast <to = 9> (rest)
+        both = And (apart, some)  off = Cast <to = 7> (both)  n0 = Sub (q, off)""",
+        "repaired",
+    ),
+    "rounded otherwise": (
+        """q = Div (less, two)  low = Less (less, zero)  rest = Mod (less, two)
+        some = Cast <to = 9> (rest)  both = Or (low, some)  off = Cast <to = 7> (both)
+        n0 = Sub (q, off)""",
+        "refused",
+    ),
     "of a square root": (
         "lf = Cast <to = 1> (less)  root = Sqrt (lf)  n0 = Cast <to = 7> (root)",
         "refused",

@@ -181,6 +181,85 @@ def test_chunks_that_a_trace_has_counted_are_told(name: str) -> None:
     assert "torch.jit.script" in found
 
 
+BOUNDS = "int64[1] n0 = {0}, int64[1] n4 = {4}, int64[1] n8 = {8}, int64[1] n10 = {10}"
+SLICED = """a = Slice (x, n0, n4, {axis}) b = Slice (x, n4, n8, {axis})
+    c = Slice (x, n8, n10, {axis})"""
+JOINED = {
+    "one behind the other": "y = Concat <axis = 1> (d, e, f)",
+    "beside each other": """d4 = Unsqueeze (d, n0) e4 = Unsqueeze (e, n0) f4 = Unsqueeze (f, n0)
+        y = Concat <axis = 0> (d4, e4, f4)""",
+}
+
+
+def reasons(text: str) -> list[str]:
+    result = graphfix.get_pass("window-3d")(ir.from_onnx_text(text))
+    assert not result.modified
+    return [reason for _, reason in result.skips]
+
+
+def sliced(body: str, ins: str = "float[B, T, 8] x", cut: str = "") -> str:
+    return f"""<ir_version: 8, opset_import: ["" : 17]>
+        m ({ins}) => (float[N, U, 8] y) {numbers(4)[:-1]}, int64[1] minus = {{-2}}, {BOUNDS}>
+        {{ {cut or SLICED.format(axis="second")} {body} }}"""
+
+
+EACH = "d = Relu (a) e = Relu (b) f = Relu (c)"
+
+
+@pytest.mark.parametrize("axis", ["second", "minus"])
+@pytest.mark.parametrize("join", JOINED)
+def test_chunks_that_a_trace_has_written_as_slices_are_told(join: str, axis: str) -> None:
+    """They run at every length, and leave out what is behind the last: in silence, else."""
+    (found,) = reasons(sliced(f"{EACH} {JOINED[join]}", cut=SLICED.format(axis=axis)))
+    assert "cut T into 3 chunks of 4 by Slices" in found
+    assert "behind 10 is left out" in found
+    assert "torch.jit.script" in found
+
+
+def test_slices_before_opset_10_too() -> None:
+    cut = " ".join(
+        f"{name} = Slice <axes = [1], starts = [{start}], ends = [{start + 4}]> (x)"
+        for name, start in zip("abc", (0, 4, 8), strict=True)
+    )
+    text = sliced(f"{EACH} {JOINED['one behind the other']}", cut=cut).replace('"" : 17', '"" : 9')
+    (found,) = reasons(text)
+    assert "cut T into 3 chunks of 4" in found
+
+
+NO_CHUNKS = {
+    "of a fixed length": (EACH, "float[B, 10, 8] x", ""),
+    "that overlap": (
+        EACH,
+        "float[B, T, 8] x",
+        """a = Slice (x, n0, n8, second) b = Slice (x, n4, n10, second)
+        c = Slice (x, n4, n8, second)""",
+    ),
+    "the first and the rest": (
+        "d = Relu (a) e = Relu (b) f = Relu (c)",
+        "float[B, T, 8] x",
+        "a = Slice (x, n0, n4, second) b = Slice (x, n4, far, second) c = Relu (b)",
+    ),
+    "single tokens": (
+        EACH,
+        "float[B, T, 8] x",
+        "a = Slice (x, n0, second, second) b = Slice (x, second, n4, second) c = Relu (b)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NO_CHUNKS)
+def test_slices_that_are_no_chunks(name: str) -> None:
+    body, ins, cut = NO_CHUNKS[name]
+    text = sliced(f"{body} {JOINED['one behind the other']}", ins, cut)
+    assert not reasons(
+        text.replace("int64[1] minus", "int64[1] far = {2147483647}, int64[1] minus")
+    )
+
+
+def test_chunks_that_are_never_joined_are_none() -> None:
+    assert not reasons(sliced(f"{EACH} g = Add (d, e) y = Add (g, f)"))
+
+
 def test_features_that_are_split_are_no_chunks() -> None:
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
         m (float[B, T, 8] x) => (float[B, T, 4] y) {numbers(4)[:-1]}, int64[2] halves = {{4, 4}}>
@@ -232,6 +311,40 @@ def test_rows_that_look_at_each_other_stay_packed_and_say_so() -> None:
     ((_, found),) = result.skips
     assert "packed by a mask" in found
     assert "MatMul" in found
+
+
+STAY = {
+    "an attention": """turned = Transpose <perm = [1, 0]> (packed) s = MatMul (packed, turned)
+        a = Softmax <axis = -1> (s) y = MatMul (a, packed)""",
+    "a layer": "h = MatMul (packed, weight) y = Relu (h)",
+}
+
+
+@pytest.mark.parametrize("picked", ["GatherND (x, places)", "Gather (flat, list)"])
+@pytest.mark.parametrize("name", STAY)
+def test_rows_that_stay_packed_are_told(name: str, picked: str) -> None:
+    text = packing(STAY[name], back="").replace("float[B, T, 8] y)", "float[N, 8] y)")
+    if picked.startswith("Gather "):
+        text = text.replace("float[B, T, 8] x, bool[B, T]", "float[T, 8] x, bool[T]")
+        text = text.replace("GatherND (x, places)", "Gather (x, at)")
+        text = text.replace("packed = Gather", "at = Squeeze (places, second) packed = Gather")
+    (found,) = reasons(text)
+    assert "stay so" in found
+    assert "hide keys by the mask" in found
+
+
+def test_rows_that_are_only_picked_are_no_near_miss() -> None:
+    text = packing("y = Identity (packed)", back="").replace("float[B, T, 8] y)", "float[N, 8] y)")
+    assert not reasons(text)
+
+
+def test_places_of_ones_are_positions() -> None:
+    """Before opset 11, which has no CumSum, positions are where ones are not zero."""
+    text = """<ir_version: 8, opset_import: ["" : 9]>
+        m (float[B, T, 8] x, float[8, 8] w) => (float[B, U, 8] y) {
+        n = Shape (x) ones = ConstantOfShape <value = int64[1] {1}> (n) at = NonZero (ones)
+        r = Transpose (at) h = MatMul (x, w) y = Relu (h) }"""
+    assert not reasons(text)
 
 
 def test_rows_of_another_mask_are_left_alone() -> None:

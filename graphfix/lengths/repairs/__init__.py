@@ -1,6 +1,6 @@
 """The repairs: each closes one leak, at one node, with nodes of its own."""
 
-from graphfix.lengths.repairs.base import Leak, Repair, zeroed
+from graphfix.lengths.repairs.base import Leak, Picks, Repair, zeroed
 from graphfix.lengths.repairs.counts import (
     LengthData,
     MaskedGroupNorm,
@@ -13,18 +13,29 @@ from graphfix.lengths.repairs.frames import (
     Append,
     ClampedFrames,
     CopiedTail,
+    FillUp,
     LastFrames,
     OwnPads,
     PadFrames,
     TurnedFrames,
 )
-from graphfix.lengths.repairs.tails import Hide, PoisonedInput, Zero
+from graphfix.lengths.repairs.tails import (
+    MASK_FILTER,
+    Hide,
+    HideKeys,
+    PoisonedInput,
+    Slots,
+    Zero,
+)
 
 __all__ = [
+    "MASK_FILTER",
     "Append",
     "ClampedFrames",
     "CopiedTail",
+    "FillUp",
     "Hide",
+    "HideKeys",
     "LastFrames",
     "Leak",
     "LengthData",
@@ -34,9 +45,11 @@ __all__ = [
     "MaskedPool",
     "OwnPads",
     "PadFrames",
+    "Picks",
     "PoisonedInput",
     "Repair",
     "SequenceLens",
+    "Slots",
     "TurnedFrames",
     "Zero",
     "zeroed",

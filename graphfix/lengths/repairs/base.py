@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 if TYPE_CHECKING:
     from graphfix.build import Builder
+    from graphfix.lengths.domain import State
     from graphfix.lengths.lower import Lengths
 
 Leak = Literal[
@@ -48,6 +49,16 @@ class Repair(abc.ABC):
         """Build it. Returns what replaces the node's first output, None if the node stays."""
 
 
+class Picks(Repair):
+    """A repair that picks frames anew, for each row of the batch by its own length.
+
+    Attributes:
+        state: What is known of the tensor that they are picked from.
+    """
+
+    state: State
+
+
 def zeroed(
     op: Builder,
     lengths: Lengths,
@@ -80,3 +91,11 @@ def input_of(node: ir.Node, index: int) -> ir.Value:
     if value is None:
         raise RuntimeError(f"input {index} of {node.name} is missing")
     return value
+
+
+def made_by(value: ir.Value) -> ir.Node:
+    """The node that makes a value that one must make."""
+    node = value.producer()
+    if node is None:
+        raise RuntimeError(f"{value.name} is made by no node")
+    return node

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import sympy
 
 from graphfix.lengths.domain import Rows, State
-from graphfix.lengths.repairs.base import Repair, input_of
+from graphfix.lengths.repairs.base import Picks, input_of, made_by
 
 if TYPE_CHECKING:
     from graphfix.build import Builder
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CopiedTail(Repair):
+class CopiedTail(Picks):
     """An input gets a tail of copies of its last valid frame.
 
     Attributes:
@@ -42,7 +42,7 @@ class CopiedTail(Repair):
 
 
 @dataclass(frozen=True)
-class LastFrames(Repair):
+class LastFrames(Picks):
     """A read from the end of the axis becomes a read from the end of what is valid.
 
     Attributes:
@@ -71,7 +71,7 @@ class LastFrames(Repair):
 
 
 @dataclass(frozen=True)
-class ClampedFrames(Repair):
+class ClampedFrames(Picks):
     """An index that is cut to the last frame is cut to the last valid one.
 
     Attributes:
@@ -110,7 +110,7 @@ class ClampedFrames(Repair):
 
 
 @dataclass(frozen=True)
-class TurnedFrames(Repair):
+class TurnedFrames(Picks):
     """An axis that is turned around has its first valid frame last: each row for itself.
 
     Attributes:
@@ -134,7 +134,7 @@ class TurnedFrames(Repair):
 
 
 @dataclass(frozen=True)
-class PadFrames(Repair):
+class PadFrames(Picks):
     """Padding with copies (edge, reflect) copies what is valid.
 
     Attributes:
@@ -168,7 +168,7 @@ class PadFrames(Repair):
 
 
 @dataclass(frozen=True)
-class OwnPads(Repair):
+class OwnPads(Picks):
     """A window of SAME padding and a stride begins where the length of each row says.
 
     Attributes:
@@ -222,7 +222,7 @@ class OwnPads(Repair):
 
 
 @dataclass(frozen=True)
-class Append(Repair):
+class Append(Picks):
     """What is appended to an axis is put right behind what is valid.
 
     Attributes:
@@ -248,6 +248,45 @@ class Append(Repair):
         within = op.Less(at, op.Add(valid, np.array([[self.count]], np.int64)))
         jump = op.Mul(behind, op.Cast(within, to=ir.DataType.INT64))
         at = op.Add(at, op.Mul(jump, op.Sub(end, valid)))
+        return take_rows(op, lengths, whole, at, self.state, self.axis)
+
+
+@dataclass(frozen=True)
+class FillUp(Picks):
+    """Copies of one frame, as many as the length asks for, go right behind what is valid.
+
+    Attributes:
+        axis: The axis.
+        before: The size of what they are put behind, the padding counted in.
+        size: The size of the result.
+        depth: How many nodes above the last input the frame is.
+        whole: Whether the frame is as large as the others on all other axes.
+        state: What is known of the result.
+    """
+
+    axis: int
+    before: sympy.Expr
+    size: sympy.Expr
+    depth: int
+    whole: bool
+    state: State
+    what: ClassVar[str] = "the copies that fill it up go right behind what is valid"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
+        """``concat(x, frame)[i]``, and the frame wherever ``i`` is past the valid length."""
+        front = [input_of(self.node, i) for i in range(len(self.node.inputs) - 1)]
+        # There may be no copy in the container where the clip alone has some, but there is a frame.
+        frame = input_of(self.node, -1)
+        for _ in range(self.depth):
+            frame = input_of(made_by(frame), 0)
+        if not self.whole:
+            here = np.array([i == self.axis for i in range(self.state.rank)])
+            one = np.ones(self.state.rank, np.int64)
+            frame = op.Expand(frame, op.Where(here, one, op.Shape(front[-1])))
+        at = lengths.unsqueeze(lengths.positions(self.size), [0])
+        valid = lengths.unsqueeze(lengths.rows(self.before), [1])
+        at = op.Where(op.Less(at, valid), at, lengths.size(self.before))
+        whole = op.Concat(*front, frame, axis=self.axis)
         return take_rows(op, lengths, whole, at, self.state, self.axis)
 
 

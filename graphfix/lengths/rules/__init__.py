@@ -14,6 +14,7 @@ from graphfix.lengths.rules import (
     convolve,
     cut,
     elementwise,
+    fused,
     index,
     lengthen,
     multiply,
@@ -29,11 +30,14 @@ from graphfix.lengths.rules import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import onnx_ir as ir
+
     from graphfix.lengths.domain import State
     from graphfix.lengths.site import Site
 
     Rule = Callable[[Site], State | Sequence[State | None]]
 
+MICROSOFT = "com.microsoft"
 RULES: dict[str, Rule] = {
     name: rule
     for family in (
@@ -42,6 +46,7 @@ RULES: dict[str, Rule] = {
         convolve,
         cut,
         elementwise,
+        fused,
         index,
         lengthen,
         multiply,
@@ -55,4 +60,15 @@ RULES: dict[str, Rule] = {
     )
     for name, rule in family.RULES.items()
 }
-"""The rule of each operator; those of com.microsoft that have no namesake are among them."""
+"""The rule of each operator; those of com.microsoft that have no namesake are among them.
+
+Those that have one, or might, stand under their full name.
+"""
+
+
+def rule_of(node: ir.Node) -> Rule | None:
+    """The rule of a node, if there is one."""
+    if node.domain not in ("", "ai.onnx", MICROSOFT):
+        return None
+    own = RULES.get(f"{node.domain}.{node.op_type}") if node.domain == MICROSOFT else None
+    return own or RULES.get(node.op_type)

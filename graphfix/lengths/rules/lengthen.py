@@ -22,12 +22,12 @@ from graphfix.lengths.domain import (
     time_of,
     timed,
 )
-from graphfix.lengths.repairs import Append, PadFrames
+from graphfix.lengths.repairs import Append, FillUp, PadFrames
 from graphfix.lengths.rules.axes import with_axis
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.site import Site
 from graphfix.model.symbolic import never_negative
-from graphfix.model.values import attr_int, attr_ints, const_of
+from graphfix.model.values import attr_int, attr_ints, const_of, is_op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,11 +63,13 @@ def concat(site: Site) -> State:
     tails[axis] = states[first].tail(axis)
     if not behind:
         return timed(axes, tails, sign)
-    if any(carries_time(x.at(axis)) for x in behind) and not all(x.fill == 0 for x in behind):
-        raise RefusedError("it puts one stretch of time behind another")
     if all(x.fill == 0 for x in behind):
         tails[axis] = site.need_zero(first, axis, "boundary leak").tail(axis)
         return timed(axes, tails, sign)
+    if any(carries_time(x.at(axis)) for x in behind):
+        return _filled_up(
+            site, timed(axes, [*tails[:axis], FINITE, *tails[axis + 1 :]], sign), axis
+        )
     count = (
         out
         - size_of(states[first].at(axis))
@@ -80,6 +82,45 @@ def concat(site: Site) -> State:
     result = timed(axes, [*tails[:axis], FINITE, *tails[axis + 1 :]], sign)
     site.repair(Append(site.node, "boundary leak", axis, before, int(sympy.expand(count)), result))
     return result
+
+
+def _filled_up(site: Site, result: State, axis: int) -> State:
+    """Behind time, copies of one frame, as many as its size says, stand behind what is valid."""
+    front = [x for x in site.states[:-1] if x is not None]
+    frame = _repeated(site, axis)
+    if frame is None or any(carries_time(x.at(axis)) for x in front[:-1]):
+        raise RefusedError(
+            "it puts one stretch of time behind another, and only copies of one frame (a Tile or "
+            "an Expand of it) can be put right behind what is valid: join them after the model, "
+            "or make what follows of one frame"
+        )
+    before = sympy.expand(sympy.Add(*(size_of(x.at(axis)) for x in front)))
+    size = size_of(result.at(axis))
+    site.check_size(before)
+    site.check_size(size)
+    depth, wide = frame
+    site.repair(FillUp(site.node, "boundary leak", axis, before, size, depth, wide, result))
+    return result
+
+
+def _repeated(site: Site, axis: int) -> tuple[int, bool] | None:
+    """How many nodes above its last input there is the one frame that this repeats along an axis.
+
+    And whether that frame is as large as the others on all other axes.
+    """
+    value, depth = site.node.inputs[-1], 0
+    whole = site.states[-1]
+    while value is not None and is_op(node := value.producer(), "Expand", "Tile", "Identity"):
+        value, depth = node.inputs[0], depth + 1
+        state = None if value is None else site.known(value)
+        if state is None or whole is None or state.rank != whole.rank or state.physical:
+            return None
+        if not state.at(axis):
+            other = [(state.at(i), whole.at(i)) for i in range(whole.rank) if i != axis]
+            # What a Tile repeats there is no copy of one frame.
+            alike = all(a == b or not a for a, b in other)
+            return (depth, all(a == b for a, b in other)) if alike else None
+    return None
 
 
 def _common(states: Sequence[State], axis: int) -> Tail:

@@ -6,6 +6,7 @@ to be positive when an expression is simplified). What is not known gets a symbo
 
 from graphfix.model.symbolic.exprs import (
     Dim,
+    dim_of,
     equal,
     evaluator,
     expr_of,
@@ -25,6 +26,7 @@ from graphfix.model.symbolic.rules import register
 __all__ = [
     "Dim",
     "Facts",
+    "dim_of",
     "equal",
     "evaluator",
     "expr_of",

@@ -14,6 +14,7 @@ import sympy
 
 from graphfix.model.symbolic.exprs import array_of, items_of, truth, whole_numbers
 from graphfix.model.symbolic.facts import SMALL
+from graphfix.model.symbolic.quotients import floored
 from graphfix.model.values import attr_int, attr_ints, tensor_in
 
 if TYPE_CHECKING:
@@ -55,6 +56,19 @@ def _divide(facts: Facts, ctx: Context, a: sympy.Expr, b: sympy.Expr) -> sympy.E
     return sympy.Max(0, quotient) - sympy.Max(0, sympy.floor(-a / b))
 
 
+def _subtract(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
+    rounded = floored(node)
+    numbers = None if rounded is None else facts.read(ctx, rounded[0])
+    if rounded is not None and numbers is not None:
+        items = [sympy.floor(x / rounded[1]) for x in items_of(numbers)]
+        made = node.outputs[0].shape  # a number by one in a list is one in a list
+        return array_of(items, numbers.shape if made is None or len(items) > 1 else [1] * len(made))
+    return _difference(facts, ctx, node, args) if len(args) == 2 else None
+
+
+_difference = _elementwise(lambda facts, ctx, a, b: a - b)
+
+
 def _modulo(facts: Facts, ctx: Context, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
     return sympy.Mod(a, b) if facts.at_least(ctx, b, 1) and facts.is_dim(ctx, a) else None
 
@@ -87,6 +101,16 @@ def _extreme(sign: int) -> Evaluator:
         return sympy.Max(a, b) if sign > 0 else sympy.Min(a, b)
 
     return _elementwise(pick)
+
+
+def _clip(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
+    given = iter(args)
+    places = (None if x is None else next(given) for x in node.inputs)
+    result, low, high = [*places, None, None][:3]
+    for sign, bound in ((1, low), (-1, high)):
+        if result is not None and bound is not None:
+            result = _extreme(sign)(facts, ctx, node, [result, bound])
+    return result
 
 
 def _where(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
@@ -218,7 +242,7 @@ def _product(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Ar
 
 EVALUATORS: dict[str, Evaluator] = {
     "Add": _elementwise(lambda facts, ctx, a, b: a + b),
-    "Sub": _elementwise(lambda facts, ctx, a, b: a - b),
+    "Sub": _subtract,
     "Mul": _elementwise(lambda facts, ctx, a, b: a * b),
     "Sum": _elementwise(lambda facts, ctx, a, b: a + b),
     "Div": _elementwise(_divide),
@@ -227,6 +251,7 @@ EVALUATORS: dict[str, Evaluator] = {
     ),
     "Min": _extreme(-1),
     "Max": _extreme(1),
+    "Clip": _clip,
     "Equal": _elementwise(_same),
     "Less": _elementwise(_less),
     "Greater": _elementwise(lambda facts, ctx, a, b: _less(facts, ctx, b, a)),
@@ -234,6 +259,7 @@ EVALUATORS: dict[str, Evaluator] = {
     "GreaterOrEqual": _elementwise(lambda facts, ctx, a, b: _less_equal(facts, ctx, b, a)),
     "And": _elementwise(lambda facts, ctx, a, b: a * b),
     "Or": _elementwise(lambda facts, ctx, a, b: a + b - a * b),
+    "Xor": _elementwise(lambda facts, ctx, a, b: a + b - 2 * a * b),
     "Not": _not,
     # Of a scalar numpy would give the number itself, not an array.
     "Neg": lambda facts, ctx, node, args: array_of([-x for x in items_of(args[0])], args[0].shape),

@@ -92,7 +92,7 @@ def _rule(op_type: str, library: Rule, shape_rule: ShapeRule | None) -> Rule:
                 array = whole_of(facts, ctx, node) if usual else None
                 if array is None and op_type == "Cast":
                     array = unrounded(facts, ctx, node)
-            elif len(known) == len(arrays) or op_type in ("Concat", "Shape", "Size"):
+            elif len(known) == len(arrays) or op_type in _ASKS_ITSELF:
                 array = evaluator(facts, ctx, node, known)
             facts.write(ctx, node.outputs[0], array)
         elif evaluator is not None:
@@ -189,4 +189,6 @@ _SHAPES: dict[str, ShapeRule] = {
     "Scan": bodies.loop,
     "Unique": layout.unique,
 }
+# They look at what they read themselves: of some of it nothing need be known.
+_ASKS_ITSELF = ("Concat", "Shape", "Size", "Sub")
 _MICROSOFT: dict[str, ShapeRule] = {"FusedMatMul": windows.fused_matmul}

@@ -1,0 +1,99 @@
+"""Division that rounds down, where exporters correct ONNX's, which rounds towards 0.
+
+TorchScript writes ``q - (a % b != 0 and (a < 0) != (b < 0))`` for ``torch.div(a, b,
+rounding_mode="floor")``, dynamo something like it. What a few nodes make of one number and
+constants is known once it is known for the numbers of a few periods.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.model.symbolic.facts import INTEGERS
+from graphfix.model.values import attr_int, is_op, scalar_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.int64] | npt.NDArray[np.bool_]
+
+_TRIED = np.arange(-4096, 4097)
+_LARGEST = 1024
+_DEEPEST = 8
+
+
+def _divide(a: Numbers, b: Numbers) -> Numbers:
+    found: Numbers = np.trunc(np.true_divide(a, b)).astype(np.int64)
+    return found
+
+
+_WAYS: dict[str, Callable[..., Numbers]] = {
+    "Add": np.add,
+    "And": np.logical_and,
+    "Div": _divide,
+    "Equal": np.equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Identity": np.positive,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Mod": np.mod,
+    "Mul": np.multiply,
+    "Neg": np.negative,
+    "Not": np.logical_not,
+    "Or": np.logical_or,
+    "Sign": np.sign,
+    "Sub": np.subtract,
+    "Where": np.where,
+    "Xor": np.logical_xor,
+}
+
+
+class _UnknownError(Exception):
+    """Something else comes in, or it is computed in a way that is not known."""
+
+
+def floored(node: ir.Node) -> tuple[ir.Value, int] | None:
+    """What a Sub divides by what, if it is a quotient that is rounded down; None if it is not.
+
+    Returns:
+        The numerator, of any sign, and the divisor, which is above 0.
+    """
+    quotient = node.inputs[0]
+    division = None if quotient is None else quotient.producer()
+    if not is_op(node, "Sub") or not is_op(division, "Div") or len(node.inputs) != 2:
+        return None
+    above, below = division.inputs[0], scalar_of(division.inputs[1])
+    whole = above is not None and above.dtype in INTEGERS[:2]
+    if above is None or not whole or not isinstance(below, int) or not 0 < below <= _LARGEST:
+        return None
+    try:
+        found = _made(node.outputs[0], above, _DEEPEST)
+    except _UnknownError:
+        return None
+    return (above, below) if np.array_equal(found, _TRIED // below) else None
+
+
+def _made(value: ir.Value | None, above: ir.Value, depth: int) -> Numbers:
+    """What ``value`` is for each of the numbers that are tried as ``above``."""
+    if value is above:
+        return _TRIED
+    number = scalar_of(value)
+    if number is not None and abs(number) <= _LARGEST:
+        return np.asarray(number)
+    node = None if value is None else value.producer()
+    if node is None or depth == 0 or len(node.outputs) > 1 or not is_op(node, node.op_type):
+        raise _UnknownError
+    args = [_made(x, above, depth - 1) for x in node.inputs]
+    if is_op(node, "Cast") and value is not None and value.dtype in INTEGERS:
+        return args[0] != 0 if value.dtype == ir.DataType.BOOL else args[0].astype(np.int64)
+    way = _WAYS.get(node.op_type)
+    fraction = is_op(node, "Mod") and bool(attr_int(node, "fmod", 0))
+    if way is None or fraction or (is_op(node, "Div", "Mod") and not np.all(args[1])):
+        raise _UnknownError
+    return way(*args)
