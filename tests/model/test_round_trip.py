@@ -348,9 +348,7 @@ def test_a_file_is_not_written_again_to_be_read(
     path = folder / "one.onnx"
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y) {y = Relu(x)}'
     onnx.save(onnx.parser.parse_model(text), path)
-    monkeypatch.delattr(
-        ir, "to_proto"
-    )  # as slow as reading; few models are saved
+    monkeypatch.delattr(ir, "to_proto")  # as slow as reading; few models are saved
     assert graphfix.load(path).graph.name == "g"
 
 
