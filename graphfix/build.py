@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graphfix.model import shapes
 from graphfix.model.text import line_of
-from graphfix.model.values import bodies_of, graphs_of
+from graphfix.model.values import bodies_of, graphs_of, nodes_of
 from graphfix.model.view import forget_index
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Builder:
         self._by = by
         self._view = view
         self._prefix = f"gf_{by.replace('-', '_')}"
-        self._used: set[str] | None = None
+        self._used: set[str | None] | None = None
         self._spoken_for: Counter[str] | None = None
         self._count = 0
         self._shared: dict[tuple[ir.Graph, Hashable], ir.Value] = {}
@@ -164,7 +164,7 @@ class Builder:
         Or may come to be: one that this pass has given, in a model of its own.
         """
         if self._spoken_for is None:
-            self._spoken_for = Counter(_all_names(self._view.model))
+            self._spoken_for = Counter(_value_names(self._view.model))
         name = value.name
         if name and (self._spoken_for[name] > 1 or name.startswith(self._prefix)):
             value.name = self._name()
@@ -368,24 +368,33 @@ class Builder:
         return name
 
 
-def _names(model: ir.Model) -> set[str]:
+def _names(model: ir.Model) -> set[str | None]:
     """Every name of a value or node: a new one must differ from all, in whatever scope."""
-    nodes = (node.name for graph in _graphs(model) for node in graph if node.name)
-    return {*_all_names(model), *nodes}
+    names: set[str | None] = set()
+    for top in _tops(model):
+        names.update(x.name for x in top.inputs)
+        names.update(top.initializers)
+        for node in nodes_of(top):  # once: there may be 100,000, for the name of one
+            names.add(node.name)
+            names.update([x.name for x in node.outputs])
+            for body in bodies_of(node):
+                names.update(x.name for x in body.inputs)
+                names.update(body.initializers)
+    return names
 
 
-def _all_names(model: ir.Model) -> Iterator[str]:
+def _value_names(model: ir.Model) -> Iterator[str]:
     """The name of every value, as often as there is one with it."""
-    for graph in _graphs(model):
+    for graph in (graph for top in _tops(model) for graph in graphs_of(top)):
         yield from (x.name for x in graph.inputs if x.name)
         yield from (name for name, x in graph.initializers.items() if not x.is_graph_input())
         for node in graph:
             yield from (x.name for x in node.outputs if x.name)
 
 
-def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
-    tops = (model.graph, *(function.graph for function in model.functions.values()))
-    return (graph for top in tops for graph in graphs_of(top))
+def _tops(model: ir.Model) -> Iterator[ir.Graph]:
+    yield model.graph
+    yield from (function.graph for function in model.functions.values())
 
 
 def _discard(body: ir.Graph) -> list[ir.Value]:

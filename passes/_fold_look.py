@@ -110,16 +110,11 @@ def alone(value: ir.Value, *op_types: str) -> ir.Node | None:
 
 def constant_of(value: ir.Value | None, limit: int = LIMIT) -> Array | None:
     """What is fixed in the file itself; what lies beside it is weights, and is not read."""
-    if value is None or isinstance(value.const_value, ir.ExternalTensor):
-        return None
     source = value
-    while (node := source.producer()) is not None:
-        if not is_op(node, "Identity"):
-            break
-        if node.inputs[0] is None:
-            return None
+    while source is not None and is_op(node := source.producer(), "Identity"):
         source = node.inputs[0]
-    if source is not value and isinstance(source.const_value, ir.ExternalTensor):
+    tensor = None if source is None else source.const_value
+    if tensor is not None and isinstance(tensor, ir.ExternalTensor):
         return None
     return const_of(source, limit)
 

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from graphfix.core import Skip
 from graphfix.errors import UsageError
 from graphfix.model import dims
+from graphfix.model.shapes import input_symbols as input_symbols
 from graphfix.model.symbolic import symbols_of as symbols_of
 from graphfix.model.text import path_of
 from graphfix.model.values import attr_int, is_op
@@ -38,19 +39,6 @@ def with_sizes(dim: Dim, sizes: Mapping[str, int]) -> Dim:
     if dim.value in sizes:
         return sizes[dim.value]
     return dim.evaluate(sizes) if symbols_of(dim) & sizes.keys() else dim
-
-
-def input_symbols(model: ir.Model) -> list[str]:
-    """What the symbolic dims of the inputs are called, in their order."""
-    called = dims.dim_names(model)
-    names: dict[str, None] = {}
-    for value in model.graph.inputs:
-        for axis, dim in enumerate(value.shape or ()):
-            if dims.is_nameless(dim):
-                names[called[value.name or "", axis]] = None
-            else:
-                names.update(dict.fromkeys(sorted(symbols_of(dim))))
-    return list(names)
 
 
 def named(model: ir.Model, sizes: Sequence[tuple[str, int]], by: str) -> dict[str, int]:

@@ -90,6 +90,9 @@ class FloatConvInput(NodePass[FloatSite]):
 
     def match(self, node: ir.Node, view: View) -> FloatSite | Skip | None:
         """An input of another type than the floats beside it."""
+        claimed = (view.shapes.dtype(x) for x in node.inputs)
+        if not any(x is not None and _is_odd(x) for x in claimed):  # nearly always
+            return None
         given = [_dtype(x, view) for x in node.inputs]
         odd = tuple(i for i, x in enumerate(given) if x is not None and _is_odd(x))
         floats = {x for x in given if x is not None and x in _FLOATS}

@@ -129,10 +129,10 @@ class Thaw(NodePass[FrozenSite]):
 
     def _dims(self, value: ir.Value | None, view: View) -> Sequence[Dim] | None:
         """The dims of a tensor, if each is a number or follows the dims of the inputs."""
-        dims, names = view.shapes.dims(value), frozenset(input_symbols(view.model))
+        dims = view.shapes.dims(value)
         if dims is None:
             return None
-        follow = (isinstance(x, int) or (x.value and symbols_of(x) <= names) for x in dims)
+        follow = (isinstance(x, int) or (x.value and symbols_of(x) <= view.symbols) for x in dims)
         return dims if all(follow) else None
 
     def rewrite(self, match: FrozenSite, op: Builder) -> ir.Value:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,18 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import dims, drafts, endless, files, gate, original, outside, weights, wire
+from graphfix.model import (
+    dims,
+    drafts,
+    endless,
+    files,
+    gate,
+    held,
+    original,
+    outside,
+    weights,
+    wire,
+)
 from graphfix.model.files import Stamp
 
 if TYPE_CHECKING:
@@ -60,7 +72,7 @@ def _load(path: Path) -> ir.Model:
         found = outside.look(path, outside.tensors_of(proto), stamp)
         try:
             gate.check(proto)
-            model = _from_proto(proto)
+            model, readable = _from_proto(proto, found)
         except Exception as error:  # onnx-ir wraps whatever it met; the cause names the field
             reason = _first_line(error)
             raise ModelError(f"{path}: not a well-formed ONNX graph: {reason}") from error
@@ -68,25 +80,30 @@ def _load(path: Path) -> ir.Model:
         raise ModelError(
             f"{path}: not a well-formed ONNX graph: a name or text in it is not in UTF-8"
         ) from error
-    found.adopt(model)
-    dims.forget_no_names(model)
     if (endless_loop := endless.refusal(model)) is not None:
         raise ModelError(f"{path}: {endless_loop}")
+    held.hold(model)
     model.meta[_SOURCE] = path
     model.meta[_OUTSIDE] = found
-    with suppress(Exception):  # what onnx-ir cannot write again, saving will say
-        model.meta[_ORIGINAL] = original.Original(proto, model)
+    model.meta[_ORIGINAL] = original.Original(proto, readable, partial(_model_of, found=found))
     return model
 
 
-def _from_proto(proto: onnx.ModelProto) -> ir.Model:
+def _from_proto(proto: onnx.ModelProto, found: outside.Outside) -> tuple[ir.Model, onnx.ModelProto]:
+    """The model, and what onnx-ir has read of ``proto``."""
     try:
-        model = ir.from_proto(proto)
+        return _model_of(proto, found), proto
     except Exception:
         readable = original.without_sparse(proto)
         if readable is None:
             raise
-        return ir.from_proto(readable)
+        return _model_of(readable, found), readable
+
+
+def _model_of(proto: onnx.ModelProto, found: outside.Outside) -> ir.Model:
+    model = ir.from_proto(proto)
+    found.adopt(model)
+    dims.forget_no_names(model)
     return model
 
 

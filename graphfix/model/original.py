@@ -2,7 +2,7 @@
 
 onnx-ir has no place for sparse initializers, training info, device configurations, fields of a
 newer ONNX, checksums of external data and the like, and it writes some things in another way than
-they were. So what it makes of a file is held against the file once, at loading, and
+they were. So what it makes of a file is held against the file, and
 :meth:`Original.restore` is a three-way merge: where no pass has changed what onnx-ir wrote then,
 the file's own words are written again; where one has, its edit is written, and what onnx-ir never
 knew is kept beside it.
@@ -10,19 +10,29 @@ knew is kept beside it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import onnx
 import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Hashable,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from google.protobuf.message import Message
 
     # A repeated field of messages, as protobuf's Python hands it out.
     Items = Sequence[Message]
+
+M = TypeVar("M", onnx.ModelProto, onnx.GraphProto)
 
 # What tells the elements of a repeated field apart, by the type of the elements.
 _KEYS: dict[str, Callable[..., Hashable]] = {
@@ -41,43 +51,81 @@ _KEYS: dict[str, Callable[..., Hashable]] = {
 
 SPARSE = "graphfix: sparse tensor "
 
+# The parts of a graph that have thousands of elements.
+_MANY = ("node", "initializer", "value_info")
+
 
 class Original:
-    """A file as it was parsed, and what onnx-ir writes for it where that is not the same.
+    """A file as it was parsed, and how it became a model.
+
+    What onnx-ir writes for the file is asked only when an edited model is saved, and only of what
+    is then not as it was: nearly all of a file, and all that is big in it, is written unchanged.
 
     Args:
         proto: The file.
-        model: What onnx-ir made of it, before any edit.
+        readable: What onnx-ir reads of it, see :func:`without_sparse`.
+        read: What makes a model of that, before any edit.
     """
 
-    def __init__(self, proto: onnx.ModelProto, model: ir.Model) -> None:
+    def __init__(
+        self,
+        proto: onnx.ModelProto,
+        readable: onnx.ModelProto,
+        read: Callable[[onnx.ModelProto], ir.Model],
+    ) -> None:
         self._old = proto
-        self._declared = {x.name for x in proto.graph.value_info}
-        written = ir.to_proto(model)
-        self._drop_undeclared(written)
-        # Nearly all of a file, and all that is big in it, is written as it was.
-        self._same = {
-            name: _drop_equal(getattr(written.graph, name), getattr(proto.graph, name))
-            for name in ("node", "initializer")
-        }
-        # What is dropped from a message keeps its memory as long as the message.
-        self._written = onnx.ModelProto()
-        self._written.CopyFrom(written)
+        self._readable = readable
+        self._read = read
 
     def restore(self, new: onnx.ModelProto) -> bool:
         """Put back into ``new`` what onnx-ir lost on the way; whether ``new`` is now the file."""
-        written, old = self._written, self._old
+        old = self._old
         self._drop_undeclared(new)
+        settled = {x: _settled(getattr(new.graph, x), getattr(old.graph, x)) for x in _MANY}
+        written = self._written(settled)
         _restore_fields(new, written, old, apart=("graph",))
-        _restore_fields(new.graph, written.graph, old.graph, apart=self._same)
-        for name, same in self._same.items():
+        _restore_fields(new.graph, written.graph, old.graph, apart=_MANY)
+        for name in _MANY:
             mine, theirs, given = (getattr(x.graph, name) for x in (new, written, old))
-            _restore_items(mine, theirs, given, same, ordered=name == "node")
+            _restore_items(mine, theirs, given, settled[name], ordered=name == "node")
         return bool(new == old)
+
+    def _written(self, settled: Mapping[str, Collection[Hashable]]) -> onnx.ModelProto:
+        """What onnx-ir writes for the file before any edit, but for what is in ``settled``.
+
+        It is read and written again without that. What is written of a tensor rests on its
+        value_info and on what makes it, so these go together; of a node, on nothing else.
+        """
+        part, graph = _without(self._readable, ("graph",)), self._readable.graph
+        part.graph.CopyFrom(_without(graph, _MANY))
+        infos = [x for x in graph.value_info if x.name not in settled["value_info"]]
+        tensors = {x.name for x in (*graph.input, *graph.output, *infos)}
+        tensors.update(x.tensor_name for x in graph.quantization_annotation)
+        key = _KEYS["NodeProto"]
+        part.graph.node.extend(
+            x
+            for x in graph.node
+            if key(x) not in settled["node"] or not tensors.isdisjoint(x.output)
+        )
+        part.graph.initializer.extend(
+            x
+            for x in graph.initializer
+            if x.name not in settled["initializer"] or x.name in tensors
+        )
+        part.graph.value_info.extend(x for x in graph.value_info if x.name in tensors)
+        # onnx-ir complains of what nobody makes.
+        made = {x.name for x in (*part.graph.input, *part.graph.initializer)}
+        made.update(name for node in part.graph.node for name in node.output)
+        for name in sorted({*_read_by(part.graph.node)} - made):
+            part.graph.input.add(name=name)
+        written = ir.to_proto(self._read(part))
+        self._drop_undeclared(written)
+        return written
 
     def _drop_undeclared(self, proto: onnx.ModelProto) -> None:
         """Drop value_info that the file does not have: onnx-ir writes it for each initializer."""
-        declared = [x for x in proto.graph.value_info if x.name in self._declared]
+        names = {x.name for x in self._old.graph.value_info}
+        declared = [x for x in proto.graph.value_info if x.name in names]
         if len(declared) < len(proto.graph.value_info):
             _replace(proto.graph.value_info, declared)
 
@@ -106,33 +154,43 @@ def without_sparse(proto: onnx.ModelProto) -> onnx.ModelProto | None:
     return copy if count else None
 
 
-def _drop_equal(written: Items, old: Items) -> frozenset[Hashable]:
-    """Drop what is the same in both from ``written``; return the keys of that."""
-    given = _by_key(old)
-    if not given or len(written) != len(old):
-        mine = _by_key(written)
-        if mine is None or given is None:
-            return frozenset()
-        same = frozenset(key for key, item in mine.items() if given.get(key) == item)
-    else:
-        # What is equal in its place, as nearly all is, need not be asked for its key.
-        key_of, mine, found = _KEYS[type(written[0]).__name__], {}, set()
-        for (key, theirs), item in zip(given.items(), written, strict=True):
-            own = key if item == theirs else key_of(item)
-            if own is key or given.get(own) == item:
-                found.add(own)
-            mine[own] = item
-        if len(mine) < len(written):
-            return frozenset()
-        same = frozenset(found)
-    _replace(written, [item for key, item in mine.items() if key not in same])
-    return same
+def _settled(new: Items, old: Items) -> frozenset[Hashable]:
+    """The keys of what is in both and alike, and of nodes that are gone, which stay gone."""
+    mine, given = _by_key(new), _by_key(old)
+    if mine is None or given is None:
+        return frozenset()
+    same = frozenset(key for key, item in mine.items() if given.get(key) == item)
+    gone = given.keys() - mine.keys() if old and isinstance(old[0], onnx.NodeProto) else ()
+    return same.union(gone)
+
+
+def _without(message: M, apart: Collection[str]) -> M:
+    """A copy without some of the fields, and without what this version of ONNX does not know."""
+    copy = type(message)()
+    for field, value in message.ListFields():
+        if field.name in apart:
+            continue
+        if hasattr(value, "extend"):
+            getattr(copy, field.name).extend(value)
+        elif field.type == FieldDescriptor.TYPE_MESSAGE:
+            getattr(copy, field.name).CopyFrom(value)
+        else:
+            setattr(copy, field.name, value)
+    return copy
+
+
+def _read_by(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
+    """What nodes, and those of graphs inside them, read."""
+    for node in nodes:
+        yield from filter(None, node.input)
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _read_by(graph.node)
 
 
 def _restore(new: Message, written: Message, old: Message) -> None:
     if new == written:
-        if written is not old:
-            new.CopyFrom(old)
+        new.CopyFrom(old)
     else:
         _restore_fields(new, written, old)
 
@@ -180,7 +238,7 @@ def _restore_items(
     new: Items,
     written: Items,
     old: Items,
-    same: frozenset[Hashable] = frozenset(),
+    settled: frozenset[Hashable] = frozenset(),
     *,
     ordered: bool,
 ) -> None:
@@ -188,9 +246,9 @@ def _restore_items(
 
     Args:
         new: What is to be written.
-        written: What onnx-ir wrote before any edit, without what has a key in ``same``.
+        written: What onnx-ir wrote before any edit; of what is settled, perhaps nothing.
         old: What the file has.
-        same: The keys of what onnx-ir wrote as the file has it.
+        settled: The keys of what is as the file has it, or is gone for good.
         ordered: Whether the order means something, and is that of ``new``.
     """
     mine, theirs, given = _by_key(new), _by_key(written), _by_key(old)
@@ -201,13 +259,15 @@ def _restore_items(
     is_node = any(isinstance(x, onnx.NodeProto) for x in new)  # none is ever lost or made up
     result: dict[Hashable, Message] = {}
     for key, item in mine.items():
-        if key in same or (key in theirs and key in given):
-            _restore(item, theirs.get(key, given[key]), given[key])
+        if key in settled:
+            pass
+        elif key in theirs and key in given:
+            _restore(item, theirs[key], given[key])
         elif key in theirs and item == theirs[key] and not is_node:
             continue  # onnx-ir made it up
         result[key] = item
     if not is_node:
-        known = mine.keys() | theirs.keys() | same
+        known = mine.keys() | theirs.keys() | settled
         result |= {key: item for key, item in given.items() if key not in known}
     order = [*result]
     if not ordered:

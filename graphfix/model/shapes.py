@@ -17,7 +17,7 @@ import onnx_ir as ir
 import onnx_shape_inference
 
 from graphfix.model import symbolic
-from graphfix.model.dims import without_no_names
+from graphfix.model.dims import dim_names, is_nameless, without_no_names
 from graphfix.model.symbolic import Dim as Dim
 from graphfix.model.values import SMALL, bodies_of, graphs_of, ints_of, is_op, nodes_of, tensor_in
 
@@ -131,6 +131,19 @@ def is_named(dim: Dim) -> bool:
 def same(a: Dim, b: Dim) -> bool:
     """Whether two dims are equal for every size of the model's inputs."""
     return symbolic.equal(a, b)
+
+
+def input_symbols(model: ir.Model) -> list[str]:
+    """What the symbolic dims of the inputs are called, in their order."""
+    called = dim_names(model)
+    names: dict[str, None] = {}
+    for value in model.graph.inputs:
+        for axis, dim in enumerate(value.shape or ()):
+            if is_nameless(dim):
+                names[called[value.name or "", axis]] = None
+            else:
+                names.update(dict.fromkeys(sorted(symbolic.symbols_of(dim))))
+    return list(names)
 
 
 def shapes_of(model: ir.Model) -> Shapes:

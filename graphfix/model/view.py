@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.model.shapes import Shapes, infer, is_named, shapes_of
+from graphfix.model.shapes import Shapes, infer, input_symbols, is_named, shapes_of
 from graphfix.model.values import Numbering, bodies_of, nodes_of
 
 if TYPE_CHECKING:
@@ -35,6 +35,11 @@ class View:
     def usual(self) -> Shapes:
         """Shapes in usual runs: no size is 0 or over a million. Of what was there at the start."""
         return infer(self.model, usual=True)
+
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        """What the symbolic dims of the inputs are called: a decoder with caches has hundreds."""
+        return frozenset(input_symbols(self.model))
 
     def nodes(self, *op_types: str) -> Iterator[ir.Node]:
         """Every node of the given types: the graph, its subgraphs, local functions.

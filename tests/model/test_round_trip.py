@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import onnx
+import onnx_ir as ir
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -320,6 +321,35 @@ def test_an_edit_changes_nothing_else(folder: Path, proto: onnx.ModelProto) -> N
     expected.graph.node[0].metadata_props.add(key="edited", value="yes")
     expected.metadata_props.add(key="graphfix.pipeline", value="test")
     assert_equal(onnx.load(after, load_external_data=False), expected)
+
+
+@thorough
+@given(models())
+def test_what_goes_takes_only_its_own_along(folder: Path, proto: onnx.ModelProto) -> None:
+    before, after = folder / "before.onnx", folder / "after.onnx"
+    gone = [x.name for x in proto.graph.initializer][:1]
+    before.write_bytes(proto.SerializeToString())
+    model = graphfix.load(before)
+    for name in gone:
+        model.graph.initializers.pop(name)
+    graphfix.save(model, after)
+    found, expected = onnx.load(after, load_external_data=False), copy.deepcopy(proto)
+    assert not {x.name for x in found.graph.initializer}.intersection(gone)
+    # What onnx-ir does not know of a tensor, it does not know to be gone.
+    for items in (expected.graph.initializer, expected.graph.value_info, found.graph.value_info):
+        for place in [i for i, x in enumerate(items) if x.name in gone]:
+            del items[place]
+    assert_equal(found, expected)
+
+
+def test_a_file_is_not_written_again_to_be_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder / "one.onnx"
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y) {y = Relu(x)}'
+    onnx.save(onnx.parser.parse_model(text), path)
+    monkeypatch.delattr(ir, "to_proto")  # as slow as reading; few models are saved
+    assert graphfix.load(path).graph.name == "g"
 
 
 def assert_equal(a: onnx.ModelProto, b: onnx.ModelProto) -> None:

@@ -461,3 +461,13 @@ def test_unique_keeps_the_dims_of_its_slices(given: str, wanted: list[str]) -> N
     found = dims(text)
     assert found is not None
     assert ["_" if x.startswith("_") else x for x in found] == wanted
+
+
+def test_sizes_that_differ_are_told_apart_without_simplify(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(expr: object) -> object:
+        raise AssertionError(f"{expr} differs from 0 at nearly every size")
+
+    monkeypatch.setattr("sympy.simplify", slow)
+    a, b = (ir.SymbolicDim(x) for x in ("floor(Tq/2 + 7/2)", "floor(Tq/3 + Uq/5)"))
+    assert not symbolic.equal(a, b)
+    assert not symbolic.equal(ir.SymbolicDim("Max(Uq, 2)"), ir.SymbolicDim("Max(Uq, 900)"))
