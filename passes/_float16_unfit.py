@@ -23,6 +23,8 @@ _BOUNDS = frozenset(
     {"Clip", "Min", "Max", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"}
 )
 _OF_SMALL = ("Log", "Sqrt", "Reciprocal", "Pow", "Div")
+# They make scores.
+_SCORES = ("MatMul", "Einsum", "FusedMatMul", "Mul", "Div", "Add", "Where")
 _LAYOUT = ("Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile")
 
 
@@ -39,6 +41,27 @@ def unfit_constants(stay: Stay) -> None:
         if extent.lost and not stay.all_wide(value):
             what = f"{extent.lost:,} of {extent.size:,} elements of {value.name!r}"
             stay.unfit.append((value, f"{what} are too small for float16 and become 0"))
+
+
+def hiding_inputs(stay: Stay) -> None:
+    """Find the inputs that are added to scores: callers feed -3.4e38, or -inf, to hide them."""
+    for value in stay.view.model.graph.inputs:
+        if stay.types.is_float(value) and not value.is_initializer() and _hides(stay, value):
+            stay.floors.add(value)
+
+
+def _hides(stay: Stay, value: ir.Value) -> bool:
+    for use in value.uses():
+        node = use.node
+        if is_op(node, *_LAYOUT, "Slice", "Expand") and use.idx == 0:
+            if _hides(stay, node.outputs[0]):
+                return True
+        elif is_op(node, "Add"):
+            scores = node.inputs[1 - use.idx]
+            maker = scores.producer() if scores is not None else None
+            if is_op(maker, *_SCORES) and reach_of(node.outputs[0], stay.view, to_bool=True).softmaxes:
+                return True
+    return False
 
 
 def _beyond(stay: Stay, value: ir.Value, extent: Extent) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from graphfix.core import Match
 from graphfix.errors import ModelError
 from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
@@ -63,7 +64,8 @@ class Found:
         verdict: How far the model that results is from float32, or None if it could not be run.
         trials: How many candidates were made.
         course: How far inner tensors are in the worst case, see
-            :func:`graphfix.half.layers.course`; None if nothing could be run.
+            :func:`graphfix.half.layers.course`, and ``met``: whether all cases were within the
+            share of the gate that was aimed at; None if nothing could be run.
     """
 
     reasons: dict[str, str] = field(default_factory=dict)
@@ -96,6 +98,8 @@ def settle(
         safety: What the passes before it keep, see :func:`graphfix.proof.verify.verify`.
         progress: Called with a short text at each step.
     """
+    if not any(isinstance(x, Match) for x in chosen.sites(model)):
+        return chosen, Found()
     strict = dataclasses.replace(tolerance, max_abs=margin * tolerance.max_abs)
     search = _Search(Trials(model, chosen, progress or (lambda _: None)), strict, safety)
     search.find_cases(dims or {}, feeds, all_of_them=margin < _USUAL)
@@ -155,7 +159,7 @@ class _Search:
         return self._stored(kept)
 
     def course(self, kept: Kept, allowed: float) -> dict[str, object] | None:
-        """How far inner tensors are in the case that is worst."""
+        """How far inner tensors are in the case that is worst; ``met``: what was aimed at is."""
         worst = None if self.verdict is None else self.verdict.worst
         if worst is None:
             return None
@@ -163,7 +167,8 @@ class _Search:
         if not cases:
             return None
         self.trials.tell("float16: the course of the error")
-        return course(self.trials, kept, cases[0], allowed)
+        found = course(self.trials, kept, cases[0], allowed)
+        return {**found, "met": self.verdict is not None and self.verdict.ok}
 
     # Candidates
 

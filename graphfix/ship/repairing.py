@@ -71,20 +71,24 @@ class Order:
         reading: What was read off it: axes, containers, clips.
         spec: The passes, as text; the sizes of a container are put in.
         tolerance: What may differ.
+        usual: What may differ where nothing is rounded.
         ep: Where containers are proved.
         tell: Called with a short text at each step.
         found: The bad places, and what runs instead of passes.
         leave: What is to be left alone.
+        margin: Which share of the gate a pass that rounds may use.
     """
 
     source: Path
     reading: Reading
     spec: str
     tolerance: Tolerance
+    usual: Tolerance
     ep: Ep
     tell: pipeline.Progress
     found: Found = field(default_factory=Found)
     leave: Leaving = NOTHING
+    margin: float = MARGINS[0]
 
     def repaired(self) -> tuple[list[ir.Model], list[Report], LengthInput | None]:
         """A model for each container, with what was done, and how it is told the lengths."""
@@ -110,7 +114,7 @@ class Order:
         model = self.original()
         names = self.reading.names
         sizes = {n: (container[g],) for g, known in names.items() for n in known}
-        settle = Settling(passes, sizes, None, self.tolerance, self.tell, MARGINS[0])
+        settle = Settling(passes, sizes, None, self.tolerance, self.tell, self.margin)
         try:
             report = pipeline.run(model, passes, settle=settle, leave=leave)
         except PaddingError as error:
@@ -145,13 +149,15 @@ class Order:
             failed: Each container that has failed; what is found suits all of them.
         """
 
+        plain = dataclasses.replace(self, tolerance=self.usual)
+
         def proves(passes: Sequence[Check], leave: Leaving) -> str:
             for one in failed:
                 own = dict(zip(map(name_of, chosen), self._held(one.container), strict=True))
                 try:
                     here = [own.get(name_of(x), x) for x in passes]
-                    model, _ = self.make(one.container, here, leave)
-                    verdict = self.prove(model, one.container, "trial", one.proof.ep).verdict
+                    model, _ = plain.make(one.container, here, leave)
+                    verdict = plain.prove(model, one.container, "trial", one.proof.ep).verdict
                 except GraphfixError as error:
                     return str(error)
                 if not verdict.ok:
@@ -164,6 +170,11 @@ class Order:
         done = [x for one in failed for x in one.report.passes]
         tensors = tensors_of(self.original())
         return search(chosen, done, tensors, proves, self.tell, why=why, alone=False)
+
+    def rounding(self) -> list[Pass]:
+        """The passes that round."""
+        asked = self.passes(self.reading.containers[0])
+        return [x for x in asked if isinstance(x, Pass) and x.measured]
 
     def _held(self, container: Sizes) -> list[Check]:
         """The passes that a search is about: what must stay in float32 is found by itself."""
