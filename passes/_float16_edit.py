@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _NAME = "float16"
 _FLOAT, _HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 _SMALL = 1024
+_LOW = "mask_filter_value"
 _SUFFIX = {_FLOAT: "float32", _HALF: "float16"}
 
 
@@ -263,7 +264,10 @@ class Edit:
     # What is written in a node
 
     def _attributes(self, node: ir.Node) -> None:
-        """A type that is an attribute."""
+        """A type that is an attribute, and a number that hides scores."""
+        low = node.attributes.get(_LOW)
+        if low is not None and low.as_float() < -FLOOR and self._state(node.outputs[0]) == _HALF:
+            node.attributes[_LOW] = ir.AttrFloat32(_LOW, -FLOOR)
         if not is_op(node, *MADE_BY) or not self._types.is_float(node.outputs[0]):
             fills = is_op(node, "ConstantOfShape") and "value" not in node.attributes
             if fills and self._state(node.outputs[0]) == _HALF:

@@ -11,7 +11,7 @@ from graphfix.model.narrow import HALF_MAX, HALF_NORMAL, Extent, extent_of, narr
 from graphfix.model.values import is_op
 
 from ._float16_constants import constants_of
-from ._masks import reach_of
+from ._masks import BIAS, Reach, reach_of
 
 if TYPE_CHECKING:
     from ._float16_stay import Stay
@@ -57,15 +57,27 @@ def _hides(stay: Stay, value: ir.Value) -> bool:
             if _hides(stay, node.outputs[0]):
                 return True
         elif is_op(node, "Add"):
-            scores = node.inputs[1 - use.idx]
-            maker = scores.producer() if scores is not None else None
-            if is_op(maker, *_SCORES) and reach_of(node.outputs[0], stay.view, to_bool=True).softmaxes:
+            if is_op(_maker(node.inputs[1 - use.idx]), *_SCORES) and _reaches(stay, node.outputs[0]):
                 return True
+        elif use.idx == BIAS.get((node.domain, node.op_type)):
+            return True
     return False
 
 
+def _maker(value: ir.Value | None) -> ir.Node | None:
+    """What makes a tensor that may be laid out anew on the way."""
+    maker = value.producer() if value is not None else None
+    return _maker(maker.inputs[0]) if maker is not None and is_op(maker, *_LAYOUT) else maker
+
+
+def _reaches(stay: Stay, value: ir.Value) -> bool:
+    reach = reach_of(value, stay.view, to_bool=True)
+    return bool(reach.softmaxes or reach.attentions)
+
+
 def _beyond(stay: Stay, value: ir.Value, extent: Extent) -> None:
-    if extent.size <= _MASK and (reach := reach_of(value, stay.view, to_bool=True)).softmaxes:
+    reach = reach_of(value, stay.view, to_bool=True) if extent.size <= _MASK else Reach()
+    if reach.softmaxes or reach.attentions:
         stay.masks[value] = FLOOR / min(reach.scale, 1.0)
         return
     if not extent.beyond:

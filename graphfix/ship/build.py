@@ -126,7 +126,8 @@ def ship_file(
         folder: Where it goes; a folder that an earlier call made is replaced.
         containers: The sizes.
         passes: Text as ``-p`` takes it; by default :func:`default_passes`. Where it names no
-            ``ilens-mask`` or ``fix-dims``, they run behind its first item.
+            ``ilens-mask`` or ``fix-dims``, they run behind its first item, or before the first
+            that fuses or rounds.
         axis: The dim that is padded, if several could be.
         float16: Whether weights and arithmetic become float16.
         ep: Where the containers are proved besides the CPU.

@@ -37,14 +37,22 @@ if TYPE_CHECKING:
     Sizes = Mapping[str, int]
 
 _MASK, _DIMS, INPUT = "ilens-mask", "fix-dims", "fix-input"
+_FAST, _ROUND = "fast", ("float16",)
+_FUSING = tuple(x.partition(":")[0] for x in registry.FUSIONS)
+_BEFORE_FAST = ("directml", "mask-length", _MASK)
 
 
 def default_passes(*, float16: bool = False) -> str:
     """``directml``, what makes it safe to pad, fixed sizes, then what makes it fast."""
-    fast = ["fast"] if "fast" in registry.PROFILES else []
-    return ",".join(
-        ["directml", "mask-length", _MASK, _DIMS, *fast, *(["float16"] if float16 else [])]
-    )
+    return ",".join([*_BEFORE_FAST, _DIMS, _FAST, *(["float16"] if float16 else [])])
+
+
+def _place_of_mask(items: Sequence[Sequence[str]]) -> int:
+    """Where ``ilens-mask`` goes: it does not see through what is fused, or rounds."""
+    for i, (name, *_) in enumerate(items):
+        if name in (_FAST, *_FUSING, *_ROUND):
+            return i
+    return next((i for i, x in enumerate(items) if x[0] != INPUT), len(items) - 1) + 1
 
 
 @dataclass(frozen=True)
@@ -190,8 +198,8 @@ class Order:
         items = pipeline.split(self.spec)
         names = [item[0] for item in items]
         if _MASK not in names:
-            first = next((i for i, x in enumerate(names) if x != INPUT), len(items) - 1) + 1
-            items.insert(names.index(_DIMS) if _DIMS in names else first, [_MASK])
+            at = names.index(_DIMS) if _DIMS in names else _place_of_mask(items)
+            items[at:at] = [[x] for x in _BEFORE_FAST] if names[at : at + 1] == [_FAST] else [[_MASK]]
         names = [item[0] for item in items]
         if _DIMS not in names:
             items.insert(names.index(_MASK) + 1, [_DIMS])
