@@ -57,7 +57,9 @@ def _hides(stay: Stay, value: ir.Value) -> bool:
             if _hides(stay, node.outputs[0]):
                 return True
         elif is_op(node, "Add"):
-            if is_op(_maker(node.inputs[1 - use.idx]), *_SCORES) and _reaches(stay, node.outputs[0]):
+            if is_op(_maker(node.inputs[1 - use.idx]), *_SCORES) and _reaches(
+                stay, node.outputs[0]
+            ):
                 return True
         elif use.idx == BIAS.get((node.domain, node.op_type)):
             return True

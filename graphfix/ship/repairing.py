@@ -199,7 +199,9 @@ class Order:
         names = [item[0] for item in items]
         if _MASK not in names:
             at = names.index(_DIMS) if _DIMS in names else _place_of_mask(items)
-            items[at:at] = [[x] for x in _BEFORE_FAST] if names[at : at + 1] == [_FAST] else [[_MASK]]
+            items[at:at] = (
+                [[x] for x in _BEFORE_FAST] if names[at : at + 1] == [_FAST] else [[_MASK]]
+            )
         names = [item[0] for item in items]
         if _DIMS not in names:
             items.insert(names.index(_MASK) + 1, [_DIMS])
