@@ -137,7 +137,9 @@ class Float16(Pass):
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Convert the model."""
         if model.functions:
-            if self._is_done(self._look(_inlined(model))):
+            wide = self._look(_inlined(model))
+            if self._is_done(wide):
+                yield from gains_nothing(wide)
                 return
             inline(model)
             shapes.forget(model)

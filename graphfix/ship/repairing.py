@@ -156,7 +156,6 @@ class Order:
         Args:
             failed: Each container that has failed; what is found suits all of them.
         """
-
         plain = dataclasses.replace(self, tolerance=self.usual)
 
         def proves(passes: Sequence[Check], leave: Leaving) -> str:

@@ -142,16 +142,17 @@ def test_a_search_that_meets_its_aim_in_no_way_is_not_begun_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With less of the gate it would find as little, and take as long."""
-    source, margins = tmp_path / "m.onnx", []
+    source, margins, least = tmp_path / "m.onnx", list[float](), [1.0]
     ir.save(OVERFLOWS.clone(), source)
 
     def settle(model: ir.Model, chosen: Pass, *, margin: float, **_: object) -> tuple[Pass, Found]:
         margins.append(margin)
-        return chosen, Found(course={"met": margin > met, "points": [], "sites": [], "count": 0})
+        return chosen, Found(course={"met": margin > least[-1], "points": [], "sites": []})
 
     monkeypatch.setattr(search, "settle", settle)
-    for met, tried in ((1, [0.5]), (0, [0.5, 0.4, 0.2])):
+    for met, tried in ((1.0, [0.5]), (0.0, [0.5, 0.4, 0.2])):
         margins.clear()
+        least.append(met)
         report = job.repair_file(source, tmp_path / "out.onnx", "float16", kernels=False)
         assert [x.by for x in report.left] == ["float16"]
         assert margins == tried

@@ -127,8 +127,9 @@ def test_whole_numbers_alone_have_a_sentence_too() -> None:
 def test_what_computes_in_int8_is_left_as_it_is() -> None:
     """Whole numbers meet: as they are, or through a pair of operators around each."""
     pairs = """(float[B, 8] x, int8[8, 8] w, float s, int8 z, float[8] b) => (float[B, 8] y)"""
-    body = """q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z) v = DequantizeLinear (w, s, z)
-    t = Transpose (v) h = MatMul (d, t) a = Add (h, b) e = Tanh (a) y = Softmax (e)"""
+    body = """q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z)
+    v = DequantizeLinear (w, s, z) t = Transpose (v) h = MatMul (d, t)
+    a = Add (h, b) e = Tanh (a) y = Softmax (e)"""
     integers = """(float[B, 8] x, int8[8, 8] w, float s, int8 z, float[8] b) => (float[B, 8] y)"""
     whole = """q, k, n = DynamicQuantizeLinear (x) i = MatMulInteger (q, w, n, z)
     f = Cast <to = 1> (i) g = Mul (f, k) h = Mul (g, s) a = Add (h, b) e = Tanh (a)
@@ -150,3 +151,18 @@ def test_what_computes_in_int8_is_left_as_it_is() -> None:
     assert report.changed
     report = graphfix.run(add(parse(pairs, body), **weights), "float16:only=Softmax")
     assert report.changed
+
+
+def test_a_model_of_functions_that_gains_nothing_says_so() -> None:
+    model = add(
+        parse(
+            "(float[B, 8] x, float[8, 8] w) => (float[B, 8] y)",
+            "y = local.f (x, w)",
+            extra='<domain: "local", opset_import: ["" : 17]> f (a, k) => (c) { c = MatMul (a, k) }',
+        ),
+        w=f(8, 8),
+    )
+    report = graphfix.run(model, "float16:keep=MatMul")
+    assert not report.changed
+    assert model.functions
+    assert ["gains nothing here" in why for _, why in report.passes[0].skips] == [True]
