@@ -274,3 +274,24 @@ def test_the_page_shows_the_course_of_the_error_through_the_layers(tmp_path: Pat
     page = html.page(report.to_json())
     assert "float16: the course of the error" in page
     assert page.count("<circle") == len(names)
+
+
+def test_what_only_the_loud_cases_of_verification_overflow_stays_too() -> None:
+    """The CPU does not show it: it keeps float32 between a product and a norm."""
+    model = parse(
+        "(float[B, T, 16] x, float many, float[16] s, float[16, 16] w) => (float[B, T, 16] y)",
+        "a = Mul (x, many) n = LayerNormalization (a, s, s) y = MatMul (n, w)",
+        many=np.array(22.6, np.float32),
+        s=np.ones(16, np.float32),
+        w=f(16, 16, scale=0.3),
+    )
+    plain = model.clone()
+    graphfix.run(plain, "float16")
+    x = f(2, 5, 16)
+    x[0, 3, 7] = 3e4
+    assert np.isnan(Session(rounded(plain), optimize=False).run({"x": x})["y"]).any()
+    reasons, after, ok = found(model)
+    assert ok
+    assert {"a", "n"} <= set(reasons)
+    device = Session(rounded(after), optimize=False).run({"x": x})["y"]
+    np.testing.assert_allclose(device, Session(model, optimize=False).run({"x": x})["y"], atol=1e-2)
