@@ -77,13 +77,13 @@ class Float16(Pass):
         largest, the cosine is 0.9999 at least, and there is no NaN or infinity where float32 has a
         number. By itself the pass leaves in float32, each with its reason: operators without
         float16 in ONNX or on DirectML; whole numbers that may pass 2,048, such as lengths and
-        positions, and what is computed of them alone; means of squares; constants beyond 65504
-        or too small. Constants that hide scores become -30000 instead: a row of scores that is
-        hidden whole was uniform and becomes the Softmax of the raw scores, or stays uniform where
-        every sum is rounded; it stays a number. ``graphfix run`` also runs
-        the model in float32, keeps what would overflow, and looks for what else must stay if the
-        result misses the gate. Where less than a tenth of the nodes and of the weights can change,
-        or the gate is missed all the same, the model is left as it is. Local functions are inlined.
+        positions, inputs of one number a row, and what is computed of them alone; means of squares;
+        constants beyond 65504 or too small. What hides scores becomes -30000 instead: a row of
+        scores that is hidden whole was uniform and becomes the Softmax of the raw scores, or stays
+        uniform where every sum is rounded; it stays a number. ``graphfix run`` also runs the model
+        in float32, keeps what would overflow, and looks for what else must stay if the result
+        misses the gate. Where less than a tenth of the nodes and of the weights can change, or the
+        gate is missed all the same, the model is left as it is. Local functions are inlined.
 
     Options:
         io: keep: inputs and outputs stay float32. half: those of at least two dims become float16.
