@@ -34,6 +34,9 @@ _QUANTIZED = frozenset(
     {ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT4, ir.DataType.UINT4}
     | {ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E5M2}
 )
+IN_INT8 = "it computes in int8, and what is rounded lands on another step"
+"""Why a quantized model stays."""
+
 # So many reasons are told.
 _NAMED = 5
 
@@ -115,10 +118,9 @@ def gains_nothing(wide: Wide) -> Iterator[Skip]:
         wide.types.of(x) == ir.DataType.FLOAT16 for node in wide.nodes for x in node.outputs
     )
     if stay and not halves:
-        reasons = [*dict.fromkeys(wide.reasons[x] for x in stay)]
-        if is_quantized(wide):
-            reasons.insert(0, "it computes in int8, and what is rounded lands on another step")
-        told = "; ".join(reasons[:_NAMED])
+        reasons = dict.fromkeys(wide.reasons[x] for x in stay)
+        first = [IN_INT8] if IN_INT8 in reasons else []
+        told = "; ".join([*dict.fromkeys([*first, *reasons])][:_NAMED])
         yield Skip(stay[0], f"float16 gains nothing here, left as it is: {told}")
 
 

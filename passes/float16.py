@@ -18,7 +18,7 @@ from graphfix.model.view import View
 
 from ._float16_constants import constants_of
 from ._float16_edit import Edit
-from ._float16_gain import gains_nothing, is_done, is_little, is_quantized
+from ._float16_gain import IN_INT8, gains_nothing, is_done, is_little, is_quantized
 from ._float16_types import Types
 from ._float16_wide import Wide
 
@@ -170,12 +170,14 @@ class Float16(Pass):
         graph = wide.view.model.graph
         ends = (x for x in (*graph.inputs, *graph.outputs) if wide.types.is_float(x))
         asked = self.io == "half" and any(x.shape is None or len(x.shape) > 1 for x in ends)
-        little = not self.only and (is_little(wide) or is_quantized(wide))
-        return not asked and (is_done(wide) or little)
+        return not asked and (is_done(wide) or (not self.only and is_little(wide)))
 
     def _look(self, model: ir.Model) -> Wide:
         keep, only = _listed(self.keep), _listed(self.only)
         wide = Wide(View(model), Types(model), keep, only, _listed(self.store))
+        if not only and is_quantized(wide):
+            for node in wide.nodes:
+                wide.add(node, IN_INT8)
         known = {x.op_type for x in wide.nodes} | {x.name for x in wide.nodes}
         known |= {value.name for x in wide.nodes for value in x.outputs}
         for name in (*keep, *only):

@@ -145,6 +145,11 @@ def test_what_computes_in_int8_is_left_as_it_is() -> None:
         report = graphfix.run(model, "float16")
         assert not report.changed
         assert "it computes in int8" in report.passes[0].skips[0][1]
+        # Inputs and outputs that were asked for are float16, and nothing else.
+        asked = add(parse(signature, text), **weights)
+        graphfix.run(asked, "float16:io=half")
+        made = [x for node in asked.graph for x in node.outputs if x.dtype == HALF]
+        assert made == list(asked.graph.outputs)
     # What meets floats is a weight that is stored in less, and what it makes is float16.
     stored = body.replace("MatMul (d, t)", "MatMul (x, t)")
     report = graphfix.run(add(parse(pairs, stored), **weights), "float16")
@@ -158,7 +163,7 @@ def test_a_model_of_functions_that_gains_nothing_says_so() -> None:
         parse(
             "(float[B, 8] x, float[8, 8] w) => (float[B, 8] y)",
             "y = local.f (x, w)",
-            extra='<domain: "local", opset_import: ["" : 17]> f (a, k) => (c) { c = MatMul (a, k) }',
+            extra='<domain: "local", opset_import: ["" : 17]> f (a, k) => (c) {c = MatMul (a, k)}',
         ),
         w=f(8, 8),
     )
