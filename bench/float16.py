@@ -87,6 +87,7 @@ CONVERTERS: dict[str, Convert | None] = {
     "Olive": None,
     "graphfix -p float16": ours("float16"),
     "graphfix -p directml,float16": ours("directml,float16"),
+    "graphfix -p fast,float16": ours("fast,float16"),
 }
 
 

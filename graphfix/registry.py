@@ -39,14 +39,14 @@ _REPAIRS = (
 )
 # An attention takes the biases of its inputs, so it is fused first. Residual sums stay apart from
 # their norms: ONNX Runtime's CPU kernel for both is too slow (fuse-norm).
-_FUSIONS = (
+FUSIONS = (
     *("gemm-matmul", "fuse-attention", "fuse-projections", "fuse-norm:residual=no"),
     *("fuse-gelu", "fuse-matmul"),
 )
 PROFILES: dict[str, tuple[str, ...]] = {
     "directml": (_TRUE_SHAPES, *_REPAIRS),
     # Folded first, too: the others then see what a raw export computes from constants.
-    "fast": (_TRUE_SHAPES, "fold", *_REPAIRS, *_FUSIONS, "fold"),
+    "fast": (_TRUE_SHAPES, "fold", *_REPAIRS, *FUSIONS, "fold"),
 }
 
 _plugins: dict[str, type[Check]] = {}

@@ -13,6 +13,7 @@ from graphfix.model.values import bodies_of, is_op
 
 from ._float16_constants import constants_of, is_given_weight
 from ._float16_types import MADE_BY
+from ._float16_unfit import FLOOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _NAME = "float16"
 _FLOAT, _HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 _SMALL = 1024
+_LOW = "mask_filter_value"
 _SUFFIX = {_FLOAT: "float32", _HALF: "float16"}
 
 
@@ -40,6 +42,7 @@ class Edit:
         self._graph = wide.view.model.graph
         self._will: dict[ir.Value, ir.DataType] = {}
         self._made: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
+        self._above: dict[ir.Value, ir.Value] = {}
         self._constants = dict(constants_of(self._graph))
         self._owners: dict[ir.Graph, ir.Node] = {
             body: node for node in wide.nodes for body in bodies_of(node)
@@ -66,7 +69,9 @@ class Edit:
         for node, i, taken in uses:
             if taken is not None and self._types.is_float(taken):
                 wanted = self._wide.takes(node, i)
-                if wanted is not None and self._state(taken) != wanted:
+                if wanted == _HALF and taken in self._wide.floors:
+                    node.replace_input_with(i, self._floored(taken))
+                elif wanted is not None and self._state(taken) != wanted:
                     node.replace_input_with(i, self._as(taken, wanted))
         for node in self._wide.nodes:
             self._attributes(node)
@@ -197,6 +202,25 @@ class Edit:
         self.changed = True
         return made
 
+    def _floored(self, value: ir.Value) -> ir.Value:
+        """An input that hides scores in float16, where its lowest number would be infinite."""
+        if value not in self._above:
+            half = value if self._state(value) == _HALF else self._as(value, _HALF)
+            name = self._name(value, _HALF, "_floor")
+            floor = ir.Value(name=name, shape=ir.Shape([]), type=ir.TensorType(_HALF))
+            floor.const_value = ir.tensor(np.array(-FLOOR, np.float16), name=name)
+            self._graph.register_initializer(floor)
+            node = ir.node("Max", [half, floor])
+            node.name = node.outputs[0].name = self._name(value, _HALF, "_floored")
+            node.metadata_props[PASS_KEY] = _NAME
+            self._above[value] = node.outputs[0]
+            node.outputs[0].shape, node.outputs[0].type = value.shape, ir.TensorType(_HALF)
+            if (cast := half.producer()) is not None:
+                self._graph.insert_after(cast, node)
+            else:
+                self._graph.insert_before(self._graph[0], node)
+        return self._above[value]
+
     def _home(self, value: ir.Value) -> ir.Graph:
         maker = value.producer()
         graph = value.graph if maker is None else maker.graph
@@ -228,8 +252,8 @@ class Edit:
             if output is value:
                 graph.outputs[i] = made
 
-    def _name(self, value: ir.Value, dtype: ir.DataType) -> str:
-        base = f"{value.name or 'value'}_{_SUFFIX[dtype]}"
+    def _name(self, value: ir.Value, dtype: ir.DataType, more: str = "") -> str:
+        base = f"{value.name or 'value'}_{_SUFFIX[dtype]}{more}"
         name, count = base, 1
         while name in self._names:
             count += 1
@@ -240,7 +264,10 @@ class Edit:
     # What is written in a node
 
     def _attributes(self, node: ir.Node) -> None:
-        """A type that is an attribute."""
+        """A type that is an attribute, and a number that hides scores."""
+        low = node.attributes.get(_LOW)
+        if low is not None and low.as_float() < -FLOOR and self._state(node.outputs[0]) == _HALF:
+            node.attributes[_LOW] = ir.AttrFloat32(_LOW, -FLOOR)
         if not is_op(node, *MADE_BY) or not self._types.is_float(node.outputs[0]):
             fills = is_op(node, "ConstantOfShape") and "value" not in node.attributes
             if fills and self._state(node.outputs[0]) == _HALF:

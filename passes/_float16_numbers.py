@@ -10,6 +10,8 @@ import onnx_ir as ir
 from graphfix.model.truth import truth_of
 from graphfix.model.values import bodies_of, const_of, is_op, scalar_of
 
+from ._float16_constants import has_weights
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -57,7 +59,7 @@ def counted(nodes: list[ir.Node], types: Types, view: View) -> Iterator[tuple[ir
         types: The types of their values.
         view: The model around them.
     """
-    kinds: dict[ir.Value, Kind] = {}
+    kinds = dict.fromkeys(_one_a_row(view.model.graph, types), Kind.NUMBER)
     for node in nodes:
         if bodies_of(node):
             continue
@@ -91,11 +93,28 @@ def _look(node: ir.Node, kinds: dict[ir.Value, Kind], types: Types, view: View) 
         if exact:
             return Kind.DATA, f"it takes {exact[0]!r}, a count"
         return Kind.DATA, ""
+    if Kind.COUNT not in given and has_weights(node):
+        return Kind.DATA, ""
     reason = "it computes with counts or positions alone"
     if is_op(node, *_BOUNDED):
         return Kind.DATA, reason
     keeps = is_op(node, *_LAYOUT, *_EXACT) and Kind.NUMBER not in given
     return Kind.COUNT if keeps else Kind.NUMBER, reason
+
+
+def _one_a_row(graph: ir.Graph, types: Types) -> Iterator[ir.Value]:
+    """Inputs with one number a row, or one for all: steps of a diffusion, speeds, thresholds.
+
+    They are as large as they like: of a step of 999.5 float16 has the half, of its angle nothing.
+    """
+    rows = {x.shape[0] for x in graph.inputs if x.shape is not None and len(x.shape) > 1}
+    for value in graph.inputs:
+        if value.shape is None or not types.is_float(value) or value.is_initializer():
+            continue
+        if len(value.shape) == 0 or (
+            len(value.shape) == 1 and (value.shape[0] == 1 or value.shape[0] in rows)
+        ):
+            yield value
 
 
 def _plain(node: ir.Node, given: list[Kind]) -> Kind:

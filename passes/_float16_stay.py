@@ -25,6 +25,7 @@ class Stay:
         types: The types of its values.
         reasons: Why a node stays.
         masks: Constants that hide scores and are lower than float16 goes.
+        floors: Inputs that hide scores, and may be lower than that.
         unfit: Constants that become float16 though some of their numbers are lost, and how many.
     """
 
@@ -32,6 +33,7 @@ class Stay:
     types: Types
     reasons: dict[ir.Node, str] = field(default_factory=dict, kw_only=True)
     masks: dict[ir.Value, float] = field(default_factory=dict, kw_only=True)
+    floors: set[ir.Value] = field(default_factory=set, kw_only=True)
     unfit: list[tuple[ir.Value, str]] = field(default_factory=list, kw_only=True)
 
     @cached_property

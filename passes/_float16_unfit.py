@@ -11,7 +11,7 @@ from graphfix.model.narrow import HALF_MAX, HALF_NORMAL, Extent, extent_of, narr
 from graphfix.model.values import is_op
 
 from ._float16_constants import constants_of
-from ._masks import reach_of
+from ._masks import BIAS, Reach, reach_of
 
 if TYPE_CHECKING:
     from ._float16_stay import Stay
@@ -23,6 +23,8 @@ _BOUNDS = frozenset(
     {"Clip", "Min", "Max", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"}
 )
 _OF_SMALL = ("Log", "Sqrt", "Reciprocal", "Pow", "Div")
+# They make scores.
+_SCORES = ("MatMul", "Einsum", "FusedMatMul", "Mul", "Div", "Add", "Where")
 _LAYOUT = ("Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile")
 
 
@@ -41,8 +43,43 @@ def unfit_constants(stay: Stay) -> None:
             stay.unfit.append((value, f"{what} are too small for float16 and become 0"))
 
 
+def hiding_inputs(stay: Stay) -> None:
+    """Find the inputs that are added to scores: callers feed -3.4e38, or -inf, to hide them."""
+    for value in stay.view.model.graph.inputs:
+        if stay.types.is_float(value) and not value.is_initializer() and _hides(stay, value):
+            stay.floors.add(value)
+
+
+def _hides(stay: Stay, value: ir.Value) -> bool:
+    for use in value.uses():
+        node = use.node
+        if is_op(node, *_LAYOUT, "Slice", "Expand") and use.idx == 0:
+            if _hides(stay, node.outputs[0]):
+                return True
+        elif is_op(node, "Add"):
+            if is_op(_maker(node.inputs[1 - use.idx]), *_SCORES) and _reaches(
+                stay, node.outputs[0]
+            ):
+                return True
+        elif use.idx == BIAS.get((node.domain, node.op_type)):
+            return True
+    return False
+
+
+def _maker(value: ir.Value | None) -> ir.Node | None:
+    """What makes a tensor that may be laid out anew on the way."""
+    maker = value.producer() if value is not None else None
+    return _maker(maker.inputs[0]) if maker is not None and is_op(maker, *_LAYOUT) else maker
+
+
+def _reaches(stay: Stay, value: ir.Value) -> bool:
+    reach = reach_of(value, stay.view, to_bool=True)
+    return bool(reach.softmaxes or reach.attentions)
+
+
 def _beyond(stay: Stay, value: ir.Value, extent: Extent) -> None:
-    if extent.size <= _MASK and (reach := reach_of(value, stay.view, to_bool=True)).softmaxes:
+    reach = reach_of(value, stay.view, to_bool=True) if extent.size <= _MASK else Reach()
+    if reach.softmaxes or reach.attentions:
         stay.masks[value] = FLOOR / min(reach.scale, 1.0)
         return
     if not extent.beyond:

@@ -17,7 +17,7 @@ from ._float16_mixed import mixed
 from ._float16_norms import statistics
 from ._float16_numbers import counted
 from ._float16_stay import Stay
-from ._float16_unfit import unfit_constants
+from ._float16_unfit import hiding_inputs, unfit_constants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -55,6 +55,7 @@ class Wide(Stay):
             self.add(node, reason)
             self._sum_before(node)
         unfit_constants(self)
+        hiding_inputs(self)
         statistics(self)
         few_islands(self)
 

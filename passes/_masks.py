@@ -38,6 +38,16 @@ _CARRIES = frozenset(
     | {"Flatten", "Expand", "Tile", "Slice", "Concat", "Split", "Gather"}
 )
 _BLOCKS_BUT_LEADS_ON = ("Mul", "Div", "Sub", "Neg", "Where", "QuantizeLinear", "DequantizeLinear")
+# Which input is added to the scores.
+BIAS = {
+    ("", "Attention"): 3,
+    ("com.microsoft", "Attention"): 5,
+    ("com.microsoft", "PackedAttention"): 5,
+    ("com.microsoft", "MultiHeadAttention"): 5,
+    ("com.microsoft", "PackedMultiHeadAttention"): 6,
+    ("com.microsoft", "DecoderMaskedMultiHeadAttention"): 4,
+    ("com.microsoft", "GroupQueryAttention"): 10,
+}
 _RANKS = ("LogSoftmax", "TopK", "ArgMax", "Hardmax")
 _BY_RANK = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "TopK", "ReduceMax", "ArgMax")
 _READS_ONLY_THE_SHAPE = ("Shape", "Size")
@@ -177,9 +187,11 @@ class Reach:
         scale: The smallest positive number that it is multiplied by on the way.
         blocked: The first reason for which a very low number must not be changed, or None.
         near: Another operator than Softmax that normalises or ranks, if it reaches one.
+        attentions: Every operator that adds it to scores of its own, before a Softmax of its own.
     """
 
     softmaxes: list[tuple[ir.Node, int | None]] = field(default_factory=list)
+    attentions: list[ir.Node] = field(default_factory=list)
     scale: float = 1.0
     blocked: str | None = None
     near: str | None = None
@@ -212,6 +224,9 @@ def reach_of(value: ir.Value, view: View, *, to_bool: bool) -> Reach:
                 reach.softmaxes.append((node, _axis_before(node, path, view)))
                 reach.scale = min(reach.scale, scale)
                 continue
+            if use.idx == BIAS.get((node.domain, node.op_type)):
+                reach.attentions.append(node)
+                reach.scale = min(reach.scale, scale)
             factor = _carried(node, top, use.idx, view, to_bool=to_bool)
             if isinstance(factor, str):
                 reach.block(factor)

@@ -18,6 +18,7 @@ from graphfix.model.view import View
 
 from ._float16_constants import constants_of
 from ._float16_edit import Edit
+from ._float16_gain import IN_INT8, gains_nothing, is_done, is_little, is_quantized
 from ._float16_types import Types
 from ._float16_wide import Wide
 
@@ -26,18 +27,8 @@ if TYPE_CHECKING:
 
     from graphfix.core import Feeds
 
-_ELEMENTWISE = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Neg", "Abs", "Relu", "Sigmoid", "Tanh", "Identity", "Clip"}
-    | {"Min", "Max", "Where", "Less", "Greater", "Equal", "LessOrEqual", "GreaterOrEqual"}
-    | {"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Slice", "Concat"}
-    | {"Floor", "Ceil", "Round", "Gather", "Tile", "Split", "Pad", "IsNaN", "IsInf"}
-)
-
-
 # So many constants that lose numbers are named, in a report; check names all.
 _NAMED = 5
-# With less than this of the nodes, and of the weights, the Casts are dearer than what is gained.
-_LEAST = 0.1
 
 
 @dataclass(frozen=True)
@@ -86,13 +77,13 @@ class Float16(Pass):
         largest, the cosine is 0.9999 at least, and there is no NaN or infinity where float32 has a
         number. By itself the pass leaves in float32, each with its reason: operators without
         float16 in ONNX or on DirectML; whole numbers that may pass 2,048, such as lengths and
-        positions, and what is computed of them alone; means of squares; constants beyond 65504
-        or too small. Constants that hide scores become -30000 instead: a row of scores that is
-        hidden whole was uniform and becomes the Softmax of the raw scores, or stays uniform where
-        every sum is rounded; it stays a number. ``graphfix run`` also runs
-        the model in float32, keeps what would overflow, and looks for what else must stay if the
-        result misses the gate. Where less than a tenth of the nodes and of the weights can change,
-        or the gate is missed all the same, the model is left as it is. Local functions are inlined.
+        positions, inputs of one number a row, and what is computed of them alone; means of squares;
+        constants beyond 65504 or too small. What hides scores becomes -30000 instead: a row of
+        scores that is hidden whole was uniform and becomes the Softmax of the raw scores, or stays
+        uniform where every sum is rounded; it stays a number. ``graphfix run`` also runs the model
+        in float32, keeps what would overflow, and looks for what else must stay if the result
+        misses the gate. Where less than a tenth of the nodes and of the weights can change, or the
+        gate is missed all the same, the model is left as it is. Local functions are inlined.
 
     Options:
         io: keep: inputs and outputs stay float32. half: those of at least two dims become float16.
@@ -146,13 +137,15 @@ class Float16(Pass):
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Convert the model."""
         if model.functions:
-            if self._is_done(self._look(_inlined(model))):
+            wide = self._look(_inlined(model))
+            if self._is_done(wide):
+                yield from gains_nothing(wide)
                 return
             inline(model)
             shapes.forget(model)
         wide = self._look(model)
         if self._is_done(wide):
-            yield from _gains_nothing(wide)
+            yield from gains_nothing(wide)
             return
         yield from _skips(wide)
         edit = Edit(wide, self.io)
@@ -177,11 +170,14 @@ class Float16(Pass):
         graph = wide.view.model.graph
         ends = (x for x in (*graph.inputs, *graph.outputs) if wide.types.is_float(x))
         asked = self.io == "half" and any(x.shape is None or len(x.shape) > 1 for x in ends)
-        return not asked and (_is_done(wide) or (not self.only and _is_little(wide)))
+        return not asked and (is_done(wide) or (not self.only and is_little(wide)))
 
     def _look(self, model: ir.Model) -> Wide:
         keep, only = _listed(self.keep), _listed(self.only)
         wide = Wide(View(model), Types(model), keep, only, _listed(self.store))
+        if not only and is_quantized(wide):
+            for node in wide.nodes:
+                wide.add(node, IN_INT8)
         known = {x.op_type for x in wide.nodes} | {x.name for x in wide.nodes}
         known |= {value.name for x in wide.nodes for value in x.outputs}
         for name in (*keep, *only):
@@ -203,54 +199,6 @@ def _inlined(model: ir.Model) -> ir.Model:
 
 def _listed(names: str) -> tuple[str, ...]:
     return tuple(x for x in names.split("+") if x)
-
-
-def _is_done(wide: Wide) -> bool:
-    """Whether there is nothing to gain: what computes is float16 already, or is to stay.
-
-    Steps element by element without a weight are no gain: the Casts would be dearer.
-    """
-    for node in wide.nodes:
-        if node in wide.reasons or not wide.touches(node) or is_op(node, "Shape", "Size", "Cast"):
-            continue
-        if is_op(node, "Constant", *_ELEMENTWISE) and not _has_weight(node):
-            continue
-        return False
-    return not any(
-        tensor.dtype == ir.DataType.FLOAT and tensor.size > 1 and not wide.all_wide(value)
-        for value, tensor in constants_of(wide.view.model.graph)
-    )
-
-
-def _is_little(wide: Wide) -> bool:
-    """Whether nearly all of a model in float32 stays."""
-    floats = [x for x in wide.nodes if wide.touches(x) and not is_op(x, "Constant")]
-    change = sum(x not in wide.reasons for x in floats)
-    held = [
-        (tensor.size, not wide.all_wide(value) or wide.stored(value))
-        for value, tensor in constants_of(wide.view.model.graph)
-        if wide.types.is_float(value)
-    ]
-    total = sum(size for size, _ in held)
-    weights = sum(size for size, changes in held if changes)
-    return change < _LEAST * len(floats) and weights < _LEAST * max(total, 1)
-
-
-def _gains_nothing(wide: Wide) -> Iterator[Skip]:
-    """Why a model in float32 is left as it is."""
-    stay = [x for x in wide.nodes if x in wide.reasons]
-    halves = any(
-        wide.types.of(x) == ir.DataType.FLOAT16 for node in wide.nodes for x in node.outputs
-    )
-    if stay and not halves:
-        reasons = "; ".join([*dict.fromkeys(wide.reasons[x] for x in stay)][:_NAMED])
-        yield Skip(stay[0], f"float16 gains nothing here, left as it is: {reasons}")
-
-
-def _has_weight(node: ir.Node) -> bool:
-    return any(
-        x is not None and x.const_value is not None and x.const_value.size > 1 for x in node.inputs
-    )
 
 
 def _skips(wide: Wide) -> Iterator[Skip]:

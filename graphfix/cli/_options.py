@@ -160,8 +160,8 @@ def load_plugins(files: tuple[str, ...]) -> None:
 def tolerance(atol: float | None, rtol: float | None = None) -> Tolerance | None:
     """The tolerance that ``--atol`` or ``--rtol`` asks for; None for the default."""
     if rtol is not None:
-        if not rtol > 0 or atol is not None:
-            raise click.UsageError(f"--rtol {rtol:g}: is over 0, and given without --atol.")
+        if not 0 < rtol < 1 or atol is not None:
+            raise click.UsageError(f"--rtol {rtol:g}: is between 0 and 1, and without --atol.")
         from graphfix.proof.compare import HALF_GATE
 
         cosine = 1.0 - (1.0 - HALF_GATE.cosine) * max(1.0, rtol / HALF_GATE.max_abs)

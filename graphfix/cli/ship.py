@@ -44,6 +44,7 @@ _MIB = 1 << 20
 )
 @click.option("--float16", is_flag=True, help="Weights and arithmetic in float16.")
 @click.option("--atol", type=float, metavar="X", help="Largest difference that passes.")
+@_options.rtol
 @click.option(
     "--strict",
     is_flag=True,
@@ -62,6 +63,7 @@ def ship(
     axis: str,
     float16: bool,
     atol: float | None,
+    rtol: float | None,
     strict: bool,
     ep: Ep,
     as_json: bool,
@@ -86,7 +88,7 @@ def ship(
             axis=axis,
             float16=float16,
             ep=ep,
-            tolerance=_options.tolerance(atol),
+            tolerance=_options.tolerance(atol, rtol),
             strict=strict,
             progress=tell,
         )
@@ -130,6 +132,8 @@ def _print(model: str, done: Shipped, *, verbose: bool) -> None:
     if done.whole is not None:
         colour = "green" if done.whole.ok else "red"
         _terminal.row("session", str(done.whole), colour=colour)
+    for why in done.unrounded:
+        _terminal.row("note", why, colour="yellow")
     _left.show((*done.faults, *done.left), done.searched, verbose=verbose)
     _left.endless(name for report in done.reports for name in report.endless)
     for name, size in done.sizes.items():

@@ -4,7 +4,8 @@ ONNX Runtime's CPU has few kernels of float16. It puts Casts around the others a
 that meet, so that a chain of them keeps float32 throughout: what is lost between two operators
 shows on a device only. Here it shows: the model is float32, and behind every operator whose result
 is float16 its numbers are cut to 11 bits, by T. J. Dekker's splitting (1971),
-``x * (2**13 + 1) - (x * (2**13 + 1) - x)``, and are infinite from 65520 on.
+``x * (2**13 + 1) - (x * (2**13 + 1) - x)``, and are infinite from 65520 on. Below 2**-14 they are
+multiples of 2**-24: what is subtracted and added again is 3/4 at least, and has that for its steps.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LAYOUT = frozenset(
     | {"Constant", "ConstantOfShape", "Shape", "Size", "Trilu", "Min", "Neg", "Abs", "Pad"}
     | {"If", "Loop", "Scan", "ReduceMax", "ReduceMin", "MaxPool"}
 )
-_CONSTANTS = {"split": 2.0**13 + 1, "end": 65520.0, "huge": 1e38}
+_CONSTANTS = {"split": 2.0**13 + 1, "least": 0.75, "end": 65520.0, "huge": 1e38}
 
 SWITCHES = "graphfix.half.on"
 """The input of a :class:`Switched` model that says which tensors are rounded, bool[N]."""
@@ -185,9 +186,10 @@ def _round(
         made.append(new)
         return new.outputs[0]
 
-    scaled = make("Mul", value, held["split"])
-    cut = make("Sub", scaled, make("Sub", scaled, value))
-    fits = make("Less", make("Abs", value), held["end"])
+    size = make("Abs", value)
+    scaled = make("Max", make("Mul", size, held["split"]), held["least"])
+    cut = make("Mul", make("Sub", scaled, make("Sub", scaled, size)), make("Sign", value))
+    fits = make("Less", size, held["end"])
     result = make("Where", fits, cut, make("Mul", value, held["huge"]))
     if on is not None:
         result = make("Where", on, result, value)

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.half import ranges
-from graphfix.half.trials import Kept, extremes, name_of
+from graphfix.half.trials import Kept, name_of
 from graphfix.model.values import nodes_of
 from graphfix.runtime.session import Session
 
@@ -44,7 +44,7 @@ def overflowing(trials: Trials, kept: Kept, cases: Sequence[Case]) -> dict[str, 
     Args:
         trials: The model.
         kept: What stays already.
-        cases: Inputs; the largest and the shortest are run.
+        cases: Inputs.
     """
     found: dict[str, str] = {}
     for _ in range(_ROUNDS):
@@ -52,7 +52,7 @@ def overflowing(trials: Trials, kept: Kept, cases: Sequence[Case]) -> dict[str, 
         candidate = trials.candidate(kept)
         half = _halves(candidate)
         new: dict[str, str] = {}
-        for case in extremes(cases):
+        for case in cases:
             new = {**_beyond(trials, candidate, half, case), **new}
         if set(new) <= set(found):
             break

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from graphfix.core import Match
 from graphfix.errors import ModelError
 from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
@@ -24,7 +25,7 @@ from graphfix.half.costs import WHY, Costs, cost
 from graphfix.half.emulate import rounded
 from graphfix.half.layers import course
 from graphfix.half.overflow import loading, overflowing
-from graphfix.half.trials import Kept, Trials, name_of
+from graphfix.half.trials import Kept, Trials, extremes, name_of
 from graphfix.model.narrow import KEPT
 from graphfix.model.values import is_op, nodes_of
 from graphfix.proof.compare import OutputDiff
@@ -63,7 +64,8 @@ class Found:
         verdict: How far the model that results is from float32, or None if it could not be run.
         trials: How many candidates were made.
         course: How far inner tensors are in the worst case, see
-            :func:`graphfix.half.layers.course`; None if nothing could be run.
+            :func:`graphfix.half.layers.course`, and ``met``: whether all cases were within the
+            share of the gate that was aimed at; None if nothing could be run.
     """
 
     reasons: dict[str, str] = field(default_factory=dict)
@@ -96,10 +98,14 @@ def settle(
         safety: What the passes before it keep, see :func:`graphfix.proof.verify.verify`.
         progress: Called with a short text at each step.
     """
+    if not any(isinstance(x, Match) for x in chosen.sites(model)):
+        return chosen, Found()
     strict = dataclasses.replace(tolerance, max_abs=margin * tolerance.max_abs)
     search = _Search(Trials(model, chosen, progress or (lambda _: None)), strict, safety)
     search.find_cases(dims or {}, feeds, all_of_them=margin < _USUAL)
     kept = search.run()
+    if feeds is None and margin >= _USUAL and search.finds_harder(kept, tolerance):
+        kept = search.run()
     course = search.course(kept, tolerance.max_abs)
     found = Found(kept.reasons, kept.stored, search.verdict, search.trials.count, course)
     return search.trials.made(kept), found
@@ -109,6 +115,7 @@ class _Search:
     def __init__(self, trials: Trials, tolerance: Tolerance, safety: Safety) -> None:
         self.trials, self._tolerance, self._safety = trials, tolerance, safety
         self._cases: list[Case] = []
+        self._harder: list[Case] = []
         self._tried: list[Case] | None = None
         self._unrounded: set[str] = set()
         self.verdict: Verdict | None = None
@@ -128,12 +135,31 @@ class _Search:
         # Verification makes more, garbage in the padding among them, and takes longer.
         self._tried = None if all_of_them else self._cases
 
+    def finds_harder(self, kept: Kept, gate: Tolerance) -> bool:
+        """Whether a device would lose numbers in a case of verification's, which is then looked at.
+
+        The CPU keeps float32 between operators: what overflows between two of them, where inputs
+        reach 1e4, it does not show.
+        """
+        if self.verdict is None or not self.verdict.ok:
+            return False
+        self.trials.tell("float16: all cases as a device rounds")
+        original = Original(self.trials.before, tolerance=gate, safety=self._safety)
+        found: list[Case] = []
+        with contextlib.suppress(RunError):
+            for i, diffs in self._run(rounded(self.trials.candidate(kept)), original):
+                if any(_loses(x) for x in diffs):
+                    found.append(original.cases[i])
+        self._harder = found
+        return bool(found)
+
     def run(self) -> Kept:
         """What must be kept."""
         kept = loading(self.trials)
         if kept is None:
             return Kept()
-        kept = kept.more(overflowing(self.trials, kept, self._cases))
+        cases = [*extremes(self._cases), *self._harder]
+        kept = kept.more(overflowing(self.trials, kept, cases))
         self._original = Original(
             self.trials.before, cases=self._tried, tolerance=self._tolerance, safety=self._safety
         )
@@ -155,7 +181,7 @@ class _Search:
         return self._stored(kept)
 
     def course(self, kept: Kept, allowed: float) -> dict[str, object] | None:
-        """How far inner tensors are in the case that is worst."""
+        """How far inner tensors are in the case that is worst; ``met``: what was aimed at is."""
         worst = None if self.verdict is None else self.verdict.worst
         if worst is None:
             return None
@@ -163,7 +189,8 @@ class _Search:
         if not cases:
             return None
         self.trials.tell("float16: the course of the error")
-        return course(self.trials, kept, cases[0], allowed)
+        found = course(self.trials, kept, cases[0], allowed)
+        return {**found, "met": self.verdict is not None and self.verdict.ok}
 
     # Candidates
 
@@ -180,19 +207,21 @@ class _Search:
         self.trials.tell(f"float16: trying with {len(kept)} kept")
         found = {}
         with contextlib.suppress(RunError):
-            for i, diffs in self._run(rounded(self.trials.candidate(kept))):
+            for i, diffs in self._run(rounded(self.trials.candidate(kept)), self._original):
                 if not all(x.ok for x in diffs):
                     found[i] = cost(diffs, self._tolerance)
         return sorted(found, key=lambda i: -found[i])
 
-    def _run(self, model: ir.Model, feeds: bool = False) -> Iterator[tuple[int, Diffs]]:
+    def _run(
+        self, model: ir.Model, original: Original, feeds: bool = False
+    ) -> Iterator[tuple[int, Diffs]]:
         """Each case with how far a model is from the original; the first that fails ends it."""
         if draws(model) is not None:
             model = seeded(model)
         with Session(model, optimize=False) as session:
-            for i, case in enumerate(self._original.cases):
+            for i, case in enumerate(original.cases):
                 more = self.trials.chosen.feeds(case.feeds) if feeds else None
-                yield i, self._original.diffs(session, i, more)
+                yield i, original.diffs(session, i, more)
 
     def _verdict(self, model: ir.Model, *, as_is: bool = False) -> Verdict:
         if any(is_op(x, "If") for x in model.graph.all_nodes()):
@@ -209,7 +238,7 @@ class _Search:
             )
         found: dict[str, Diffs] = {}
         try:
-            for i, diffs in self._run(model, as_is):
+            for i, diffs in self._run(model, self._original, as_is):
                 found[self._original.cases[i].name] = diffs
         except (ModelError, RunError) as error:
             return Verdict(False, found, reason=str(error))
@@ -277,6 +306,10 @@ class _Search:
             if not any(asked):
                 sizes[name] = tensor.size
         return sorted(sizes, key=lambda x: -sizes[x])
+
+
+def _loses(diff: OutputDiff) -> bool:
+    return diff.nan_after > diff.nan_before or diff.inf_after > diff.inf_before
 
 
 def _held(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:

@@ -17,13 +17,13 @@ from graphfix.model.values import nodes_of
 from graphfix.report import Left
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import onnx_ir as ir
 
     from graphfix.core import Check
     from graphfix.job.task import Task
-    from graphfix.leaving import Leaving
+    from graphfix.leaving import Leaving, Place
     from graphfix.report import Report
 
 
@@ -73,8 +73,7 @@ class Ways:
         rounding = [x for x in task.chosen if isinstance(x, Pass) and x.measured]
         if not all(x.may_gain_nothing for x in rounding):
             return
-        why = why_not(self._report)
-        gone = {(x.spec(), WHOLE): f"{why}: it gains nothing here, left as it is" for x in rounding}
+        gone = without(rounding, why_not(self._report))
         left = (*found.left, *(Left(spec, (), told) for (spec, _), told in gone.items()))
         found = dataclasses.replace(found, left=left)
         # What is left is held as closely as where nothing is rounded.
@@ -82,6 +81,11 @@ class Ways:
         for leave in (found.ways or (NOTHING,)) if rounding else ():
             left_out = dataclasses.replace(leave, left={**leave.left, **gone})
             yield Way(again, left_out, found)
+
+
+def without(rounding: Iterable[Pass], why: str) -> dict[Place, str]:
+    """What a :class:`Leaving` has of passes that round, and with which the proof fails."""
+    return {(x.spec(), WHOLE): f"{why}: it gains nothing here, left as it is" for x in rounding}
 
 
 def bad_places(task: Task, report: Report) -> Found:

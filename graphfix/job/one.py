@@ -11,7 +11,7 @@ from graphfix.job.bad import Ways
 from graphfix.job.counting import counted
 from graphfix.job.making import make
 from graphfix.job.proving import prove
-from graphfix.job.settling import MARGINS
+from graphfix.job.settling import MARGINS, is_hopeless
 from graphfix.job.task import StrPath, Task
 from graphfix.job.tied import fixing_all, is_open, noted
 from graphfix.leaving import NOTHING
@@ -135,6 +135,8 @@ def _written(
                 return counted(task, report, model)
         if (more := fixing_all(task, report)) is not None:
             return noted(_written(more, target, leave, external_data, need), report)
+        if is_hopeless(report):
+            break
     return report
 
 

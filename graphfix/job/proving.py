@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from graphfix.job.task import Task
     from graphfix.probing.padded import PaddedVerdict
-    from graphfix.proof.verify import Held, Verdict
+    from graphfix.proof.verify import Held, Tolerance, Verdict
     from graphfix.report import Report
 
 
@@ -42,7 +42,7 @@ def prove(
     verdict = _verify(task, made, report, locate, held)
     report = dataclasses.replace(report, verdict=verdict.to_json())
     if verdict.ok and _must_pad(task, model):
-        report = dataclasses.replace(report, padded=_check_padding(task, made).to_json())
+        report = dataclasses.replace(report, padded=_check_padding(task, made, report).to_json())
     return report
 
 
@@ -65,7 +65,7 @@ def _verify(
         made,
         dims=task.dims,
         feeds=task.feeds,
-        tolerance=task.tolerance or Tolerance(),
+        tolerance=_allowed(task, report) or Tolerance(),
         safety=report.safety,
         map_feeds=lambda old: new_feeds(task.chosen, old),
         may_change=changed_by(task.chosen),
@@ -76,6 +76,14 @@ def _verify(
     )
 
 
+def _allowed(task: Task, report: Report) -> Tolerance | None:
+    """What may differ; None for the usual, which holds as well where nothing came to be rounded."""
+    rounding = {x.name for x in task.chosen if isinstance(x, Pass) and x.measured}
+    rounded = any(x.changes for x in report.passes if x.name in rounding)
+    given = task.tolerance
+    return None if given is not None and given.whole and rounding and not rounded else given
+
+
 def _must_pad(task: Task, model: ir.Model) -> bool:
     """Whether clips are held against containers: a pass promises that, or has told of lengths."""
     told = LengthInput.of(model)
@@ -83,14 +91,14 @@ def _must_pad(task: Task, model: ir.Model) -> bool:
     return promised or (told is not None and LengthInput.of(io.load(task.source)) != told)
 
 
-def _check_padding(task: Task, made: Path | ir.Model) -> PaddedVerdict:
+def _check_padding(task: Task, made: Path | ir.Model, report: Report) -> PaddedVerdict:
     from graphfix.probing.padded import padded
 
     return padded(
         made,
         original=task.source,
         dims=task.dims,
-        tolerance=task.tolerance,
+        tolerance=_allowed(task, report),
         ep=task.ep,
         progress=lambda done, total, what: task.tell(f"padding {done}/{total}: {what}"),
     )

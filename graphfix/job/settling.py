@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from graphfix import pipeline
     from graphfix.core import Check, Feeds
     from graphfix.proof.verify import Tolerance
-    from graphfix.report import PassReport
+    from graphfix.report import PassReport, Report
 
     StrPath = str | os.PathLike[str]
 
@@ -83,6 +83,11 @@ class Settling:
         mark(model, found.reasons)
         self.course = found.course
         return new
+
+
+def is_hopeless(report: Report) -> bool:
+    """Whether the search met its aim in no way: then it does not meet a closer one either."""
+    return report.course is not None and not report.course["met"]
 
 
 def gate(chosen: Sequence[Check]) -> Tolerance | None:

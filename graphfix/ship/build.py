@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphfix import pipeline, planning
-from graphfix.job.settling import gate
+from graphfix.job.bad import without
+from graphfix.job.search import Found
+from graphfix.job.settling import MARGINS, gate, is_hopeless
+from graphfix.leaving import Leaving
 from graphfix.model import io
 from graphfix.model.dims import name_dims
 from graphfix.model.fixed_inputs import arrays_since, texts_of
 from graphfix.proof.compare import Tolerance, computes_in_half
+from graphfix.report import Left
 from graphfix.runtime.provider import LABELS
 from graphfix.runtime.python import require
 from graphfix.ship.checked import Checked, checked
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.lengths.given import LengthInput
-    from graphfix.report import Left, Report
+    from graphfix.report import Report
     from graphfix.runtime.port import Array
     from graphfix.runtime.provider import Ep
     from graphfix.ship.contained import Padding
@@ -57,6 +61,7 @@ class Shipped:
         sizes: The bytes of each file.
         left: Bad places: repairs that spoiled a container, and what was done about each.
         searched: What came of the search for them, in a sentence; "" if there was none.
+        unrounded: Why a pass that rounds left a container as it is, if it did, each once.
     """
 
     folder: Path | None
@@ -68,6 +73,7 @@ class Shipped:
     sizes: Mapping[str, int]
     left: tuple[Left, ...] = ()
     searched: str = ""
+    unrounded: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -92,6 +98,7 @@ class Shipped:
             "sizes": dict(self.sizes),
             "left": [dataclasses.asdict(x) for x in (*self.faults, *self.left)],
             "searched": self.searched,
+            "unrounded": list(self.unrounded),
         }
 
 
@@ -119,7 +126,8 @@ def ship_file(
         folder: Where it goes; a folder that an earlier call made is replaced.
         containers: The sizes.
         passes: Text as ``-p`` takes it; by default :func:`default_passes`. Where it names no
-            ``ilens-mask`` or ``fix-dims``, they run behind its first item.
+            ``ilens-mask`` or ``fix-dims``, they run behind its first item, or before the first
+            that fuses or rounds.
         axis: The dim that is padded, if several could be.
         float16: Whether weights and arithmetic become float16.
         ep: Where the containers are proved besides the CPU.
@@ -142,20 +150,40 @@ def ship_file(
     name_dims(model)
     spec = passes or default_passes(float16=float16)
     reading = read(_fixed(model, spec), str(source), containers, axis, _constants(source, model))
-    if tolerance is None:
-        half = Tolerance().for_half() if computes_in_half(model) else Tolerance()
-        first = reading.containers[0]
-        tolerance = gate(Order(source, reading, spec, half, ep, tell).passes(first)) or half
-    order = Order(source, reading, spec, tolerance, ep, tell)
-    shipped = _ship(order, folder)
-    failed = {} if strict else _failed(order, shipped, shipped.reports)
-    if not failed:
+    usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
+    if tolerance is not None and not tolerance.whole:
+        usual = tolerance
+    order = Order(source, reading, spec, usual, usual, ep, tell)
+    allowed = tolerance or gate(order.passes(reading.containers[0])) or usual
+    order = dataclasses.replace(order, tolerance=allowed)
+    shipped = _closer(order, folder)
+    if shipped.ok or strict:
         return shipped
+    done = _searched(order, folder, shipped)
+    return done if done.ok else _unrounded(order, folder, done)
+
+
+def _closer(order: Order, folder: Path) -> Shipped:
+    """Ship; what a pass that rounds found on a few inputs may miss the gate on more."""
+    for margin in MARGINS if order.rounding() else MARGINS[:1]:
+        shipped = _ship(dataclasses.replace(order, margin=margin), folder)
+        if shipped.ok or any(map(is_hopeless, shipped.reports)):
+            break
+    return shipped
+
+
+def _searched(order: Order, folder: Path, shipped: Shipped) -> Shipped:
+    """What is shipped when the repairs that are to blame are left out; else what failed."""
+    failed = _failed(order, shipped, shipped.reports)
     known = 0
+    found = Found()
     while len(failed) > known:  # what suits those that failed may not suit one behind them
         known = len(failed)
         found = order.bad_places([*failed.values()])
-        for leave in found.ways:
+        if order.rounding() and not found.left:
+            break  # it is the rounding
+        for way in found.ways:
+            leave = dataclasses.replace(way, left={**order.leave.left, **way.left})
             again = _ship(dataclasses.replace(order, found=found, leave=leave), folder)
             if again.ok:
                 return dataclasses.replace(again, left=found.left, searched=found.searched)
@@ -163,6 +191,24 @@ def ship_file(
             if len(failed) > known:
                 break
     return dataclasses.replace(shipped, searched=found.searched)
+
+
+def _unrounded(order: Order, folder: Path, shipped: Shipped) -> Shipped:
+    """What is shipped without the passes that round, if that is no refusal; else what failed."""
+    rounding = order.rounding()
+    if not rounding or not all(x.may_gain_nothing for x in rounding):
+        return shipped
+    bad = [str(x) for x in shipped.padding if not x.verdict.ok] or [str(shipped.whole)]
+    gone = without(rounding, bad[0].rstrip("."))
+    # What is left is held as closely as where nothing is rounded.
+    plain = dataclasses.replace(order, leave=Leaving(gone), tolerance=order.usual)
+    again = _ship(plain, folder)
+    if not again.ok:
+        again = _searched(plain, folder, again)
+    if not again.ok:
+        return shipped
+    left = tuple(Left(spec, (), told) for (spec, _), told in gone.items())
+    return dataclasses.replace(again, left=(*again.left, *left))
 
 
 def _failed(order: Order, shipped: Shipped, reports: Sequence[Report]) -> dict[str, Failed]:
@@ -203,7 +249,10 @@ def _ship(order: Order, folder: Path) -> Shipped:
         else:
             tell("proving what a session gives")
             whole = end_to_end(scratch, reading.clips, order.tolerance)
-        result = Shipped(None, manifest, tuple(reports), hazards, tuple(padding), whole, {})
+        result = Shipped(
+            *(None, manifest, tuple(reports), hazards, tuple(padding), whole, {}),
+            unrounded=_unrounded_by(order, reports),
+        )
         if not result.ok:
             return result
         assert whole is not None
@@ -216,6 +265,13 @@ def _ship(order: Order, folder: Path) -> Shipped:
         shutil.rmtree(scratch, ignore_errors=True)
     sizes = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
     return dataclasses.replace(result, folder=folder, manifest=manifest, sizes=sizes)
+
+
+def _unrounded_by(order: Order, reports: Sequence[Report]) -> tuple[str, ...]:
+    """Why the passes that round did nothing, where they were not left out."""
+    names = {x.name for x in order.rounding()}
+    idle = [x for done in reports for x in done.passes if x.name in names and not x.changes]
+    return tuple(dict.fromkeys(why for one in idle for _, why in one.skips))
 
 
 def _fixed(model: ir.Model, spec: str) -> ir.Model:

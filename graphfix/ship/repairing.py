@@ -37,14 +37,22 @@ if TYPE_CHECKING:
     Sizes = Mapping[str, int]
 
 _MASK, _DIMS, INPUT = "ilens-mask", "fix-dims", "fix-input"
+_FAST, _ROUND = "fast", ("float16",)
+_FUSING = tuple(x.partition(":")[0] for x in registry.FUSIONS)
+_BEFORE_FAST = ("directml", "mask-length", _MASK)
 
 
 def default_passes(*, float16: bool = False) -> str:
     """``directml``, what makes it safe to pad, fixed sizes, then what makes it fast."""
-    fast = ["fast"] if "fast" in registry.PROFILES else []
-    return ",".join(
-        ["directml", "mask-length", _MASK, _DIMS, *fast, *(["float16"] if float16 else [])]
-    )
+    return ",".join([*_BEFORE_FAST, _DIMS, _FAST, *(["float16"] if float16 else [])])
+
+
+def _place_of_mask(items: Sequence[Sequence[str]]) -> int:
+    """Where ``ilens-mask`` goes: it does not see through what is fused, or rounds."""
+    for i, (name, *_) in enumerate(items):
+        if name in (_FAST, *_FUSING, *_ROUND):
+            return i
+    return next((i for i, x in enumerate(items) if x[0] != INPUT), len(items) - 1) + 1
 
 
 @dataclass(frozen=True)
@@ -71,20 +79,24 @@ class Order:
         reading: What was read off it: axes, containers, clips.
         spec: The passes, as text; the sizes of a container are put in.
         tolerance: What may differ.
+        usual: What may differ where nothing is rounded.
         ep: Where containers are proved.
         tell: Called with a short text at each step.
         found: The bad places, and what runs instead of passes.
         leave: What is to be left alone.
+        margin: Which share of the gate a pass that rounds may use.
     """
 
     source: Path
     reading: Reading
     spec: str
     tolerance: Tolerance
+    usual: Tolerance
     ep: Ep
     tell: pipeline.Progress
     found: Found = field(default_factory=Found)
     leave: Leaving = NOTHING
+    margin: float = MARGINS[0]
 
     def repaired(self) -> tuple[list[ir.Model], list[Report], LengthInput | None]:
         """A model for each container, with what was done, and how it is told the lengths."""
@@ -110,7 +122,7 @@ class Order:
         model = self.original()
         names = self.reading.names
         sizes = {n: (container[g],) for g, known in names.items() for n in known}
-        settle = Settling(passes, sizes, None, self.tolerance, self.tell, MARGINS[0])
+        settle = Settling(passes, sizes, None, self.tolerance, self.tell, self.margin)
         try:
             report = pipeline.run(model, passes, settle=settle, leave=leave)
         except PaddingError as error:
@@ -144,14 +156,15 @@ class Order:
         Args:
             failed: Each container that has failed; what is found suits all of them.
         """
+        plain = dataclasses.replace(self, tolerance=self.usual)
 
         def proves(passes: Sequence[Check], leave: Leaving) -> str:
             for one in failed:
                 own = dict(zip(map(name_of, chosen), self._held(one.container), strict=True))
                 try:
                     here = [own.get(name_of(x), x) for x in passes]
-                    model, _ = self.make(one.container, here, leave)
-                    verdict = self.prove(model, one.container, "trial", one.proof.ep).verdict
+                    model, _ = plain.make(one.container, here, leave)
+                    verdict = plain.prove(model, one.container, "trial", one.proof.ep).verdict
                 except GraphfixError as error:
                     return str(error)
                 if not verdict.ok:
@@ -164,6 +177,11 @@ class Order:
         done = [x for one in failed for x in one.report.passes]
         tensors = tensors_of(self.original())
         return search(chosen, done, tensors, proves, self.tell, why=why, alone=False)
+
+    def rounding(self) -> list[Pass]:
+        """The passes that round."""
+        asked = self.passes(self.reading.containers[0])
+        return [x for x in asked if isinstance(x, Pass) and x.measured]
 
     def _held(self, container: Sizes) -> list[Check]:
         """The passes that a search is about: what must stay in float32 is found by itself."""
@@ -179,8 +197,10 @@ class Order:
         items = pipeline.split(self.spec)
         names = [item[0] for item in items]
         if _MASK not in names:
-            first = next((i for i, x in enumerate(names) if x != INPUT), len(items) - 1) + 1
-            items.insert(names.index(_DIMS) if _DIMS in names else first, [_MASK])
+            at = names.index(_DIMS) if _DIMS in names else _place_of_mask(items)
+            items[at:at] = (
+                [[x] for x in _BEFORE_FAST] if names[at : at + 1] == [_FAST] else [[_MASK]]
+            )
         names = [item[0] for item in items]
         if _DIMS not in names:
             items.insert(names.index(_MASK) + 1, [_DIMS])

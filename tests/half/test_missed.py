@@ -8,10 +8,12 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+import graphfix
 from graphfix import job
 from graphfix.cli import main
 from graphfix.half import search
 from graphfix.half.search import Found
+from graphfix.proof.compare import HALF_GATE
 from tests.half.test_search import OVERFLOWS, f, parse
 
 if TYPE_CHECKING:
@@ -134,3 +136,29 @@ def test_a_conversion_gone_wrong_is_told_what_to_do(
     told = " ".join(capsys.readouterr().err.split())
     assert "does not load in ONNX Runtime" in told
     assert "graphfix run FLOAT32.onnx -p directml,float16" in told
+
+
+def test_a_search_that_meets_its_aim_in_no_way_is_not_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With less of the gate it would find as little, and take as long."""
+    source, margins, least = tmp_path / "m.onnx", list[float](), [1.0]
+    ir.save(OVERFLOWS.clone(), source)
+
+    def settle(model: ir.Model, chosen: Pass, *, margin: float, **_: object) -> tuple[Pass, Found]:
+        margins.append(margin)
+        return chosen, Found(course={"met": margin > least[-1], "points": [], "sites": []})
+
+    monkeypatch.setattr(search, "settle", settle)
+    for met, tried in ((1.0, [0.5]), (0.0, [0.5, 0.4, 0.2])):
+        margins.clear()
+        least.append(met)
+        report = job.repair_file(source, tmp_path / "out.onnx", "float16", kernels=False)
+        assert [x.by for x in report.left] == ["float16"]
+        assert margins == tried
+
+
+def test_what_has_nothing_to_convert_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "Trials", None)
+    chosen = graphfix.get_pass("float16", keep="MatMul+Mul+Sin")
+    assert search.settle(TURNS.clone(), chosen, tolerance=HALF_GATE) == (chosen, Found())

@@ -122,3 +122,52 @@ def test_whole_numbers_alone_have_a_sentence_too() -> None:
     assert str(Verdict(True, {"c": (diff,)})) == (
         "the same in 1 case: whole numbers are the same in 99.50% at least."
     )
+
+
+def test_what_computes_in_int8_is_left_as_it_is() -> None:
+    """Whole numbers meet: as they are, or through a pair of operators around each."""
+    pairs = """(float[B, 8] x, int8[8, 8] w, float s, int8 z, float[8] b) => (float[B, 8] y)"""
+    body = """q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z)
+    v = DequantizeLinear (w, s, z) t = Transpose (v) h = MatMul (d, t)
+    a = Add (h, b) e = Tanh (a) y = Softmax (e)"""
+    integers = """(float[B, 8] x, int8[8, 8] w, float s, int8 z, float[8] b) => (float[B, 8] y)"""
+    whole = """q, k, n = DynamicQuantizeLinear (x) i = MatMulInteger (q, w, n, z)
+    f = Cast <to = 1> (i) g = Mul (f, k) h = Mul (g, s) a = Add (h, b) e = Tanh (a)
+    y = Softmax (e)"""
+    weights = {
+        "w": np.arange(64, dtype=np.int8).reshape(8, 8),
+        "s": np.array(0.02, np.float32),
+        "z": np.array(0, np.int8),
+        "b": f(8),
+    }
+    for signature, text in ((pairs, body), (integers, whole)):
+        model = add(parse(signature, text), **weights)
+        report = graphfix.run(model, "float16")
+        assert not report.changed
+        assert "it computes in int8" in report.passes[0].skips[0][1]
+        # Inputs and outputs that were asked for are float16, and nothing else.
+        asked = add(parse(signature, text), **weights)
+        graphfix.run(asked, "float16:io=half")
+        made = [x for node in asked.graph for x in node.outputs if x.dtype == HALF]
+        assert made == list(asked.graph.outputs)
+    # What meets floats is a weight that is stored in less, and what it makes is float16.
+    stored = body.replace("MatMul (d, t)", "MatMul (x, t)")
+    report = graphfix.run(add(parse(pairs, stored), **weights), "float16")
+    assert report.changed
+    report = graphfix.run(add(parse(pairs, body), **weights), "float16:only=Softmax")
+    assert report.changed
+
+
+def test_a_model_of_functions_that_gains_nothing_says_so() -> None:
+    model = add(
+        parse(
+            "(float[B, 8] x, float[8, 8] w) => (float[B, 8] y)",
+            "y = local.f (x, w)",
+            extra='<domain: "local", opset_import: ["" : 17]> f (a, k) => (c) {c = MatMul (a, k)}',
+        ),
+        w=f(8, 8),
+    )
+    report = graphfix.run(model, "float16:keep=MatMul")
+    assert not report.changed
+    assert model.functions
+    assert ["gains nothing here" in why for _, why in report.passes[0].skips] == [True]
