@@ -28,6 +28,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import onnxruntime
 from peers import GRAPHFIX, PACKAGES, TOOLS
 from side_by_side_page import page
 from steps import Store, content, run
@@ -218,7 +219,8 @@ def stamp(tool: str) -> str:
 
 def runtime() -> str:
     """The ONNX Runtime that counts, verifies and times."""
-    return f"onnxruntime {version('onnxruntime')} {platform.machine()}"
+    # Its own word, as the package has other names: on Windows onnxruntime-directml.
+    return f"onnxruntime {onnxruntime.__version__} {platform.machine()}"
 
 
 def models_in(folder: Path) -> dict[str, Path]:
@@ -232,8 +234,8 @@ def models_in(folder: Path) -> dict[str, Path]:
 
 def versions(tools: Sequence[str]) -> dict[str, str]:
     """What it was measured with."""
-    names = ["graphfix", "onnxruntime", *(PACKAGES[x] for x in tools if x in PACKAGES)]
-    return {name: version(name) for name in dict.fromkeys(names)}
+    found = {"graphfix": version("graphfix"), "onnxruntime": onnxruntime.__version__}
+    return found | {name: version(name) for name in (PACKAGES[x] for x in tools if x in PACKAGES)}
 
 
 def _tools(specs: Sequence[str], names: Sequence[str] | None) -> dict[str, str]:
