@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,14 +13,16 @@ import pytest
 import graphfix
 from graphfix import job
 from graphfix.cli import main
+from graphfix.core import Change
 from graphfix.half import search
 from graphfix.half.search import Found
-from graphfix.proof.compare import HALF_GATE
+from graphfix.job import proving
+from graphfix.job.task import Task
+from graphfix.proof.compare import HALF_GATE, Tolerance
+from graphfix.report import PassReport, Report
 from tests.half.test_search import OVERFLOWS, f, parse
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from graphfix.core import Pass
 
 # What comes in is known to a thousandth of a turn in float32, and to none in float16.
@@ -162,3 +166,16 @@ def test_what_has_nothing_to_convert_is_not_searched(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(search, "Trials", None)
     chosen = graphfix.get_pass("float16", keep="MatMul+Mul+Sin")
     assert search.settle(TURNS.clone(), chosen, tolerance=HALF_GATE) == (chosen, Found())
+
+
+def test_what_rounds_nothing_is_held_to_the_usual_gate() -> None:
+    chosen = (graphfix.get_pass("float16"),)
+    task = Task(Path("m.onnx"), chosen, True, {}, None, HALF_GATE, "cpu", None, False, print)
+    change = Change("float16", "m", "y", (), ())
+    done = PassReport("float16", "float16", "valid-rows", changes=(change,))
+    idle = dataclasses.replace(done, changes=())
+    for passes, allowed in (((done,), HALF_GATE), ((idle,), None)):
+        assert proving._allowed(task, Report("float16", passes, {}, {})) == allowed
+    # What was asked for element by element is what was asked for.
+    own = dataclasses.replace(task, tolerance=Tolerance(max_abs=0.5))
+    assert proving._allowed(own, Report("float16", (idle,), {}, {})) == own.tolerance
