@@ -57,8 +57,10 @@ class Fold(Pass):
     Transpose, Cast, Slice, Expand and Identity that cancel go, and others become one node. Integers
     that are divided and rounded down, added up one number after the other, or summed from the end
     between two Slices take as few nodes as can be; dims of 1 in front that broadcasting gives a
-    tensor anyway go. Shape
-    arithmetic is planned for the model as a whole: equal sizes of different tensors are taken
+    tensor anyway go. Dims that are merged for a while and taken apart again, [B, H, T, D] to
+    [B*H, T, D] for an attention and back, stay apart where all that lies between allows it, with
+    at most four dims, which is as many as DirectML's MatMul takes. Shape arithmetic is planned for
+    the model as a whole: equal sizes of different tensors are taken
     from one Shape, sizes that stand side by side at once, and a Reshape to a computed shape gets a
     constant where symbolic shapes prove one.
 
