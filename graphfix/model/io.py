@@ -11,7 +11,18 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import dims, drafts, endless, files, gate, original, outside, weights, wire
+from graphfix.model import (
+    dims,
+    drafts,
+    endless,
+    files,
+    gate,
+    original,
+    outside,
+    sparse,
+    weights,
+    wire,
+)
 from graphfix.model.files import Stamp
 
 if TYPE_CHECKING:
@@ -60,7 +71,7 @@ def _load(path: Path) -> ir.Model:
         found = outside.look(path, outside.tensors_of(proto), stamp)
         try:
             gate.check(proto)
-            model = _from_proto(proto)
+            model, dense = _from_proto(proto)
         except Exception as error:  # onnx-ir wraps whatever it met; the cause names the field
             reason = _first_line(error)
             raise ModelError(f"{path}: not a well-formed ONNX graph: {reason}") from error
@@ -75,19 +86,21 @@ def _load(path: Path) -> ir.Model:
     model.meta[_SOURCE] = path
     model.meta[_OUTSIDE] = found
     with suppress(Exception):  # what onnx-ir cannot write again, saving will say
-        model.meta[_ORIGINAL] = original.Original(proto, model)
+        model.meta[_ORIGINAL] = original.Original(proto, model, dense=dense)
     return model
 
 
-def _from_proto(proto: onnx.ModelProto) -> ir.Model:
+def _from_proto(proto: onnx.ModelProto) -> tuple[ir.Model, bool]:
+    """The model, and whether sparse constants of the file are dense in it."""
+    dense = sparse.densified(proto) if proto.graph.sparse_initializer else None
     try:
-        model = ir.from_proto(proto)
-    except Exception:
-        readable = original.without_sparse(proto)
+        return ir.from_proto(dense or proto), dense is not None
+    except Exception:  # of a sparse attribute, anywhere
+        dense = dense or sparse.densified(proto)
+        readable = original.without_sparse(dense or proto) or dense
         if readable is None:
             raise
-        return ir.from_proto(readable)
-    return model
+        return ir.from_proto(readable), dense is not None
 
 
 def is_text(path: Path) -> bool:

@@ -16,6 +16,8 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor
 
+from graphfix.model import sparse
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 
@@ -48,10 +50,11 @@ class Original:
     Args:
         proto: The file.
         model: What onnx-ir made of it, before any edit.
+        dense: Whether sparse constants of the file are dense in the model.
     """
 
-    def __init__(self, proto: onnx.ModelProto, model: ir.Model) -> None:
-        self._old = proto
+    def __init__(self, proto: onnx.ModelProto, model: ir.Model, *, dense: bool = False) -> None:
+        self._old, self._dense = proto, dense
         self._declared = {x.name for x in proto.graph.value_info}
         written = ir.to_proto(model)
         self._drop_undeclared(written)
@@ -73,6 +76,8 @@ class Original:
         for name, same in self._same.items():
             mine, theirs, given = (getattr(x.graph, name) for x in (new, written, old))
             _restore_items(mine, theirs, given, same, ordered=name == "node")
+        if self._dense:
+            sparse.drop_replaced(new)
         return bool(new == old)
 
     def _drop_undeclared(self, proto: onnx.ModelProto) -> None:
