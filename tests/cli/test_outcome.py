@@ -115,6 +115,8 @@ def test_feeds_that_are_none(
     ("given", "says"),
     [
         (["-o", ""], "-o: names no file"),
+        (["-o", "new/"], "-o new/: names a folder"),
+        (["-o", "."], "is no name of a file"),
         (["--dims", f"N={2**70}"], "a size is at most"),
         (["-o", "out.onnxtxt"], "is written as .onnx, not as text"),
     ],
@@ -125,3 +127,21 @@ def test_what_cannot_be_asked(
     assert main(["run", str(file), *given]) == 2
     assert says in capsys.readouterr().err
     assert [x.name for x in file.parent.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.parametrize("option", ["--feeds", "--plugin"])
+def test_the_model_goes_over_no_file_that_is_read(
+    file: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = file.with_name("feeds.npz" if option == "--feeds" else "plugin.py")
+    if option == "--feeds":
+        np.savez(read, x=np.ones((2, 4), np.float32))
+    else:
+        read.write_text('"""No passes."""\n')
+    linked = file.with_name("linked")
+    linked.hardlink_to(read)
+    before = read.read_bytes()
+    for name in (read, linked):
+        assert main(["run", str(file), option, str(read), "-o", str(name)]) == 2
+        assert "is read for this work" in capsys.readouterr().err
+    assert read.read_bytes() == before
