@@ -37,15 +37,19 @@ class Moment:
     again: bool = False
     come: bool = False
     _folder: str = ""
+    _busy: bool = False
 
     def step(self, event: str) -> None:
         """One moment has passed."""
         if (self.events and event not in self.events) or (self.come and not self.again):
             return
         self.left -= 1
-        if self.left < 0:
-            self.come = True
-            self.happens(event)
+        if self.left < 0 and not self._busy:
+            self.come = self._busy = True
+            try:
+                self.happens(event)  # which may do what would be moments of its own
+            finally:
+                self._busy = False
 
 
 _waited_for: Moment | None = None

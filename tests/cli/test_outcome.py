@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 from graphfix.cli import main
+from graphfix.model import drafts
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and files of POSIX")
 
@@ -127,6 +128,30 @@ def test_what_cannot_be_asked(
     assert main(["run", str(file), *given]) == 2
     assert says in capsys.readouterr().err
     assert [x.name for x in file.parent.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.parametrize(("when", "code"), [("_mark_replaced", 130), ("to_disk", 0)])
+def test_ctrl_c_before_and_after_it_has_its_name(
+    file: Path,
+    when: str,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    target = file.with_name("model.fixed.onnx")
+    real = drafts.to_disk
+
+    def interrupted(path: object) -> None:
+        if when != "to_disk" or target.exists():
+            raise KeyboardInterrupt
+        real(path)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(drafts if when == "to_disk" else drafts.Write, when, interrupted)
+    assert main(["run", str(file), "-p", "bool-cast", "--no-verify"]) == code
+    told = f"written: {target}" if code == 0 else "nothing was written"
+    assert f"interrupted; {told}" in capsys.readouterr().err
+    assert target.exists() == (code == 0)
+    assert len(list(file.parent.iterdir())) == 1 + (code == 0)
 
 
 @pytest.mark.parametrize("option", ["--feeds", "--plugin"])

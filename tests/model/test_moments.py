@@ -157,6 +157,23 @@ def test_killed(work: str, place: Path) -> None:
     assert found[-1] == {2.0}
 
 
+@posix
+@pytest.mark.parametrize("work", WORK)
+def test_read(work: str, place: Path) -> None:
+    """Who looks at any moment sees all of the old or all of the new."""
+    out, do = place / "out", WORK[work]
+    a, b = (loaded(place / name) for name in ("a.onnx", "b.onnx"))
+    do(a, out)
+    seen: list[set[float]] = []
+    with moments.system(out, 0, lambda _: seen.append(computed(out)), again=True):
+        do(b, out)
+    assert computed(out) == {2.0}
+    assert len(seen) > 20
+    mixed = [x for x in seen if x not in ({1.0}, {2.0})]
+    assert not mixed or (work == "several" and mixed == [{1.0, 2.0}] * len(mixed))
+    assert seen == sorted(seen, key=lambda x: sum(x) / len(x))
+
+
 # A file whose "with" was interrupted is closed by whoever collects it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("work", WORK)
