@@ -26,6 +26,7 @@ from graphfix.runtime.limits import run_seconds
 from graphfix.runtime.port import Port
 from graphfix.runtime.process import worker_for
 from graphfix.runtime.python import here
+from graphfix.runtime.scratch import scratch
 from graphfix.runtime.source import with_outputs
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def optimized(
     """
     held = _with_weights(model)
     seconds = run_seconds() + _SECONDS_A_NODE * sum(1 for _ in held.graph.all_nodes())
-    with tempfile.TemporaryDirectory(prefix="graphfix-") as folder:
+    with scratch(), tempfile.TemporaryDirectory(prefix="graphfix-") as folder:
         given, path = Path(folder) / "given.onnx", Path(folder) / "optimized.onnx"
         given.write_bytes(ir.to_proto(held).SerializeToString())
         _ask(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,8 @@ import pytest
 
 from graphfix.cli import main
 from graphfix.model import drafts
+from graphfix.runtime import process
+from tests import moments
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and files of POSIX")
 
@@ -170,3 +174,31 @@ def test_the_model_goes_over_no_file_that_is_read(
         assert main(["run", str(file), option, str(read), "-o", str(name)]) == 2
         assert "is read for this work" in capsys.readouterr().err
     assert read.read_bytes() == before
+
+
+@pytest.mark.parametrize("verb", ["run", "verify", "plan"])
+@pytest.mark.parametrize("what", ["write", "os.mkdir"])
+def test_a_full_folder_for_temporary_files_is_the_one_that_is_named(
+    file: Path,
+    verb: str,
+    what: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scratch = file.with_name("scratch")
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    process.stop_all()  # one that is there has its files already
+
+    def refuse(event: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    words = [verb, str(file), *([str(file)] if verb == "verify" else [])]
+    with moments.system(scratch, 0, refuse, only=(what,), again=True) as moment:
+        code = main(words)
+    told = capsys.readouterr().err
+    if moment.come:
+        assert code == 2
+        assert f"{scratch}: cannot be written: No space left on device; free some space" in told
+        file.with_name("model.fixed.onnx").unlink(missing_ok=True)
+    assert not list(scratch.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import itertools
@@ -9,8 +10,10 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -172,6 +175,51 @@ def test_read(work: str, place: Path) -> None:
     mixed = [x for x in seen if x not in ({1.0}, {2.0})]
     assert not mixed or (work == "several" and mixed == [{1.0, 2.0}] * len(mixed))
     assert seen == sorted(seen, key=lambda x: sum(x) / len(x))
+
+
+def inline(model: ir.Model, out: Path) -> None:
+    """A model with its weights inside."""
+    io.save(model, out / "o.onnx", external_data="inline")
+
+
+class WaitsError(Exception):
+    """A write would wait until the other is done."""
+
+
+@posix
+@pytest.mark.parametrize(
+    ("first", "second"), [(one, one), (one, inline), (inline, one), (several, several)]
+)
+def test_another_writes_at_any_moment(
+    first: Work, second: Work, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of its write happens within the first one's, at each of its moments."""
+
+    def wait(_: float) -> None:
+        raise WaitsError
+
+    def write(_: str) -> None:
+        with contextlib.suppress(WaitsError):
+            second(b, out)
+
+    monkeypatch.setattr(holds, "time", SimpleNamespace(monotonic=time.monotonic, sleep=wait))
+    out = place / "out"
+    a, b = (loaded(place / name) for name in ("a.onnx", "b.onnx"))
+    first(a, out)
+    found = []
+    for at in itertools.count():
+        with moments.system(out, at, write) as moment:
+            first(a, out)
+        found.append(computed(out))
+        assert len(found[-1]) == 1 or first is several, f"at moment {at}"
+        first(a, out)
+        assert computed(out) == {1.0}
+        assert not strangers(out), f"left at moment {at}"
+        if not moment.come:
+            break
+    assert len(found) > 10
+    assert {1.0} in found
+    assert {2.0} in found
 
 
 # A file whose "with" was interrupted is closed by whoever collects it.
