@@ -84,9 +84,7 @@ def write(root: Path) -> list[Path]:
     for path, text in pages(root).items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.parent.mkdir(exist_ok=True)
-            with drafts.replacing(path) as draft:
-                draft.path.write_text(text, encoding="utf-8", newline="\n")
-                draft.keep()
+            drafts.put_text(path, text)
             stale.append(path)
     return stale
 

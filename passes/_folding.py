@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -113,11 +113,14 @@ def evaluated(node: ir.Node, held: Callable[[ir.Value], Array | None], view: Vie
             return None
         feeds[value.name] = array
     evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": view.opset(node)})
+    dtype = view.shapes.dtype(node.outputs[0])
+    # A division of integers by zero, or beyond their range, ends the process of ONNX Runtime.
+    told: Literal["raise", "ignore"] = "raise" if dtype in _INTEGERS else "ignore"
     try:
-        result, *_ = evaluator.run(None, feeds)
+        with np.errstate(divide=told, over=told, invalid="ignore"):
+            result, *_ = evaluator.run(None, feeds)
     except Exception:  # it fails at these sizes, and so it will where the model is run
         return None
-    dtype = view.shapes.dtype(node.outputs[0])
     if not isinstance(result, np.ndarray) or dtype is None or result.dtype != dtype.numpy():
         return None
     return result

@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 DONE, FOUND, BAD, INTERRUPTED = 0, 1, 2, 130
+_NOTHING = "interrupted; nothing was written"
 
 
 class _Group(click.Group):
@@ -120,9 +122,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"{error.format_message()} Try '{command} --help'.")
     except click.ClickException as error:
         return _fail(error.format_message())
-    except (click.Abort, KeyboardInterrupt):
-        _terminal.remark("interrupted; nothing was written")
-        return INTERRUPTED
+    except (click.Abort, KeyboardInterrupt) as error:
+        # What had its name when the signal came; not what went with a folder of its own. click
+        # makes an Abort of what it hears.
+        said = (error.__cause__ or error).args
+        written = [x for x in said if isinstance(x, str) and Path(x).exists()]
+        _terminal.remark(f"interrupted; written: {', '.join(written)}" if written else _NOTHING)
+        return DONE if written else INTERRUPTED
     except PassError as error:  # its traceback is what we need
         lines = traceback.format_exception(error.__cause__ or error)
         click.echo(_terminal.clean("".join(lines)), err=True, nl=False)

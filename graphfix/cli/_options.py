@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -138,10 +140,18 @@ def containers(given: tuple[str, ...]) -> list[int] | None:
     return found or None
 
 
-def require_name(output: str | None) -> None:
-    """Raise a usage error if ``-o`` names nothing."""
-    if output is not None and not output.strip():
+def require_name(output: str | None, plugins: tuple[str, ...]) -> None:
+    """Raise a usage error if ``-o`` names no file, or one of the plugins."""
+    if output is None:
+        return
+    if not output.strip():
         raise click.UsageError("-o: names no file.")
+    if output.endswith(("/", os.sep)):  # a path would forget it
+        raise click.UsageError(f"-o {output}: names a folder; name a file in it.")
+    path = Path(output)
+    for plugin in map(Path, plugins):
+        if path.exists() and plugin.exists() and path.samefile(plugin):
+            raise click.UsageError(f"-o {output}: is read for this work; name another file.")
 
 
 def load_plugins(files: tuple[str, ...]) -> None:

@@ -108,7 +108,7 @@ def check(
     An error crashes there or computes something else, a warning is slow or runs on the CPU, a note
     matters only elsewhere. Exit code 1 if there is an error.
     """
-    _options.require_name(output)
+    _options.require_name(output, plugin)
     spec = _padding(spec, padding=padding, axis=axis, source=source)
     if half:
         spec = "float16" if spec is None else f"{spec},float16"

@@ -79,7 +79,7 @@ def run(
     (2).
     """
     sizes = _terminal.sizes(dims)
-    _options.require_name(output)
+    _options.require_name(output, plugin)
     page = _page_path(report, model, output, feeds, plugin)
     _options.load_plugins(plugin)
     # A graph is hundreds of thousands of small objects that live to the end: searching them for

@@ -82,7 +82,7 @@ def repair_file(
     source = Path(source)
     target = Path(target) if target is not None else default_target(source)
     chosen = pipeline.resolve(passes)
-    files.refuse_overwrite([source], target)
+    files.refuse_overwrite([source], target, [feeds])
     tell = progress or (lambda _: None)
     tell("loading")
     model = io.load(source)

@@ -92,7 +92,7 @@ def repair_buckets(
     made = []
     for bucket in buckets.expand(passes, _symbols(model)):
         path = base.with_name(f"{base.stem}.{bucket.label}{base.suffix or '.onnx'}")
-        files.refuse_overwrite(io.inputs_of(model), path)
+        files.refuse_overwrite(io.inputs_of(model), path, [feeds])
         named = dataclasses.replace(asked, tell=functools.partial(_at, tell, bucket.label))
         task = named.of(pipeline.resolve(bucket.spec), model)
         made.append(_made(task, path, bucket, need))

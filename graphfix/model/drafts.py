@@ -1,13 +1,13 @@
 """Files that come into being whole or not at all, whoever else writes, reads or dies meanwhile.
 
-A write has a token. What it writes is called ``.NAME.TOKEN.part`` until it is whole, and locked as
+A write has a token. What it writes is called ``.NAME.TOKEN.part`` until it is whole, and held as
 long as its process lives. Weights that go into a file of their own are called ``NAME.TOKEN.data``
 from the start, as only the model that is not there yet refers to them. So at any moment a model's
 name stands for the old file or for the new one, and the weights of both are there.
 
-A ``.part`` that nobody has locked was left by a process that died: whoever writes next into that
-folder removes it, and the weights with its token if no model there refers to them. Before a model
-is replaced, an empty ``.part`` with the token of *its* weights says the same of them.
+A ``.part`` that nobody holds was left by a process that died: whoever writes next into that folder
+removes it, and what else has its token, see :mod:`graphfix.model.sweeping`. Before a model is
+replaced, an empty ``.part`` with the token of *its* weights says the same of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import secrets
 import shutil
 import sys
@@ -26,27 +25,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix.errors import ModelError
+from graphfix.model import signals
 from graphfix.model.files import umask, write
+from graphfix.model.holds import Hold, alone_in, removed
+from graphfix.model.sweeping import data_in, mentioned, part, sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from graphfix.model.wire import Chunk
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
 
 GRACE = 1.0
 """Seconds for which the weights of a replaced model stay: one who has just read that model, and
 is about to open them, finds them."""
-
-_PART = re.compile(r"\..+\.([0-9a-f]{16})\.part")
-_DATA = re.compile(r".+\.([0-9a-f]{16})\.data")
-_MODEL_LIMIT = 1 << 31  # no model is longer, so nothing that is longer refers to weights
-_BUFFER = 1 << 22
-_FAR = 1 << 40  # the byte that is locked on Windows, where nobody can read what is locked
 
 
 @dataclass
@@ -75,14 +66,21 @@ class Write:
         targets: What they are to be called.
         token: What tells this write from any other.
         drafts: What they are called for now, in the same order.
+        done: Whether they have their names.
     """
 
     targets: Sequence[Path]
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     drafts: list[Draft] = field(default_factory=list)
-    _held: dict[Path, _Hold] = field(default_factory=dict)
+    done: bool = False
+    _held: dict[Path, Hold] = field(default_factory=dict)
     _data: list[Path] = field(default_factory=list)
     _replaced: list[Path] = field(default_factory=list)
+
+    @property
+    def folders(self) -> list[Path]:
+        """Where they are."""
+        return sorted({target.parent for target in self.targets})
 
     def data_name(self, name: str) -> str:
         """The name of a file of weights that belong to ``name``."""
@@ -91,52 +89,50 @@ class Write:
     def put_data(self, name: str, chunks: Iterable[Chunk]) -> None:
         """Write the file of weights that :meth:`data_name` has named, beside the first target."""
         path = self.targets[0].parent / name
+        self._data.append(path)  # nobody else has this name
         with path.open("xb"):
-            self._data.append(path)
+            pass
         write(path, chunks)
         path.chmod(0o666 & ~umask())
-        _to_disk(path)
+        to_disk(path)
 
     def _open(self) -> None:
         for target in self.targets:
-            path = _part(target, self.token)
-            self._held[path] = _Hold.create(path)
+            path = part(target, self.token)
+            self._held[path] = Hold.create(path)
             self.drafts.append(Draft(path))
 
     def _put(self) -> None:
         """Give each draft its name; on an error, all names are as they were."""
         for draft, target in zip(self.drafts, self.targets, strict=True):
             mode = target.stat().st_mode if target.exists() else 0o666 & ~umask()
-            _to_disk(draft.path)
+            to_disk(draft.path)
             draft.path.chmod(mode)
-        folders = {target.parent for target in self.targets}
-        for folder in folders:
-            _to_disk(folder)  # the weights have their name before a model that refers to them
+        for folder in self.folders:
+            to_disk(folder)  # the weights have their name before a model that refers to them
         with ExitStack() as locks:
-            for folder in sorted(folders):
-                locks.enter_context(_alone_in(folder))
+            for folder in self.folders:
+                locks.enter_context(alone_in(folder))
             self._mark_replaced()
-            self._rename()
-        self._data.clear()
-        for folder in folders:
-            _to_disk(folder)
+            with signals.waiting():
+                self._rename()
+        for folder in self.folders:
+            to_disk(folder)
         if self._replaced:
-            with contextlib.suppress(KeyboardInterrupt):  # all is written already
-                time.sleep(GRACE)
-            for path in self._replaced:
-                self._held.pop(path).release()
-            for folder in folders:
-                sweep(folder)
+            time.sleep(GRACE)
 
     def _mark_replaced(self) -> None:
         """Say of the weights of models that are about to be replaced that they may go."""
         for target in self.targets:
-            tokens = {x for x, _ in _data_in(target.parent)} - {self.token}
-            for token in _mentioned([target], tokens) if tokens else ():
-                path = _part(target, token)
+            tokens = {x for x, _ in data_in(target.parent)} - {self.token}
+            if tokens:
+                with contextlib.suppress(OSError):  # what nobody can read needs none of them
+                    tokens = mentioned([target], tokens)
+            for token in tokens:
+                path = part(target, token)
                 if path not in self._held:
                     with contextlib.suppress(FileExistsError):  # another write says so already
-                        self._held[path] = _Hold.create(path)
+                        self._held[path] = Hold.create(path)
                         self._replaced.append(path)
 
     def _rename(self) -> None:
@@ -146,26 +142,41 @@ class Write:
                 if target == self.targets[-1]:  # nothing can go wrong after it
                     pass
                 elif target.exists():
-                    backup = _part(target, secrets.token_hex(8))
-                    backups.append(backup)
+                    backups.append(backup := part(target, secrets.token_hex(8)))
                     _copy_of(target, backup)
-                    undo.callback(backup.replace, target)
+                    undo.callback(_put_back, backup, target)
                 else:
                     undo.callback(target.unlink, missing_ok=True)
                 self._held[draft.path].rename(target)
             undo.pop_all()
+        self.done = True
         for draft in self.drafts:
             del self._held[draft.path]
         for backup in backups:
-            backup.unlink()
+            removed(backup)  # else the next write does
 
     def _clear(self) -> None:
         """Remove what has not got its name. What cannot be removed now, the next write removes."""
-        for path in self._data:
-            _remove(path)
-        for path, hold in self._held.items():
-            hold.remove(path)
-        self._held.clear()
+        with signals.waiting():
+            gone = self.done
+            if not gone and not self._stranded():
+                gone = sum(map(removed, self._data)) == len(self._data)
+            for path, hold in self._held.items():
+                if gone and not (self.done and path in self._replaced):
+                    hold.remove(path)
+                else:
+                    hold.release()
+            self._held.clear()
+        if self.done and self._replaced:
+            for folder in self.folders:
+                sweep(folder)
+
+    def _stranded(self) -> bool:
+        """Whether a new model has a name that could not be taken from it; it needs its weights."""
+        try:
+            return bool(self._data and mentioned(self.targets, {self.token}))
+        except OSError:
+            return True
 
 
 @contextmanager
@@ -177,25 +188,26 @@ def writing(paths: Sequence[Path]) -> Iterator[Write]:
     old file or for the new one.
 
     Raises:
+        KeyboardInterrupt: With the paths, if it came when they were written already.
         ModelError: A path is no place for a file, or the folder or the disk does not allow it.
     """
     made = Write([target_of(path) for path in paths])
     try:
-        for folder in {target.parent for target in made.targets}:
-            sweep(folder)
-        made._open()
-        yield made
-        if all(draft.kept for draft in made.drafts):
-            made._put()
+        try:
+            for folder in made.folders:
+                sweep(folder)
+            made._open()
+            yield made
+            if all(draft.kept for draft in made.drafts):
+                made._put()
+        finally:
+            made._clear()
+    except KeyboardInterrupt:
+        if made.done:
+            raise KeyboardInterrupt(*map(str, paths)) from None
+        raise
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        advice = "; free some space or name another folder with -o" if full else ""
-        names = ", ".join(map(str, paths))
-        raise ModelError(
-            f"{names}: cannot be written: {error.strerror or error}{advice}"
-        ) from error
-    finally:
-        made._clear()
+        raise cannot(error, *paths) from error
 
 
 @contextmanager
@@ -207,6 +219,25 @@ def replacing(path: Path) -> Iterator[Draft]:
     """
     with writing([path]) as made:
         yield made.drafts[0]
+
+
+def put_text(path: Path, text: str) -> None:
+    """Write a file of text, all at once or not at all.
+
+    Raises:
+        ModelError: The folder or the disk does not allow it.
+    """
+    with replacing(path) as draft:
+        draft.path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
+        draft.keep()
+
+
+def cannot(error: OSError, *paths: Path) -> ModelError:
+    """What to say of files that cannot be written."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    advice = "; free some space or name another folder with -o" if full else ""
+    names = ", ".join(map(str, paths))
+    return ModelError(f"{names}: cannot be written: {error.strerror or error}{advice}")
 
 
 def target_of(path: Path) -> Path:
@@ -233,178 +264,23 @@ def target_of(path: Path) -> Path:
     return real
 
 
-def sweep(folder: Path) -> None:
-    """Remove what writes that died have left in ``folder``. What cannot be removed now stays."""
-    left: dict[Path, _Hold] = {}
-    try:
-        tokens = set()
-        for path, token in _matching(folder, _PART):
-            if (hold := _Hold.take(path)) is not None:
-                left[path] = hold
-                tokens.add(token)
-        data = [(token, path) for token, path in _data_in(folder) if token in tokens]
-        if data:
-            used = _mentioned(_others(folder, left), {token for token, _ in data})
-            for token, path in data:
-                if token not in used:
-                    _remove(path)
-    except OSError:
-        pass  # a folder that cannot be listed
-    finally:
-        for path, hold in left.items():
-            hold.remove(path)
-
-
-class _Hold:
-    """A file that nobody sweeps away as long as this process lives."""
-
-    def __init__(self, handle: int, path: Path) -> None:
-        self._handle = handle
-        self._path = path
-
-    @classmethod
-    def create(cls, path: Path) -> _Hold:
-        """Make an empty file and hold it."""
-        while True:
-            handle = os.open(path, _ACCESS | os.O_CREAT | os.O_EXCL, 0o600)
-            # Where there are no locks, nobody can take it either.
-            if _lock(handle) is not False and _is_at(handle, path):
-                return cls(handle, path)
-            os.close(handle)  # swept away between the two
-
-    @classmethod
-    def take(cls, path: Path) -> _Hold | None:
-        """Hold a file that is there; None if another process does, or locks are unknown."""
-        try:
-            handle = os.open(path, _ACCESS)
-        except OSError:
-            return None
-        if _lock(handle) and _is_at(handle, path):
-            return cls(handle, path)
-        os.close(handle)
-        return None
-
-    def release(self) -> None:
-        """Let go of the file, which stays."""
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
-
-    def rename(self, target: Path) -> None:
-        """Give the file the name ``target``, and let go of it."""
-        if sys.platform == "win32":  # where an open file keeps its name
-            self.release()
-        self._path.replace(target)
-        self.release()
-
-    def remove(self, path: Path) -> None:
-        """Remove the file, and let go of it."""
-        if sys.platform == "win32":
-            self.release()
-        _remove(path)
-        self.release()
-
-
-# On Windows ONNX Runtime opens no file that somebody has open for writing, and it reads drafts.
-# On Linux a lock on NFS wants a file that is open for writing.
-_ACCESS: int = os.O_RDONLY if sys.platform == "win32" else os.O_RDWR
-
-
-def _lock(handle: int) -> bool | None:
-    """Lock a file against other processes: whether it worked, or None where there are no locks."""
-    try:
-        if sys.platform == "win32":
-            os.lseek(handle, _FAR, os.SEEK_SET)
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-            os.lseek(handle, 0, os.SEEK_SET)
-        else:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        held = error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
-        return False if held else None
-    return True
-
-
-def _is_at(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except OSError:
-        return False
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """No other process gives files in ``folder`` their names; on Windows it may all the same.
-
-    Two that did would each see the model from before both, and the weights of the one that was
-    first would stay for good.
-    """
-    if sys.platform == "win32":
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _part(target: Path, token: str) -> Path:
-    """A hidden name beside ``target``, no longer than file systems allow."""
-    name = target.name.encode()[:200].decode(errors="ignore")
-    return target.with_name(f".{name}.{token}.part")
-
-
-def _matching(folder: Path, pattern: re.Pattern[str]) -> Iterator[tuple[Path, str]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            match = pattern.fullmatch(entry.name)
-            if match and entry.is_file(follow_symlinks=False):
-                yield Path(entry.path), match[1]
-
-
-def _data_in(folder: Path) -> list[tuple[str, Path]]:
-    """The tokens and paths of the files of weights that graphfix has written."""
-    return [(token, path) for path, token in _matching(folder, _DATA)]
-
-
-def _others(folder: Path, but: Collection[Path]) -> Iterator[Path]:
-    """What could be a model that refers to weights in ``folder``."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            path = Path(entry.path)
-            if path not in but and not _DATA.fullmatch(entry.name) and entry.is_file():
-                yield path
-
-
-def _mentioned(files: Iterable[Path], tokens: Collection[str]) -> set[str]:
-    """Which of ``tokens`` stand somewhere in ``files``; all, if one of them cannot be read."""
-    found: set[str] = set()
-    for path in files:
-        try:
-            if not path.is_file() or path.stat().st_size >= _MODEL_LIMIT:
-                continue
-            with path.open("rb") as file:
-                end = b""
-                while block := file.read(_BUFFER):
-                    whole = end + block
-                    found |= {x for x in tokens if x not in found and x.encode() in whole}
-                    end = whole[-16:]
-        except OSError:
-            return set(tokens)
-    return found
-
-
 def _copy_of(path: Path, copy: Path) -> None:
     try:
         copy.hardlink_to(path)
     except OSError:  # a file system without links
-        shutil.copy2(path, copy)
+        try:
+            shutil.copy2(path, copy)
+        except BaseException:
+            removed(copy)
+            raise
 
 
-def _to_disk(path: Path) -> None:
+def _put_back(backup: Path, target: Path) -> None:
+    backup.replace(target)
+    removed(backup)  # it stays where both names are of one file: nothing had come in its place
+
+
+def to_disk(path: Path) -> None:
     """See to it that a file, or the names in a folder, outlive a loss of power."""
     if path.is_dir():
         if sys.platform == "win32":
@@ -418,8 +294,3 @@ def _to_disk(path: Path) -> None:
         return
     with path.open("rb+") as file:
         os.fsync(file.fileno())
-
-
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.unlink(missing_ok=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from graphfix.model.wire import Chunk
 
 _BUFFER = 1 << 24
+_IN_KERNEL = 1 << 26
 # What is converted on the way stays in the processor's cache.
 _NARROWED = 1 << 20
 
@@ -50,17 +51,27 @@ class Stamp:
         return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def refuse_overwrite(inputs: Iterable[Path], target: Path) -> None:
-    """Raise UsageError if ``target`` is a file that is read: the model, or weights of it.
+def refuse_overwrite(
+    inputs: Iterable[Path], target: Path, others: Iterable[str | os.PathLike[str] | None] = ()
+) -> None:
+    """Raise UsageError if ``target`` is a file that is read, by whatever name.
 
     Args:
         inputs: The file of the model, then those that it refers to.
         target: What is to be written.
+        others: What else is read for the work, such as feeds.
     """
     for i, source in enumerate(inputs):
-        if target.exists() and source.exists() and target.samefile(source):
+        if _are_one(target, source):
             what = f"holds weights of the input ({source})" if i else "is the input itself"
             raise UsageError(f"{target} {what}; name another file with -o")
+    for other in others:
+        if other is not None and _are_one(target, Path(other)):
+            raise UsageError(f"{target} is read for this work ({other}); name another file with -o")
+
+
+def _are_one(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.samefile(other)
 
 
 def write(path: Path, chunks: Iterable[Chunk]) -> None:
@@ -93,7 +104,9 @@ def _copy(source: FileIO, span: Span, out: FileIO) -> None:
     while left:
         if in_kernel:
             try:
-                done = os.copy_file_range(source.fileno(), out.fileno(), left, offset_src=at)
+                # Not all at once: no signal is heard in it.
+                size = min(left, _IN_KERNEL)
+                done = os.copy_file_range(source.fileno(), out.fileno(), size, offset_src=at)
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
                     raise

@@ -21,6 +21,7 @@ from graphfix.model import (
     held,
     original,
     outside,
+    sparse,
     weights,
     wire,
 )
@@ -90,11 +91,13 @@ def _load(path: Path) -> ir.Model:
 
 
 def _from_proto(proto: onnx.ModelProto, found: outside.Outside) -> tuple[ir.Model, onnx.ModelProto]:
-    """The model, and what onnx-ir has read of ``proto``."""
+    """The model, and what onnx-ir has read of ``proto``: sparse constants are dense in it."""
+    dense = sparse.densified(proto) if proto.graph.sparse_initializer else None
     try:
-        return _model_of(proto, found), proto
-    except Exception:
-        readable = original.without_sparse(proto)
+        return _model_of(dense or proto, found), dense or proto
+    except Exception:  # of a sparse attribute, anywhere
+        dense = dense or sparse.densified(proto)
+        readable = original.without_sparse(dense or proto) or dense
         if readable is None:
             raise
         return _model_of(readable, found), readable

@@ -16,6 +16,8 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor
 
+from graphfix.model import sparse
+
 if TYPE_CHECKING:
     from collections.abc import (
         Callable,
@@ -63,7 +65,7 @@ class Original:
 
     Args:
         proto: The file.
-        readable: What onnx-ir reads of it, see :func:`without_sparse`.
+        readable: What onnx-ir reads of it: ``proto``, or a copy in which nothing is sparse.
         read: What makes a model of that, before any edit.
     """
 
@@ -88,6 +90,8 @@ class Original:
         for name in _MANY:
             mine, theirs, given = (getattr(x.graph, name) for x in (new, written, old))
             _restore_items(mine, theirs, given, settled[name], ordered=name == "node")
+        if self._readable is not old:
+            sparse.drop_replaced(new)
         return bool(new == old)
 
     def _written(self, settled: Mapping[str, Collection[Hashable]]) -> onnx.ModelProto:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,11 +19,14 @@ import onnx_ir as ir
 from graphfix.errors import ModelError
 from graphfix.model.values import nodes_of, tensor_in
 from graphfix.runtime import memory
+from graphfix.runtime.elsewhere import call
 from graphfix.runtime.errors import LoadDiedError, RunDiedError, RunError
+from graphfix.runtime.inferring import INFERRED
 from graphfix.runtime.limits import run_seconds
 from graphfix.runtime.port import Port
 from graphfix.runtime.process import worker_for
 from graphfix.runtime.python import here
+from graphfix.runtime.scratch import scratch
 from graphfix.runtime.source import with_outputs
 
 if TYPE_CHECKING:
@@ -56,7 +60,7 @@ def optimized(
     """
     held = _with_weights(model)
     seconds = run_seconds() + _SECONDS_A_NODE * sum(1 for _ in held.graph.all_nodes())
-    with tempfile.TemporaryDirectory(prefix="graphfix-") as folder:
+    with scratch(), tempfile.TemporaryDirectory(prefix="graphfix-") as folder:
         given, path = Path(folder) / "given.onnx", Path(folder) / "optimized.onnx"
         given.write_bytes(ir.to_proto(held).SerializeToString())
         _ask(
@@ -75,7 +79,14 @@ def optimized(
         values = {x.name: x for node in found.graph for x in node.outputs if x.name}
         given.write_bytes(with_outputs(proto, list(values)))
         answer = _ask({"verb": "outputs", "model": str(given)}, seconds)
-    _learn_shapes(found, values, [Port(n, t, tuple(s)) for n, t, s in answer["outputs"]])
+        unsure = _learn_shapes(values, [Port(n, t, tuple(s)) for n, t, s in answer["outputs"]])
+        if unsure:
+            given.write_bytes(ir.to_proto(found).SerializeToString())
+            with suppress(RunError):  # they stay unknown
+                shapes = call(INFERRED, str(given), {}, seconds, "inferring shapes")
+                for name in unsure & shapes.keys():
+                    dims = [x if x > 0 else None for x in shapes[name].tolist()]
+                    values[name].shape = ir.Shape(dims)
     return found
 
 
@@ -113,11 +124,14 @@ def _with_weights(model: ir.Model) -> ir.Model:
     return held
 
 
-def _learn_shapes(model: ir.Model, values: Mapping[str, ir.Value], ports: Sequence[Port]) -> None:
+def _learn_shapes(values: Mapping[str, ir.Value], ports: Sequence[Port]) -> set[str]:
     """Let each value of the main graph have the type and shape that ONNX Runtime infers for it.
 
     A file that it writes does not have them. They can be had by asking for every value as an
     output, of a graph that is not rewritten any more.
+
+    Returns:
+        The names of those of which it does not say whether they are scalars.
     """
     unsure = set()
     for port in ports:
@@ -127,9 +141,4 @@ def _learn_shapes(model: ir.Model, values: Mapping[str, ir.Value], ports: Sequen
             # No dims are those of a scalar, or of a tensor of which not even the rank is known.
             value.shape = ir.Shape(port.shape) if port.shape else None
             unsure |= set() if port.shape else {port.name}
-    if unsure:
-        inferred = onnx.shape_inference.infer_shapes(ir.to_proto(model)).graph
-        for info in (*inferred.value_info, *inferred.output):
-            if info.name in unsure and info.type.tensor_type.HasField("shape"):
-                dims = info.type.tensor_type.shape.dim
-                values[info.name].shape = ir.Shape([d.dim_value or None for d in dims])
+    return unsure

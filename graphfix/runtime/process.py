@@ -28,6 +28,7 @@ from graphfix.errors import UsageError
 from graphfix.runtime import _wire
 from graphfix.runtime.errors import NoAnswerError, RunDiedError, RunError, reason_of
 from graphfix.runtime.provider import PROVIDERS
+from graphfix.runtime.scratch import scratch
 from graphfix.runtime.together import end_with_us
 
 if TYPE_CHECKING:
@@ -84,12 +85,13 @@ class Worker:
     """One process of the other Python."""
 
     def __init__(self, runner: Runner) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
+        with scratch():
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
+            self._arrays = _Arrays(runner)
         script = runner.path(Path(__file__).with_name("_worker.py"))
         self._owner = os.getpid()
         self._asking = threading.Lock()
         self._forgotten: list[int] = []
-        self._arrays = _Arrays(runner)
         try:
             self._process = subprocess.Popen(
                 [*runner.command, script, _MARK, self._arrays.name],

@@ -27,6 +27,7 @@ from graphfix.runtime.limits import SECONDS, run_seconds
 from graphfix.runtime.port import Array, Port
 from graphfix.runtime.process import Runner, Worker, worker_for
 from graphfix.runtime.profile import placed
+from graphfix.runtime.scratch import scratch
 from graphfix.runtime.source import sourced
 
 if TYPE_CHECKING:
@@ -111,7 +112,8 @@ class RemoteSession:
     def _folder(self) -> Path:
         """A folder that goes with the session."""
         if self._scratch is None:
-            self._scratch = Path(tempfile.mkdtemp(prefix="graphfix-"))
+            with scratch():
+                self._scratch = Path(tempfile.mkdtemp(prefix="graphfix-"))
             self._remove = weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         return self._scratch
 
@@ -121,7 +123,8 @@ class RemoteSession:
         if isinstance(source, str):
             return Path(source), weights
         path = self._folder() / "given.onnx"
-        path.write_bytes(source)
+        with scratch():
+            path.write_bytes(source)
         return path, weights
 
     @property

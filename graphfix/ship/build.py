@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +13,7 @@ from graphfix.job.bad import without
 from graphfix.job.search import Found
 from graphfix.job.settling import MARGINS, gate, is_hopeless
 from graphfix.leaving import Leaving
-from graphfix.model import io
+from graphfix.model import drafts, folders, io
 from graphfix.model.dims import name_dims
 from graphfix.model.fixed_inputs import arrays_since, texts_of
 from graphfix.proof.compare import Tolerance, computes_in_half
@@ -26,7 +24,7 @@ from graphfix.ship.checked import Checked, checked
 from graphfix.ship.end_to_end import Whole, end_to_end
 from graphfix.ship.manifest import NAME, Container, Manifest
 from graphfix.ship.page import page
-from graphfix.ship.place import REPORT, put, refuse
+from graphfix.ship.place import REPORT, refuse
 from graphfix.ship.reading import Reading, read
 from graphfix.ship.repairing import INPUT, Failed, Order, default_passes
 from graphfix.version import __version__
@@ -228,16 +226,15 @@ def _ship(order: Order, folder: Path) -> Shipped:
     made, reports, told = order.repaired()
     tell("checking what is left")
     hazards = checked(order.original(), made)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
-    try:
+    with folders.replacing(folder) as draft:
+        scratch = draft.path
         paths = [scratch / _file(source, label) for label in _labels(reading)]
         pairs = list(zip(made, paths, strict=True))
-        with io.drafting_together(pairs, source.stem, external_data="auto") as drafts:
-            for draft in drafts:
-                draft.keep()
+        with io.drafting_together(pairs, source.stem, external_data="auto") as several:
+            for one in several:
+                one.keep()
         manifest = _manifest(order, told, paths)
-        (scratch / NAME).write_text(manifest.to_text(), encoding="utf-8", newline="\n")
+        drafts.put_text(scratch / NAME, manifest.to_text())
         padding, whole = [], None
         eps = dict.fromkeys(("cpu", order.ep))
         for path, sizes in zip(paths, reading.containers, strict=True):
@@ -257,12 +254,9 @@ def _ship(order: Order, folder: Path) -> Shipped:
             return result
         assert whole is not None
         manifest = dataclasses.replace(manifest, verdict=_verdict(result))
-        (scratch / NAME).write_text(manifest.to_text(), encoding="utf-8", newline="\n")
-        text = page(manifest, padding, whole)
-        (scratch / REPORT).write_text(text, encoding="utf-8", newline="\n")
-        put(scratch, folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        drafts.put_text(scratch / NAME, manifest.to_text())
+        drafts.put_text(scratch / REPORT, page(manifest, padding, whole))
+        draft.keep()
     sizes = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
     return dataclasses.replace(result, folder=folder, manifest=manifest, sizes=sizes)
 

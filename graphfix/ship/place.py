@@ -1,12 +1,10 @@
-"""The folder that is shipped: what may be replaced, and how it is, as a whole or not at all."""
+"""The folder that is shipped: what may be replaced."""
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import files
 from graphfix.ship.manifest import NAME, Manifest
 
 if TYPE_CHECKING:
@@ -42,27 +40,3 @@ def refuse(source: Path, folder: Path) -> None:
         )
     if source.resolve().parent == folder.resolve():
         raise UsageError(f"-o {folder}: holds the model itself; name another folder")
-
-
-def put(made: Path, folder: Path) -> None:
-    """Give the finished folder its name; what had it goes, or comes back if that fails.
-
-    Raises:
-        ModelError: Something keeps the earlier folder from being replaced.
-    """
-    made.chmod(0o777 & ~files.umask())
-    earlier = made.with_suffix(".earlier")
-    try:
-        if folder.exists():
-            folder.rename(earlier)
-        try:
-            made.rename(folder)
-        except OSError:
-            if earlier.exists():
-                earlier.rename(folder)
-            raise
-    except OSError as error:
-        raise ModelError(
-            f"{folder}: cannot be replaced: {error.strerror or error}; close what uses it"
-        ) from error
-    shutil.rmtree(earlier, ignore_errors=True)

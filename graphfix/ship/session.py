@@ -308,7 +308,17 @@ class Session:
             return cast("list[Array]", session.run(wanted, fed, run_options))
 
     def _session(self, container: Container) -> onnxruntime.InferenceSession:
-        return self._open(self._paths[container.file])
+        path = self._paths[container.file]
+        if (made := self._made.get(path)) is not None:
+            return made
+        try:
+            return self._open(path)
+        finally:  # the folder may be another now, and its containers not those of the manifest
+            if Manifest.read(self.folder) != self.manifest:
+                self._made.pop(path, None)
+                raise ModelError(
+                    f"{self.folder}: was shipped again since this session was made; make another"
+                )
 
     def _open(self, path: Path) -> onnxruntime.InferenceSession:
         made = self._made.get(path)

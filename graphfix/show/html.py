@@ -33,9 +33,7 @@ def write(data: Data, path: str | Path) -> None:
         ModelError: The folder or the disk does not allow it.
     """
     text = page(data)
-    with drafts.replacing(Path(path)) as draft:
-        draft.path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
-        draft.keep()
+    drafts.put_text(Path(path), text)
 
 
 def page(data: Data) -> str:

@@ -30,9 +30,7 @@ def write(probe: Probe, title: str, path: str | Path) -> None:
         ModelError: The folder or the disk does not allow it.
     """
     text = page(probe, title)
-    with drafts.replacing(Path(path)) as draft:
-        draft.path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
-        draft.keep()
+    drafts.put_text(Path(path), text)
 
 
 def page(probe: Probe, title: str) -> str:

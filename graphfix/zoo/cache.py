@@ -66,9 +66,7 @@ def known(path: Path, key: str | None = None) -> Json | None:
 def keep(path: Path, row: Json) -> None:
     """Write a result, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with drafts.replacing(path) as draft:
-        draft.path.write_text(json.dumps(plain(row), indent=1) + "\n", encoding="utf-8")
-        draft.keep()
+    drafts.put_text(path, json.dumps(plain(row), indent=1) + "\n")
 
 
 def _version(name: str) -> str:

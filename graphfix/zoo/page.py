@@ -47,9 +47,7 @@ def write(rows: Sequence[Json], path: Path) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     text = page(rows)
-    with drafts.replacing(path) as draft:
-        draft.path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
-        draft.keep()
+    drafts.put_text(path, text)
 
 
 def page(rows: Sequence[Json]) -> str:

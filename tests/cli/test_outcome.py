@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,9 @@ import onnx
 import pytest
 
 from graphfix.cli import main
+from graphfix.model import drafts
+from graphfix.runtime import process
+from tests import moments
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and files of POSIX")
 
@@ -115,6 +120,8 @@ def test_feeds_that_are_none(
     ("given", "says"),
     [
         (["-o", ""], "-o: names no file"),
+        (["-o", "new/"], "-o new/: names a folder"),
+        (["-o", "."], "is no name of a file"),
         (["--dims", f"N={2**70}"], "a size is at most"),
         (["-o", "out.onnxtxt"], "is written as .onnx, not as text"),
     ],
@@ -125,3 +132,73 @@ def test_what_cannot_be_asked(
     assert main(["run", str(file), *given]) == 2
     assert says in capsys.readouterr().err
     assert [x.name for x in file.parent.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.parametrize(("when", "code"), [("_mark_replaced", 130), ("to_disk", 0)])
+def test_ctrl_c_before_and_after_it_has_its_name(
+    file: Path,
+    when: str,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    target = file.with_name("model.fixed.onnx")
+    real = drafts.to_disk
+
+    def interrupted(path: object) -> None:
+        if when != "to_disk" or target.exists():
+            raise KeyboardInterrupt
+        real(path)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(drafts if when == "to_disk" else drafts.Write, when, interrupted)
+    assert main(["run", str(file), "-p", "bool-cast", "--no-verify"]) == code
+    told = f"written: {target}" if code == 0 else "nothing was written"
+    assert f"interrupted; {told}" in capsys.readouterr().err
+    assert target.exists() == (code == 0)
+    assert len(list(file.parent.iterdir())) == 1 + (code == 0)
+
+
+@pytest.mark.parametrize("option", ["--feeds", "--plugin"])
+def test_the_model_goes_over_no_file_that_is_read(
+    file: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = file.with_name("feeds.npz" if option == "--feeds" else "plugin.py")
+    if option == "--feeds":
+        np.savez(read, x=np.ones((2, 4), np.float32))
+    else:
+        read.write_text('"""No passes."""\n')
+    linked = file.with_name("linked")
+    linked.hardlink_to(read)
+    before = read.read_bytes()
+    for name in (read, linked):
+        assert main(["run", str(file), option, str(read), "-o", str(name)]) == 2
+        assert "is read for this work" in capsys.readouterr().err
+    assert read.read_bytes() == before
+
+
+@pytest.mark.parametrize("verb", ["run", "verify", "plan"])
+@pytest.mark.parametrize("what", ["write", "os.mkdir"])
+def test_a_full_folder_for_temporary_files_is_the_one_that_is_named(
+    file: Path,
+    verb: str,
+    what: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scratch = file.with_name("scratch")
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    process.stop_all()  # one that is there has its files already
+
+    def refuse(event: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    words = [verb, str(file), *([str(file)] if verb == "verify" else [])]
+    with moments.system(scratch, 0, refuse, only=(what,), again=True) as moment:
+        code = main(words)
+    told = capsys.readouterr().err
+    if moment.come:
+        assert code == 2
+        assert f"{scratch}: cannot be written: No space left on device; free some space" in told
+        file.with_name("model.fixed.onnx").unlink(missing_ok=True)
+    assert not list(scratch.iterdir())

@@ -1,0 +1,327 @@
+"""Killed, interrupted, or out of room at every moment of a write: the old pair or the new one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import itertools
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from graphfix.errors import ModelError
+from graphfix.model import drafts, files, folders, holds, io, signals, sweeping
+from tests import moments
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="forks; signals as POSIX has them")
+
+OURS = (drafts, files, folders, holds, signals, sweeping)
+SIZE = 32 * 1024  # elements: over 64 KiB, so that they go into a file of their own
+
+
+def make(path: Path, value: float) -> Path:
+    """A model with a big weight inside that adds ``value`` to each element."""
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[{SIZE}] x) => (float[{SIZE}] y) {{ y = Add (x, w) }}"""
+    )
+    weight = np.full(SIZE, value, np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(proto, path)
+    return path
+
+
+def added(path: Path) -> float:
+    """What the model at ``path`` adds."""
+    (weight,) = onnx.load(path).graph.initializer
+    (value,) = np.unique(onnx.numpy_helper.to_array(weight))
+    return float(value)
+
+
+def weights_of(path: Path) -> set[str]:
+    proto = onnx.load(path, load_external_data=False)
+    return {e.value for t in proto.graph.initializer for e in t.external_data if e.key[:3] == "loc"}
+
+
+def loaded(source: Path) -> ir.Model:
+    model = io.load(source)
+    model.doc_string = "edited"  # else its file is copied as it is
+    return model
+
+
+# What is written, into a folder.
+
+
+def one(model: ir.Model, out: Path) -> None:
+    """A model with weights of its own."""
+    io.save(model, out / "o.onnx", external_data="separate")
+
+
+def several(model: ir.Model, out: Path) -> None:
+    """Models that share their weights, written together."""
+    pairs = [(model, out / f"o.{size}.onnx") for size in (1, 2)]
+    with io.drafting_together(pairs, "o.shared", external_data="separate") as made:
+        for draft in made:
+            draft.keep()
+
+
+def folder(model: ir.Model, out: Path) -> None:
+    """A folder, as ``ship`` makes it."""
+    with folders.replacing(out / "shipped") as draft:
+        several(model, draft.path)
+        drafts.put_text(draft.path / "manifest", "whole")
+        draft.keep()
+
+
+Work = Callable[[ir.Model, Path], None]
+WORK: dict[str, Work] = {x.__name__: x for x in (one, several, folder)}
+
+
+def computed(out: Path) -> set[float]:
+    """What the models there add; each has to load."""
+    home = out / "shipped" if (out / "shipped").exists() else out
+    return {added(path) for path in home.glob("o*.onnx")}
+
+
+def strangers(out: Path) -> set[str]:
+    """What is there besides models and the weights that they refer to."""
+    home = out / "shipped" if (out / "shipped").exists() else out
+    models = list(home.glob("o*.onnx"))
+    known = {x.name for x in models}.union(*map(weights_of, models), {"manifest", "shipped"})
+    return {x.name for at in {home, out} for x in at.iterdir()} - known
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    make(tmp_path / "a.onnx", 1.0)
+    make(tmp_path / "b.onnx", 2.0)
+    (tmp_path / "out").mkdir()
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafts, "GRACE", 0.0)
+    monkeypatch.setattr(holds, "_PATIENCE", 0.05)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """SIGINT as Python has it, also where these tests run behind a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def killed(work: str, place: Path, number: int) -> None:
+    """In a process of its own: end it at a moment."""
+    drafts.GRACE = 0.0
+    with moments.system(place / "out", number, lambda _: os.kill(os.getpid(), signal.SIGKILL)):
+        WORK[work](loaded(place / "b.onnx"), place / "out")
+
+
+@posix
+@pytest.mark.parametrize("work", WORK)
+def test_killed(work: str, place: Path) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    out, do = place / "out", WORK[work]
+    a = loaded(place / "a.onnx")
+    do(a, out)
+    found = []
+    for number in itertools.count():
+        process = context.Process(target=killed, args=(work, place, number))
+        process.start()
+        process.join()
+        assert process.exitcode in (0, -signal.SIGKILL)
+        now = computed(out)
+        # Files that are written together get their names one after the other, each whole.
+        assert len(now) == 1 or work == "several"
+        found.append(now)
+        do(a, out)
+        assert computed(out) == {1.0}
+        assert not strangers(out), f"what was left at moment {number} stays"
+        if process.exitcode == 0:
+            break
+    assert len(found) > 10
+    assert found[0] == {1.0}
+    assert found[-1] == {2.0}
+
+
+@posix
+@pytest.mark.parametrize("work", WORK)
+def test_read(work: str, place: Path) -> None:
+    """Who looks at any moment sees all of the old or all of the new."""
+    out, do = place / "out", WORK[work]
+    a, b = (loaded(place / name) for name in ("a.onnx", "b.onnx"))
+    do(a, out)
+    seen: list[set[float]] = []
+    with moments.system(out, 0, lambda _: seen.append(computed(out)), again=True):
+        do(b, out)
+    assert computed(out) == {2.0}
+    assert len(seen) > 20
+    mixed = [x for x in seen if x not in ({1.0}, {2.0})]
+    assert not mixed or (work == "several" and mixed == [{1.0, 2.0}] * len(mixed))
+    assert seen == sorted(seen, key=lambda x: sum(x) / len(x))
+
+
+def inline(model: ir.Model, out: Path) -> None:
+    """A model with its weights inside."""
+    io.save(model, out / "o.onnx", external_data="inline")
+
+
+class WaitsError(Exception):
+    """A write would wait until the other is done."""
+
+
+@posix
+@pytest.mark.parametrize(
+    ("first", "second"), [(one, one), (one, inline), (inline, one), (several, several)]
+)
+def test_another_writes_at_any_moment(
+    first: Work, second: Work, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of its write happens within the first one's, at each of its moments."""
+
+    def wait(_: float) -> None:
+        raise WaitsError
+
+    def write(_: str) -> None:
+        with contextlib.suppress(WaitsError):
+            second(b, out)
+
+    monkeypatch.setattr(holds, "time", SimpleNamespace(monotonic=time.monotonic, sleep=wait))
+    out = place / "out"
+    a, b = (loaded(place / name) for name in ("a.onnx", "b.onnx"))
+    first(a, out)
+    found = []
+    for at in itertools.count():
+        with moments.system(out, at, write) as moment:
+            first(a, out)
+        found.append(computed(out))
+        assert len(found[-1]) == 1 or first is several, f"at moment {at}"
+        first(a, out)
+        assert computed(out) == {1.0}
+        assert not strangers(out), f"left at moment {at}"
+        if not moment.come:
+            break
+    assert len(found) > 10
+    assert {1.0} in found
+    assert {2.0} in found
+
+
+# A file whose "with" was interrupted is closed by whoever collects it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("work", WORK)
+def test_interrupted(work: str, place: Path) -> None:
+    """Before each line, as Ctrl-C may come: what it says of the files is so."""
+    out, do = place / "out", WORK[work]
+    a, b = (loaded(place / name) for name in ("a.onnx", "b.onnx"))
+    do(a, out)
+    told = []
+    step = int(os.environ.get("GRAPHFIX_MOMENTS", "17"))  # of some 600 lines; 1 takes minutes
+    gc.freeze()  # so that what an interruption leaves in circles is collected in no time
+    for number in itertools.count(0, step):
+        written = None
+        with moments.line(OURS, number, lambda _: signal.raise_signal(signal.SIGINT)) as moment:
+            try:
+                do(b, out)
+            except KeyboardInterrupt as error:
+                written = bool(error.args)
+        gc.collect()
+        now = computed(out)
+        if moment.come:
+            assert written is not None, f"nobody heard it at moment {number}"
+        # Told of the inner files of a folder, too: main asks whether they are there.
+        if work != "folder":
+            assert now == ({1.0} if written is False else {2.0}), f"at moment {number}"
+        else:
+            assert now in ({1.0}, {2.0})
+        told.append(written)
+        if now == {2.0}:
+            do(a, out)
+        assert computed(out) == {1.0}
+        if not moment.come:
+            break
+    do(a, out)
+    assert not strangers(out)
+    assert len(told) > 20
+    gc.unfreeze()
+    assert {False, True, None} == set(told)
+
+
+@pytest.mark.parametrize(
+    ("number", "again", "only"),
+    [
+        (errno.ENOSPC, True, ("write", "fsync", "os.link", "os.mkdir")),
+        (errno.EACCES, False, ()),
+        (errno.EIO, False, ("fsync", "read", "write")),
+        (errno.EXDEV, False, ("os.rename", "os.link")),
+        (errno.EPERM, True, ("os.remove", "os.rmdir")),
+    ],
+    ids=lambda x: errno.errorcode.get(x, "") if isinstance(x, int) else "",
+)
+@pytest.mark.parametrize("work", WORK)
+def test_refused(work: str, number: int, again: bool, only: tuple[str, ...], place: Path) -> None:
+    """A disk that is full, a folder that does not let us: one sentence, and the old files."""
+    out, do = place / "out", WORK[work]
+    a, b = (loaded(place / name) for name in ("a.onnx", "b.onnx"))
+    do(a, out)
+    told = 0
+    for at in itertools.count():
+
+        def refuse(event: str) -> None:
+            raise OSError(number, os.strerror(number))
+
+        said = ""
+        with moments.system(out, at, refuse, only=only, again=again) as moment:
+            try:
+                do(b, out)
+            except ModelError as error:
+                said = str(error)
+        now = computed(out)
+        assert now == ({1.0} if said else {2.0}), f"at moment {at}: {said}"
+        if said:
+            told += 1
+            assert os.strerror(number) in said
+            assert "\n" not in said
+            assert (number == errno.ENOSPC) <= ("free some space" in said)
+        do(a, out)
+        assert computed(out) == {1.0}
+        assert not strangers(out), f"left at moment {at}: {said}"
+        if not moment.come:
+            break
+    assert at > 0
+    assert told or number in (errno.EXDEV, errno.EPERM)
+
+
+def test_what_cannot_be_put_back_keeps_its_weights(place: Path) -> None:
+    """A folder that lets one file have its name, and then none any more."""
+    out = place / "out"
+    a, b = (loaded(place / name) for name in ("a.onnx", "b.onnx"))
+    several(a, out)
+
+    def refuse(event: str) -> None:
+        raise OSError(errno.EIO, "no more")
+
+    with (
+        moments.system(out, 1, refuse, only=("os.rename",), again=True),
+        pytest.raises(ModelError, match="no more"),
+    ):
+        several(b, out)
+    assert [added(out / f"o.{size}.onnx") for size in (1, 2)] == [2.0, 1.0]
+    several(a, out)
+    assert computed(out) == {1.0}
+    assert not strangers(out)

@@ -1,0 +1,108 @@
+"""A shipped folder that is shipped again while somebody uses it, or while the process dies."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphfix.errors import ModelError
+from graphfix.model import drafts, folders, sweeping
+from graphfix.ship.manifest import NAME
+from graphfix.ship.session import Session
+from tests import moments
+
+Pair = tuple[Path, Path]
+X = np.zeros((1, 4, 5), np.float32)
+FEEDS = {"x": X, "language": np.array([1])}
+
+
+def put(made: Path, folder: Path, more: str = "") -> None:
+    """Give a copy of what was shipped the name ``folder``."""
+    with folders.replacing(folder) as draft:
+        shutil.copytree(made, draft.path, dirs_exist_ok=True)
+        text = (made / NAME).read_text(encoding="utf-8")
+        drafts.put_text(draft.path / NAME, text + more)
+        draft.keep()
+
+
+def again(made: Path, folder: Path) -> None:
+    """The same with a manifest that is another."""
+    put(made, folder)
+    text = (folder / NAME).read_text(encoding="utf-8")
+    drafts.put_text(folder / NAME, text.replace('"rate": null', '"rate": 7.0'))
+
+
+def test_a_session_says_that_its_folder_is_another_now(mean: Pair, tmp_path: Path) -> None:
+    put(mean[1], tmp_path / "out")
+    session = Session(tmp_path / "out", ["CPUExecutionProvider"])
+    short = session.run(None, FEEDS)
+    again(mean[1], tmp_path / "out")
+    assert np.array_equal(session.run(None, FEEDS)[0], short[0])  # which was made before
+    long = {**FEEDS, "x": np.zeros((1, 4, 15), np.float32)}
+    for _ in range(2):
+        with pytest.raises(ModelError, match="was shipped again since this session was made"):
+            session.run(None, long)
+    assert Session(tmp_path / "out", ["CPUExecutionProvider"]).run(None, long)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="two folders cannot be exchanged")
+def test_at_any_moment_there_is_a_folder(mean: Pair, tmp_path: Path) -> None:
+    """For who looks at each call of the system; and with two writers at once."""
+    out = tmp_path / "out"
+    put(mean[1], out)
+    seen = []
+    with moments.system(tmp_path, 0, lambda _: seen.append((out / NAME).exists()), again=True):
+        put(mean[1], out)
+    assert len(seen) > 20
+    assert all(seen)
+
+    def write() -> None:
+        for _ in range(5):
+            put(mean[1], out)
+
+    writers = [threading.Thread(target=write) for _ in range(2)]
+    for one in writers:
+        one.start()
+    reads = 0
+    while any(one.is_alive() for one in writers):
+        assert (out / NAME).read_text(encoding="utf-8")
+        reads += 1
+    assert reads > 10
+    assert [x.name for x in tmp_path.iterdir()] == ["out"]
+    Session(out, ["CPUExecutionProvider"]).run(None, FEEDS)
+
+
+def test_without_a_way_to_exchange(
+    mean: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "_exchanged", lambda *_: False)
+    out = tmp_path / "out"
+    put(mean[1], out)
+    put(mean[1], out)
+    assert [x.name for x in tmp_path.iterdir()] == ["out"]
+    # As it is when the process dies between the two renames.
+    (tmp_path / ".out.0123456789abcdef.part").touch()
+    out.rename(tmp_path / ".out.0123456789abcdef.old")
+    (tmp_path / ".out.0123456789abcdef.new").mkdir()
+    sweeping.sweep(tmp_path)
+    assert [x.name for x in tmp_path.iterdir()] == ["out"]
+    Session(out, ["CPUExecutionProvider"]).run(None, FEEDS)
+
+
+def test_a_link_to_a_folder_stays_one(mean: Pair, tmp_path: Path, symlink: object) -> None:
+    put(mean[1], tmp_path / "real")
+    symlink(tmp_path / "link", tmp_path / "real")  # type: ignore[operator]
+    put(mean[1], tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert sorted(x.name for x in tmp_path.iterdir()) == ["link", "real"]
+
+
+def test_folders_around_it_go_with_it(tmp_path: Path) -> None:
+    with folders.replacing(tmp_path / "a" / "b" / "out"):
+        assert (tmp_path / "a" / "b").is_dir()
+    assert not list(tmp_path.iterdir())
