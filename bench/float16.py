@@ -21,10 +21,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 
 import onnx
+import onnxruntime
 
 from graphfix import job
 from graphfix.errors import GraphfixError
@@ -184,7 +184,7 @@ def table(results: dict[str, dict[str, Row]], given: int) -> str:
     count = max(len(rows) for rows in results.values())
     lines = [
         f"On {given} exports, of which {count} are float32 and load (onnxruntime "
-        f"{version('onnxruntime')}, CPU, defaults of each; on DirectML 1.24.4 with a software "
+        f"{onnxruntime.__version__}, CPU, defaults of each; on DirectML 1.24.4 with a software "
         "driver, what loads on the CPU, at the longest and the shortest usual size):",
         "",
         f"| converter | {' | '.join(ENDS)} | agrees on DirectML | size | Casts added |",
