@@ -123,7 +123,7 @@ class _Borders:
         maker = value.producer()
         if maker is None or value.is_graph_output():
             return False
-        kinds = {self._is_wide(x.node, others) for x in value.uses() if not _any_type(x.node)}
+        kinds = {self._is_wide(x.node, others) for x in value.uses() if self._is_typed(x.node)}
         return bool(kinds - {self._is_wide(maker, others)})
 
     def _is_wide(self, node: ir.Node, others: set[ir.Node]) -> bool:
@@ -134,8 +134,14 @@ class _Borders:
         last = any(x.is_graph_output() for x in node.outputs)
         # A mask may be made float32 at once.
         mask = is_op(node, "Cast") and self._stay.types.of(node.inputs[0]) == ir.DataType.BOOL
-        typed = not _any_type(node) or mask
+        typed = self._is_typed(node) or mask
         return not heavy and not last and typed and self._stay.touches(node)
+
+    def _is_typed(self, node: ir.Node) -> bool:
+        """Whether it matters to a node what type it takes; a Cast of float32 to float32 is none."""
+        if is_op(node, "Cast"):
+            return all(map(self._stay.types.is_float, (node.inputs[0], node.outputs[0])))
+        return not is_op(node, "Shape", "Size", "Constant")
 
     def _islands(self) -> list[list[ir.Node]]:
         """What stays, in groups that tensors of float32 connect."""
@@ -176,11 +182,6 @@ class _Borders:
             found.update(dict.fromkeys(x.node for x in value.uses()))
         found.pop(node, None)
         return [*found]
-
-
-def _any_type(node: ir.Node) -> bool:
-    """Whether a node takes any type, or makes what it is told to."""
-    return is_op(node, "Cast", "Shape", "Size", "Constant")
 
 
 def _between(stay: Stay) -> None:
