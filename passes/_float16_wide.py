@@ -29,6 +29,11 @@ _SEQUENCES = frozenset(
     {"SequenceConstruct", "SplitToSequence", "SequenceInsert", "SequenceAt", "SequenceEmpty"}
     | {"ConcatFromSequence", "SequenceErase", "SequenceMap", "Optional", "OptionalGetElement"}
 )
+# ONNX Runtime refuses to load them in float16.
+_REFUSED = {
+    "MeanVarianceNormalization": "its function in ONNX Runtime has constants of float32",
+    "MelWeightMatrix": "ONNX Runtime makes no such matrix in float16",
+}
 _QUANTIZES = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 
 
@@ -70,6 +75,8 @@ class Wide(Stay):
             return node.metadata_props[KEPT]
         if bodies_of(node):
             return ""
+        if is_op(node, *_REFUSED):
+            return _REFUSED[node.op_type]
         if is_op(node, "BitCast"):
             return "its bits are read as those of another type"
         if node.op_type in _QUANTIZES:

@@ -260,6 +260,15 @@ GRAPHS: dict[str, tuple[str, str, dict[str, np.ndarray], dict[str, np.ndarray]]]
         {"w": f(8, 8)},
         {"x": f(3, 8)},
     ),
+    "a matrix that ONNX Runtime makes in float32": (
+        "(float[B, 9] x) => (float[B, 6] y)",
+        """bins = Constant <value_int = 6> () size = Constant <value_int = 16> ()
+        rate = Constant <value_int = 8000> () low = Constant <value_float = 0.0> ()
+        high = Constant <value_float = 4000.0> ()
+        m = MelWeightMatrix (bins, size, rate, low, high) y = MatMul (x, m)""",
+        {},
+        {"x": f(3, 9)},
+    ),
     "a mixed model": (
         "(float[B, 40] x, float16[40, 40] w, float[40, 40] v) => (float[B, 40] y)",
         """a = Cast <to = 10> (x) h = MatMul (a, w) b = Cast <to = 1> (h) p = Softmax (b)
@@ -275,6 +284,14 @@ def test_it_loads_and_agrees(name: str) -> None:
     signature, body, weights, feeds = GRAPHS[name]
     before = add(parse(signature, body), **weights)
     agree(before, halved(before), feeds)
+
+
+@pytest.mark.parametrize("opset", [9, 13, 18])
+def test_a_norm_that_onnx_runtime_has_as_a_function_of_float32_stays(opset: int) -> None:
+    signature = "(float[3, 3, 3, 2] x, float[2, 2] w) => (float[3, 3, 3, 2] y)"
+    body = "h = MatMul (x, w) y = MeanVarianceNormalization (h)"
+    before = add(parse(signature, body, opset=opset), w=f(2, 2))
+    agree(before, halved(before), {"x": f(3, 3, 3, 2)})
 
 
 @pytest.mark.parametrize("name", GRAPHS)
