@@ -294,6 +294,24 @@ def test_a_norm_that_onnx_runtime_has_as_a_function_of_float32_stays(opset: int)
     agree(before, halved(before), {"x": f(3, 3, 3, 2)})
 
 
+@pytest.mark.parametrize(
+    ("made", "opset"),
+    [
+        ("EyeLike <dtype = 1> (x)", 17),
+        ("EyeLike <dtype = 1> (x)", 22),
+        ("RandomNormalLike <dtype = 1> (x)", 17),
+        ("RandomUniformLike <dtype = 1> (x)", 17),
+        ("RandomNormal <shape = [4, 4]> ()", 17),
+        ("RandomUniform <shape = [4, 4]> ()", 17),
+    ],
+)
+def test_what_onnx_runtime_makes_in_float32_alone_stays(made: str, opset: int) -> None:
+    body = f"a = MatMul (x, w) n = {made} y = Add (a, n)"
+    before = parse("(float[4, 4] x, float[4, 4] w) => (float[4, 4] y)", body, opset=opset)
+    after = halved(add(before, w=f(4, 4)))
+    assert run(after, {"x": f(4, 4)})["y"].shape == (4, 4)
+
+
 @pytest.mark.parametrize("name", GRAPHS)
 def test_inputs_and_outputs_become_float16_if_asked(name: str) -> None:
     signature, body, weights, feeds = GRAPHS[name]
