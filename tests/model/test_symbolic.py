@@ -453,6 +453,24 @@ def test_names_that_no_expression_can_hold_are_equal_to_themselves_only() -> Non
 
 
 @pytest.mark.parametrize(
+    ("signature", "node", "wanted"),
+    [
+        ("float[B, 1, 8] x, int64[N] axes", "Squeeze (x, axes)", None),
+        ("float[B, 1, 8] x", "Squeeze (x)", None),
+        ("float[3, 1, 8] x", "Squeeze (x)", ["3", "8"]),
+        ("float[B, 1, 8] x", "Squeeze (x, minus)", ["B", "8"]),
+    ],
+)
+def test_squeeze_of_axes_that_are_not_known_has_no_known_rank(
+    signature: str, node: str, wanted: list[str] | None
+) -> None:
+    # The library takes axes that are an input for none, and none for those that are 1 for certain.
+    minus = "one = Constant <value_ints = [1]> () three = Constant <value_ints = [-3]> ()"
+    text = f"({signature}) => (float y) {{ {minus} minus = Add (one, three) y = {node} }}"
+    assert dims(text) == wanted
+
+
+@pytest.mark.parametrize(
     ("given", "wanted"),
     [("", ["_"]), ("<axis = 1>", ["B", "_", "8"]), ("<axis = -3>", ["_", "T", "8"])],
 )

@@ -217,6 +217,28 @@ def pad(facts: Facts, ctx: Context, node: ir.Node) -> None:
     set_shape(node.outputs[0], result)
 
 
+def squeeze(facts: Facts, ctx: Context, node: ir.Node) -> None:
+    """The dims that are named go; the library takes axes that it does not know for none.
+
+    Without axes every dim goes that is 1 in a run: how many those are is known of numbers only.
+    """
+    data = node.inputs[0]
+    if data is None or data.shape is None or "axes" in node.attributes:
+        return
+    axes = node.inputs[1] if len(node.inputs) > 1 else None
+    dims = list(data.shape)
+    if axes is None:
+        if not all(isinstance(x, int) for x in dims):
+            set_shape(node.outputs[0], None)
+        return
+    read = whole_numbers(facts.read(ctx, axes))
+    if read is None or not all(-len(dims) <= x < len(dims) for x in read):
+        set_shape(node.outputs[0], None)
+        return
+    gone = {x % len(dims) for x in read}
+    set_shape(node.outputs[0], [x for i, x in enumerate(dims) if i not in gone])
+
+
 def range_(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """As many steps as there are before the limit."""
     args = [facts.read(ctx, x) for x in node.inputs]

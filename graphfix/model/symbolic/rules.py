@@ -181,6 +181,7 @@ _SHAPES: dict[str, ShapeRule] = {
     "Upsample": windows.resize,
     "Reshape": layout.reshape,
     "Slice": layout.slice_,
+    "Squeeze": layout.squeeze,
     "Pad": layout.pad,
     "Range": layout.range_,
     "ConstantOfShape": layout.filled,
