@@ -83,7 +83,8 @@ class UnflattenHeads(NodePass[ShapeSite]):
         size of 0 at run time is copied by the 0. A -1 that was not there before is written only
         beside sizes that are never 0: numbers, lengths of a Conv, and what the model itself has
         beside a -1 (ONNX forbids 0 there; ORT's CPU kernels run it if allowzero=1). A shape with
-        two sizes that the input has nowhere, such as chunks of it, is left alone.
+        two sizes that the input has nowhere, such as chunks of it, is left alone; so is one without
+        a -1 in which a size that moves may be 0, which without allowzero copies another size.
     """
 
     name: ClassVar[str] = "unflatten-heads"
