@@ -156,8 +156,6 @@ class Wide(Stay):
             if maker is not None and is_op(maker, "ReduceSum"):
                 self.add(maker, "a sum that grows with length")
 
-    # What float16 does not hold
-
 
 def _named(node: ir.Node, names: Iterable[str]) -> str:
     """The first of ``names`` that means ``node``."""

@@ -18,13 +18,12 @@ import pytest
 import graphfix
 from graphfix.errors import ModelError, UsageError
 from graphfix.model import drafts, io
+from tests.model.heavy import SIZE, make
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="forks; Windows has none")
-
-SIZE = 32 * 1024  # elements: over 64 KiB, so that they go into a file of their own
 
 # Each is a process of its own: what happens to it must not happen to the tests.
 WRITER = """
@@ -38,18 +37,6 @@ def write(source, target):
     model.doc_string = "edited"
     io.save(model, target, external_data="separate")
 """
-
-
-def make(path: Path, value: float) -> Path:
-    """A model with a big weight inside that adds ``value`` to each element."""
-    proto = onnx.parser.parse_model(
-        f"""<ir_version: 8, opset_import: ["" : 17]>
-        m (float[{SIZE}] x) => (float[{SIZE}] y) {{ y = Add (x, w) }}"""
-    )
-    weight = np.full(SIZE, value, np.float32)
-    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
-    onnx.save(proto, path)
-    return path
 
 
 @pytest.fixture

@@ -23,23 +23,11 @@ import pytest
 from graphfix.errors import ModelError
 from graphfix.model import drafts, files, folders, holds, io, signals, sweeping
 from tests import moments
+from tests.model.heavy import make
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="forks; signals as POSIX has them")
 
 OURS = (drafts, files, folders, holds, signals, sweeping)
-SIZE = 32 * 1024  # elements: over 64 KiB, so that they go into a file of their own
-
-
-def make(path: Path, value: float) -> Path:
-    """A model with a big weight inside that adds ``value`` to each element."""
-    proto = onnx.parser.parse_model(
-        f"""<ir_version: 8, opset_import: ["" : 17]>
-        m (float[{SIZE}] x) => (float[{SIZE}] y) {{ y = Add (x, w) }}"""
-    )
-    weight = np.full(SIZE, value, np.float32)
-    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
-    onnx.save(proto, path)
-    return path
 
 
 def added(path: Path) -> float:
