@@ -47,6 +47,11 @@ class Case:
         return any(length < self.dims[s] for s, rows in self.valid.items() for length in rows)
 
     @property
+    def volume(self) -> int:
+        """How many elements are fed."""
+        return sum(array.size for array in self.feeds.values())
+
+    @property
     def empty_rows(self) -> frozenset[int]:
         """Rows in which nothing is content."""
         return frozenset(

@@ -88,7 +88,7 @@ def parting_case(
                 bad.append(case)
     if not ran:
         raise FeedError(f"the second model does not run on the inputs of the first: {reason}")
-    ordered = sorted(bad or ran, key=lambda c: (c.ragged, _volume(c)))
+    ordered = sorted(bad or ran, key=lambda c: (c.ragged, c.volume))
     return (ordered[0] if bad else ordered[-1]), signature
 
 
@@ -103,10 +103,6 @@ def fed_whole(model: ir.Model, case: Case) -> dict[str, Array]:
         raise FeedError(f"there is no axis {fed.axis} to tell the length of")
     rows = case.feeds[name].shape[0] if axis else 1
     return told(case.feeds, fed, item, [case.feeds[name].shape[axis]] * rows)
-
-
-def _volume(case: Case) -> int:
-    return sum(array.size for array in case.feeds.values())
 
 
 class Sizes:

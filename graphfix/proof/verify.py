@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
@@ -18,18 +16,16 @@ from graphfix.feeds.states import carried
 from graphfix.model import io
 from graphfix.proof import outputs as known
 from graphfix.proof.baseline import Baseline, Ran
-from graphfix.proof.branches import Branch, forced
 from graphfix.proof.compare import (
     Array,
-    LeaveOut,
     Mask,
     OutputDiff,
     Tolerance,
-    compare,
     computes_in_half,
-    held_in_padding,
 )
+from graphfix.proof.forcing import Forcing
 from graphfix.proof.interface import interface_changes
+from graphfix.proof.judge import Judge
 from graphfix.proof.locate import Divergence, Side, first_divergence
 from graphfix.proof.verdict import Verdict
 from graphfix.runtime.errors import RunError
@@ -40,10 +36,9 @@ from graphfix.runtime.randomness import draws, seeded
 from graphfix.runtime.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from graphfix.core import Interface
-    from graphfix.model.symbolic import Dim
+    from graphfix.core import Interface, Safety
     from graphfix.runtime.randomness import Repeatable
 
     Feeds = Mapping[str, Array]
@@ -51,15 +46,12 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int, str], None]
     Outputs = dict[str, Array]
 
-__all__ = ["Divergence", "Original", "OutputDiff", "Safety", "Tolerance", "Verdict", "verify"]
+__all__ = ["Divergence", "Original", "OutputDiff", "Tolerance", "Verdict", "verify"]
 
 StrPath = str | os.PathLike[str]
-Safety = Literal["exact", "valid-rows", "conditional"]
 
 # So many cases are usual, for the progress.
 _USUAL = 18
-# So many branches that no case takes are forced; each takes two more sessions.
-_FORCED = 4
 
 
 @dataclass
@@ -203,11 +195,8 @@ class _Job:
         self._safety = safety
         self._map_feeds = map_feeds
         self._progress = progress or (lambda done, total, what: None)
-        self._notes: dict[str, None] = {}  # in order, each once
         self._done = 0
-        self._forced: list[Ran] = []
-        self._free: Collection[Interface] = ()
-        self._untaken: list[str] = []
+        self._forcing: Forcing | None = None
         self._original = Baseline(
             self._before, self._graph, lambda: self._repaired, self._tolerance, self._tell
         )
@@ -233,6 +222,10 @@ class _Job:
         """Find the cases and run the original on them."""
         self._original.find(cases, dims, feeds, seed)
 
+    @cached_property
+    def _judge(self) -> Judge:
+        return Judge(self._original.content, self._tolerance, self._safety)
+
     @property
     def runs(self) -> Sequence[Ran]:
         """What the original made of each case."""
@@ -241,13 +234,13 @@ class _Job:
     def held(self, session: Session, index: int, more: Feeds) -> tuple[OutputDiff, ...]:
         """Run what is loaded on one case, and compare."""
         run = self._original.runs[index]
-        self._free = ("inputs", "outputs")
+        self._judge.may_narrow = True
         outputs = session.run({**self._new_feeds(run.case), **more})
-        return tuple(self._diffs(run, outputs))
+        return tuple(self._judge.diffs(run, outputs))
 
     def run_after(self, locate: bool, may_change: Collection[Interface]) -> Verdict:
         """Run the repaired model on the same inputs and compare."""
-        self._free = may_change
+        self._judge.may_narrow = "outputs" in may_change
         found: dict[str, tuple[OutputDiff, ...]] = {}
         try:
             session = open_session(self._after, self._ep)
@@ -263,24 +256,28 @@ class _Job:
                 outputs = self._step(session, run.case, self._new_feeds(run.case), locate)
                 if isinstance(outputs, str):
                     return self._failed(found, outputs)
-                found[run.case.name] = tuple(self._diffs(run, outputs))
+                found[run.case.name] = tuple(self._judge.diffs(run, outputs))
             for chain in self._original.chains:
                 own: Feeds = {}
                 for case, before in zip(chain.cases, chain.outputs, strict=True):
                     outputs = self._step(session, case, {**self._new_feeds(case), **own}, locate)
                     if isinstance(outputs, str):
                         return self._failed(found, outputs)
-                    found[case.name] = tuple(self._diffs(Ran(case, dict(before)), outputs))
+                    found[case.name] = tuple(self._judge.diffs(Ran(case, dict(before)), outputs))
                     own = carried(chain.states, self._repaired, outputs) or {}
-        if reason := self._force(found):
-            return self._failed(found, reason)
+        self._forcing = Forcing(self._original, self._graph, self._repaired, self._ep, self._tell)
+        try:
+            for run, made in self._forcing.outputs(self._new_feeds):
+                found[run.case.name] = tuple(self._judge.diffs(run, made))
+        except ModelError as error:
+            return self._failed(found, str(error))
         ok = all(diff.ok for diffs in found.values() for diff in diffs)
         if self._ep != "cpu":
             where = LABELS[self._ep]
-            self._notes[f"the repaired model ran on {where}, the original on the CPU"] = None
+            self._judge.notes[f"the repaired model ran on {where}, the original on the CPU"] = None
         if not ok and (node := draws(self._graph)) is not None:
             name = node.name or node.outputs[0].name
-            self._notes[
+            self._judge.notes[
                 f"the original draws random numbers ({node.op_type} {name!r}), "
                 "so its outputs differ from run to run"
             ] = None
@@ -290,7 +287,7 @@ class _Job:
             changes = interface_changes(self._graph, self._repaired, may_change)
             if changes:
                 reasons.append(f"it {'; it '.join(changes)}")
-            self._notes.update(dict.fromkeys(known.notes(found)))
+            self._judge.notes.update(dict.fromkeys(known.notes(found)))
         return self._verdict(ok and not reasons, found, "; ".join(reasons))
 
     def _step(
@@ -305,42 +302,9 @@ class _Job:
             reason = f"the repaired model does not run{where}, in case {case.name!r}: {error}"
             return reason + (self._killed(error, case) if locate else "")
 
-    def _force(self, found: dict[str, tuple[OutputDiff, ...]]) -> str:
-        """Run both models through branches that no case took; why the repaired does not, if so."""
-        untaken = list(self._original.branches.untaken())
-        self._untaken = [str(branch) for branch in untaken]
-        for branch in untaken[:_FORCED]:
-            before, after = forced(self._graph, branch), forced(self._repaired, branch)
-            if before is None or after is None:
-                continue
-            runs = self._run_forced(before, branch)
-            if not runs:
-                continue
-            try:
-                with open_session(after, self._ep) as session:
-                    for run in runs:
-                        outputs = session.run(self._new_feeds(run.case))
-                        found[run.case.name] = tuple(self._diffs(run, outputs))
-            except (ModelError, RunError) as error:
-                return f"the repaired model does not run with {branch} forced: {error}"
-            self._forced += runs
-            self._untaken.remove(str(branch))
-        return ""
-
-    def _run_forced(self, before: ir.Model, branch: Branch) -> list[Ran]:
-        """What the original makes of some cases with a branch forced; nothing if it cannot."""
-        usual = [run.case for run in self._original.runs if not run.case.poison]
-        runs: list[Ran] = []
-        try:
-            with open_session(before) as session:
-                for case in (usual[0], max(usual, key=_volume)):
-                    self._tell(f"before, {case.name}, {branch}")
-                    named = replace(case, name=f"{case.name}, {branch} forced")
-                    with contextlib.suppress(RunError):
-                        runs.append(Ran(named, session.run(case.feeds)))
-        except ModelError:
-            return []
-        return runs
+    @property
+    def _forced(self) -> Sequence[Ran]:
+        return self._forcing.runs if self._forcing is not None else ()
 
     def _killed(self, error: Exception, case: Case) -> str:
         """At which node, if the process died of it."""
@@ -363,9 +327,10 @@ class _Job:
         steps = [case for chain in original.chains for case in chain.cases]
         cases = [*(run.case for run in (*original.runs, *self._forced)), *steps]
         dims = {case.name: case.dims for case in cases if case.name in found}
-        notes = (*original.notes, *self._notes, *original.leaks)
+        notes = (*original.notes, *self._judge.notes, *original.leaks)
         compared = {name for name, diffs in found.items() if any(d.finite for d in diffs)}
         tried = original.coverage(compared)
+        untaken = self._forcing.untaken if self._forcing is not None else ()
         dear = tuple(f"{name} (too much)" for name in dict.fromkeys(original.left_out))
         return Verdict(
             ok,
@@ -375,7 +340,7 @@ class _Job:
             notes,
             dims=dims,
             covered=(*tried.covered, *dict.fromkeys(map(str, original.chains))),
-            not_tried=(*tried.missing, *self._untaken, *dear),
+            not_tried=(*tried.missing, *untaken, *dear),
             tied=original.tied,
         )
 
@@ -386,48 +351,6 @@ class _Job:
     @cached_property
     def _repaired(self) -> ir.Model:
         return self._after if isinstance(self._after, ir.Model) else io.load(self._after)
-
-    def _diffs(self, run: Ran, outputs: Outputs) -> Iterator[OutputDiff]:
-        for name, array in run.outputs.items():
-            if name not in outputs:
-                yield OutputDiff(name, run.case.name, ok=False, reason="is missing")
-                continue
-            yield self._diff(name, run, array, outputs[name], self._original.content.dims.get(name))
-
-    def _diff(
-        self, name: str, run: Ran, before: Array, after: Array, dims: tuple[Dim, ...] | None
-    ) -> OutputDiff:
-        case = run.case
-        if "outputs" in self._free and after.dtype == np.float16:
-            after = after.astype(before.dtype)
-        leave_out: LeaveOut = "NaN" if self._safety == "valid-rows" else ""
-        where, note = run.kept.get(name), ""
-        if where is None and self._safety == "valid-rows" and case.ragged:
-            where = self._original.content.where(name, before.shape, case)
-            if where is None and not case.empty_rows:
-                leave_out = "not finite"
-                note = f"the dims of {name!r} do not say which rows are content"
-                note += ", so all its elements were compared"
-                self._notes[note] = None
-        if case.empty_rows and self._safety == "valid-rows" and not case.poison:
-            apart = run.apart.get(name, np.zeros(before.shape, np.bool_))
-            where = apart if where is None else where & apart
-            leave_out = "NaN"
-        if where is not None and where.size:
-            note = note or f"{int(where.sum()):,} of {where.size:,} elements were compared"
-        diff = compare(
-            name,
-            case.name,
-            before,
-            after,
-            self._tolerance,
-            where=where,
-            leave_out=leave_out,
-            note=note,
-        )
-        if diff.ok and self._tolerance.whole and not case.poison:
-            return held_in_padding(diff, before, after)
-        return diff
 
     def _tell(self, what: str) -> None:
         # How many cases there are is known only when the original has run them.
@@ -449,7 +372,7 @@ class _Job:
             if case.name in failed
         ]
         # Garbage on its way through the padding is no divergence: better a case without.
-        run = min(runs, key=lambda r: (bool(r.case.poison), _volume(r.case)), default=None)
+        run = min(runs, key=lambda r: (bool(r.case.poison), r.case.volume), default=None)
         if run is None:
             return None
         after = self._repaired
@@ -468,7 +391,3 @@ class _Job:
             self._tolerance,
             content,
         )
-
-
-def _volume(case: Case) -> int:
-    return sum(array.size for array in case.feeds.values())

@@ -1,0 +1,83 @@
+"""How the outputs of a run are held to what the original made of the same inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphfix.proof.compare import LeaveOut, OutputDiff, Tolerance, compare, held_in_padding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from graphfix.core import Safety
+    from graphfix.proof.baseline import Ran
+    from graphfix.proof.compare import Array, Mask
+    from graphfix.proof.content import Content
+
+
+@dataclass
+class Judge:
+    """Compares what two models made of a case, in the elements that the promise is about.
+
+    Attributes:
+        content: What is content in the original's outputs.
+        tolerance: What may differ.
+        safety: What the repair promises to keep.
+        may_narrow: Whether outputs may be float16 where the original's are wider.
+        notes: What could not be told apart, in order, each once.
+    """
+
+    content: Content
+    tolerance: Tolerance
+    safety: Safety
+    may_narrow: bool = False
+    notes: dict[str, None] = field(default_factory=dict)
+
+    def diffs(self, run: Ran, outputs: Mapping[str, Array]) -> Iterator[OutputDiff]:
+        """Each output of the original beside the one of that name in ``outputs``."""
+        for name, array in run.outputs.items():
+            if name not in outputs:
+                yield OutputDiff(name, run.case.name, ok=False, reason="is missing")
+                continue
+            yield self._diff(name, run, array, outputs[name])
+
+    def _diff(self, name: str, run: Ran, before: Array, after: Array) -> OutputDiff:
+        if self.may_narrow and after.dtype == np.float16:
+            after = after.astype(before.dtype)
+        where, leave_out, note = self._compared(name, run, before)
+        diff = compare(
+            name,
+            run.case.name,
+            before,
+            after,
+            self.tolerance,
+            where=where,
+            leave_out=leave_out,
+            note=note,
+        )
+        if diff.ok and self.tolerance.whole and not run.case.poison:
+            return held_in_padding(diff, before, after)
+        return diff
+
+    def _compared(self, name: str, run: Ran, before: Array) -> tuple[Mask | None, LeaveOut, str]:
+        """Which elements are compared, None for all; what is left out of them; what to say."""
+        case, content_only = run.case, self.safety == "valid-rows"
+        leave_out: LeaveOut = "NaN" if content_only else ""
+        where, note = run.kept.get(name), ""
+        if where is None and content_only and case.ragged:
+            where = self.content.where(name, before.shape, case)
+            if where is None and not case.empty_rows:
+                leave_out = "not finite"
+                note = f"the dims of {name!r} do not say which rows are content"
+                note += ", so all its elements were compared"
+                self.notes[note] = None
+        if case.empty_rows and content_only and not case.poison:
+            apart = run.apart.get(name, np.zeros(before.shape, np.bool_))
+            where = apart if where is None else where & apart
+            leave_out = "NaN"
+        if where is not None and where.size:
+            note = note or f"{int(where.sum()):,} of {where.size:,} elements were compared"
+        return where, leave_out, note
