@@ -153,11 +153,11 @@ def padded(
     return PaddedVerdict(
         ok,
         tuple(job.checks),
-        job.name,
-        job.fed,
+        job.alone.name,
+        job.alone.fed,
         job.told,
         job.tolerance,
-        tuple(job.dropped),
+        tuple(job.alone.dropped),
         job.reason,
         tuple(job.notes(ok)),
     )

@@ -19,7 +19,7 @@ from graphfix.model.text import module_path, path_of
 from graphfix.model.values import is_op
 from graphfix.probing import causes
 from graphfix.probing.carried import carrying, sized
-from graphfix.probing.containers import Clip, Job
+from graphfix.probing.containers import Job
 from graphfix.probing.outcome import Probe
 from graphfix.probing.parting import Parting
 from graphfix.probing.place import Inner, Place, Site
@@ -132,14 +132,15 @@ def probe_padded(
     given = {name: [size] for name, size in (dims or {}).items()}
     wanted = [container] if container is not None else []
     job = Job(model, original, given, wanted, axis, (fill,), tolerance, 1, ep)
+    alone = job.alone
     with open_given(job.native_source) as native:
-        alone = job.alone(native)
-    length = max(n for n, _ in alone)  # of those tried: one frame alone has no neighbours
-    clip: Clip = alone[length, 0][0]
+        found = alone.run(native)
+    length = max(n for n, _ in found)  # of those tried: one frame alone has no neighbours
+    clip = found[length, 0][0]
     size = container or 4 * length
-    name = job.signature.user_name(job.time)
+    name = alone.name
     case = f"with {name}={length} alone and in {size}, padding {fill}"
-    feeds = job.clips.together([clip.feeds], size, fill, 0)
+    feeds = alone.clips.together([clip.feeds], size, fill, 0)
     runs = (
         Run(job.native_source, job.native, clip.feeds),
         Run(job.source, job.graph, feeds, ep),
@@ -148,11 +149,11 @@ def probe_padded(
         runs[1].peek([])
     except RunError as error:
         raise FeedError(f"the model does not run, {case}: {error}") from error
-    shares = {x.name for x in job.signature.inputs if x.role.kind == "relative-lengths"}
+    shares = {x.name for x in alone.signature.inputs if x.role.kind == "relative-lengths"}
     known = carrying(job.graph, frozenset(shares))
     parting = Parting(job.graph, job.tolerance, crop=True, carries=known)
-    short, long = (job.clips.sizes(n) for n in (length, size))
-    stream = Stream(*runs, Sizes(job.signature, short, long), budget=budget)
+    short, long = (alone.clips.sizes(n) for n in (length, size))
+    stream = Stream(*runs, Sizes(alone.signature, short, long), budget=budget)
     _compare_all(parting, stream, progress)
     nodes = None if original is None else _nodes(job.native)
     return _result(parting, stream, case, known, nodes, padded=True)
