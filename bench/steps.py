@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+
+from graphfix.runtime.together import Together
 
 Json = dict[str, Any]
 
@@ -28,7 +29,7 @@ class Said:
 
 
 def run(command: Sequence[str], seconds: float) -> Said:
-    """Run a command to its end, or to the limit; all that it has started ends with it."""
+    """Run a command to its end, or to the limit, at which all that it has started ends, too."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -36,18 +37,15 @@ def run(command: Sequence[str], seconds: float) -> Said:
         stderr=subprocess.PIPE,
         start_new_session=os.name != "nt",
     )
+    together = Together(process)
     try:
         out, heard = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return Said("", f"it did not end within {seconds:.0f} s", -1)
-    finally:
-        if process.poll() is None:
-            with contextlib.suppress(OSError):
-                if os.name == "nt":
-                    process.kill()
-                else:
-                    os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+    except BaseException as error:  # what it has started may still write where it has ended
+        together.end()
+        process.communicate()
+        if isinstance(error, subprocess.TimeoutExpired):
+            return Said("", f"it did not end within {seconds:.0f} s", -1)
+        raise
     lines = [x.strip() for x in heard.decode("utf-8", "replace").splitlines() if x.strip()]
     why = f"exit code {process.returncode}: {lines[-1][:300] if lines else 'no word'}"
     code = process.returncode

@@ -39,6 +39,8 @@ GRACE = 1.0
 """Seconds for which the weights of a replaced model stay: one who has just read that model, and
 is about to open them, finds them."""
 
+_NOT_ON_WINDOWS = frozenset('<>:"|?*')
+
 
 @dataclass
 class Draft:
@@ -248,6 +250,7 @@ def target_of(path: Path) -> Path:
     """
     if not path.name:
         raise ModelError(f"{str(path)!r}: is no name of a file; name one with -o")
+    refuse_name(path)
     try:
         real = path.resolve() if path.is_symlink() else path
         if not real.parent.is_dir():
@@ -262,6 +265,19 @@ def target_of(path: Path) -> Path:
         reason = "is a link to itself" if isinstance(error, RuntimeError) else str(error)
         raise ModelError(f"{path}: cannot be written: {reason}") from error
     return real
+
+
+def refuse_name(path: Path) -> None:
+    """Refuse what Windows takes for no name; after a colon, it writes into a hidden part of a file.
+
+    Raises:
+        ModelError: With what cannot be in a name there.
+    """
+    wrong = sorted(_NOT_ON_WINDOWS.intersection(path.name)) if sys.platform == "win32" else []
+    if wrong:
+        raise ModelError(
+            f"{path}: no name on Windows has {' or '.join(wrong)} in it; name another with -o"
+        )
 
 
 def _copy_of(path: Path, copy: Path) -> None:

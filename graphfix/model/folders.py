@@ -10,16 +10,15 @@ from __future__ import annotations
 import ctypes
 import os
 import secrets
-import shutil
 import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from graphfix.errors import ModelError
 from graphfix.model import signals
-from graphfix.model.drafts import Draft, cannot, to_disk
+from graphfix.model.drafts import Draft, cannot, refuse_name, to_disk
 from graphfix.model.files import umask
-from graphfix.model.holds import Hold, alone_in
+from graphfix.model.holds import Hold, alone_in, removed_folder, renamed
 from graphfix.model.sweeping import part, sweep
 
 if TYPE_CHECKING:
@@ -35,8 +34,9 @@ def replacing(path: Path) -> Iterator[Draft]:
 
     Raises:
         KeyboardInterrupt: With the path, if it came when the folder had its name already.
-        ModelError: The folder around it or the disk does not allow it.
+        ModelError: Its name, the folder around it or the disk does not allow it.
     """
+    refuse_name(path)
     real = path.resolve()
     token = secrets.token_hex(8)
     draft, earlier = (Draft(real.with_name(f".{real.name}.{token}.{x}")) for x in ("new", "old"))
@@ -60,7 +60,7 @@ def replacing(path: Path) -> Iterator[Draft]:
         finally:
             left = [x.path for x in (draft, earlier)]
             for path_ in left:
-                shutil.rmtree(path_, ignore_errors=True)
+                removed_folder(path_)
             with signals.waiting():
                 if hold is not None and any(x.exists() for x in left):
                     hold.release()  # the next write removes it
@@ -80,14 +80,14 @@ def replacing(path: Path) -> Iterator[Draft]:
 def _put(made: Path, folder: Path, earlier: Path) -> None:
     """Give ``made`` the name ``folder``; what had it is then at one of the other two."""
     if not folder.exists():
-        made.rename(folder)
+        renamed(made, folder)
     elif not _exchanged(made, folder):
         try:
-            folder.rename(earlier)
+            renamed(folder, earlier)
             try:
-                made.rename(folder)
+                renamed(made, folder)
             except OSError:
-                earlier.rename(folder)
+                renamed(earlier, folder)
                 raise
         except OSError as error:
             reason = error.strerror or error

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
+import shutil
+import stat
 import sys
 import time
 from contextlib import contextmanager
@@ -20,11 +23,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 if sys.platform == "win32":
+    import ctypes
     import msvcrt
+
+    _kernel = ctypes.WinDLL("kernel32")
+    _kernel.CreateMutexW.restype = ctypes.c_void_p
+    _kernel.CreateMutexW.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_wchar_p)
+    _kernel.WaitForSingleObject.argtypes = (ctypes.c_void_p, ctypes.c_ulong)
+    _kernel.ReleaseMutex.argtypes = _kernel.CloseHandle.argtypes = (ctypes.c_void_p,)
 else:
     import fcntl
 
 _PATIENCE = 10.0  # seconds; a rename takes none
+_SCAN = 2.0  # seconds that a virus scanner may look at a file that is new
+_IN_USE = (5, 32)  # ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION
 _FAR = 1 << 40  # the byte that is locked on Windows, where nobody can read what is locked
 # On Windows ONNX Runtime opens no file that somebody has open for writing, and it reads drafts.
 # On Linux a lock on NFS wants a file that is open for writing.
@@ -88,7 +100,7 @@ class Hold:
         """Give the file the name ``target``, and let go of it."""
         if sys.platform == "win32":  # where an open file keeps its name
             self.release()
-        self._path.replace(target)
+        renamed(self._path, target)
         self.release()
 
     def remove(self, path: Path) -> None:
@@ -99,34 +111,111 @@ class Hold:
         self.release()
 
 
+class _Mutex:
+    """What one process has on Windows, where a folder cannot be locked as a file can."""
+
+    _handle: int | None = None
+
+    def __init__(self, folder: Path) -> None:
+        self._ours = False
+        if sys.platform == "win32":
+            try:
+                real = os.path.realpath(folder)
+            except OSError:  # Wine knows none of more than some 256 characters
+                real = os.path.abspath(folder)  # noqa: PTH100
+            name = os.path.normcase(real).encode("utf-8", "surrogatepass")
+            named = f"Global\\graphfix-{hashlib.sha256(name).hexdigest()}"
+            self._handle = _kernel.CreateMutexW(None, False, named)  # None if another user's
+
+    def is_taken(self) -> bool:
+        """Whether another has it. If nobody has, it is ours now."""
+        if sys.platform == "win32" and self._handle and not self._ours:
+            waits = 0x102  # WAIT_TIMEOUT; what was ours and died leaves it to us
+            self._ours = _kernel.WaitForSingleObject(self._handle, 0) != waits
+            return not self._ours
+        return False
+
+    def release(self) -> None:
+        """Let others have it."""
+        if sys.platform == "win32" and self._handle:
+            if self._ours:
+                _kernel.ReleaseMutex(self._handle)
+            _kernel.CloseHandle(self._handle)
+            self._handle = None
+
+    __del__ = release
+
+
+def _held(folder: Path) -> Hold | _Mutex | None:
+    if sys.platform == "win32":
+        return _Mutex(folder)
+    try:
+        return Hold(os.open(folder, os.O_RDONLY), folder)
+    except OSError:  # who may write into it need not be allowed to read it
+        return None
+
+
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """No other process gives files in ``folder`` their names; on Windows it may all the same.
+    """No other process gives files in ``folder`` their names, or sweeps it.
 
     Two that did would each see the model from before both, and the weights of the one that was
-    first would stay for good. One that keeps us waiting too long, as it was stopped, is passed by.
+    first would stay for good. On Windows a draft is let go of before it gets its name, and would be
+    taken for one that was left behind. One that keeps us waiting too long, as it was stopped, is
+    passed by.
     """
-    handle: Hold | None = None
-    if sys.platform != "win32":
-        with contextlib.suppress(OSError):  # who may write into it need not be allowed to read it
-            handle = Hold(os.open(folder, os.O_RDONLY), folder)
+    held = _held(folder)
     try:
         end = time.monotonic() + _PATIENCE
-        while handle is not None and handle.is_taken() and time.monotonic() < end:
+        while held is not None and held.is_taken() and time.monotonic() < end:
             time.sleep(0.01)
         yield
     finally:
-        if handle is not None:
-            handle.release()
+        if held is not None:
+            held.release()
+
+
+def renamed(path: Path, target: Path) -> None:
+    """Give a file or a folder another name; a file that has that name goes.
+
+    On Windows somebody may look into what is new for a moment, as virus scanners do.
+    """
+    end = time.monotonic() + _SCAN
+    while True:
+        try:
+            path.replace(target)
+        except OSError as error:
+            if getattr(error, "winerror", None) not in _IN_USE or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def removed(path: Path) -> bool:
     """Remove a file; whether it is gone. What somebody has open on Windows cannot be removed."""
     try:
+        _writable(path)
         path.unlink(missing_ok=True)
     except OSError:
         return False
     return True
+
+
+def removed_folder(path: Path) -> bool:
+    """Remove a folder with all that is in it; whether it is gone."""
+    if sys.platform == "win32":
+        for file in path.rglob("*"):
+            with contextlib.suppress(OSError):
+                _writable(file)
+    shutil.rmtree(path, ignore_errors=True)
+    return not path.exists()
+
+
+def _writable(path: Path) -> None:
+    """Windows removes no file that is read-only, which others do."""
+    if sys.platform == "win32" and path.exists() and not path.stat().st_mode & stat.S_IWRITE:
+        path.chmod(stat.S_IREAD | stat.S_IWRITE)
 
 
 def _lock(handle: int) -> bool | None:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from typing import TYPE_CHECKING
 
 from graphfix.model import signals
-from graphfix.model.holds import Hold, alone_in, removed
+from graphfix.model.holds import Hold, alone_in, removed, removed_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -82,8 +81,7 @@ def _rest(folder: Path, tokens: Collection[str], parts: Collection[Path]) -> set
         if kind == "old" and not (folder / name).exists():
             path.rename(folder / name)  # it was put aside, and nothing came in its place
             continue
-        shutil.rmtree(path, ignore_errors=True)
-        if path.exists():
+        if not removed_folder(path):
             stuck.add(token)
     return stuck
 

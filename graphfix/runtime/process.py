@@ -29,7 +29,7 @@ from graphfix.runtime import _wire
 from graphfix.runtime.errors import NoAnswerError, RunDiedError, RunError, reason_of
 from graphfix.runtime.provider import PROVIDERS
 from graphfix.runtime.scratch import scratch
-from graphfix.runtime.together import end_with_us
+from graphfix.runtime.together import Together
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,7 +105,7 @@ class Worker:
         except OSError as error:
             self._arrays.close()
             raise UsageError(f"{shlex.join(runner.command)}: {error.strerror}") from error
-        end_with_us(self._process)
+        self._together = Together(self._process)
         self._said = b""
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -228,11 +228,7 @@ class Worker:
             if self._ends_within(0.0 if kill and step[1] == signal.SIGTERM else step[0]):
                 self._hear()
                 return
-            with contextlib.suppress(OSError):
-                if os.name == "nt":
-                    self._process.kill()
-                else:
-                    os.killpg(self._process.pid, step[1])
+            self._together.end(step[1])
         self._process.wait()
         self._hear()
 

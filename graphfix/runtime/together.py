@@ -1,16 +1,20 @@
-"""Processes that end when this one does, however it ends.
+"""Processes that end together, and when this one does, however it ends.
 
-Elsewhere a process hears that nobody is left who asks it. On Windows one that is busy hears
-nothing, and who is ended there cannot end others first. So they are put into a job of this process;
-when its last handle is closed, Windows ends all that is in it, and what those have started.
+Elsewhere they are a process group, and one hears that nobody is left who asks it. On Windows one
+that is busy hears nothing, and who is ended there cannot end others first. So each is put into a
+job of its own, with what it starts; when the last handle of a job is closed, as by our end, Windows
+ends all that is in it.
 
 https://learn.microsoft.com/windows/win32/procthread/job-objects
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
+import os
+import signal
 import sys
+import weakref
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,21 +46,41 @@ if sys.platform == "win32":
     _kernel.CreateJobObjectW.argtypes = (c_void_p, c_void_p)
     _kernel.SetInformationJobObject.argtypes = (c_void_p, wintypes.INT, c_void_p, wintypes.DWORD)
     _kernel.AssignProcessToJobObject.argtypes = (c_void_p, c_void_p)
+    _kernel.TerminateJobObject.argtypes = (c_void_p, wintypes.UINT)
+    _kernel.CloseHandle.argtypes = (c_void_p,)
 
-    @functools.cache
-    def _job() -> int | None:
-        """The job of this process; None where Windows makes none. It is closed by our own end."""
+    def _job_of(process: subprocess.Popen[bytes]) -> int | None:
+        """A job with the process in it; None where Windows makes none, or a job around forbids."""
         job: int | None = _kernel.CreateJobObjectW(None, None)
         limits = _Limits(flags=_KILL_ON_CLOSE)
-        if job and _kernel.SetInformationJobObject(
+        if not job:
+            return None
+        if _kernel.SetInformationJobObject(
             job, _LIMITS, byref(limits), ctypes.sizeof(limits)
-        ):
+        ) and _kernel.AssignProcessToJobObject(job, int(process._handle)):
             return job
+        _kernel.CloseHandle(job)
         return None
 
 
-def end_with_us(process: subprocess.Popen[bytes]) -> None:
-    """Let a process that we have started, and all that it starts, not outlive this one."""
-    if sys.platform == "win32" and (job := _job()) is not None:
-        # Where it may not (a job around ours that forbids it), all goes as it would without.
-        _kernel.AssignProcessToJobObject(job, int(process._handle))
+class Together:
+    """A process that we have started, with all that it starts; none of them outlives us.
+
+    Elsewhere than on Windows it has to lead a group, for :meth:`end`: ``start_new_session``.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        if sys.platform == "win32":
+            self._job = _job_of(process)
+            if self._job is not None:  # else all goes as it would without
+                # Not at our exit, where some may still end by themselves.
+                weakref.finalize(self, _kernel.CloseHandle, self._job).atexit = False
+
+    def end(self, number: int = getattr(signal, "SIGKILL", signal.SIGTERM)) -> None:
+        """End them all, on Windows by force. Not for a process that has been waited for."""
+        with contextlib.suppress(OSError):
+            if sys.platform != "win32":
+                os.killpg(self._process.pid, number)
+            elif self._job is None or not _kernel.TerminateJobObject(self._job, 1):
+                self._process.kill()

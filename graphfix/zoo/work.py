@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 from graphfix.errors import ModelError
-from graphfix.runtime.together import end_with_us
+from graphfix.runtime.together import Together
 from graphfix.version import __version__
 from graphfix.zoo import cache, gates
 from graphfix.zoo.figures import gather
@@ -35,7 +35,7 @@ Json = dict[str, Any]
 TRAVELS = 200_000_000
 """A model of more bytes than this does not travel: its folder must be there under the same path."""
 JOB_SECONDS = 3600.0
-_running: set[subprocess.Popen[bytes]] = set()
+_running: dict[subprocess.Popen[bytes], Together] = {}
 _SHOWN = ("id", "name", "shows", "source", "license", "exporter", "weights", "passes", "notes")
 
 
@@ -153,14 +153,13 @@ def apart(request: Request) -> Json:
             # What it cannot remove because it was ended goes with this folder.
             env={**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))},
         )
-        end_with_us(process)
-        _running.add(process)
+        _running[process] = Together(process)
         try:
             _, heard = process.communicate(timeout=JOB_SECONDS)
         except subprocess.TimeoutExpired:
             return failed(request, f"its process did not end within {JOB_SECONDS / 60:.0f} minutes")
         finally:
-            _running.discard(process)
+            del _running[process]
             process.kill()  # where it has not ended by itself
             process.wait()
         answer = cache.known(folder / "row.json")

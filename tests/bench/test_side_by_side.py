@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -218,6 +221,38 @@ def test_the_file_that_ends_the_process_does_not_take_the_others_with_it(
 def test_a_step_that_hangs_is_ended(scripts: Any) -> None:
     said = part(scripts, "steps").run([sys.executable, "-c", "while True: pass"], 1)
     assert said.why == "it did not end within 1 s"
+
+
+def test_what_a_step_has_started_ends_with_it(
+    scripts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(120)
+        calls = (
+            f"import socket; s = socket.create_connection(('127.0.0.1', {server.getsockname()[1]}))"
+        )
+        starts = (
+            "import subprocess, sys; null = subprocess.DEVNULL; subprocess.run([sys.executable, "
+            f"'-c', {calls + '; s.recv(1)'!r}], stdin=null, stdout=null, stderr=null)"
+        )
+        called: list[socket.socket] = []
+
+        class Process(subprocess.Popen[bytes]):
+            def communicate(self, *given: Any, **named: Any) -> tuple[bytes, bytes]:
+                if not called:  # before the time is over, which is now
+                    called.append(server.accept()[0])
+                    named["timeout"] = 0
+                return super().communicate(*given, **named)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(subprocess, "Popen", Process)
+            assert (
+                "did not end" in part(scripts, "steps").run([sys.executable, "-c", starts], 9).why
+            )
+        (other,) = called
+        with other, contextlib.suppress(ConnectionResetError):
+            other.settimeout(20)
+            assert other.recv(1) == b"", "it still lives"
 
 
 def test_files_are_timed_side_by_side_and_those_that_are_wrong_are_not(

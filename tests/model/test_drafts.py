@@ -17,7 +17,7 @@ import pytest
 
 import graphfix
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import drafts, io
+from graphfix.model import drafts, folders, io
 from tests.model.heavy import SIZE, make
 
 if TYPE_CHECKING:
@@ -370,3 +370,15 @@ def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
     weight = io.load(target).graph.initializers["w"].const_value.numpy()
     assert {float(x) for x in np.unique(weight)} == {2.0}
     assert turns_left
+
+
+@pytest.mark.skipif(sys.platform != "win32", reason="elsewhere a name may have them")
+@pytest.mark.parametrize("name", ["o.onnx:x", "b?.onnx", "a.onnx:x"])
+def test_what_is_no_name_on_windows_is_refused(folder: Path, name: str) -> None:
+    """After a colon, Windows writes into a stream of another file, which nobody sees."""
+    before = listing(folder)
+    with pytest.raises(ModelError, match=r"no name on Windows has [:?] in it; name another with"):
+        write(folder / "a.onnx", folder / name)
+    with pytest.raises(ModelError, match="no name on Windows"), folders.replacing(folder / name):
+        pass
+    assert listing(folder) == before

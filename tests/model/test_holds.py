@@ -1,0 +1,82 @@
+"""A folder for one at a time; names and removals that Windows refuses for a moment, or for good."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from graphfix.model import holds
+
+INSIDE = """
+import sys
+from pathlib import Path
+from graphfix.model import holds
+with holds.alone_in(Path(sys.argv[1])):
+    print("inside", flush=True)
+    sys.stdin.read()
+"""
+
+
+def taken(folder: Path) -> bool:
+    held = holds._held(folder)
+    assert held is not None
+    try:
+        return held.is_taken()
+    finally:
+        held.release()
+
+
+@pytest.mark.parametrize("ends", ["by itself", "by force"])
+def test_a_folder_is_for_one_process_at_a_time(tmp_path: Path, ends: str) -> None:
+    assert not taken(tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-c", INSIDE, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline().strip() == b"inside"
+        (tmp_path / "another").mkdir()
+        assert taken(tmp_path)
+        assert taken(tmp_path / "another" / "..")
+        assert not taken(tmp_path / "another")
+        if ends == "by force":
+            other.kill()
+        other.communicate()
+    assert not taken(tmp_path)
+
+
+def test_what_is_looked_into_for_a_moment_gets_its_name_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holds, "_SCAN", 60.0)
+    (tmp_path / "new").write_text("new", encoding="utf-8")
+    target = tmp_path / "name"
+    target.write_text("old", encoding="utf-8")
+    looks = (tmp_path / "new").open("rb")
+    timer = threading.Timer(0.2, looks.close)
+    timer.start()
+    holds.renamed(tmp_path / "new", target)
+    timer.join()
+    assert target.read_text(encoding="utf-8") == "new"
+
+
+@pytest.mark.skipif(sys.platform != "win32", reason="an open file may be replaced elsewhere")
+def test_what_stays_open_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holds, "_SCAN", 0.1)
+    path = tmp_path / "new"
+    with path.open("wb"), pytest.raises(PermissionError):
+        holds.renamed(path, tmp_path / "name")
+    assert path.exists()
+
+
+def test_what_is_read_only_is_removed_with_its_folder(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "old" / name).mkdir(parents=True)
+        (tmp_path / "old" / name / "file").write_bytes(b"")
+        (tmp_path / "old" / name / "file").chmod(0o444)
+    assert holds.removed(tmp_path / "old" / "a" / "file")
+    assert holds.removed_folder(tmp_path / "old")
+    assert not (tmp_path / "old").exists()
