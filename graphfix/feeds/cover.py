@@ -16,6 +16,7 @@ from graphfix.errors import FeedError
 from graphfix.feeds.fill import options_of
 from graphfix.feeds.input import size_of
 from graphfix.feeds.style import Style
+from graphfix.feeds.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,6 +60,9 @@ PLANS = (
 _FIRST_STEP = 32
 # Rows times length of these cases together: at most this, or twice that of the usual ones.
 _FRAMES = 1800
+# Multiplications of these cases together, or those of the usual ones: some ten seconds on two
+# cores. A row of a model for images of a fixed size may take a tenth of them.
+_WORK = 200_000_000_000
 # So many cases are made at most for inputs that select, and so many rows put into one.
 _MOST_CHOICES, _MOST_ROWS, _MOST_ALONE = 8, 32, 16
 _SHORT = 3
@@ -94,6 +98,10 @@ class Cover:
         usual = [self._frames(groups) for groups in self._usual]
         self._left = max(_FRAMES, 2 * sum(usual))
         self._most = max(_FRAMES // 3, *usual) if usual else 0
+        self._work = Work(signature)
+        work = [self._work.at(groups) for groups in self._usual]
+        self._work_left = max(_WORK, sum(work))
+        self._most_work = max(_WORK // 6, min(work)) if work else 0
         self._step = itertools.count(_FIRST_STEP)
         self._unsure = any(not x.role.sure for x in signature.inputs) or bool(signature.defaults)
         self._masks = any(x.role.kind == "mask" and x.time is not None for x in signature.inputs)
@@ -131,7 +139,7 @@ class Cover:
                 if not self._affordable(groups):
                     dear = dear or self._maker.name(groups)
                 elif self._attempt(step, groups, style, {}):
-                    self._left -= self._frames(groups)
+                    self._spend(groups)
                     return
         if dear:
             self.left_out.append(dear)
@@ -187,7 +195,19 @@ class Cover:
         return sizes | dict.fromkeys(self._signature.past, past)
 
     def _affordable(self, groups: Mapping[str, int]) -> bool:
-        return self._frames(groups) <= min(self._left, self._most)
+        if self._frames(groups) > min(self._left, self._most):
+            return False
+        return self._multiplications(groups) <= min(self._work_left, self._most_work)
+
+    def _spend(self, groups: Mapping[str, int]) -> None:
+        self._left -= self._frames(groups)
+        self._work_left -= self._multiplications(groups)
+
+    def _multiplications(self, groups: Mapping[str, int]) -> int:
+        try:
+            return self._work.at(groups)
+        except FeedError:  # a dim such as T - 5 would be negative
+            return 0
 
     def _frames(self, groups: Mapping[str, int]) -> int:
         """Rows times the longest length, or height times width: what a case costs, roughly."""
@@ -232,7 +252,7 @@ class Cover:
             if not self._affordable(groups):
                 self.left_out.append(self._maker.name(groups))
                 return
-            self._left -= self._frames(groups)
+            self._spend(groups)
             if not self._attempt(next(self._step), groups, Style("all full"), chosen):
                 return
 
@@ -255,7 +275,7 @@ class Cover:
                 continue
             chosen = {name: (value,) * rows for name, value in one.items()}
             if self._attempt(next(self._step), groups, Style("all full"), chosen):
-                self._left -= self._frames(groups)
+                self._spend(groups)
 
     def _missing(self, options: Mapping[str, tuple[int, ...]]) -> list[dict[str, int]]:
         """Combinations that no row has had; first those with a value that none has had."""

@@ -1,0 +1,75 @@
+"""How much a model computes at given sizes: the multiplications of its products.
+
+A clock would say it too, and something else on every machine: the same cases shall be made on all.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphfix.feeds.input import symbols
+from graphfix.model.symbolic import evaluator
+from graphfix.model.values import is_op
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.feeds.signature import Signature
+    from graphfix.model.shapes import Dim
+
+_PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
+
+
+class Work:
+    """What a model computes; symbolic shapes are inferred when it is first asked.
+
+    Args:
+        signature: The inputs.
+    """
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+
+    def at(self, groups: Mapping[str, int]) -> int:
+        """How many multiplications a run takes, of those products whose sizes are known.
+
+        Args:
+            groups: The size of each group.
+        """
+        sizes = {s: np.asarray(n, np.int64) for s, n in self._signature.sizes(groups).items()}
+        found: dict[Dim, int] = {}
+
+        def size(dim: Dim) -> int:
+            if dim not in found:
+                known = symbols(dim) <= sizes.keys()
+                found[dim] = max(int(evaluator(dim)(sizes)), 0) if known else 0
+            return found[dim]
+
+        return sum(math.prod(map(size, factors)) for factors in self._products)
+
+    @cached_property
+    def _products(self) -> list[tuple[Dim, ...]]:
+        """The factors of each: the sizes of what it makes, or takes, and of what it sums over."""
+        return list(self._factors())
+
+    def _factors(self) -> Iterator[tuple[Dim, ...]]:
+        shapes = self._signature.shapes
+        for node in self._signature.model.graph:
+            if is_op(node, *_PRODUCTS):
+                given = [shapes.dims(x) for x in node.inputs[:2]]
+                made = shapes.dims(node.outputs[0])
+                if given[0] and given[1] and made is not None:
+                    yield _of(node, given[0], given[1], made)
+
+
+def _of(node: ir.Node, a: Sequence[Dim], b: Sequence[Dim], made: Sequence[Dim]) -> tuple[Dim, ...]:
+    if is_op(node, "Conv", "ConvTranspose"):
+        return (*(made if is_op(node, "Conv") else a), *b[1:])
+    turned = is_op(node, "Gemm") and "transA" in node.attributes
+    return (*made, a[0] if turned else a[-1])
