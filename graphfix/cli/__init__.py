@@ -100,6 +100,7 @@ for _verb in (run, ship, check, plan, verify, padded, probe, bench, zoo, passes,
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; every expected error becomes a sentence."""
+    _terminal.stand_in()
     for stream in (sys.stdout, sys.stderr):
         # A Windows pipe may be cp1252, and a tensor may be named in any script.
         if hasattr(stream, "reconfigure"):

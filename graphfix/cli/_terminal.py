@@ -80,6 +80,20 @@ def told(what: str) -> Iterator[None]:
         silence()
 
 
+def stand_in() -> None:
+    """Let what whoever started us has closed lead nowhere.
+
+    Else the next file that is opened has the number of a standard stream, and who writes to that
+    stream, such as a process of ours, writes into the file.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            with suppress(OSError):
+                os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free
+
+
 def silence() -> None:
     """Let nothing more go to a standard output that takes none: Python tries again at its end."""
     with suppress(OSError, ValueError, AttributeError):
@@ -178,7 +192,7 @@ def print_json(data: object) -> None:
 @contextmanager
 def progress(*, quiet: bool = False) -> Iterator[Callable[[str], None] | None]:
     """What to call with the text of each step: a spinner on stderr, on a terminal only."""
-    if quiet or not sys.stderr.isatty():
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console

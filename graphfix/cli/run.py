@@ -125,9 +125,10 @@ def run(
         else:
             for done in reports:
                 _print(done, diff=diff, verbose=verbose, dry_run=dry_run)
-        if page is not None:
-            from graphfix.show.html import write
+    if page is not None:  # whether or not the standard output takes what is printed
+        from graphfix.show.html import write
 
+        with _terminal.told(_outcome(reports)):
             for i, done in enumerate(reports, 1):
                 one = page.with_name(f"{page.stem}.{i}{page.suffix}") if several else page
                 write(done.to_json(), one)

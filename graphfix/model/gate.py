@@ -55,11 +55,11 @@ def check(proto: onnx.ModelProto) -> None:
         raise MalformedError("two functions have the same name")
     _readable(proto.metadata_props)
     _readable(proto.graph.metadata_props)
-    _Graphs(opsets, functions).check(proto.graph, ())
+    names = {x[:2] for x in functions}
+    _Graphs(opsets, functions, names).check(proto.graph, ())
     for function in proto.functions:
-        _Graphs(_opsets(function.opset_import, function.name), functions, function=True).body(
-            function
-        )
+        its = _opsets(function.opset_import, function.name)
+        _Graphs(its, functions, names, function=True).body(function)
     require_end(proto, functions)
 
 
@@ -90,11 +90,13 @@ class _Graphs:
         self,
         opsets: Mapping[str, int],
         functions: Mapping[tuple[str, str, str], onnx.FunctionProto],
+        names: Collection[tuple[str, str]],
         *,
         function: bool = False,
     ) -> None:
         self._opsets = opsets
         self._functions = functions
+        self._named = names
         self._in_function = function
         self._known: dict[tuple[str, str], Facts | None] = {}
         # Asked of 100,000 nodes: attributes that are known to be as they should.
@@ -189,6 +191,8 @@ class _Graphs:
                     else:
                         raise _unmade(f"{node.op_type} reads", name)
             _readable(node.metadata_props)
+            if type(node.name) is not str:  # protobuf hands out the bytes
+                raise MalformedError(f"the name of a node is not in UTF-8: {node.name!r}")
             for name in node.output:
                 if name in defined and name:
                     raise MalformedError(
@@ -259,7 +263,7 @@ class _Graphs:
         if key not in self._known:
             domain = "" if key[0] == "ai.onnx" else key[0]
             version = self._opsets.get(domain, 1 if domain else 0)
-            own = any(x[:2] == key for x in self._functions)
+            own = key in self._named
             if not isinstance(key[1], str):
                 raise MalformedError("the name of an operator is not in UTF-8")
             self._known[key] = None if own else schemas.facts(key[1], domain, version)

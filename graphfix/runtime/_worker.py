@@ -182,7 +182,9 @@ def _bounded_memory(free: int | None) -> Iterator[None]:
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
         used = int(file.read().split()[0]) * resource.getpagesize()
     before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + free, before[1]))
+    # Never more than the user's own bound, `ulimit -v`, which stays.
+    most = min([used + free, *(x for x in before if x != resource.RLIM_INFINITY)])
+    resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from graphfix.cli import main
@@ -47,8 +48,11 @@ def test_a_model_that_takes_too_long_is_told(endless: Path) -> None:
 
 @posix
 @pytest.mark.parametrize("where", ["full", "closed pipe"])
-@pytest.mark.parametrize("given", [[], ["--json"]])
-def test_a_standard_output_that_takes_nothing(file: Path, where: str, given: list[str]) -> None:
+@pytest.mark.parametrize("given", [["--report", "page.html"], ["--json"]])
+def test_a_standard_output_that_takes_nothing(
+    file: Path, where: str, given: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(file.parent)
     if where == "full":
         if not Path("/dev/full").exists():
             pytest.skip("there is no /dev/full")
@@ -64,6 +68,23 @@ def test_a_standard_output_that_takes_nothing(file: Path, where: str, given: lis
     assert "Traceback" not in told
     assert f"the model is written: {file.with_name('model.fixed.onnx')}" in told
     assert file.with_name("model.fixed.onnx").exists()
+    assert file.with_name("page.html").exists() == ("page.html" in given)
+
+
+@posix
+@pytest.mark.parametrize("closed", [(2,), (0, 1), (0, 1, 2)], ids=str)
+def test_standard_streams_that_are_closed(file: Path, closed: tuple[int, ...]) -> None:
+    """As a service manager may start a program; what it opens then gets their numbers."""
+
+    def close() -> None:
+        for number in closed:
+            os.close(number)
+
+    command = [sys.executable, "-m", "graphfix", "run", str(file), "--dims", "N=2"]
+    ran = subprocess.run(command, preexec_fn=close, stdout=subprocess.DEVNULL, check=False)
+    assert ran.returncode == 0
+    session = onnxruntime.InferenceSession(file.with_name("model.fixed.onnx"))
+    assert [x.name for x in session.get_outputs()] == ["y"]
 
 
 def test_the_report_goes_over_no_file_that_is_read(

@@ -83,6 +83,13 @@ def bad_name(proto: onnx.ModelProto) -> None:
     proto.ParseFromString(data)
 
 
+def bad_node_name(proto: onnx.ModelProto) -> None:
+    proto.graph.node[0].name = "asitsays"
+    data = proto.SerializeToString().replace(b"asitsays", b"\xff" * 8)
+    proto.Clear()
+    proto.ParseFromString(data)
+
+
 def short_tensor(proto: onnx.ModelProto) -> None:
     proto.graph.initializer.add(name="w", data_type=1, dims=[4], raw_data=b"123")
 
@@ -142,6 +149,7 @@ def opset(version: int) -> object:
         (circle, "the nodes are in a circle"),
         (made_twice, "Softmax makes 'longname', which something else makes already"),
         (bad_name, "not in UTF-8"),
+        (bad_node_name, "the name of a node is not in UTF-8"),
         (short_tensor, "'w' has 3 bytes for the shape [4], which takes 16"),
         (long_list, "'w' has 2 values for the shape [1], which takes 1"),
         (no_such_type, "'w' has no type that there is: 99"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
+import sympy
 
 from graphfix.model import gate, symbolic
 from graphfix.model.shapes import Shapes, same, shapes_of
@@ -53,6 +54,25 @@ def test_the_work_grows_with_the_depth_and_not_faster() -> None:
 
     few, many = work(4), work(8)
     assert many < 4 * few
+
+
+def test_no_power_grows_with_the_depth() -> None:
+    """Sympy asks for the roots of a power of a sum: of the square of a square for minutes."""
+    body = ["s0 = Shape <start = 0, end = 1> (x)"]
+    body += [f"q{i} = Mul (s{i}, s{i}) s{i + 1} = Add (q{i}, s0)" for i in range(6)]
+    found, values = shapes(
+        ir.from_onnx_text(
+            f"""<ir_version: 8, opset_import: ["" : 17]> m (float[T] x) => (float[U] y)
+            {{ {" ".join(body)} y = ConstantOfShape (s6) }}"""
+        )
+    )
+    steep = 0
+    for value in values.values():
+        for size in (*(found.data(value) or ()), *(found.dims(value) or ())):
+            expr = exprs.expr_of(size)
+            degree = max([0, *(sympy.degree(expr, x) for x in expr.free_symbols)])
+            steep = max(steep, degree)
+    assert 4 <= steep <= facts.STEEPEST
 
 
 def test_two_that_are_cut_alike_have_one_name() -> None:

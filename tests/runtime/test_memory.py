@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -109,3 +111,27 @@ class TestVerb:
 
 def test_a_model_that_was_never_a_file_can_be_asked_too() -> None:
     assert memory.need_of(ir.from_onnx_text(TEXT)).weights == 16
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="bounds of POSIX")
+def test_the_users_own_bound_on_memory_stays(file: Path) -> None:
+    """`ulimit -v`: no process may raise it again, and asking for that is an error."""
+    import resource
+
+    bound = 1 << 38
+
+    def below() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
+
+    program = """if True:
+        import resource
+        from graphfix.runtime import _worker
+        with _worker._bounded_memory(1 << 50):
+            print(*resource.getrlimit(resource.RLIMIT_AS))
+        with _worker._bounded_memory(1 << 20):
+            print(*resource.getrlimit(resource.RLIMIT_AS))"""
+    told = subprocess.run(
+        [sys.executable, "-c", program], preexec_fn=below, check=True, capture_output=True
+    ).stdout.split()
+    assert [int(told[i]) for i in (0, 1, 3)] == [bound] * 3
+    assert int(told[2]) < bound

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import math
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from graphfix.model.symbolic.exprs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator
 
     from onnx_shape_inference import ShapeInferenceContext as Context
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 SMALL = 64
 # Letters of a size that is reckoned with; the longest in the 79 exports of the zoo has 119.
 LONGEST = 120
+# How often a size may be multiplied with itself. Of a power of a sum sympy looks for the roots: the
+# square of a square of a square took minutes. No tensor has as many axes of one size.
+STEEPEST = 6
 # How often a size may be held against what is known to be positive, which takes sympy milliseconds
 # each time; the most in the 79 exports of the zoo is 358.
 TRIES = 1000
@@ -83,12 +87,14 @@ class Facts:
         return expr_of(dim)
 
     def shortened(self, ctx: Context, dim: Dim) -> Dim:
-        """``dim``, or a name for it if it is long: the same for all that are written alike.
+        """``dim``, or a name for it if it is long or steep: the same for all written alike.
 
         Sizes of sizes, a Min of floors of Mins, grow with each layer, and what sympy takes to
         compare two grows much faster. What is behind a name is known to nobody.
         """
-        if isinstance(dim, int) or dim.value is None or len(dim.value) <= LONGEST:
+        if isinstance(dim, int) or dim.value is None:
+            return dim
+        if len(dim.value) <= LONGEST and ("**" not in dim.value or _degree(dim) <= STEEPEST):
             return dim
         if dim.value not in self._names:
             self._names[dim.value] = ctx.new_symbolic_dim()
@@ -296,6 +302,30 @@ class Facts:
         if expr.has(minted[0]) or not expr.is_integer:
             return None
         return minted[0], expr
+
+
+def _degree(dim: Dim) -> float:
+    """The highest power of a symbol, or of what holds one, in a size; a bound on it, at least."""
+
+    def of(expr: sympy.Expr) -> float:
+        if not expr.free_symbols:
+            return 0
+        if expr.is_Pow:
+            power = expr.exp
+            return of(expr.base) * float(power) if power.is_Integer else math.inf
+        inner = [of(x) for x in expr.args] or [1]
+        if not expr.is_Mul:
+            return max(inner)
+        # Of sizes of different symbols that are multiplied, each keeps its own.
+        return max(inner) if _apart(expr.args) else sum(inner)
+
+    return of(expr_of(dim))
+
+
+def _apart(factors: Iterable[sympy.Expr]) -> bool:
+    """Whether no symbol is in two of them."""
+    symbols = [x for factor in factors for x in factor.free_symbols]
+    return len(symbols) == len(set(symbols))
 
 
 @contextlib.contextmanager
