@@ -8,10 +8,12 @@ is given one.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.model.values import graphs_of
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # What exporters write where they know no name; each stands for any size, not for one size.
 _NO_NAMES = frozenset({"n/a", "none", "null", "nan", "unk", "unknown", "undefined"})
@@ -32,14 +34,12 @@ def without_no_names(shape: ir.Shape) -> ir.Shape:
     return ir.Shape([ir.SymbolicDim(None) if is_nameless(dim) else dim for dim in shape])
 
 
-def forget_no_names(model: ir.Model) -> None:
-    """Take what is no name of a dim for none, wherever the model declares a shape."""
-    functions = (function.graph for function in model.functions.values())
-    for graph in (x for top in (model.graph, *functions) for x in graphs_of(top)):
-        made = (value for node in graph for value in node.outputs)
-        for value in (*graph.inputs, *made):
-            if value.shape is not None and any(map(is_nameless, value.shape)):
-                value.shape = without_no_names(value.shape)
+def forget_no_names(values: Iterable[ir.Value]) -> None:
+    """Take what is no name of a dim for none, where these values are declared with a shape."""
+    for value in values:
+        shape = value.shape
+        if shape is not None and any(map(is_nameless, shape)):
+            value.shape = without_no_names(shape)
 
 
 def dim_names(model: ir.Model) -> dict[tuple[str, int], str]:

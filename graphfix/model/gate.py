@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 _MOST_OPSET = 1000
 
+# Read once each: protobuf looks them up by their names.
 _TYPES = onnx.AttributeProto.AttributeType
+_TENSOR, _TENSORS, _GRAPH, _GRAPHS = _TYPES.TENSOR, _TYPES.TENSORS, _TYPES.GRAPH, _TYPES.GRAPHS
+_SPARSE, _SPARSES, _STRING = _TYPES.SPARSE_TENSOR, _TYPES.SPARSE_TENSORS, _TYPES.STRING
 # Where the value of an attribute is, if it is a message: it must be there.
-_FIELD = {
-    _TYPES.TENSOR: "t",
-    _TYPES.GRAPH: "g",
-    _TYPES.SPARSE_TENSOR: "sparse_tensor",
+_FIELD: dict[int, str] = {
+    _TENSOR: "t",
+    _GRAPH: "g",
+    _SPARSE: "sparse_tensor",
     _TYPES.TYPE_PROTO: "tp",
 }
-
-
-_NUMBERS = frozenset({_TYPES.INT, _TYPES.INTS, _TYPES.FLOAT, _TYPES.FLOATS})
 
 
 def check(proto: onnx.ModelProto) -> None:
@@ -99,8 +99,8 @@ class _Graphs:
         self._named = names
         self._in_function = function
         self._known: dict[tuple[str, str], Facts | None] = {}
-        # Asked of 100,000 nodes: attributes that are known to be as they should.
-        self._fine: set[tuple[Facts | None, str, int]] = set()
+        # Attributes of which only the value is left to be looked at: asked of 100,000 nodes.
+        self._declared: set[tuple[Facts | None, str, int]] = set()
 
     def check(self, graph: onnx.GraphProto, outer: tuple[Collection[str], ...]) -> set[str]:
         """Check a graph and those in it.
@@ -123,9 +123,11 @@ class _Graphs:
         if len(set(constants)) < len(constants):
             raise MalformedError(f"two initializers are called {_twice(constants)!r}")
         for tensor in graph.initializer:
-            self._tensor(tensor, f"the initializer {tensor.name!r}")
+            if reason := sizes.tensor_refusal(tensor):
+                raise MalformedError(f"the initializer {tensor.name!r} {reason}")
         for sparse in graph.sparse_initializer:
-            self._sparse(sparse, f"the sparse initializer {sparse.values.name!r}")
+            if reason := sizes.sparse_refusal(sparse):
+                raise MalformedError(f"the sparse initializer {sparse.values.name!r} {reason}")
         for group in (graph.input, graph.output, graph.value_info):
             for value in group:
                 if value.HasField("type"):
@@ -166,34 +168,33 @@ class _Graphs:
         def made() -> set[str]:
             return {x for other in nodes for x in other.output}
 
+        def around() -> tuple[Collection[str], ...]:
+            # A node further down may make what a body reads: that is seen when all are.
+            return (*outer, defined, made())
+
         taken: set[str] = set()
         inner: dict[int, set[str]] = {}
         late = False
         for i, node in enumerate(nodes):
-            reads: Iterable[str] = node.input
+            reads, makes, attributes = list(node.input), list(node.output), list(node.attribute)
             facts = self._facts(node)
-            self._counted(node, facts)
-            bodies = None
-            if attributes := node.attribute:
-                # A node further down may make what a body reads: that is seen when all are.
-                bodies = self._attributes(
-                    node, attributes, facts, lambda: (*outer, defined, made())
-                )
-            if bodies:
+            self._counted(node, facts, reads, makes, attributes)
+            if attributes and (bodies := self._attributes(node, attributes, facts, around)):
                 inner[i] = bodies
-                reads = [*reads, *bodies]
+                reads += bodies
             for name in reads:
-                if name and name not in defined:
+                if name not in defined and name:
                     if name in made():
                         late = True
                     elif any(name in x for x in outer):
                         taken.add(name)
                     else:
                         raise _unmade(f"{node.op_type} reads", name)
-            _readable(node.metadata_props)
+            if metadata := node.metadata_props:
+                _readable(metadata)
             if type(node.name) is not str:  # protobuf hands out the bytes
                 raise MalformedError(f"the name of a node is not in UTF-8: {node.name!r}")
-            for name in node.output:
+            for name in makes:
                 if name in defined and name:
                     raise MalformedError(
                         f"{node.op_type} makes {name!r}, which something else makes already"
@@ -204,7 +205,7 @@ class _Graphs:
                 if not any(name in x for x in outer):
                     raise _unmade("the graph returns", name)
                 taken.add(name)
-        if not all(type(name) is str for name in defined):  # protobuf hands out the bytes
+        if not {*map(type, defined)} <= {str}:  # protobuf hands out the bytes
             raise MalformedError("a name is not in UTF-8")
         if late:
             put_in_order(nodes, inner)
@@ -219,42 +220,42 @@ class _Graphs:
     ) -> set[str] | None:
         """Check the attributes of a node; returns what the graphs in them take from outside."""
         what = node.op_type
-        seen = set()
         taken: set[str] | None = None
         for attribute in attributes:
-            name, kind = attribute.name, attribute.type
-            seen.add(name)
-            key = facts, name, kind
-            if key in self._fine and not attribute.ref_attr_name:
-                continue  # a number of the right type, or several, that may be any
             found = self._attribute(attribute, what, facts, outer)
             if found is not None:
                 taken = found | (taken or set())
-            elif kind in _NUMBERS and not attribute.ref_attr_name and name not in permitted.RULES:
-                self._fine.add(key)
-        if len(seen) < len(attributes):
+        if len(attributes) > 1 and len({x.name for x in attributes}) < len(attributes):
             raise MalformedError(f"{what} has two attributes of the same name")
         if taken is not None and what in BODIES and facts is not None and facts.domain == "":
             schemas.require_bodies(node, MalformedError)
         return taken
 
-    def _counted(self, node: onnx.NodeProto, facts: Facts | None) -> None:
+    def _counted(
+        self,
+        node: onnx.NodeProto,
+        facts: Facts | None,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        attributes: Sequence[onnx.AttributeProto],
+    ) -> None:
         if facts is not None:
-            if reason := facts.refusal(node):
+            if reason := facts.refusal(inputs, outputs, attributes):
                 raise MalformedError(f"{node.op_type} of {name_of(node)!r} {reason}")
-            if node.op_type == "Constant" and (reason := permitted.constant_refusal(node)):
+            if len(attributes) != 1 and node.op_type == "Constant":
+                reason = permitted.constant_refusal(len(attributes))
                 raise MalformedError(f"the Constant of {name_of(node)!r} {reason}")
             return
         if not node.op_type:
             raise MalformedError(f"the node that makes {name_of(node)!r} has no operator")
         function = self._functions.get((node.domain, node.op_type, node.overload))
         if function is None:
-            if not any(node.output):
+            if not any(outputs):
                 raise MalformedError(f"{node.op_type} makes nothing")
-        elif len(node.input) > len(function.input) or len(node.output) > len(function.output):
+        elif len(inputs) > len(function.input) or len(outputs) > len(function.output):
             raise MalformedError(
-                f"{node.op_type} of {name_of(node)!r} has {len(node.input)} inputs and "
-                f"{len(node.output)} outputs; the function has {len(function.input)} and "
+                f"{node.op_type} of {name_of(node)!r} has {len(inputs)} inputs and "
+                f"{len(outputs)} outputs; the function has {len(function.input)} and "
                 f"{len(function.output)}"
             )
 
@@ -277,50 +278,66 @@ class _Graphs:
         outer: Callable[[], tuple[Collection[str], ...]],
     ) -> set[str] | None:
         """Check an attribute; returns what the graphs in it take from outside, if there are any."""
-        of = f"the attribute {attribute.name!r} of {what}"
-        if attribute.ref_attr_name and not self._in_function:
-            raise MalformedError(f"{of} is a function's parameter, but {what} is in no function")
-        kind = attribute.type
-        if facts is not None and (reason := facts.attribute_refusal(attribute)):
-            raise MalformedError(f"{of} {reason}")
-        if attribute.ref_attr_name:
+        name, kind, parameter = attribute.name, attribute.type, attribute.ref_attr_name
+        declared = facts, name, kind
+        if parameter or declared not in self._declared:
+            if reason := self._declared_refusal(name, kind, parameter, what, facts):
+                raise MalformedError(f"the attribute {name!r} of {what} {reason}")
+            if parameter:
+                return None
+            self._declared.add(declared)
+        if reason := _value_refusal(attribute, name, kind, what, facts):
+            raise MalformedError(f"the attribute {name!r} of {what} {reason}")
+        if kind != _GRAPH and kind != _GRAPHS:
             return None
-        standard = facts is not None and not facts.domain
-        if standard and (reason := permitted.refusal(what, attribute)):
-            raise MalformedError(f"{of} {reason}")
-        if not kind:
-            raise MalformedError(f"{of} has no type")
-        field = _FIELD.get(kind)
-        if field is not None and not attribute.HasField(field):
-            raise MalformedError(f"{of} has no value")
-        if kind == _TYPES.TENSOR:
-            self._tensor(attribute.t, of)
-        elif kind == _TYPES.TENSORS:
-            for tensor in attribute.tensors:
-                self._tensor(tensor, of)
-        elif kind == _TYPES.SPARSE_TENSOR:
-            self._sparse(attribute.sparse_tensor, of)
-        elif kind == _TYPES.SPARSE_TENSORS:
-            for sparse in attribute.sparse_tensors:
-                self._sparse(sparse, of)
-        elif kind in (_TYPES.GRAPH, _TYPES.GRAPHS):
-            taken: set[str] = set()
-            for graph in [attribute.g] if kind == _TYPES.GRAPH else attribute.graphs:
-                taken |= self.check(graph, outer())
-            return taken
-        return None
+        taken: set[str] = set()
+        for graph in [attribute.g] if kind == _GRAPH else attribute.graphs:
+            taken |= self.check(graph, outer())
+        return taken
 
-    def _tensor(self, tensor: onnx.TensorProto, what: str) -> None:
-        if reason := sizes.tensor_refusal(tensor):
-            raise MalformedError(f"{what} {reason}")
-
-    def _sparse(self, sparse: onnx.SparseTensorProto, what: str) -> None:
-        if reason := sizes.sparse_refusal(sparse):
-            raise MalformedError(f"{what} {reason}")
+    def _declared_refusal(
+        self, name: str, kind: int, parameter: str, what: str, facts: Facts | None
+    ) -> str | None:
+        """Why there is no such attribute, whatever it holds."""
+        if parameter and not self._in_function:
+            return f"is a function's parameter, but {what} is in no function"
+        if facts is not None and (reason := facts.attribute_refusal(name, kind)):
+            return reason
+        return None if kind or parameter else "has no type"
 
     def _sized(self, value: onnx.ValueInfoProto, *, thorough: bool) -> None:
         if reason := sizes.type_refusal(value.type, thorough=thorough):
             raise MalformedError(f"{value.name!r} {reason}")
+
+
+def _value_refusal(
+    attribute: onnx.AttributeProto, name: str, kind: int, what: str, facts: Facts | None
+) -> str | None:
+    """Why an attribute cannot hold what it holds; graphs are not looked into."""
+    if facts is not None:
+        if kind == _STRING and name in facts.types and not _is_text(attribute.s):
+            return "is not in UTF-8"
+        if not facts.domain and (reason := permitted.refusal(what, attribute)):
+            return reason
+    if (field := _FIELD.get(kind)) is not None and not attribute.HasField(field):
+        return "has no value"
+    if kind == _TENSOR:
+        return sizes.tensor_refusal(attribute.t)
+    if kind == _TENSORS:
+        return next(filter(None, map(sizes.tensor_refusal, attribute.tensors)), None)
+    if kind == _SPARSE:
+        return sizes.sparse_refusal(attribute.sparse_tensor)
+    if kind == _SPARSES:
+        return next(filter(None, map(sizes.sparse_refusal, attribute.sparse_tensors)), None)
+    return None
+
+
+def _is_text(given: bytes) -> bool:
+    try:
+        given.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _unmade(who: str, name: str) -> MalformedError:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.model.values import SMALL, graphs_of, is_op
+from graphfix.model.values import SMALL
 
 if TYPE_CHECKING:
     from typing import Any
@@ -25,10 +27,10 @@ class Held(ir.TensorProtoTensor):
 
     __slots__ = ("_array", "_dtype", "_shape", "_size")
 
-    def __init__(self, tensor: ir.TensorProtoTensor) -> None:
+    def __init__(self, tensor: ir.TensorProtoTensor, dims: tuple[int, ...]) -> None:
         super().__init__(tensor.raw)
-        self._shape = ir.Shape(tensor.raw.dims, frozen=True)
-        self._dtype, self._size = tensor.dtype, tensor.size
+        self._shape, self._size = _shape(dims), math.prod(dims)
+        self._dtype = tensor.dtype
         self._array: npt.NDArray[np.generic] | None = None
 
     # To its protocol these are variables, which they are not in onnx-ir's own tensor of a file.
@@ -55,27 +57,13 @@ class Held(ir.TensorProtoTensor):
         return self._array
 
 
-def hold(model: ir.Model) -> None:
-    """Make every small initializer, and what every small Constant holds, a :class:`Held`."""
-    for top in (model.graph, *(function.graph for function in model.functions.values())):
-        for graph in graphs_of(top):
-            for value in graph.initializers.values():
-                if (held := _held(value.const_value)) is not None:
-                    value.const_value = held
-            for node in graph:
-                if is_op(node, "Constant"):
-                    _hold_in(node)
+def held(tensor: ir.TensorProtoTensor) -> ir.TensorProtoTensor:
+    """A small tensor of a file as a :class:`Held`; any other as it is."""
+    dims = tuple(tensor.raw.dims)
+    return Held(tensor, dims) if math.prod(dims) <= SMALL else tensor
 
 
-def _hold_in(node: ir.Node) -> None:
-    for name, attribute in [*node.attributes.data.items()]:
-        if attribute.type != ir.AttributeType.TENSOR or attribute.is_ref():
-            continue
-        if (held := _held(attribute.value)) is not None:
-            node.attributes[name] = ir.AttrTensor(name, held, doc_string=attribute.doc_string)
-
-
-def _held(tensor: object) -> Held | None:
-    if type(tensor) is not ir.TensorProtoTensor or tensor.size > SMALL:
-        return None
-    return Held(tensor)
+@functools.cache
+def _shape(dims: tuple[int, ...]) -> ir.Shape:
+    """The shape of all constants that have it: a model has thousands, of a handful of shapes."""
+    return ir.Shape(dims, frozen=True)

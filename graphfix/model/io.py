@@ -12,20 +12,9 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import (
-    dims,
-    drafts,
-    endless,
-    files,
-    gate,
-    held,
-    original,
-    outside,
-    sparse,
-    weights,
-    wire,
-)
+from graphfix.model import drafts, endless, files, gate, original, outside, sparse, weights, wire
 from graphfix.model.files import Stamp
+from graphfix.model.ready import make_ready
 
 if TYPE_CHECKING:
     import os
@@ -83,7 +72,6 @@ def _load(path: Path) -> ir.Model:
         ) from error
     if (endless_loop := endless.refusal(model)) is not None:
         raise ModelError(f"{path}: {endless_loop}")
-    held.hold(model)
     model.meta[_SOURCE] = path
     model.meta[_OUTSIDE] = found
     model.meta[_ORIGINAL] = original.Original(proto, readable, partial(_model_of, found=found))
@@ -105,8 +93,7 @@ def _from_proto(proto: onnx.ModelProto, found: outside.Outside) -> tuple[ir.Mode
 
 def _model_of(proto: onnx.ModelProto, found: outside.Outside) -> ir.Model:
     model = ir.from_proto(proto)
-    found.adopt(model)
-    dims.forget_no_names(model)
+    make_ready(model, found)
     return model
 
 

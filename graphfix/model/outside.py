@@ -24,7 +24,7 @@ from graphfix.errors import ModelError
 from graphfix.model.files import Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from io import BufferedReader
     from typing import BinaryIO
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _KEPT = 1 << 20  # a weight of more bytes is read again rather than kept
 _BUFFER = 1 << 24
+_EXTERNAL = onnx.TensorProto.EXTERNAL
 
 
 class Weight(ir.ExternalTensor):
@@ -161,43 +162,9 @@ class Outside:
                     f"{path}: has changed since it was read, so nothing was written; run it again"
                 )
 
-    def adopt(self, model: ir.Model) -> None:
-        """Make a weight of each tensor of ``model`` whose bytes lie elsewhere."""
-        if not self.files:
-            return
-        folder = self.model.parent
-        for graph in (model.graph, *(x.graph for x in model.functions.values())):
-            for scope in (graph, *graph.subgraphs()):
-                if isinstance(scope, ir.Graph):
-                    for value in scope.initializers.values():
-                        if isinstance(value.const_value, ir.ExternalTensor):
-                            value.const_value = self._weight(value.const_value, folder)
-                for node in scope:
-                    self._adopt_in(node, folder)
-
-    def _adopt_in(self, node: ir.Node, folder: Path) -> None:
-        for name, attribute in [*node.attributes.data.items()]:
-            if attribute.is_ref():
-                continue
-            if attribute.type == ir.AttributeType.TENSOR:
-                if isinstance(attribute.value, ir.ExternalTensor):
-                    tensor = self._weight(attribute.value, folder)
-                    node.attributes[name] = ir.AttrTensor(
-                        name, tensor, doc_string=attribute.doc_string
-                    )
-            elif attribute.type == ir.AttributeType.TENSORS and any(
-                isinstance(x, ir.ExternalTensor) for x in attribute.value
-            ):
-                several = [
-                    self._weight(x, folder) if isinstance(x, ir.ExternalTensor) else x
-                    for x in attribute.value
-                ]
-                node.attributes[name] = ir.AttrTensors(
-                    name, several, doc_string=attribute.doc_string
-                )
-
-    def _weight(self, tensor: ir.ExternalTensor, folder: Path) -> Weight:
-        return Weight(tensor, self.files[str(tensor.location)], folder)
+    def weight(self, tensor: ir.ExternalTensor) -> Weight:
+        """A tensor of the model whose bytes lie elsewhere, to be read from there."""
+        return Weight(tensor, self.files[str(tensor.location)], self.model.parent)
 
 
 def look(path: Path, tensors: Iterable[onnx.TensorProto], stamp: Stamp | None) -> Outside:
@@ -215,7 +182,7 @@ def look(path: Path, tensors: Iterable[onnx.TensorProto], stamp: Stamp | None) -
     folders = list(dict.fromkeys((path.parent.resolve(), path.resolve().parent)))
     sizes: dict[str, int] = {}
     for tensor in tensors:
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        if tensor.data_location != _EXTERNAL:
             continue
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
@@ -237,46 +204,45 @@ def look(path: Path, tensors: Iterable[onnx.TensorProto], stamp: Stamp | None) -
     return found
 
 
-def tensors_of(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+def tensors_of(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
     """Every tensor of a model, wherever it may stand."""
-    yield from _in_graph(proto.graph)
+    found: list[onnx.TensorProto] = []
+    _in_graph(proto.graph, found)
     for training in proto.training_info:
-        yield from _in_graph(training.initialization)
-        yield from _in_graph(training.algorithm)
+        _in_graph(training.initialization, found)
+        _in_graph(training.algorithm, found)
     for function in proto.functions:
-        yield from _in_attributes(function.attribute_proto)
+        _in_attributes(function.attribute_proto, found)
         for node in function.node:
-            yield from _in_attributes(node.attribute)
+            _in_attributes(node.attribute, found)
+    return found
 
 
-def _in_graph(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
+def _in_graph(graph: onnx.GraphProto, found: list[onnx.TensorProto]) -> None:
+    found += graph.initializer
     for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
+        found += (sparse.values, sparse.indices)
     for node in graph.node:
-        if node.attribute:
-            yield from _in_attributes(node.attribute)
+        if attributes := node.attribute:
+            _in_attributes(attributes, found)
 
 
-def _in_attributes(attributes: Iterable[onnx.AttributeProto]) -> Iterator[onnx.TensorProto]:
+def _in_attributes(
+    attributes: Iterable[onnx.AttributeProto], found: list[onnx.TensorProto]
+) -> None:
     for attribute in attributes:
         # Whatever its type is said to be: another reader may look at the field.
-        for field, value in attribute.ListFields():
-            match field.name:
-                case "t":
-                    yield value
-                case "tensors":
-                    yield from value
-                case "sparse_tensor":
-                    yield from (value.values, value.indices)
-                case "sparse_tensors":
-                    for sparse in value:
-                        yield from (sparse.values, sparse.indices)
-                case "g":
-                    yield from _in_graph(value)
-                case "graphs":
-                    for graph in value:
-                        yield from _in_graph(graph)
+        if attribute.HasField("t"):
+            found.append(attribute.t)
+        if attribute.HasField("g"):
+            _in_graph(attribute.g, found)
+        found += attribute.tensors
+        for graph in attribute.graphs:
+            _in_graph(graph, found)
+        if attribute.HasField("sparse_tensor"):
+            found += (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
+        for sparse in attribute.sparse_tensors:
+            found += (sparse.values, sparse.indices)
 
 
 def anchored(proto: onnx.ModelProto, files: dict[str, Path]) -> Path | None:

@@ -21,7 +21,7 @@ MOST_DIMS = 64
 """The most dims of a tensor: numpy has no more, and no operator needs them."""
 _MOST = 1 << 40  # a size; ONNX Runtime multiplies sizes in 64 bits
 
-_KINDS = onnx.AttributeProto.AttributeType
+_INT, _INTS = onnx.AttributeProto.INT, onnx.AttributeProto.INTS
 
 
 def refusal(op_type: str, attribute: onnx.AttributeProto) -> str | None:
@@ -31,19 +31,20 @@ def refusal(op_type: str, attribute: onnx.AttributeProto) -> str | None:
         op_type: An operator of ONNX's own set.
         attribute: One that is no parameter of a function.
     """
-    if op_type == "Einsum" and attribute.name == "equation":
+    name = attribute.name
+    if op_type == "Einsum" and name == "equation":
         return _equation(attribute.s)
-    rule = RULES.get(attribute.name)
+    rule = RULES.get(name)
     if rule is None:
         return None
-    if attribute.type == _KINDS.INT:
+    kind = attribute.type
+    if kind == _INT:
         return rule(op_type, (attribute.i,))
-    return rule(op_type, attribute.ints) if attribute.type == _KINDS.INTS else None
+    return rule(op_type, attribute.ints) if kind == _INTS else None
 
 
-def constant_refusal(node: onnx.NodeProto) -> str | None:
-    """Why a Constant holds nothing, as the end of a sentence."""
-    given = len(node.attribute)
+def constant_refusal(given: int) -> str | None:
+    """Why a Constant with so many values holds nothing, as the end of a sentence."""
     return None if given == 1 else f"has {given or 'no'} value{'s' * (given != 1)}; it takes one"
 
 

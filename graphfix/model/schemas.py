@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import onnx
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 BODIES = frozenset({"If", "Loop", "Scan"})
 """The operators of the standard whose graphs have inputs and outputs that match the node's."""
@@ -42,49 +42,46 @@ class Facts:
     required: frozenset[str]
     open: bool
 
-    def refusal(self, node: onnx.NodeProto) -> str | None:
-        """Why a node is none of this operator, as the end of a sentence."""
-        inputs = node.input
-        given = len(inputs), len(node.output)
-        if self.inputs[0] <= given[0] <= self.inputs[1] and (
-            self.outputs[0] <= given[1] <= self.outputs[1]
-        ):
-            return self._lacks(node, inputs)
-        for what, count, (least, most) in (
-            ("input", given[0], self.inputs),
-            ("output", given[1], self.outputs),
-        ):
-            if count < least or (count > most and not self.open):
-                wanted = str(least) if least == most else f"{least} to {most}"
-                if most > 1 << 30:
-                    wanted = f"at least {least}"
-                return f"has {count or 'no'} {what}{'s' * (count != 1)}; it takes {wanted}"
-        return self._lacks(node, inputs)
-
-    def _lacks(self, node: onnx.NodeProto, inputs: Sequence[str]) -> str | None:
-        for place in self.needed:
-            if place < len(inputs) and not inputs[place]:
-                return f"lacks its input {place}"
+    def refusal(
+        self,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        attributes: Iterable[onnx.AttributeProto],
+    ) -> str | None:
+        """Why a node with these is none of this operator, as the end of a sentence."""
+        given, made = len(inputs), len(outputs)
+        (least, most), (fewest, highest) = self.inputs, self.outputs
+        if not (least <= given <= most and fewest <= made <= highest):
+            reason = self._count("input", given, *self.inputs) or self._count(
+                "output", made, *self.outputs
+            )
+            if reason:
+                return reason
+        if "" in inputs:
+            for place in self.needed:
+                if place < given and not inputs[place]:
+                    return f"lacks its input {place}"
         if self.required:
-            there = {x.name for x in node.attribute}
-            for name in sorted(self.required):
-                if name not in there:
-                    return f"lacks its attribute {name!r}"
+            there = {x.name for x in attributes}
+            for name in sorted(self.required - there):
+                return f"lacks its attribute {name!r}"
         return None
 
-    def attribute_refusal(self, attribute: onnx.AttributeProto) -> str | None:
-        """Why an attribute is none of this operator's, as the end of a sentence."""
-        wanted = self.types.get(attribute.name)
+    def _count(self, what: str, count: int, least: int, most: int) -> str | None:
+        if count >= least and (count <= most or self.open):
+            return None
+        wanted = str(least) if least == most else f"{least} to {most}"
+        if most > 1 << 30:
+            wanted = f"at least {least}"
+        return f"has {count or 'no'} {what}{'s' * (count != 1)}; it takes {wanted}"
+
+    def attribute_refusal(self, name: str, kind: int) -> str | None:
+        """Why an attribute of this type is none of this operator's, as the end of a sentence."""
+        wanted = self.types.get(name)
         if wanted is None:
             return None if self.open else "is not known to ONNX"
-        if attribute.type != wanted:
-            kind = _NAMES.get(attribute.type, "nothing")
-            return f"is of the type {kind}, not {_NAMES[wanted]}"
-        if wanted == onnx.AttributeProto.STRING and not attribute.ref_attr_name:
-            try:
-                attribute.s.decode()
-            except UnicodeDecodeError:
-                return "is not in UTF-8"
+        if kind != wanted:
+            return f"is of the type {_NAMES.get(kind, 'nothing')}, not {_NAMES[wanted]}"
         return None
 
 

@@ -22,6 +22,7 @@ _MOST_TEXT = 2000  # of a dim that is an expression
 _DEEPEST = 120
 
 _P = onnx.TensorProto
+_EXTERNAL = _P.EXTERNAL  # looked up by its name: once, not for each tensor
 # Where the values are that are not in raw_data, and how many of them make an element:
 # the comments in onnx.proto.
 _FIELDS: dict[int, tuple[str, int]] = {
@@ -52,7 +53,7 @@ def tensor_refusal(tensor: onnx.TensorProto) -> str | None:
         if not 0 <= dim <= _MOST:
             return f"has a dim of {dim:,}"
         count *= dim
-    if tensor.data_location == _P.EXTERNAL:
+    if tensor.data_location == _EXTERNAL:
         if not bits:
             return "has text that lies in another file, which ONNX does not know"
         return None
@@ -97,7 +98,7 @@ def sparse_refusal(sparse: onnx.SparseTensorProto) -> str | None:
     linear = list(indices.dims) == [count]
     if not linear and list(indices.dims) != [count, rank]:
         return f"has indices of shape {list(indices.dims)} for {count} values of rank {rank}"
-    if _P.EXTERNAL in (values.data_location, indices.data_location):
+    if _EXTERNAL in (values.data_location, indices.data_location):
         return None
     at = onnx.numpy_helper.to_array(indices)
     most = math.prod(sparse.dims) if linear else np.asarray(sparse.dims, np.int64)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 # Anything smaller is parsed as usual; passes may look at constants of some thousand bytes.
 BIG = 1 << 16
@@ -58,8 +59,7 @@ Chunk = bytes | memoryview | Span
 """A piece of a message that is to be written: bytes at hand, or a range of a file."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(NamedTuple):
     """One field of a message; positions are those in the whole buffer."""
 
     number: int
@@ -171,14 +171,14 @@ def _inside(edits: dict[int, _Edit], least: int) -> _Edit:
     def edit(buffer: memoryview, start: int, end: int) -> list[Chunk] | None:
         chunks: list[Chunk] = []
         copied = start
-        for f in _fields(buffer, start, end):
-            if f.number not in edits or f.wire_type != _BYTES or f.end - f.value < least:
+        for number, wire_type, tag, value, after in _fields(buffer, start, end):
+            if after - value < least or number not in edits or wire_type != _BYTES:
                 continue
-            new = edits[f.number](buffer, f.value, f.end)
+            new = edits[number](buffer, value, after)
             if new is not None:
-                head = _tag(f.number, _BYTES) + _varint(size_of(new))
-                chunks += [_piece(buffer[copied : f.start]), head, *new]
-                copied = f.end
+                head = _tag(number, _BYTES) + _varint(size_of(new))
+                chunks += [_piece(buffer[copied:tag]), head, *new]
+                copied = after
         return [*chunks, _piece(buffer[copied:end])] if chunks else None
 
     return edit
@@ -193,7 +193,10 @@ def _fields(buffer: memoryview, start: int, end: int) -> Iterator[_Field]:
     at = start
     while at < end:
         begin = at
-        tag, at = _read_varint(buffer, at, end)
+        # Nearly every tag is one byte; a graph has as many fields as nodes.
+        tag, at = buffer[at], at + 1
+        if tag >= 0x80:
+            tag, at = _read_varint(buffer, begin, end)
         value = at
         match tag & 7:
             case 2:
