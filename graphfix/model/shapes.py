@@ -19,10 +19,10 @@ import onnx_shape_inference
 from graphfix.model import symbolic
 from graphfix.model.dims import dim_names, is_nameless, without_no_names
 from graphfix.model.symbolic import Dim as Dim
-from graphfix.model.values import SMALL, bodies_of, graphs_of, ints_of, is_op, nodes_of, tensor_in
+from graphfix.model.values import SMALL, bodies_of, graphs_of, ints_of, is_op, tensor_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -249,16 +249,15 @@ def _infer(
     usual: bool,
 ) -> Shapes:
     symbolic.register()
-    values = list(_values(model))
+    graphs = list(graphs_of(model.graph))
+    nodes = [node for graph in graphs for node in graph]
+    values = list(_values_of(graphs))
     with (
-        _without_claims(model, values, renamed),
+        _without_claims(model, nodes, values, renamed),
         symbolic.learning(model.graph, before, usual=usual) as facts,
     ):
         try:
-            # The names that outputs declare are not adopted: they need not be true.
-            onnx_shape_inference.infer_symbolic_shapes(
-                model, warn_on_missing=False, adopt_declared_symbols=False
-            )
+            symbolic.infer(model, facts, bodies=len(graphs) > 1)
         except (ValueError, RuntimeError) as error:
             # What was inferred before the malformed node is still right.
             log.warning("shapes are known only in part: %s", error)
@@ -271,22 +270,37 @@ def _read(values: Sequence[ir.Value], facts: symbolic.Facts) -> Shapes:
     dims: dict[ir.Value, tuple[Dim, ...]] = {}
     dtypes: dict[ir.Value, ir.DataType] = {}
     data: dict[ir.Value, tuple[Dim, ...]] = {}
+    # One shape stands for many values, and one text for what many hold.
+    by_shape: dict[int, tuple[Dim, ...]] = {}
+    by_text: dict[str, tuple[Dim, ...]] = {}
     for value in values:
-        if value.shape is not None:
-            dims[value] = tuple(facts.resolve(dim) for dim in value.shape)
-        if value.dtype is not None:
-            dtypes[value] = value.dtype
-        contents = _contents(value)
-        if contents is not None:
-            data[value] = tuple(facts.resolve(dim) for dim in contents)
-    known = (symbolic.expr_of(facts.resolve(ir.SymbolicDim(x))) for x in facts.never_empty)
-    never_empty = frozenset(x for expr in known for x in symbolic.positive_parts(expr))
+        shape, dtype = value.shape, value.dtype
+        if shape is not None:
+            known = by_shape.get(id(shape))
+            if known is None:
+                known = by_shape[id(shape)] = tuple(facts.resolve(dim) for dim in shape)
+            dims[value] = known
+        if dtype is not None:
+            dtypes[value] = dtype
+        text = value.metadata_props.get(_CONTENTS)
+        if text is not None and shape is not None and len(shape) <= 1:
+            held = by_text.get(text)
+            if held is None:
+                held = by_text[text] = tuple(facts.resolve(x) for x in _told(text))
+            data[value] = held
+        elif (ints := _ints(value, facts)) is not None:
+            data[value] = ints
+    sizes = (symbolic.expr_of(facts.resolve(ir.SymbolicDim(x))) for x in facts.never_empty)
+    never_empty = frozenset(x for expr in sizes for x in symbolic.positive_parts(expr))
     return Shapes(dims, dtypes, data, never_empty)
 
 
 @contextlib.contextmanager
 def _without_claims(
-    model: ir.Model, values: Sequence[ir.Value], renamed: Mapping[str, str]
+    model: ir.Model,
+    nodes: Sequence[ir.Node],
+    values: Sequence[ir.Value],
+    renamed: Mapping[str, str],
 ) -> Iterator[None]:
     """A model as inference is to see it, which writes into it; afterwards it is as it was.
 
@@ -301,7 +315,7 @@ def _without_claims(
             value.const_value = None
             if renamed and value.shape is not None:
                 value.shape = ir.Shape([renamed.get(str(x), x) for x in value.shape])
-        for node in nodes_of(model.graph):
+        for node in nodes:
             _forget_claims(node)
         yield
 
@@ -341,16 +355,25 @@ def _forget_claims(node: ir.Node) -> None:
                 node.outputs[0].const_value = tensor_in(attribute)
 
 
-def _contents(value: ir.Value) -> tuple[Dim, ...] | None:
-    text = value.metadata_props.get(_CONTENTS)
-    if text is not None and value.shape is not None and len(value.shape) <= 1:
-        return tuple(x if isinstance(x, int) else ir.SymbolicDim(x) for x in json.loads(text))
-    return ints_of(value)
+def _told(text: str) -> tuple[Dim, ...]:
+    return tuple(x if isinstance(x, int) else ir.SymbolicDim(x) for x in json.loads(text))
+
+
+def _ints(value: ir.Value, facts: symbolic.Facts) -> tuple[int, ...] | None:
+    """What a constant holds if that may be a shape, read once at most."""
+    node = value.producer()
+    if node is not None and node.op_type not in ("Constant", "Identity"):
+        return None
+    return facts.ints[value] if value in facts.ints else ints_of(value)
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
     """Every value of the main graph and of the graphs inside it."""
-    for graph in graphs_of(model.graph):
+    return _values_of(graphs_of(model.graph))
+
+
+def _values_of(graphs: Iterable[ir.Graph]) -> Iterator[ir.Value]:
+    for graph in graphs:
         yield from graph.inputs
         yield from graph.initializers.values()
         for node in graph:

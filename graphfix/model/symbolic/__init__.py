@@ -22,6 +22,7 @@ from graphfix.model.symbolic.exprs import (
 )
 from graphfix.model.symbolic.facts import Facts, learning
 from graphfix.model.symbolic.rules import register
+from graphfix.model.symbolic.walk import infer
 
 __all__ = [
     "Dim",
@@ -30,6 +31,7 @@ __all__ = [
     "equal",
     "evaluator",
     "expr_of",
+    "infer",
     "is_positive",
     "key_of",
     "learning",

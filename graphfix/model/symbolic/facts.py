@@ -52,18 +52,22 @@ class Facts:
 
     Attributes:
         contents: What small integer tensors hold, as arrays of expressions. True is 1.
+        ints: What constants that were looked at hold, if it is one integer or a list of them.
         never_empty: Symbols, and sums of them, that are at least 1 in every run that succeeds.
         usual: Whether only usual runs count: no size is 0 or over a million, no table is read past
             its end.
         undecided: Whether the sign of a size was asked for and was not known. What is learned
             further down may tell: a second inference, given these facts, knows it from the start.
+        doubts: How often something of a size was asked for that was not known.
     """
 
     def __init__(
         self, graph: ir.Graph, before: Facts | None = None, *, usual: bool = False
     ) -> None:
         self.contents: dict[ir.Value, Array] = {}
+        self.ints: dict[ir.Value, tuple[int, ...] | None] = {}
         self.undecided = False
+        self.doubts = 0
         self.usual = usual
         self._graph = graph
         self._real: set[str] = set()
@@ -78,6 +82,7 @@ class Facts:
         """What floats were made into, by the way in which: see ``floats.unrounded``."""
         self._names: dict[str, ir.SymbolicDim] = {}
         self._solved: dict[sympy.Symbol, sympy.Expr] | None = None
+        self._resolved: dict[str, Dim] = {}
         self._tries = 0
 
     def fresh(self, ctx: Context) -> sympy.Expr:
@@ -135,9 +140,16 @@ class Facts:
 
     def is_dim(self, ctx: Context, expr: sympy.Expr) -> bool:
         """Whether its symbols are sizes of tensors, not unknown numbers, perhaps negative."""
-        return all(
+        known = all(
             x.name in self._real or not ctx.is_generated_symbol(x.name) for x in expr.free_symbols
         )
+        self.doubts += not known
+        return known
+
+    @property
+    def known(self) -> tuple[int, int]:
+        """How much is known of sizes: what was in doubt stays so until this is another."""
+        return len(self._positive), len(self._real)
 
     def _lasting(self) -> list[sympy.Expr]:
         """What is positive in another inference too, where a name may stand for another size."""
@@ -158,6 +170,7 @@ class Facts:
         spare = settled(expr - least)
         known = never_negative(spare) or self._follows(spare)
         self.undecided |= not known
+        self.doubts += not known
         return known
 
     def _follows(self, spare: sympy.Expr) -> bool:
@@ -262,10 +275,13 @@ class Facts:
             self._solved = self._solve()
         if isinstance(dim, int) or dim.value is None or not self._solved:
             return dim
-        expr = expr_of(dim)
-        if expr.free_symbols.isdisjoint(self._solved):
-            return dim
-        return dim_of(expr.subs(self._solved))
+        found = self._resolved.get(dim.value)
+        if found is None:
+            expr = expr_of(dim)
+            determined = not expr.free_symbols.isdisjoint(self._solved)
+            found = dim_of(expr.subs(self._solved)) if determined else dim
+            self._resolved[dim.value] = found
+        return found
 
     def _solve(self) -> dict[sympy.Symbol, sympy.Expr]:
         solved: dict[sympy.Symbol, sympy.Expr] = {}
