@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import gc
 from pathlib import Path
@@ -83,13 +84,15 @@ def run(
     page = _page_path(report, model, output, feeds, plugin)
     _options.load_plugins(plugin)
     # A graph is hundreds of thousands of small objects that live to the end: searching them for
-    # garbage again and again was a sixth of the time. Verification does leave some.
+    # garbage again and again was a sixth of the time, and once more at the end a fiftieth.
+    # Verification does leave some.
     if no_verify:
         gc.disable()
     else:
         gc.set_threshold(100_000, 50, 100)
+    atexit.register(gc.freeze)
     with _terminal.progress(quiet=as_json) as tell:
-        from graphfix import buckets, job, pipeline, planning  # a second for the spinner
+        from graphfix import buckets, job, pipeline  # a second for the spinner
 
         spec = spec or pipeline.DEFAULT
         several = buckets.are_in(spec)
@@ -113,6 +116,8 @@ def run(
     with _terminal.told(_outcome(reports)):
         if page is not None:
             with _terminal.progress(quiet=as_json) as tell:
+                from graphfix import planning
+
                 if tell is not None:
                     tell("planning for DirectML")
                 reports = [

@@ -10,6 +10,7 @@ knew is kept beside it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import onnx
@@ -36,11 +37,19 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", onnx.ModelProto, onnx.GraphProto)
 
+
+def _node_key(node: onnx.NodeProto) -> str:
+    """A node that a repair put in the place of another makes the same with another operator.
+
+    One text takes half the memory of a tuple, and there are as many as nodes.
+    """
+    domain = node.domain
+    return "\0".join((*node.output, "" if domain == "ai.onnx" else domain, node.op_type))
+
+
 # What tells the elements of a repeated field apart, by the type of the elements.
 _KEYS: dict[str, Callable[..., Hashable]] = {
-    # A node that a repair put in the place of another makes the same tensor with another operator.
-    # One text takes half the memory of a tuple, and there are as many as nodes, several times over.
-    "NodeProto": lambda x: "\0".join((*x.output, _domain(x), x.op_type)),
+    "NodeProto": _node_key,
     "AttributeProto": lambda x: x.name,
     "TensorProto": lambda x: x.name,
     "SparseTensorProto": lambda x: x.values.name,
@@ -55,6 +64,31 @@ SPARSE = "graphfix: sparse tensor "
 
 # The parts of a graph that have thousands of elements.
 _MANY = ("node", "initializer", "value_info")
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """One such part of what is to be written, and of the file.
+
+    Attributes:
+        new: The elements that are to be written, by what tells them apart; None if nothing does.
+        old: Those of the file.
+        settled: The keys of what is in both and alike, and of nodes that are gone, which stay gone.
+    """
+
+    new: dict[Hashable, Message] | None
+    old: dict[Hashable, Message] | None
+    settled: frozenset[Hashable]
+
+    @classmethod
+    def of(cls, new: Items, old: Items) -> _Sides:
+        """Both sides of a field; keys take longest, and are asked for once."""
+        mine, given = _by_key(new), _by_key(old)
+        if mine is None or given is None:
+            return cls(mine, given, frozenset())
+        same = frozenset(key for key, item in mine.items() if given.get(key) == item)
+        gone = given.keys() - mine.keys() if old and isinstance(old[0], onnx.NodeProto) else ()
+        return cls(mine, given, same.union(gone))
 
 
 class Original:
@@ -83,33 +117,34 @@ class Original:
         """Put back into ``new`` what onnx-ir lost on the way; whether ``new`` is now the file."""
         old = self._old
         self._drop_undeclared(new)
-        settled = {x: _settled(getattr(new.graph, x), getattr(old.graph, x)) for x in _MANY}
-        written = self._written(settled)
+        sides = {x: _Sides.of(getattr(new.graph, x), getattr(old.graph, x)) for x in _MANY}
+        written = self._written(sides)
         _restore_fields(new, written, old, apart=("graph",))
         _restore_fields(new.graph, written.graph, old.graph, apart=_MANY)
         for name in _MANY:
             mine, theirs, given = (getattr(x.graph, name) for x in (new, written, old))
-            _restore_items(mine, theirs, given, settled[name], ordered=name == "node")
+            _merge(mine, theirs, given, sides[name], ordered=name == "node")
         if self._readable is not old:
             sparse.drop_replaced(new)
         return bool(new == old)
 
-    def _written(self, settled: Mapping[str, Collection[Hashable]]) -> onnx.ModelProto:
-        """What onnx-ir writes for the file before any edit, but for what is in ``settled``.
+    def _written(self, sides: Mapping[str, _Sides]) -> onnx.ModelProto:
+        """What onnx-ir writes for the file before any edit, but for what is settled.
 
         It is read and written again without that. What is written of a tensor rests on its
         value_info and on what makes it, so these go together; of a node, on nothing else.
         """
         part, graph = _without(self._readable, ("graph",)), self._readable.graph
         part.graph.CopyFrom(_without(graph, _MANY))
+        settled = {name: x.settled for name, x in sides.items()}
         infos = [x for x in graph.value_info if x.name not in settled["value_info"]]
         tensors = {x.name for x in (*graph.input, *graph.output, *infos)}
         tensors.update(x.tensor_name for x in graph.quantization_annotation)
-        key = _KEYS["NodeProto"]
+        known = sides["node"].old if self._readable is self._old else None
         part.graph.node.extend(
             x
-            for x in graph.node
-            if key(x) not in settled["node"] or not tensors.isdisjoint(x.output)
+            for key, x in zip(known or map(_node_key, graph.node), graph.node, strict=True)
+            if key not in settled["node"] or not tensors.isdisjoint(x.output)
         )
         part.graph.initializer.extend(
             x
@@ -156,16 +191,6 @@ def without_sparse(proto: onnx.ModelProto) -> onnx.ModelProto | None:
             for graph in (attribute.g, *attribute.graphs):
                 pending.extend(graph.node)
     return copy if count else None
-
-
-def _settled(new: Items, old: Items) -> frozenset[Hashable]:
-    """The keys of what is in both and alike, and of nodes that are gone, which stay gone."""
-    mine, given = _by_key(new), _by_key(old)
-    if mine is None or given is None:
-        return frozenset()
-    same = frozenset(key for key, item in mine.items() if given.get(key) == item)
-    gone = given.keys() - mine.keys() if old and isinstance(old[0], onnx.NodeProto) else ()
-    return same.union(gone)
 
 
 def _without(message: M, apart: Collection[str]) -> M:
@@ -238,29 +263,28 @@ def _restore_plain(
         new.ClearField(name)
 
 
-def _restore_items(
-    new: Items,
-    written: Items,
-    old: Items,
-    settled: frozenset[Hashable] = frozenset(),
-    *,
-    ordered: bool,
-) -> None:
-    """Messages in a list: each by its key, or as a whole where they have none.
+def _restore_items(new: Items, written: Items, old: Items, *, ordered: bool) -> None:
+    """Messages in a list: each by its key, or as a whole where they have none."""
+    _merge(new, written, old, _Sides(_by_key(new), _by_key(old), frozenset()), ordered=ordered)
+
+
+def _merge(new: Items, written: Items, old: Items, sides: _Sides, *, ordered: bool) -> None:
+    """The same where both sides are known already.
 
     Args:
         new: What is to be written.
         written: What onnx-ir wrote before any edit; of what is settled, perhaps nothing.
         old: What the file has.
-        settled: The keys of what is as the file has it, or is gone for good.
+        sides: What is to be written and what the file has, and what of that is settled.
         ordered: Whether the order means something, and is that of ``new``.
     """
-    mine, theirs, given = _by_key(new), _by_key(written), _by_key(old)
+    mine, given, settled = sides.new, sides.old, sides.settled
+    theirs = _by_key(written)
     if mine is None or theirs is None or given is None:
         if list(new) == list(written):
             _replace(new, old)
         return
-    is_node = any(isinstance(x, onnx.NodeProto) for x in new)  # none is ever lost or made up
+    is_node = bool(new) and isinstance(new[0], onnx.NodeProto)  # none is ever lost or made up
     result: dict[Hashable, Message] = {}
     for key, item in mine.items():
         if key in settled:

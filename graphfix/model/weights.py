@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import onnx
 import onnx_ir as ir
@@ -26,15 +27,25 @@ Placement = Literal["auto", "keep", "inline", "separate"]
 """Where weights go: as they were, but not over 2 GB in one file (auto); as they were (keep);
 all into the model file (inline); all into one file beside it (separate)."""
 
+_EXTERNAL = onnx.TensorProto.EXTERNAL
+
 # Memory mapping wants whole pages; Windows maps at 64 KiB.
 _ALIGN_FROM, _ALIGN = 1 << 20, 1 << 16
+_TENSOR, _TENSORS = ir.AttributeType.TENSOR, ir.AttributeType.TENSORS
+_GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
 
 
 def external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
     """Every tensor of the model whose bytes are only referred to."""
     for tensor in tensors_in(model):
-        if isinstance(tensor, ir.ExternalTensor):
-            yield tensor
+        if _is_external(type(tensor)):
+            yield cast("ir.ExternalTensor", tensor)
+
+
+@functools.cache
+def _is_external(kind: type) -> bool:
+    """Asked of the types, of which there are few: of each tensor it takes onnx-ir far longer."""
+    return issubclass(kind, ir.ExternalTensor)
 
 
 def size_of(model: ir.Model) -> int:
@@ -67,25 +78,35 @@ def files_of(model: ir.Model) -> dict[str, Path]:
     return files
 
 
+def tensors_in(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    """Every constant of the model: initializers, and those in attributes, at any depth."""
+    for graph in (model.graph, *(x.graph for x in model.functions.values())):
+        yield from _tensors_in(graph)
+
+
+def _tensors_in(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
+    for value in graph.initializers.values():
+        if value.const_value is not None:
+            yield value.const_value
+    for node in graph:
+        for attribute in node.attributes.data.values():
+            kind = attribute.type
+            if attribute.is_ref():
+                continue
+            if kind is _TENSOR:
+                yield tensor_in(attribute)
+            elif kind is _TENSORS:
+                yield from attribute.value
+            elif kind is _GRAPH:
+                yield from _tensors_in(attribute.as_graph())
+            elif kind is _GRAPHS:
+                for body in attribute.as_graphs():
+                    yield from _tensors_in(body)
+
+
 def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
     for graph in (model.graph, *(x.graph for x in model.functions.values())):
         yield from graphs_of(graph)
-
-
-def tensors_in(model: ir.Model) -> Iterator[ir.TensorProtocol]:
-    """Every constant of the model: initializers, and those in attributes, at any depth."""
-    for graph in _graphs(model):
-        for value in graph.initializers.values():
-            if value.const_value is not None:
-                yield value.const_value
-        for node in graph:
-            for attribute in node.attributes.data.values():
-                if attribute.is_ref():
-                    continue
-                if attribute.type == ir.AttributeType.TENSOR:
-                    yield tensor_in(attribute)
-                elif attribute.type == ir.AttributeType.TENSORS:
-                    yield from attribute.value
 
 
 @dataclass
@@ -156,13 +177,18 @@ def plan(
     if any(x.endswith(MARK) for x in files):
         # What is converted goes into a new file, and what is not with it: one file, not two.
         stay = set()
+    lie = {location: (str(file), file == inside) for location, file in files.items()}
     found = []
     for tensor in tensors_of(proto):
-        span = _span(tensor, files)
-        if span is None or Path(span.path) == inside:
-            goes = "inline"
-        else:
-            goes = "stay" if _location(tensor) in stay else "separate"
+        span, goes = None, "inline"
+        if tensor.data_location == _EXTERNAL:
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            location = entries["location"]
+            file, is_inside = lie[location]
+            made_of = Narrow if location.endswith(MARK) else Span
+            span = made_of(file, int(entries.get("offset", 0)), _size_of(tensor))
+            if not is_inside:
+                goes = "stay" if location in stay else "separate"
         goes = placement if placement in ("inline", "separate") else goes
         found.append((tensor, span, goes))
     if placement == "auto":
@@ -171,29 +197,20 @@ def plan(
             found = [(tensor, span, "separate") for tensor, span, _ in found]
     made = Plan()
     for tensor, span, goes in found:
-        length = len(tensor.raw_data) if span is None else span.length
-        if goes == "separate" and (span is not None or length >= BIG):
-            at = store.put(bytes(tensor.raw_data) if span is None else span, length)
-            _refer(tensor, store.name, at, length)
+        if goes == "separate":
+            length = len(tensor.raw_data) if span is None else span.length
+            if span is not None or length >= BIG:
+                at = store.put(bytes(tensor.raw_data) if span is None else span, length)
+                _refer(tensor, store.name, at, length)
         elif goes == "inline" and span is not None:
             made.inline[_complete(tensor, span)] = span
-            made.size += length
+            made.size += span.length
     return made
 
 
-def _location(tensor: onnx.TensorProto) -> str:
-    return next((x.value for x in tensor.external_data if x.key == "location"), "")
-
-
-def _span(tensor: onnx.TensorProto, files: Mapping[str, Path]) -> Span | None:
-    """Where the bytes of ``tensor`` lie, if outside."""
-    if tensor.data_location != onnx.TensorProto.EXTERNAL:
-        return None
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    bits = ir.DataType(tensor.data_type).bitwidth
-    size = -(-math.prod(tensor.dims) * bits // 8)
-    made = Narrow if entries["location"].endswith(MARK) else Span
-    return made(str(files[entries["location"]]), int(entries.get("offset", 0)), size)
+def _size_of(tensor: onnx.TensorProto) -> int:
+    bits = math.prod(tensor.dims) * ir.DataType(tensor.data_type).bitwidth
+    return cast("int", -(-bits // 8))
 
 
 def _complete(tensor: onnx.TensorProto, span: Span) -> tuple[str, str, str]:
@@ -210,6 +227,6 @@ def _complete(tensor: onnx.TensorProto, span: Span) -> tuple[str, str, str]:
 def _refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
     tensor.ClearField("raw_data")
     del tensor.external_data[:]
-    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.data_location = _EXTERNAL
     for key, value in (("location", location), ("offset", offset), ("length", length)):
         tensor.external_data.add(key=key, value=str(value))

@@ -276,6 +276,36 @@ def test_values_that_no_attribute_may_have(tmp_path: Path, body: str, says: str)
     assert says in refusal(proto, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("a = Softmax <axis = 1> (x) y = Softmax <axis = 99> (a)", "names the axis 99"),
+        ("a = Cast <to = 1> (x) y = Cast <to = 99> (a)", "is 99, which is no type"),
+        (
+            'a = Einsum <equation = "ij->ij"> (x) y = Einsum <equation = "ij->["> (a)',
+            "is 'ij->[', which is no equation",
+        ),
+    ],
+)
+def test_what_one_node_may_hold_the_next_may_not(tmp_path: Path, body: str, says: str) -> None:
+    """That there is such an attribute is asked once for all nodes; its value of each."""
+    assert says in refusal(model(f"{{ {body} }}"), tmp_path)
+
+
+def test_each_tensor_and_each_text_is_looked_at(tmp_path: Path) -> None:
+    proto = model("{ a = Constant <value = float {1.0}> () y = Add (x, a) }")
+    second = proto.graph.node.add()
+    second.CopyFrom(proto.graph.node[0])
+    second.output[0], second.attribute[0].t.dims[:] = "b", [2]
+    assert "has 1 value for the shape [2], which takes 2" in refusal(proto, tmp_path)
+    second.attribute[0].ClearField("t")
+    assert "has no value" in refusal(proto, tmp_path)
+    proto = model('{ a = Gelu <approximate = "none"> (x) y = Gelu <approximate = "none"> (a) }')
+    proto.opset_import[0].version = 20
+    proto.graph.node[1].attribute[0].s = b"\xff"
+    assert "is not in UTF-8" in refusal(proto, tmp_path)
+
+
 def test_the_defaults_of_every_operator_are_permitted() -> None:
     limited = 0
     for schema in onnx.defs.get_all_schemas_with_history():
