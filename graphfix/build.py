@@ -10,8 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.model import shapes
-from graphfix.model.text import line_of
-from graphfix.model.values import bodies_of, graphs_of, nodes_of
+from graphfix.model.text import Line, line_of
+from graphfix.model.values import bodies_of, graphs_of, nodes_of, users_of
 from graphfix.model.view import forget_index
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Operand = ir.Value | npt.NDArray[np.generic] | None
     AttrValue = int | float | str | Sequence[int] | ir.TensorProtocol | ir.DataType
+    Edit = tuple[tuple[Line, ...], tuple[Line, ...]]
+    """The nodes that went, and those that came."""
 
 PASS_KEY = "graphfix.pass"
 
@@ -40,7 +42,7 @@ class Builder:
         self._by = by
         self._view = view
         self._prefix = f"gf_{by.replace('-', '_')}"
-        self._used: set[str | None] | None = None
+        self._used: set[str] | None = None
         self._spoken_for: Counter[str] | None = None
         self._count = 0
         self._shared: dict[tuple[ir.Graph, Hashable], ir.Value] = {}
@@ -48,8 +50,8 @@ class Builder:
         self._at: ir.Node | None = None
         self._made: list[ir.Node] = []
         # As they were before what they read or make lost its name.
-        self._lines: dict[ir.Node, str] = {}
-        self._dropped: list[str] = []
+        self._lines: dict[ir.Node, Line] = {}
+        self._dropped: list[Line] = []
         self._end: ir.Graph | None = None
 
     def start(self, site: ir.Node) -> None:
@@ -177,13 +179,12 @@ class Builder:
         if self._at is None or self._at.graph is None:
             raise RuntimeError("Builder.start was not called")
         top = self._view.scope(self._at.graph)[-1]
-        tensor = ir.tensor(array)
         if top is not self._view.model.graph:
-            return self.make("Constant", value=tensor)
+            return self.make("Constant", value=ir.tensor(array))
         key = (top, ("constant", str(array.dtype), array.shape, array.tobytes()))
         found = self._shared.get(key)
         if found is None or found.graph is None:
-            name = self._name()
+            tensor, name = ir.tensor(array), self._name()
             tensor.name = name
             found = ir.Value(
                 name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype)
@@ -255,7 +256,7 @@ class Builder:
         """
         for node in (old.producer(), self.site):
             if node is not None:
-                self._lines[node] = line_of(node)
+                self._lines[node] = Line.of(node)
         self._inherit(new, old)
         kept = [use for use in old.uses() if use.node is self.site or use.node in keep]
         old.replace_all_uses_with(new, replace_graph_outputs=True)
@@ -266,7 +267,7 @@ class Builder:
         """Remove what made ``value``, and what only that was using, if nothing reads it."""
         gone = _remove_orphans([value], self._lines)
         self._dropped += gone
-        return gone
+        return [line.text() for line in gone]
 
     def extend(self, build: Callable[[], ir.Value]) -> ir.Value:
         """What ``build`` makes, at the end of the main graph."""
@@ -294,7 +295,12 @@ class Builder:
         return added
 
     def commit(self, value: ir.Value, *others: ir.Value) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Let ``value`` stand for the site's first output; return (removed, added) as ONNX text.
+        """As :meth:`swap`; return (removed, added) as ONNX text."""
+        removed, added = self.swap(value, *others)
+        return tuple(line.text() for line in removed), tuple(line.text() for line in added)
+
+    def swap(self, value: ir.Value, *others: ir.Value) -> Edit:
+        """Let ``value`` stand for the site's first output; return the nodes removed and added.
 
         A tensor made for this site takes the old tensor's name, type and shape; an existing one
         keeps its own, and a graph output that is replaced by it gets an Identity. Whatever only
@@ -305,13 +311,13 @@ class Builder:
             *others: What stands for the others, if the site has any that are used.
         """
         site = self.site
-        before = [self._lines.get(site) or line_of(site)]
+        before = [self._lines.get(site) or Line.of(site)]
         graph = site.graph
         if graph is None:
             raise RuntimeError(f"{site.name} is not in a graph")
         for old, new in zip(site.outputs, (value, *others), strict=False):
             # A shared value that nobody uses yet was made for this site: it may have its name.
-            fresh = new.producer() in self._made and not new.uses() and not new.is_graph_output()
+            fresh = new.producer() in self._made and not users_of(new) and not new.is_graph_output()
             if not fresh and old.is_graph_output():
                 new, fresh = self.make("Identity", new), True
             if fresh:
@@ -323,7 +329,7 @@ class Builder:
         graph.remove(site, safe=True)
         before[:0] = [*self._dropped, *_remove_orphans(inputs, self._lines)]
         self._made = [node for node in self._made if node.graph is not None]
-        added = tuple(line_of(node) for node in self._made)
+        added = tuple([Line.of(node) for node in self._made])
         if self._view.scope(graph)[-1] is self._view.model.graph:
             shapes.extend(self._view.model, self._made)
         self._site = self._at = None
@@ -361,26 +367,27 @@ class Builder:
 
     def _name(self) -> str:
         if self._used is None:  # most passes find nothing to build
-            self._used = _names(self._view.model)
+            self._used = _names(self._view.model, self._prefix)
         while (name := f"{self._prefix}_{self._count}") in self._used:
             self._count += 1
         self._used.add(name)
         return name
 
 
-def _names(model: ir.Model) -> set[str | None]:
-    """Every name of a value or node: a new one must differ from all, in whatever scope."""
-    names: set[str | None] = set()
+def _names(model: ir.Model, prefix: str) -> set[str]:
+    """The names of values and nodes that begin so: a new one must differ, in whatever scope."""
+    names: list[str | None] = []
     for top in _tops(model):
-        names.update(x.name for x in top.inputs)
-        names.update(top.initializers)
+        names += [x.name for x in top.inputs]
+        names += top.initializers
         for node in nodes_of(top):  # once: there may be 100,000, for the name of one
-            names.add(node.name)
-            names.update([x.name for x in node.outputs])
+            names.append(node.name)
+            for value in node.outputs:
+                names.append(value.name)
             for body in bodies_of(node):
-                names.update(x.name for x in body.inputs)
-                names.update(body.initializers)
-    return names
+                names += [x.name for x in body.inputs]
+                names += body.initializers
+    return {name for name in names if name and name.startswith(prefix)}
 
 
 def _value_names(model: ir.Model) -> Iterator[str]:
@@ -412,27 +419,33 @@ def _discard(body: ir.Graph) -> list[ir.Value]:
     return used
 
 
-def _remove_orphans(values: Sequence[ir.Value | None], lines: Mapping[ir.Node, str]) -> list[str]:
-    """Remove what made ``values`` and has no other use; return the nodes as ONNX text, in order.
+def _remove_orphans(values: Sequence[ir.Value | None], lines: Mapping[ir.Node, Line]) -> list[Line]:
+    """Remove what made ``values`` and has no other use; return the nodes, in order.
 
-    ``lines`` has the text of nodes whose outputs have lost their names.
+    ``lines`` has those whose outputs have lost their names.
     """
-    removed: list[str] = []
+    removed: list[Line] = []
     pending = [x for x in values if x is not None]
     while pending:
         value = pending.pop()
-        if value.uses() or value.is_graph_output() or value.is_graph_input():
+        if value.is_graph_output() or value.is_graph_input() or users_of(value):
             continue
         node = value.producer()
         if node is None:
             if value.is_initializer() and value.graph is not None and value.name is not None:
                 value.graph.initializers.pop(value.name, None)
             continue
-        if node.graph is None or any(x.uses() or x.is_graph_output() for x in node.outputs):
+        graph = node.graph
+        if graph is None or any(
+            x is not value and (x.is_graph_output() or users_of(x)) for x in node.outputs
+        ):
             continue
-        removed.append(lines.get(node) or line_of(node))
-        pending.extend(x for x in node.inputs if x is not None)
+        removed.append(lines.get(node) or Line.of(node))
+        for i, source in enumerate(node.inputs):
+            if source is not None:
+                pending.append(source)
+                node.replace_input_with(i, None)
         for body in bodies_of(node):
             pending.extend(_discard(body))
-        node.graph.remove(node, safe=True)
+        graph.remove(node)  # nothing uses it, and it uses nothing any more
     return removed[::-1]

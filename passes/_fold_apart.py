@@ -110,6 +110,11 @@ class Apart:
                     self._ends.update(dict.fromkeys(region.ends, region))
                 self._failed.update((x, at, lead) for x, at in region.places.items())
 
+    @property
+    def finds(self) -> bool:
+        """Whether there is any region."""
+        return bool(self._ends)
+
     def __call__(self, node: ir.Node, look: Look) -> Found | None:
         """A view that takes apart what was merged, once all before it is computed so."""
         region = self._ends.get(node)

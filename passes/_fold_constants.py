@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from graphfix.model.values import is_op
 
 from ._fold_look import LIMIT, Found, constant_of
-from ._folding import evaluated, is_exact, is_small
+from ._folding import EXACT, evaluated, is_exact, is_small
 
 if TYPE_CHECKING:
     from ._fold_look import Array, Look
@@ -24,16 +24,27 @@ _ROUNDED = (
 _HALVES = (ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
-def constant(node: ir.Node, look: Look) -> Found | None:
-    """A node that makes the same in each run becomes what it makes."""
-    if is_op(node, "Constant", "Identity") or len(node.outputs) != 1:
+WORKED_OUT = frozenset({*_ROUNDED, *EXACT})
+"""The operators that :func:`worked_out` looks at."""
+
+
+def known(node: ir.Node, look: Look) -> Found | None:
+    """A node of which shape inference says what it makes becomes that."""
+    if len(node.outputs) != 1 or look.view.shapes.data(node.outputs[0]) is None:
+        return None  # nearly always
+    return None if is_op(node, "Constant", "Identity") else _same(_from_sizes(node, look))
+
+
+def worked_out(node: ir.Node, look: Look) -> Found | None:
+    """A node that makes the same of constants in each run becomes what it makes."""
+    if is_op(node, "Identity") or len(node.outputs) != 1 or not node.inputs:
         return None
-    array = _from_sizes(node, look)
-    if array is None and node.inputs:
-        array = _from_constants(node, look)
-    if array is None:
+    return _same(_from_constants(node, look))
+
+
+def _same(held: Array | None) -> Found | None:
+    if held is None:
         return None
-    held = array
     return Found("it makes the same in each run", lambda op: [op.constant(held)])
 
 

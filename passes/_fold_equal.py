@@ -29,7 +29,9 @@ class Equal:
         if is_op(node, "Constant") or bodies_of(node) or not node.outputs:
             return None
         number = look.numbering.of(node.outputs[0])
-        before = self._seen.setdefault(number, [])
+        if (before := self._seen.get(number)) is None:  # nearly always
+            self._seen[number] = [node]
+            return None
         while before and before[0].graph is None:  # went with what used it
             before.pop(0)
         if not any(x.is_graph_output() for x in node.outputs):

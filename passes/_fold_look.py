@@ -14,7 +14,8 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.symbolic import key_of, symbols_of
-from graphfix.model.values import Numbering, const_of, ints_of, is_op
+from graphfix.model.values import Numbering, const_of, ints_of, is_op, users_of
+from graphfix.model.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from graphfix.build import Builder
     from graphfix.model.symbolic import Dim
-    from graphfix.model.view import View
 
     Array = npt.NDArray[np.generic]
     Ints = npt.NDArray[np.int64]
@@ -103,7 +103,7 @@ def same_shape(node: ir.Node, source: ir.Value, look: Look) -> bool:
 def alone(value: ir.Value, *op_types: str) -> ir.Node | None:
     """The node that makes ``value``, if nothing else than one node needs that."""
     node = value.producer()
-    if not is_op(node, *op_types) or len(value.uses()) != 1 or value.is_graph_output():
+    if not is_op(node, *op_types) or users_of(value) != 1 or value.is_graph_output():
         return None
     return node
 
@@ -111,7 +111,11 @@ def alone(value: ir.Value, *op_types: str) -> ir.Node | None:
 def constant_of(value: ir.Value | None, limit: int = LIMIT) -> Array | None:
     """What is fixed in the file itself; what lies beside it is weights, and is not read."""
     source = value
-    while source is not None and is_op(node := source.producer(), "Identity"):
+    while source is not None and (node := source.producer()) is not None:
+        if node.op_type == "Constant":
+            break
+        if not is_op(node, "Identity"):
+            return None  # nearly always
         source = node.inputs[0]
     tensor = None if source is None else source.const_value
     if tensor is not None and isinstance(tensor, ir.ExternalTensor):
@@ -125,25 +129,42 @@ def _small_constant(value: ir.Value) -> Array | None:
 
 @dataclass
 class Look:
-    """A model as the rules of fold see it; kept for one walk through its nodes."""
+    """A model as the rules of fold see it; kept for walks through its nodes that change nothing."""
 
     view: View
     numbering: Numbering = field(init=False)
     _sound: dict[ir.Value, bool] = field(default_factory=dict)
     _scopes: dict[ir.Graph, frozenset[ir.Graph]] = field(default_factory=dict)
+    _keys: dict[ir.Value, tuple[Sequence[Dim], tuple[Key, ...] | None]] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         self.numbering = Numbering(self._contents, _small_constant)
 
     def dims(self, value: ir.Value | None) -> tuple[Key, ...] | None:
         """The dims of ``value``, if all of them are known; equal ones are written alike."""
-        return keys_of(self.view.shapes.dims(value))
+        dims = self.view.shapes.dims(value)
+        if dims is None or value is None:
+            return None
+        known = self._keys.get(value)
+        if known is None or known[0] is not dims:  # a pass may learn more of it
+            known = self._keys[value] = dims, keys_of(dims)
+        return known[1]
+
+    def again(self) -> Look:
+        """The model as it is now, with what holds of it still."""
+        look = Look(View(self.view.model), _keys=self._keys)
+        if look.view.shapes is self.view.shapes:
+            look.numbering = self.numbering.renewed(look._contents)
+        return look
 
     def data(self, value: ir.Value | None) -> tuple[Key, ...] | None:
         """What a shape tensor holds, if all of it is known and holds at size 0 as well."""
         if value is None:
             return None
-        known = keys_of(self.view.shapes.data(value))
+        data = self.view.shapes.data(value)
+        known = None if data is None else keys_of(data)
         if known is None and value.producer() is None:  # a constant that fold itself has made
             return ints_of(value) if constant_of(value, 64) is not None else None
         return known if known is not None and self._holds(value) else None
@@ -233,9 +254,12 @@ def keys_of(dims: Sequence[Dim] | None) -> tuple[Key, ...] | None:
     """``dims``, if all are known; equal ones are written alike."""
     if dims is None:
         return None
-    keys = [key_of(x) for x in dims]
-    known = tuple(x for x in keys if x is not None)
-    return known if len(known) == len(keys) else None
+    keys: list[Key] = []
+    for dim in dims:
+        if (key := key_of(dim)) is None:
+            return None
+        keys.append(key)
+    return tuple(keys)
 
 
 def _with_zeros(symbols: Sequence[str], never_empty: Callable[[Dim], bool]) -> list[dict[str, int]]:

@@ -40,6 +40,11 @@ class Sizes:
             with contextlib.suppress(RecursionError):  # a chain of hundreds stays as it is
                 self._plan = self._better()
 
+    @property
+    def finds(self) -> frozenset[str]:
+        """The operators that are replaced."""
+        return frozenset(node.op_type for node in self._plan)
+
     def __call__(self, node: ir.Node, look: Look) -> Found | None:
         """A node that makes a size another way than planned is replaced."""
         need = self._plan.get(node)

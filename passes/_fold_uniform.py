@@ -45,6 +45,11 @@ _NOTHING: Mapping[str, Number] = {"Add": 0, "Mul": 1, "And": True, "Or": False}
 NEUTRAL = frozenset({"Where", *_NOTHING})
 """The operators that :meth:`Uniform.neutral` looks at."""
 _ARITHMETIC = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
+_FILLED = frozenset(
+    {"ConstantOfShape", "Where", "Cast", *_MOVES, *_COMPARE, *_COMPUTE, *_ARITHMETIC}
+)
+SHRUNK = _FILLED | {"Expand", "And", "Or"}
+"""The operators that :meth:`Uniform.smaller` looks at."""
 # Index arithmetic is a handful of nodes deep; what lies deeper is taken as unknown.
 _DEPTH = 24
 
@@ -99,11 +104,12 @@ class Uniform:
         return given in whole and attr_int(node, "to", 0) == ir.DataType.INT64
 
     def _number(self, value: ir.Value, depth: int) -> Number | None:
-        array = constant_of(value, 1024)
-        if array is not None:
-            return number_in(array)
         node = value.producer()
-        if node is None:
+        if node is None or node.op_type in ("Constant", "Identity"):
+            array = constant_of(value, 1024)
+            if array is not None:
+                return number_in(array)
+        if node is None or node.op_type not in _FILLED:
             return None
         if is_op(node, "ConstantOfShape"):
             filler = filler_of(node)

@@ -94,8 +94,7 @@ class Stock:
         for i, node in enumerate(model.graph):
             self.order[node] = i
             for value in node.outputs:
-                if not self._are_scores(value):
-                    self._offer(value, i)
+                self._offer(value, i)
             need = self._need_of(node)
             if need is not None:
                 self.needs[node.outputs[0]] = need
@@ -103,8 +102,10 @@ class Stock:
 
     def _offer(self, value: ir.Value, order: int) -> None:
         dims = self._look.dims(value)
-        if dims and not all(isinstance(x, int) for x in dims):
-            self.shapes.setdefault(dims, (order, value))
+        if not dims or dims in self.shapes or all(isinstance(x, int) for x in dims):
+            return
+        if not self._are_scores(value):
+            self.shapes[dims] = order, value
 
     def _are_scores(self, value: ir.Value) -> bool:
         """Whether a tensor may go into a fused attention, unless somebody asks for its shape."""
@@ -120,6 +121,8 @@ class Stock:
         if len(node.outputs) != 1 or is_op(node, "Constant"):
             return None
         made = node.outputs[0]
+        if self._look.view.shapes.data(made) is None:  # nearly always
+            return None
         dtype, rank = self._look.view.shapes.dtype(made), self._look.view.shapes.rank(made)
         holds = self._look.data(made)
         if holds is None or rank is None or dtype not in INTEGERS:

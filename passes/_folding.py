@@ -39,6 +39,9 @@ _INTEGER_ONLY = frozenset({"CumSum", "Mod", "Range", "ReduceMax", "ReduceMin", "
     "ReduceSum"
 }
 
+EXACT = _MOVES | _ARITHMETIC | _INTEGER_ONLY
+"""The operators that :func:`is_exact` knows."""
+
 
 class Folding:
     """The constants that follow from the sizes of a model's tensors.

@@ -38,6 +38,8 @@ _CARRIES = frozenset(
     | {"Flatten", "Expand", "Tile", "Slice", "Concat", "Split", "Gather"}
 )
 _BLOCKS_BUT_LEADS_ON = ("Mul", "Div", "Sub", "Neg", "Where", "QuantizeLinear", "DequantizeLinear")
+LEADS_ON = _CARRIES | {"Sub", "Dropout", "Cast", "Where", *_BLOCKS_BUT_LEADS_ON}
+"""The operators behind which :func:`reach_of` may go on; no other."""
 # Which input is added to the scores.
 BIAS = {
     ("", "Attention"): 3,

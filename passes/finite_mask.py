@@ -14,6 +14,7 @@ from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.truth import is_one, truth_of
 from graphfix.model.values import is_op
 
+from ._before_softmax import may_reach_softmax
 from ._floors import floored, is_plain, lowest_of
 from ._masks import HIDES, Reach, fill_of, reach_of
 
@@ -105,6 +106,8 @@ class FiniteMask(NodePass[LowSite]):
 
     def match(self, node: ir.Node, view: View) -> LowSite | Skip | None:
         """A product with a number that hides, or a sum with a constant mask."""
+        if not may_reach_softmax(node.outputs[0], view):
+            return None
         if is_op(node, "Mul"):
             # What a pass has made is in order, and its floor may be another.
             return None if PASS_KEY in node.metadata_props else self._product(node, view)

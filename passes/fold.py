@@ -17,14 +17,14 @@ from graphfix.model.view import View
 from ._fold_apart import Apart
 from ._fold_bits import Bits
 from ._fold_chains import CHAINED, chain
-from ._fold_constants import constant, decided_if
+from ._fold_constants import WORKED_OUT, decided_if, known, worked_out
 from ._fold_equal import Equal
 from ._fold_integers import COUNTED, integers
 from ._fold_leading import BROADCAST, leading
 from ._fold_look import VIEWS, Found, Look
 from ._fold_moves import MOVES, moved
 from ._fold_sizes import Sizes
-from ._fold_uniform import NEUTRAL, Uniform
+from ._fold_uniform import NEUTRAL, SHRUNK, Uniform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -139,7 +139,7 @@ class Fold(Pass):
     def sites(self, model: ir.Model) -> Iterator[FoldSite | Skip]:
         """Every node that a first round would replace."""
         look = Look(View(model))
-        at_once = ((_VIEWS, Apart(look)), (None, Sizes(look)), (None, Uniform(look).smaller))
+        at_once = (*_apart(look), *_sizes(look), (SHRUNK, Uniform(look).smaller))
         shown = _Shown((*_rules(look), *at_once))
         for node in _nodes(model):
             found = _first(shown[node.op_type], node, look)
@@ -161,17 +161,19 @@ class Fold(Pass):
             yield event
 
     def _repair(self, model: ir.Model) -> Iterator[Change | Skip]:
+        look = Look(View(model))
         for _ in range(_ROUNDS):
             # Before dims of 1 go, of which broadcasting makes some that a region ends with.
-            changed = yield from self._round(model, lambda look: ((_VIEWS, Apart(look)),))
-            if not changed:
-                changed = yield from self._round(model, _rules)
-            if not changed:
-                changed = yield from self._round(model, lambda look: ((None, Sizes(look)),))
-            if not changed:
-                changed = yield from self._shrink(model)
-            if not changed:
+            built = yield from self._round(look, _apart(look))
+            if not built:
+                built = yield from self._round(look, _rules(look))
+            if not built:
+                built = yield from self._round(look, _sizes(look))
+            if not built:
+                built = yield from self._shrink(look)
+            if not built:
                 return
+            look = look.again()
 
     def findings(self, model: ir.Model) -> Iterator[Finding]:
         """Notes: what is computed twice is neither wrong nor left to the CPU."""
@@ -182,14 +184,11 @@ class Fold(Pass):
         """What can be done with it."""
         return site.found.what if isinstance(site, FoldSite) else super().message(site)
 
-    def _round(
-        self, model: ir.Model, make: Callable[[Look], Rules]
-    ) -> Generator[Change | Skip, None, bool]:
+    def _round(self, look: Look, rules: Rules) -> Generator[Change | Skip, None, bool]:
         """Show each node to each rule; whether any was replaced."""
-        view = View(model)
-        look, builder = Look(view), Builder(self.name, view)
-        shown, changed = _Shown(make(look)), False
-        for node in list(_nodes(model)):
+        model, builder = look.view.model, Builder(self.name, look.view)
+        shown, changed = _Shown(rules), False
+        for node in list(_nodes(model)) if rules else ():
             if node.graph is None:  # went with an earlier one
                 continue
             found = _first(shown[node.op_type], node, look)
@@ -204,32 +203,38 @@ class Fold(Pass):
             values = found.build(builder)
             if values[0] is node.outputs[0]:  # it turns out to be as it should be
                 continue
-            removed, added = builder.commit(*values)
+            lines = builder.swap(*values)
             changed = True
-            yield Change(self.name, at, tensor, removed, added)
+            yield Change.later(self.name, at, tensor, lines)
         return changed
 
-    def _shrink(self, model: ir.Model) -> Generator[Change | Skip, None, bool]:
+    def _shrink(self, look: Look) -> Generator[Change | Skip, None, bool]:
         """Let what is broadcast be small; the shapes behind it change, and are inferred anew."""
-        uniform: list[Uniform] = []
-
-        def rules(look: Look) -> Rules:
-            uniform.append(Uniform(look))
-            return ((None, uniform[0].smaller),)
-
-        changed = yield from self._round(model, rules)
-        for value in uniform[0].touched:
+        uniform = Uniform(look)
+        changed = yield from self._round(look, ((SHRUNK, uniform.smaller),))
+        for value in uniform.touched:
             value.shape = None
         if changed:
-            shapes.forget(model)
+            shapes.forget(look.view.model)
         return changed
+
+
+def _apart(look: Look) -> Rules:
+    apart = Apart(look)
+    return ((_VIEWS, apart),) if apart.finds else ()
+
+
+def _sizes(look: Look) -> Rules:
+    sizes = Sizes(look)
+    return ((sizes.finds, sizes),) if sizes.finds else ()
 
 
 def _rules(look: Look) -> Rules:
     """What looks at one node at a time, in the order in which a node is shown to them."""
     return (
         (frozenset({"If"}), decided_if),
-        (None, constant),
+        (None, known),
+        (WORKED_OUT, worked_out),
         (None, Equal()),
         (CHAINED, chain),
         (MOVES, moved),

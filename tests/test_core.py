@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -135,6 +138,30 @@ class TestBuilder:
         assert lines(m) == ["dead = Mul (x, {3})", "y = Neg (x)"]
         assert list(m.graph.initializers) == ["v"]
         assert result.changes[0].removed == ("only = Mul (x, {2})", "y = Relu (only)")
+
+    def test_the_text_of_a_change_is_of_its_time_whenever_it_is_read(self) -> None:
+        texts = []
+        for early in (True, False):
+            m = model("""m (float[N] x) => (float[N] z) <float[2] w = {2.0, 3.0}>
+                { only = Mul (x, w) y = Relu (only) z = Neg (y) }""")
+            change = Doubled(style="once")(m).changes[0]
+            if early:
+                texts.append((change.removed, change.added))
+                continue
+            for node in m.graph:
+                node.outputs[0].name = f"new_{node.outputs[0].name}"
+                node.attributes["more"] = ir.AttrInt64("more", 1)
+            m.graph.inputs[0].name = "other"
+            copied, there = copy.copy(change), pickle.loads(pickle.dumps(change))
+            assert copied == there == change == dataclasses.replace(change)
+            texts.append((there.removed, there.added))
+            assert dataclasses.asdict(change)["removed"] == change.removed
+        assert texts[0] == texts[1]
+
+    def test_what_has_no_change_of_it_has_no_such_text(self) -> None:
+        change = Doubled()(model("m (float[N] x) => (float[N] y) { y = Relu (x) }")).changes[0]
+        with pytest.raises(AttributeError, match="more"):
+            change.more  # noqa: B018
 
     def test_equal_constants_are_shared(self) -> None:
         m = model("m (float[N] x) => (float[N] b) { a = Relu (x) b = Relu (a) }")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import onnx_ir as ir
 
-from graphfix.model.values import const_of, is_op, tensor_in
+from graphfix.model.values import const_tensor, is_op, tensor_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+
+# A constant of so many elements is written out.
+_FEW = 8
 
 
 def path_of(node: ir.Node) -> str:
@@ -51,13 +54,48 @@ def line_of(node: ir.Node, name: Callable[[ir.Value | None], str] | None = None)
         node: The node.
         name: How to write a tensor, if not by its name or its contents.
     """
-    name = name or _operand
-    outputs = ", ".join(name(x) for x in node.outputs)
-    inputs = ", ".join(name(x) for x in node.inputs)
-    attributes = ", ".join(_attribute(attr) for attr in node.attributes.values())
-    domain = "" if node.domain in ("", "ai.onnx") else f"{node.domain}."
-    middle = f" <{attributes}> " if attributes else " "
-    return f"{outputs} = {domain}{node.op_type}{middle}({inputs})"
+    return Line.of(node, name or _operand).text()
+
+
+class Line(NamedTuple):
+    """What :func:`line_of` writes of a node, to be written later: the graph may change, or go.
+
+    Attributes:
+        outputs: What it makes: names, or small constants.
+        kind: Its operator, with the domain.
+        attributes: As text, or as they are.
+        inputs: What it is given, as ``outputs``.
+    """
+
+    outputs: tuple[str | ir.TensorProtocol, ...]
+    kind: str
+    attributes: tuple[str | ir.Attr, ...]
+    inputs: tuple[str | ir.TensorProtocol, ...]
+
+    @classmethod
+    def of(
+        cls,
+        node: ir.Node,
+        name: Callable[[ir.Value | None], str | ir.TensorProtocol] | None = None,
+    ) -> Line:
+        """The line of ``node`` as it is now."""
+        name = name or _kept
+        domain = node.domain
+        kind = node.op_type if domain in ("", "ai.onnx") else f"{domain}.{node.op_type}"
+        given = node.attributes.data
+        return cls(
+            tuple([name(x) for x in node.outputs]),
+            kind,
+            tuple([_attribute(x) for x in given.values()]) if given else (),
+            tuple([name(x) for x in node.inputs]),
+        )
+
+    def text(self) -> str:
+        """The line."""
+        outputs, inputs = (", ".join(map(_text, x)) for x in (self.outputs, self.inputs))
+        attributes = ", ".join(x if isinstance(x, str) else _said(x) for x in self.attributes)
+        middle = f" <{attributes}> " if attributes else " "
+        return f"{outputs} = {self.kind}{middle}({inputs})"
 
 
 def canonical(model: ir.Model, known: Collection[str] | None = None) -> str:
@@ -88,27 +126,50 @@ def canonical(model: ir.Model, known: Collection[str] | None = None) -> str:
 
 
 def _operand(value: ir.Value | None) -> str:
+    return _text(_kept(value))
+
+
+def _kept(value: ir.Value | None) -> str | ir.TensorProtocol:
+    """What stands for a tensor: its name, or a small constant."""
     if value is None:
         return ""
     node = value.producer()
     if node is not None and not is_op(node, "Constant", "Identity"):
         return value.name or ""
-    array = const_of(value, limit=8)
-    if array is None:
+    tensor = const_tensor(value, limit=_FEW)
+    if tensor is None:
         return value.name or ""
+    # What lies in another file is read now: later that may be another one.
+    return _text(tensor) if isinstance(tensor, ir.ExternalTensor) else tensor
+
+
+def _text(kept: str | ir.TensorProtocol) -> str:
+    if isinstance(kept, str):
+        return kept
+    array = kept.numpy()
     body = ", ".join(f"{x:g}" if array.dtype.kind == "f" else str(x) for x in array.reshape(-1))
     return f"{{{body}}}" if array.ndim else body
 
 
-def _attribute(attr: ir.Attr) -> str:
+def _attribute(attr: ir.Attr) -> str | ir.Attr:
+    """An attribute, or the text of one that holds a graph or a tensor that is not written."""
     if attr.is_ref():
-        return f"{attr.name} = @{attr.ref_attr_name}"
+        return attr
     if attr.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
         return f"{attr.name} = ..."
     if attr.type == ir.AttributeType.TENSOR:
         tensor = tensor_in(attr)
-        if tensor.size <= 8:
-            return f"{attr.name} = {{{', '.join(str(x) for x in tensor.numpy().reshape(-1))}}}"
-        return f"{attr.name} = ..."
+        if tensor.size > _FEW:
+            return f"{attr.name} = ..."
+        if isinstance(tensor, ir.ExternalTensor):
+            return _said(attr)
+    return attr
+
+
+def _said(attr: ir.Attr) -> str:
+    if attr.is_ref():
+        return f"{attr.name} = @{attr.ref_attr_name}"
+    if attr.type == ir.AttributeType.TENSOR:
+        return f"{attr.name} = {{{', '.join(str(x) for x in tensor_in(attr).numpy().reshape(-1))}}}"
     value = list(attr.value) if isinstance(attr.value, tuple) else attr.value
     return f"{attr.name} = {value}"

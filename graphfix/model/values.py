@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, TypeGuard
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.model.outside import Weight
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 # Weights are never read: no pass needs the values of a constant with more elements than this.
 SMALL = 1024
+
+_GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
 
 # Two nodes of one of these types with the same inputs still give different results.
 _RANDOM = frozenset(
@@ -34,7 +38,10 @@ _NOT_COMPARED = (
 
 def is_op(node: ir.Node | None, *op_types: str) -> TypeGuard[ir.Node]:
     """Whether ``node`` is one of ``op_types`` of the standard ONNX domain."""
-    return node is not None and node.op_type in op_types and node.domain in ("", "ai.onnx")
+    if node is None or node.op_type not in op_types:
+        return False
+    domain = node.domain
+    return not domain or domain == "ai.onnx"
 
 
 def nodes_of(graph: ir.Graph) -> Iterator[ir.Node]:
@@ -45,8 +52,9 @@ def nodes_of(graph: ir.Graph) -> Iterator[ir.Node]:
     """
     for node in graph:
         yield node
-        for body in bodies_of(node):
-            yield from nodes_of(body)
+        if node.attributes.data:
+            for body in bodies_of(node):
+                yield from nodes_of(body)
 
 
 def graphs_of(graph: ir.Graph) -> Iterator[ir.Graph]:
@@ -62,12 +70,23 @@ def bodies_of(node: ir.Node) -> tuple[ir.Graph, ...]:
     # The dict that a UserDict wraps: asked of every node, many times over.
     attributes = node.attributes.data
     found: tuple[ir.Graph, ...] = ()
-    for attribute in attributes.values() if attributes else ():
-        if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
+    if not attributes:
+        return found
+    for attribute in attributes.values():
+        kind = attribute.type
+        if kind == _GRAPH and not attribute.is_ref():
             found += (attribute.as_graph(),)
-        elif attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref():
+        elif kind == _GRAPHS and not attribute.is_ref():
             found += tuple(attribute.as_graphs())
     return found
+
+
+def users_of(value: ir.Value) -> int:
+    """How many inputs of nodes ``value`` is.
+
+    ``value.uses()`` copies them all: 20,000 of a mask, for each of 20,000 nodes that read it.
+    """
+    return len(value._uses)
 
 
 def const_of(value: ir.Value | None, limit: int = SMALL) -> Array | None:
@@ -76,8 +95,22 @@ def const_of(value: ir.Value | None, limit: int = SMALL) -> Array | None:
     An initializer that is also a graph input is no constant: a caller may override it.
     Identity is looked through. Quantized and string types are left alone.
     """
+    tensor = const_tensor(value, limit)
+    if tensor is None:
+        return None
+    array = tensor.numpy()
+    if isinstance(tensor, ir.ExternalTensor) and not _keeps(tensor):
+        # It keeps the whole file mapped, once for each tensor: 60 MB for a thousand biases.
+        array = array.copy()
+        with contextlib.suppress(BufferError):  # somebody else is looking at it
+            tensor.release()
+    return array
+
+
+def const_tensor(value: ir.Value | None, limit: int = SMALL) -> ir.TensorProtocol | None:
+    """The tensor whose contents :func:`const_of` reads; nothing of it is read yet."""
     while value is not None and (node := value.producer()) is not None:
-        if not is_op(node, "Identity"):
+        if node.op_type != "Identity" or not is_op(node, "Identity"):
             if not is_op(node, "Constant"):
                 return None
             break
@@ -87,13 +120,12 @@ def const_of(value: ir.Value | None, limit: int = SMALL) -> Array | None:
     tensor = _tensor_of(value)
     if tensor is None or tensor.size > limit or tensor.dtype == ir.DataType.STRING:
         return None
-    array = tensor.numpy()
-    if isinstance(tensor, ir.ExternalTensor):
-        # It keeps the whole file mapped, once for each tensor: 60 MB for a thousand biases.
-        array = array.copy()
-        with contextlib.suppress(BufferError):  # somebody else is looking at it
-            tensor.release()
-    return array
+    return tensor
+
+
+def _keeps(tensor: ir.ExternalTensor) -> bool:
+    """Whether ``tensor`` reads its part of the file alone, and is worth to be kept: asked often."""
+    return isinstance(tensor, Weight) and tensor.size <= SMALL
 
 
 def filler_of(node: ir.Node) -> Array | None:
@@ -224,27 +256,54 @@ class Numbering:
         self._constant = constant
         self._numbers: dict[ir.Value, int] = {}
         self._by_key: dict[object, int] = {}
+        # What each node was given when what it makes got a number.
+        self._given: dict[ir.Node, Sequence[ir.Value | None]] = {}
 
     def of(self, value: ir.Value) -> int:
         """The number of ``value``. Linear in the nodes above it that have no number yet."""
+        numbers = self._numbers
+        if (number := numbers.get(value)) is not None:
+            return number
         pending = [value]
-        computed: set[ir.Value] = set()  # that are waiting for what they are computed from
-        while pending:
+        computed: dict[ir.Value, Sequence[ir.Value | None]] = {}  # those that wait for what they
+        while pending:  # are computed from, with that
             top = pending[-1]
-            if top in self._numbers:
+            if top in numbers:
                 pending.pop()
                 continue
-            known = None if top in computed else self._known(top)
-            if known is None:
-                computed.add(top)
-                missing = [x for x in _needed(top) if x not in self._numbers]
+            key: object = None
+            if (given := computed.get(top)) is None:
+                key = self._known(top)
+                if key is None:
+                    given = computed[top] = _sources(top)
+            if given is not None:
+                missing = [x for x in given if x is not None and x not in numbers]
                 if missing:
                     pending.extend(missing)
                     continue
+                key = self._key(top, given)
             pending.pop()
-            key = self._key(top) if known is None else known
-            self._numbers[top] = self._by_key.setdefault(key, len(self._by_key))
-        return self._numbers[value]
+            numbers[top] = self._by_key.setdefault(key, len(self._by_key))
+            if (node := top.producer()) is not None:
+                self._given[node] = node.inputs
+        return numbers[value]
+
+    def renewed(self, contents: Callable[[ir.Value], Hashable | None]) -> Numbering:
+        """The same for a graph that nodes came to, and went from.
+
+        What is computed from other tensors now has no number any more, nor has what follows from
+        it; the rest keeps its own. What inference has found of a tensor must be as it was.
+        """
+        self._contents = contents
+        pending = [x for x, inputs in self._given.items() if x.inputs is not inputs]
+        changed = set(pending)
+        while pending:
+            for value in pending.pop().outputs:
+                self._numbers.pop(value, None)
+                users = [x for x in value.consumers() if x not in changed]
+                changed.update(users)
+                pending += users
+        return self
 
     def _known(self, value: ir.Value) -> Hashable | None:
         array = self._constant(value)
@@ -252,17 +311,26 @@ class Numbering:
             return ("const", str(array.dtype), array.shape, array.tobytes())
         return self._contents(value)
 
-    def _key(self, value: ir.Value) -> object:
+    def _key(self, value: ir.Value, given: Sequence[ir.Value | None]) -> object:
         node = value.producer()
-        if node is None or _is_opaque(node):
+        if node is None or given is _OPAQUE:
             return id(value)
-        attributes = tuple(
-            sorted((name, _attribute(attr)) for name, attr in node.attributes.items())
-        )
-        inputs = tuple(None if x is None else self._numbers[x] for x in node.inputs)
+        attributes = node.attributes.data
+        said = tuple(sorted([(name, _attribute(x)) for name, x in attributes.items()]))
+        numbers = self._numbers
+        inputs = tuple([None if x is None else numbers[x] for x in given])
         # How many parts a Split makes may be said by its outputs alone.
         place = (value.index(), len(node.outputs))
-        return (node.domain, node.op_type, attributes, inputs, place)
+        return (node.domain, node.op_type, said, inputs, place)
+
+
+_OPAQUE: Sequence[ir.Value | None] = [None]
+
+
+def _sources(value: ir.Value) -> Sequence[ir.Value | None]:
+    """What ``value`` is computed from; ``_OPAQUE`` if equal inputs do not promise equal outputs."""
+    node = value.producer()
+    return _OPAQUE if node is None or _is_opaque(node) else node.inputs
 
 
 def _attribute(attribute: ir.Attr) -> str:
@@ -272,22 +340,15 @@ def _attribute(attribute: ir.Attr) -> str:
     return f"{tensor.dtype}{list(tensor.shape)}{tensor.tobytes().hex()}"
 
 
-def _needed(value: ir.Value) -> Iterator[ir.Value]:
-    node = value.producer()
-    if node is None or _is_opaque(node):
-        return
-    yield from (x for x in node.inputs if x is not None)
-
-
 def _is_opaque(node: ir.Node) -> bool:
     """Whether equal inputs do not promise equal outputs, or cannot be seen to."""
-    return (
-        node.domain not in ("", "ai.onnx")
-        or node.op_type in _RANDOM
-        or any(
-            attr.is_ref()
-            or attr.type in _NOT_COMPARED
-            or (attr.type == ir.AttributeType.TENSOR and tensor_in(attr).size > SMALL)
-            for attr in node.attributes.values()
-        )
+    domain = node.domain
+    if (domain and domain != "ai.onnx") or node.op_type in _RANDOM:
+        return True
+    attributes = node.attributes.data
+    return bool(attributes) and any(
+        attr.is_ref()
+        or attr.type in _NOT_COMPARED
+        or (attr.type == ir.AttributeType.TENSOR and tensor_in(attr).size > SMALL)
+        for attr in attributes.values()
     )
