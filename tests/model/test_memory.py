@@ -147,6 +147,11 @@ PAIRS = {
         "n = Shape (x)  i = Equal (n, minus)  j = Greater (n, minus)"
         "a = Where (i, minus, n)  b = Where (j, minus, n)"
     ),
+    "what a choice is made by": (
+        "s = Shape (x)  n = Gather (s, one)  p = Sub (n, five)  over = Greater (p, zero)"
+        "none = Constant <value = int64[1] {0}> ()  high5 = Greater (p, five)"
+        "a = Where (over, p, none)  b = Where (high5, p, none)"
+    ),
     "unknown sizes": (
         "i = NonZero (mask)  a = Shape (i)  j = NonZero (mask)  b = Shape (j)  c = Relu (x)"
         "k = Slice (x, length, far, one)  l = Slice (x, length, far, one)  "
