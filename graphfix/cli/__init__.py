@@ -108,6 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         # Like Ctrl-C, so that drafts are removed on the way out.
         signal.signal(signal.SIGTERM, _terminated)
+        # A terminal that is closed; not if it was told to stay, as nohup does.
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+            signal.signal(signal.SIGHUP, _terminated)
         if hasattr(signal, "SIGBREAK"):  # Ctrl+Break, of Windows
             signal.signal(signal.SIGBREAK, _terminated)
     remarks, showing = _terminal.Remarks(), warnings.showwarning

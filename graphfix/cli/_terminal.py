@@ -32,8 +32,11 @@ _EXAMPLE = {"--dims": "NAME=SIZE,SIZE such as T=7,40", "--dim": "NAME=SIZE such 
 
 
 def remark(text: str) -> None:
-    """One line on stderr, in graphfix's name."""
-    click.echo(f"graphfix: {' '.join(clean(text).split())}", err=True)
+    """One line on stderr, in graphfix's name. If nobody takes it, what is done is done anyway."""
+    try:
+        click.echo(f"graphfix: {' '.join(clean(text).split())}", err=True)
+    except OSError:  # a full disk, or a terminal that is gone
+        silence(sys.stderr)
 
 
 class Remarks(logging.Handler):
@@ -94,11 +97,15 @@ def stand_in() -> None:
                 os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free
 
 
-def silence() -> None:
-    """Let nothing more go to a standard output that takes none: Python tries again at its end."""
+def silence(stream: TextIO | None = None) -> None:
+    """Let nothing more go to a stream that takes none: Python tries again at its end.
+
+    Args:
+        stream: Which; the standard output.
+    """
     with suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, (stream or sys.stdout).fileno())
         os.close(nowhere)
 
 

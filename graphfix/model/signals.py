@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     Handler = Callable[[int, FrameType | None], object]
 
 _NUMBERS = [
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+    if hasattr(signal, name)
 ]
 
 

@@ -72,6 +72,11 @@ def folder(endless: Path) -> Path:
     return home
 
 
+def hears() -> None:
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.fixture
 def begin() -> Iterator[Begin]:
     """Starts graphfix with a mark by which its processes are found; none outlives a test."""
@@ -86,8 +91,9 @@ def begin() -> Iterator[Begin]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            # What a shell runs behind it does not hear SIGINT, and this may be run so.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            # What a shell runs behind it does not hear SIGINT, what nohup runs no SIGHUP, and this
+            # may be run so.
+            preexec_fn=hears,
         )
         return process, marks[-1]
 
@@ -132,6 +138,7 @@ def busy(pids: list[int], main: int) -> bool:
             (verb, "SIGINT")
             for verb in ("run", "one node", "padded", "zoo", "plan", "bench", "ship")
         ),
+        ("run", "SIGHUP"),
         *(("plan", "SIGKILL"), ("bench", "SIGKILL"), ("ship", "SIGKILL")),
     ],
 )

@@ -71,6 +71,16 @@ def test_a_standard_output_that_takes_nothing(
     assert file.with_name("page.html").exists() == ("page.html" in given)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_standard_error_that_takes_nothing(file: Path) -> None:
+    """Exit code 1 would be a finding, or a verdict."""
+    for words, code in ((["check", file.with_name("none.onnx")], 2), (["check", file], 0)):
+        with Path("/dev/full").open("w") as full:
+            command = [sys.executable, "-m", "graphfix", *map(str, words)]
+            ran = subprocess.run(command, stderr=full, stdout=subprocess.DEVNULL, check=False)
+        assert ran.returncode == code
+
+
 @posix
 @pytest.mark.parametrize("closed", [(2,), (0, 1), (0, 1, 2)], ids=str)
 def test_standard_streams_that_are_closed(file: Path, closed: tuple[int, ...]) -> None:
