@@ -57,3 +57,29 @@ def test_inference_tells_the_length_in_terms_of_the_axis():
         { t = Shape <start = 0, end = 1> (x)  less = Sub (t, four)  n = Div (less, two)
           whole = Mul (n, two)  end = Add (whole, one)  y = Slice (x, one, end, zero, two) }""")
     assert str(infer(model).dims(model.graph[-1].outputs[0])[0]) == "Max(0, floor(T/2) - 2)"
+
+
+@pytest.mark.parametrize("less", [1, 4, 9, 20, 40])
+@pytest.mark.parametrize("times", [1, 4])
+def test_an_axis_that_there_is_not_at_the_least_sizes(times, less):
+    for cut in (1, 4, 7):
+        size = times * T - less
+        found = length_to(size, sympy.Integer(0), size - cut, 1)
+        assert found is not None, (size, cut)
+        wanted = [(n, len(range(n)[: n - cut])) for n in _at(size) if n >= 0]
+        assert [x for x, n in zip(_at(found), _at(size), strict=True) if n >= 0] == [
+            length for _, length in wanted
+        ]
+
+
+def test_inference_goes_on_behind_a_slice_of_such_an_axis():
+    model = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[1, 2, T] x, int64[6] amounts, float[2, 2, 7] w, float[2, 2, 8] up)
+            => (float[a, 2, n] y, float[T, 2, 1] z)
+        <int64[1] zero = {0}, int64[1] two = {2}, int64[1] one = {1}, int64[1] four = {4}>
+        { p = Pad (x, amounts)  c = Conv (p, w)  t = ConvTranspose <strides = [4]> (c, up)
+          s = Shape <start = 2, end = 3> (t)  end = Sub (s, four)  cut = Slice (t, zero, end, two)
+          y = Relu (cut)  z = Transpose <perm = [2, 1, 0]> (x) }""")
+    shapes = infer(model)
+    assert shapes.dims(model.graph.outputs[0]) is not None
+    assert [str(x) for x in shapes.dims(model.graph.outputs[1]) or ()] == ["T", "2", "1"]

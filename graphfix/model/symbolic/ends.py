@@ -23,7 +23,9 @@ _TRIED = 4096
 
 @functools.lru_cache(maxsize=1024)
 def length_to(size: sympy.Expr, start: sympy.Expr, end: sympy.Expr, step: int) -> sympy.Expr | None:
-    """How many elements ``start:end:step`` has, for every size that is at least 1.
+    """How many elements ``start:end:step`` has, wherever the symbol is at least 1.
+
+    Where the size itself would be below 0, as ``4 * n - 20`` of few frames, there is no such axis.
 
     Args:
         size: How long the axis is, in one symbol.
@@ -42,8 +44,10 @@ def length_to(size: sympy.Expr, start: sympy.Expr, end: sympy.Expr, step: int) -
     if not turns:
         return None
     at = np.arange(1, turns[-1])
+    sizes = _values(size, symbol, at)
+    at = at[np.array(sizes, np.int64) >= 0]
     ends = _values(end, symbol, at)
-    limits = zip(ends, _values(size, symbol, at), strict=True)
+    limits = zip(ends, (n for n in sizes if n >= 0), strict=True)
     exact = [len(range(*slice(int(start), e, step).indices(n))) for e, n in limits]
     plain = [
         settled(sympy.Max(0, _steps(last - start, step)))
