@@ -276,7 +276,7 @@ def refuse_name(path: Path) -> None:
     wrong = sorted(_NOT_ON_WINDOWS.intersection(path.name)) if sys.platform == "win32" else []
     if wrong:
         raise ModelError(
-            f"{path}: no name on Windows has {' or '.join(wrong)} in it; name another with -o"
+            f"{path}: no name on Windows has {' or '.join(wrong)} in it; choose another"
         )
 
 

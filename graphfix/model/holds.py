@@ -56,7 +56,7 @@ class Hold:
     def create(cls, path: Path) -> Hold:
         """Make an empty file and hold it."""
         while True:
-            made = cls(os.open(path, _ACCESS | os.O_CREAT | os.O_EXCL, 0o600), path)
+            made = cls._opened(path, _ACCESS | os.O_CREAT | os.O_EXCL)
             # Where there are no locks, nobody can take it either.
             if _lock(made._handle) is not False and made._is_there():
                 return made
@@ -66,13 +66,18 @@ class Hold:
     def take(cls, path: Path) -> Hold | None:
         """Hold a file that is there; None if another process does, or locks are unknown."""
         try:
-            found = cls(os.open(path, _ACCESS), path)
+            found = cls._opened(path, _ACCESS)
         except OSError:
             return None
         if _lock(found._handle) and found._is_there():
             return found
         found.release()
         return None
+
+    @classmethod
+    def _opened(cls, path: Path, flags: int) -> Hold:
+        with signals.waiting():  # else a number may be lost that keeps the file on Windows
+            return cls(os.open(path, flags, 0o600), path)
 
     def is_taken(self) -> bool:
         """Whether another has it. Where nobody has, or there are no locks, it is ours now."""
@@ -150,7 +155,7 @@ def _held(folder: Path) -> Hold | _Mutex | None:
     if sys.platform == "win32":
         return _Mutex(folder)
     try:
-        return Hold(os.open(folder, os.O_RDONLY), folder)
+        return Hold._opened(folder, os.O_RDONLY)
     except OSError:  # who may write into it need not be allowed to read it
         return None
 
@@ -205,8 +210,8 @@ def removed(path: Path) -> bool:
 def removed_folder(path: Path) -> bool:
     """Remove a folder with all that is in it; whether it is gone."""
     if sys.platform == "win32":
-        for file in path.rglob("*"):
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            for file in path.rglob("*"):
                 _writable(file)
     shutil.rmtree(path, ignore_errors=True)
     return not path.exists()

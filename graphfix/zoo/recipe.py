@@ -6,6 +6,7 @@ A folder of ``.onnx`` files needs none: each file then has the recipe that asks 
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,9 +121,11 @@ def _places(folder: Path) -> dict[str, Path]:
     if (folder / FILE).is_file():
         return {folder.resolve().name: folder / FILE}
     places: dict[str, Path] = {}
+    known: dict[str, Path] = {}
     for name, place in _entries(folder):
-        if name in places:
-            raise UsageError(f"{place} and {places[name]} are both called {name!r}; rename one")
+        other = known.setdefault(os.path.normcase(name), place)  # it names a file of results
+        if other is not place:
+            raise UsageError(f"{place} and {other} are both called {name!r}; rename one")
         places[name] = place
     return dict(sorted(places.items()))
 

@@ -377,7 +377,7 @@ def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
 def test_what_is_no_name_on_windows_is_refused(folder: Path, name: str) -> None:
     """After a colon, Windows writes into a stream of another file, which nobody sees."""
     before = listing(folder)
-    with pytest.raises(ModelError, match=r"no name on Windows has [:?] in it; name another with"):
+    with pytest.raises(ModelError, match=r"no name on Windows has [:?] in it; choose another"):
         write(folder / "a.onnx", folder / name)
     with pytest.raises(ModelError, match="no name on Windows"), folders.replacing(folder / name):
         pass

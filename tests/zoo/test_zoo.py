@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sys
@@ -201,6 +202,15 @@ class TestRecipes:
         model("a", recipe=None)
         assert main(["zoo"]) == 2
         assert "are both called 'a'; rename one" in capsys.readouterr().err
+
+    def test_two_whose_results_would_be_one_file(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os.path, "normcase", str.lower)  # as on Windows
+        model("a")
+        model("x").rename("models/A.onnx")
+        assert main(["zoo"]) == 2
+        assert "are both called" in capsys.readouterr().err
 
     def test_folders_without_a_recipe(self) -> None:
         for name in ("one/x", "two/y", "two/z", "two/z.fixed"):
