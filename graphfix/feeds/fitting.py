@@ -10,6 +10,7 @@ import numpy as np
 from graphfix.feeds.input import plain, symbols
 from graphfix.feeds.needs import Need, needs_of
 from graphfix.model.symbolic import evaluator
+from graphfix.model.values import is_op
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,6 +61,17 @@ class Fit:
         """Whether nothing in the graph is known to fail at these sizes."""
         sizes = {k: np.array([n]) for k, n in groups.items()}
         return all(bool(self._holds(need, sizes).all()) for need in self._needs)
+
+    def reflects(self, groups: Mapping[str, int]) -> bool:
+        """Whether each Pad has as much as it reflects: else what is computed is not defined."""
+        pads = (
+            x for x in self._signature.model.graph if is_op(x, "Pad") and "mode" in x.attributes
+        )
+        if not any(x.attributes["mode"].value == "reflect" for x in pads):
+            return True
+        sizes = {k: np.array([n]) for k, n in groups.items()}
+        mine = (need for need in self._needs if need.kind == "reflects")
+        return all(bool(self._holds(need, sizes).all()) for need in mine)
 
     @property
     def ties(self) -> bool:

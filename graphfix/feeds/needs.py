@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from graphfix.model.shapes import Dim, Shapes
 
-Kind = Literal["equal", "broadcast", "divides", "some"]
+Kind = Literal["equal", "broadcast", "divides", "some", "reflects"]
 
 _TOGETHER = frozenset(
     {"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "And", "Or", "Xor", "Equal", "Less", "Mod"}
@@ -39,7 +39,8 @@ class Need:
 
     Attributes:
         kind: That they are equal; equal, or one of them 1; that the first can be divided by the
-            second; that the first is at least the second.
+            second; that the first is at least the second; the same of what a Pad reflects, which
+            not every ONNX Runtime refuses (1.24.1 runs it, and fills in nothing there).
         a: The first.
         b: The second.
     """
@@ -158,7 +159,7 @@ def _pad(node: ir.Node, given: Sequence[Dim], view: View) -> Iterator[Need]:
         return
     for i, pad in enumerate(pads):
         if isinstance(pad, int) and pad > 0:
-            yield Need("some", given[i % len(given)], pad + 1)
+            yield Need("reflects", given[i % len(given)], pad + 1)
 
 
 def _pairs(kind: Kind, a: Sequence[Dim], b: Sequence[Dim]) -> Iterator[Need]:

@@ -249,6 +249,11 @@ class _Search:
         if key in self._seen:
             return True
         self._seen.add(key)
+        if not self._fit.reflects(groups):
+            name, why = self._maker.name(groups), "a Pad reflects more than there is"
+            self._dropped.append(Dropped(name, why, made=False))
+            self._dropped_at[name] = groups
+            return False
         try:
             case = self._maker.case(step, groups)
         except FeedError as error:  # a dim such as T - 5 would be negative
@@ -274,6 +279,8 @@ class _Search:
         """Try one case that covers more; what does not run is no loss to tell of."""
         try:
             groups = self._fit.snapped(groups) if self._fits else groups
+            if not self._fit.reflects(groups):
+                return False
             case = self._maker.case(step, groups, None, style, chosen)
             names = {x.name for x in self._found}
             if case.name in names:

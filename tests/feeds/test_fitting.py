@@ -17,7 +17,7 @@ from graphfix.errors import FeedError
 from graphfix.feeds.arrays import Maker
 from graphfix.feeds.case import Cases
 from graphfix.feeds.fitting import Fit
-from graphfix.feeds.search import make_cases
+from graphfix.feeds.search import make_cases, search
 from graphfix.feeds.signature import Signature
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -231,6 +231,20 @@ def test_what_a_reshape_and_a_pad_take(body: str, allowed: Callable[[int], bool]
     last = cases.signature.user_name(cases.signature.times[0])
     assert all(map(allowed, sizes(cases, last)))
     assert len(sizes(cases, last)) > 2
+
+
+def test_a_pad_that_reflects_more_than_there_is_is_no_case_of_any_runtime() -> None:
+    # ONNX Runtime 1.24.1 runs it, and leaves what it finds in memory there.
+    given = text(
+        "m (float[1, L] x) => (float[P, Q] y) <int64[4] pads = {0, 200, 0, 200}>"
+        ' { y = Pad <mode = "reflect"> (x, pads) }'
+    )
+    cases = search(given, lambda case: None, cover=True)
+    assert min(sizes(cases, "L")) > 200
+    assert len(sizes(cases, "L")) > 2
+    assert not unforeseen(cases)
+    with pytest.raises(FeedError, match="a Pad reflects more than there is"):
+        search(given, lambda case: None, dims={"L": [7]})
 
 
 def test_a_model_that_runs_at_all_sizes_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
