@@ -44,13 +44,14 @@ def elsewhere(task: Task, report: Report, before: ir.Model) -> dict[str, dict[st
     ``check`` looks at the model as it is given, so it names them; without this, ``run`` would say
     that there was nothing of the kind.
     """
+    changed = any(done.changes for done in report.passes)
+    if not changed or sum(1 for _ in nodes_of(before.graph)) > _MANY:
+        return {}
     by: dict[str, str] = {}
     for done in report.passes:
         for change in done.changes:
             for tensor in (change.tensor, *_made(change.removed)):
                 by.setdefault(tensor, done.name)
-    if not by or sum(1 for _ in nodes_of(before.graph)) > _MANY:
-        return {}
     busy = {done.name for done in report.passes if done.changes or done.left}
     found: dict[str, dict[str, int]] = {}
     for one in task.chosen:
