@@ -12,6 +12,7 @@ from graphfix.errors import UsageError
 from graphfix.lengths.given import Kind, LengthInput
 from graphfix.model.shapes import infer
 from graphfix.model.symbolic import symbols_of
+from graphfix.model.values import is_op
 from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
     from graphfix.model.shapes import Shapes
     from graphfix.model.symbolic import Dim
+
+# Operators that take their inputs side by side, dim by dim.
+_TOGETHER = ("Add", "Sub", "Mul", "Div", "Where", "And", "Or")
 
 
 @dataclass(frozen=True)
@@ -84,11 +88,12 @@ def find(model: ir.Model, axis: str = "", source: str = "") -> Source:
     symbol = _symbol(dims[index], f"{value.name}.{index}")
     batch = next((_plain(x) for i, x in enumerate(dims) if i != index and _plain(x)), None)
     kind: Kind = known.kind if known is not None and known.input == source else "lengths"
+    renamed = {} if batch is None else _other_batches(model, shapes, symbol, batch)
     if given is not None:
         kind = "mask" if len(shapes.dims(given) or ()) == 2 else "lengths"
-        renamed = _same_names(shapes.dims(given) or (), kind, symbol, batch)
-        if renamed:
-            shapes = infer(model, renamed, usual=True)
+        renamed |= _same_names(shapes.dims(given) or (), kind, symbol, batch)
+    if renamed:
+        shapes = infer(model, renamed, usual=True)
     inputs = tuple(x for x in model.graph.inputs if not x.is_initializer())
     return Source(value, index, symbol, batch, given, kind, shapes, inputs)
 
@@ -100,6 +105,27 @@ def _same_names(
     wanted = (batch, symbol) if kind == "mask" else (batch,)
     pairs = ((_plain(a), b) for a, b in zip(dims, wanted, strict=False))
     return {a: b for a, b in pairs if a and b and a != b}
+
+
+def _other_batches(model: ir.Model, shapes: Shapes, symbol: str, batch: str) -> dict[str, str]:
+    """The first dims of other inputs along time that the graph puts beside the batch."""
+    first = {
+        name
+        for _, value, i in _symbolic(model, shapes, None)
+        if i == 0 and symbol in map(_plain, (shapes.dims(value) or ())[1:])
+        for name in [_plain((shapes.dims(value) or ())[0])]
+    } - {batch, symbol}
+    if not first:
+        return {}
+    beside = {
+        name
+        for node in model.graph
+        if is_op(node, *_TOGETHER)
+        for dims in zip(*((shapes.dims(x) or ())[::-1] for x in node.inputs), strict=False)
+        if any(_plain(x) == batch for x in dims)
+        for name in (name for x in dims for name in symbols_of(x))
+    }
+    return dict.fromkeys(first & beside, batch)
 
 
 def _only(model: ir.Model, shapes: Shapes, given: ir.Value | None) -> tuple[ir.Value, int]:

@@ -266,6 +266,43 @@ def test_a_mask_that_is_there_already_says_what_is_valid() -> None:
     np.testing.assert_allclose(padded, alone, atol=1e-5)
 
 
+# Exporters name the dims of each input anew; the sum says that C is B, or 1.
+SECOND = """<float one_f = {{1.0}}, float low = {{-10000.0}}, int64[1] m1 = {{1}},
+    int64[1] from0 = {{0}}> {{
+    f = Cast <to = 1> (mask) {0} u = Unsqueeze (g, m1) n = Sub (one_f, u) a = Mul (n, low)
+    t = Transpose <perm = [0, 2, 1]> (x) s = MatMul (x, t) sa = Add (s, a)
+    p = Softmax <axis = -1> (sa) v = MatMul (p, x) y = ReduceMean <axes = [1]> (v) }}"""
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "g = Identity (f)",
+        "sx = Shape <start = 0, end = 1> (x) g = Slice (f, from0, sx, from0)",  # Min(B, C) rows
+    ],
+    ids=["all rows", "as many as there are"],
+)
+def test_the_batch_of_another_input_may_have_another_name(row: str) -> None:
+    head = "float[B, T, 4] x, int64[C, T] mask"
+    before, after = (model_of(SECOND.format(row), head) for _ in range(2))
+    graphfix.run(after, SPEC)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 20, 4)).astype(np.float32)
+    mask = rng.integers(0, 2, (2, 20))
+    lengths = np.array([6, 11], np.int64)
+    found = run(session(after), {"x": x, "mask": mask, "ilens": lengths})["y"]
+    for i, n in enumerate(lengths):
+        alone = run(session(before), {"x": x[i : i + 1, :n], "mask": mask[i : i + 1, :n]})["y"]
+        np.testing.assert_allclose(found[i : i + 1], alone, atol=1e-5)
+
+
+def test_what_never_meets_the_batch_is_none() -> None:
+    body = "<int64[1] m0 = {0}> { y = ReduceMean <axes = [1]> (x) z = ReduceMean <axes = [1]> (m) }"
+    model = model_of(body, "float[B, T, 4] x, float[C, T] m")
+    with pytest.raises(PaddingError, match="it has no batch axis"):
+        graphfix.run(model, SPEC)
+
+
 REFUSED = {
     "a batch-wide mean": ("{ y = ReduceMean <axes = [0]> (x) }", "over the batch"),
     "a split of time": ("{ y, z = Split <axis = 1> (x) }", "splits the axis that carries time"),
