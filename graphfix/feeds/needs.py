@@ -125,6 +125,9 @@ def _of(node: ir.Node, shapes: Shapes, view: View) -> Iterator[Need]:
                 yield Need("equal", state[1], known[0][1])
     elif is_op(node, "Pad") and given[0] is not None:
         yield from _pad(node, given[0], view)
+    elif is_op(node, "TopK") and given[0] and len(given) > 1:
+        for count in shapes.data(node.inputs[1]) or ():
+            yield Need("some", given[0][attr_int(node, "axis", -1)], count)
 
 
 def _window(node: ir.Node, known: Sequence[Sequence[Dim]], shapes: Shapes) -> Iterator[Need]:

@@ -223,9 +223,14 @@ def test_a_cache_as_long_as_its_conv_takes_away() -> None:
             ' { y = Pad <mode = "reflect"> (x, pads) }',
             lambda n: n > 200,
         ),
+        (
+            "m (float[1, L, L] x) => (float[P] v, int64[P] i) <int64[1] k = {300},"
+            " int64[1] whole = {-1}> { all = Reshape (x, whole) v, i = TopK (all, k) }",
+            lambda n: n * n >= 300,
+        ),
     ],
 )
-def test_what_a_reshape_and_a_pad_take(body: str, allowed: Callable[[int], bool]) -> None:
+def test_what_a_reshape_a_pad_and_a_top_take(body: str, allowed: Callable[[int], bool]) -> None:
     cases = make_cases(text(body))
     assert not unforeseen(cases)
     last = cases.signature.user_name(cases.signature.times[0])
