@@ -15,6 +15,7 @@ import onnx_ir as ir
 from graphfix.errors import FeedError
 from graphfix.feeds.arrays import Maker
 from graphfix.feeds.case import Array
+from graphfix.feeds.fitting import REFLECTS, Fit
 from graphfix.feeds.input import symbols
 from graphfix.feeds.search import wanted_sizes
 from graphfix.lengths.given import KEY
@@ -122,6 +123,7 @@ class Clips:
         self._others |= {t: sizes[0] for t, sizes in wanted_sizes(signature, dims).items()}
         self._items = {x.name: x for x in signature.inputs}
         self._extra = extra
+        self._fit = Fit(signature, {})
         self._positive = positive
         self._fed_item = next(
             (x for s in (extra, signature) if s for x in s.inputs if fed and x.name == fed.input),
@@ -154,8 +156,10 @@ class Clips:
             seed: Another seed is another clip, too.
 
         Raises:
-            FeedError: A dim would have a negative size.
+            FeedError: A dim would have a negative size, or a Pad reflect more than there is.
         """
+        if not self._fit.reflects(self._groups(self._signature, self._time, length, 1)):
+            raise FeedError(REFLECTS)
         feeds = self._made(self._signature, self._seed, seed, length, (length,))
         if row:  # what has no rows is the same for all of them
             own = self._seed + _SEEDS_APART * row

@@ -29,6 +29,7 @@ _ROWS = (1, 2, 3)
 _NEAR = 8
 # More are the sizes of a model of very many parts, and the first say enough.
 _MOST_NEEDS = 400
+REFLECTS = "a Pad reflects more than there is"
 
 
 class Fit:

@@ -18,7 +18,7 @@ from graphfix.feeds import trying
 from graphfix.feeds.arrays import SCHEDULE, Maker
 from graphfix.feeds.case import Case, Cases, Dropped
 from graphfix.feeds.cover import Cover
-from graphfix.feeds.fitting import Fit
+from graphfix.feeds.fitting import REFLECTS, Fit
 from graphfix.feeds.signature import Signature
 from graphfix.model import io
 from graphfix.quoting import quoted
@@ -250,8 +250,8 @@ class _Search:
             return True
         self._seen.add(key)
         if not self._fit.reflects(groups):
-            name, why = self._maker.name(groups), "a Pad reflects more than there is"
-            self._dropped.append(Dropped(name, why, made=False))
+            name = self._maker.name(groups)
+            self._dropped.append(Dropped(name, REFLECTS, made=False))
             self._dropped_at[name] = groups
             return False
         try:

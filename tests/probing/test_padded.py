@@ -132,6 +132,15 @@ def test_a_mask_of_the_model_is_made_to_fit():
     assert not padded(leaky, dims=SIZES, container=24).ok
 
 
+def test_a_clip_is_as_long_as_what_a_pad_reflects_of_it():
+    m = model("""m (float[B, T] x) => (float[B, Q] y) <int64[4] pads = {0, 30, 0, 0}>
+        { y = Pad <mode = "reflect"> (x, pads) }""")
+    clips = Clips(signature := Signature(m), time_of(signature, "", {}, None), {})
+    assert clips.alone(31, 0, 0)["x"].shape == (1, 31)
+    with pytest.raises(FeedError, match="a Pad reflects more than there is"):
+        clips.alone(30, 0, 0)  # ONNX Runtime 1.24.1 would run it
+
+
 def test_poison_is_put_in_on_request():
     """A product with 0 keeps large values out, and NaN not."""
     text = """m (float[B, T] x, float[B, T] mask) => (float[B, 1] y)
