@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
+import sympy
 
 from graphfix.errors import UsageError
 from graphfix.lengths.given import Kind, LengthInput
 from graphfix.model.shapes import infer
-from graphfix.model.symbolic import symbols_of
+from graphfix.model.symbolic import expr_of, symbols_of
 from graphfix.model.values import is_op
 from graphfix.quoting import quoted
 
@@ -88,7 +89,7 @@ def find(model: ir.Model, axis: str = "", source: str = "") -> Source:
     symbol = _symbol(dims[index], f"{value.name}.{index}")
     batch = next((_plain(x) for i, x in enumerate(dims) if i != index and _plain(x)), None)
     kind: Kind = known.kind if known is not None and known.input == source else "lengths"
-    renamed = {} if batch is None else _other_batches(model, shapes, symbol, batch)
+    renamed = _other_names(model, shapes, symbol, batch)
     if given is not None:
         kind = "mask" if len(shapes.dims(given) or ()) == 2 else "lengths"
         renamed |= _same_names(shapes.dims(given) or (), kind, symbol, batch)
@@ -107,25 +108,48 @@ def _same_names(
     return {a: b for a, b in pairs if a and b and a != b}
 
 
-def _other_batches(model: ir.Model, shapes: Shapes, symbol: str, batch: str) -> dict[str, str]:
-    """The first dims of other inputs along time that the graph puts beside the batch."""
-    first = {
-        name
-        for _, value, i in _symbolic(model, shapes, None)
-        if i == 0 and symbol in map(_plain, (shapes.dims(value) or ())[1:])
-        for name in [_plain((shapes.dims(value) or ())[0])]
-    } - {batch, symbol}
-    if not first:
-        return {}
-    beside = {
-        name
-        for node in model.graph
-        if is_op(node, *_TOGETHER)
-        for dims in zip(*((shapes.dims(x) or ())[::-1] for x in node.inputs), strict=False)
-        if any(_plain(x) == batch for x in dims)
-        for name in (name for x in dims for name in symbols_of(x))
-    }
-    return dict.fromkeys(first & beside, batch)
+def _other_names(model: ir.Model, shapes: Shapes, symbol: str, batch: str | None) -> dict[str, str]:
+    """What other inputs call the batch and the time, where the graph puts the two side by side."""
+    beside = _Beside(model, shapes)
+    found: dict[str, str] = {}
+    for name, value, i in _symbolic(model, shapes, None):
+        own = symbol if i else batch
+        if own is None or name in (symbol, batch):
+            continue
+        if beside.are_one(name, own) and (shapes.rank(value) or 0) > 1:
+            found.setdefault(name, own)
+    return found
+
+
+class _Beside:
+    """Dims of inputs that some node takes side by side: they are equal, or one of them is 1."""
+
+    def __init__(self, model: ir.Model, shapes: Shapes) -> None:
+        self._model, self._shapes = model, shapes
+
+    def are_one(self, a: str, b: str) -> bool:
+        """Whether two names stand for one size."""
+        return a == b or frozenset((a, b)) in self._pairs
+
+    @functools.cached_property
+    def _pairs(self) -> set[frozenset[str]]:
+        found: set[frozenset[str]] = set()
+        for node in self._model.graph:
+            if is_op(node, *_TOGETHER):
+                dims = ((self._shapes.dims(x) or ())[::-1] for x in node.inputs)
+                for together in zip(*dims, strict=False):
+                    found.update(_pairs_of(together))
+        return found
+
+
+def _pairs_of(dims: tuple[Dim, ...]) -> Iterator[frozenset[str]]:
+    """Names that stand side by side, or one in a least size that stands beside another."""
+    for own in filter(None, map(_plain, dims)):
+        for dim in dims:
+            least = expr_of(dim)
+            cut = isinstance(least, sympy.Min) and own in map(str, least.args)  # Min(B, C) is B
+            names = least.args if cut else (least,)
+            yield from (frozenset((own, str(x))) for x in names if x.is_Symbol)
 
 
 def _only(model: ir.Model, shapes: Shapes, given: ir.Value | None) -> tuple[ir.Value, int]:
@@ -141,8 +165,10 @@ def _only(model: ir.Model, shapes: Shapes, given: ir.Value | None) -> tuple[ir.V
     for name, value, i in places:
         if name not in batch:
             left.setdefault(name, (value, i))
-    if len(left) == 1:
-        return next(iter(left.values()))
+    beside = _Beside(model, shapes)
+    first = next(iter(left), "")
+    if left and all(beside.are_one(first, name) for name in left):
+        return left[first]
     if not places:
         raise UsageError(
             "ilens-mask: every dim of every input is fixed, so nothing can be padded. Export the "

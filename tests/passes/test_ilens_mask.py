@@ -274,18 +274,23 @@ SECOND = """<float one_f = {{1.0}}, float low = {{-10000.0}}, int64[1] m1 = {{1}
     p = Softmax <axis = -1> (sa) v = MatMul (p, x) y = ReduceMean <axes = [1]> (v) }}"""
 
 
+CUT = "sx = Shape <start = 0, end = 1> (x) g = Slice (f, from0, sx, from0)"  # Min(B, C) rows
+
+
 @pytest.mark.parametrize(
-    "row",
+    ("row", "dims", "spec"),
     [
-        "g = Identity (f)",
-        "sx = Shape <start = 0, end = 1> (x) g = Slice (f, from0, sx, from0)",  # Min(B, C) rows
+        ("g = Identity (f)", "C, T", SPEC),
+        (CUT, "C, T", SPEC),
+        ("g = Identity (f)", "B, S", "ilens-mask"),
+        ("g = Identity (f)", "C, S", "ilens-mask"),
     ],
-    ids=["all rows", "as many as there are"],
+    ids=["the batch", "rows as many as there are", "time", "both"],
 )
-def test_the_batch_of_another_input_may_have_another_name(row: str) -> None:
-    head = "float[B, T, 4] x, int64[C, T] mask"
+def test_dims_of_another_input_may_have_other_names(row: str, dims: str, spec: str) -> None:
+    head = f"float[B, T, 4] x, int64[{dims}] mask"
     before, after = (model_of(SECOND.format(row), head) for _ in range(2))
-    graphfix.run(after, SPEC)
+    graphfix.run(after, spec)
     rng = np.random.default_rng(0)
     x = rng.standard_normal((2, 20, 4)).astype(np.float32)
     mask = rng.integers(0, 2, (2, 20))
@@ -301,6 +306,13 @@ def test_what_never_meets_the_batch_is_none() -> None:
     model = model_of(body, "float[B, T, 4] x, float[C, T] m")
     with pytest.raises(PaddingError, match="it has no batch axis"):
         graphfix.run(model, SPEC)
+
+
+def test_twice_as_much_is_another_size() -> None:
+    body = """<int64[1] a1 = {1}> { d = Concat <axis = 1> (m, m) y = Add (x, d)
+        z = ReduceMean <axes = [1]> (y) }"""
+    with pytest.raises(UsageError, match=r"several dims may be time; .*x\.1 \(T\).*m\.1 \(S\)"):
+        graphfix.run(model_of(body, "float[B, T, 4] x, float[B, S, 4] m"), "ilens-mask")
 
 
 REFUSED = {
