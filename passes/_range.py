@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from graphfix.build import PASS_KEY
 from graphfix.core import Skip
-from graphfix.model.values import attr_int, axes_of, const_of, ints_of, is_op
+from graphfix.model.values import attr_int, axes_of, const_of, const_tensor, ints_of, is_op
 
 if TYPE_CHECKING:
     import numpy as np
@@ -211,9 +211,9 @@ def _carried(node: ir.Node, view: View) -> list[ir.Value]:
 
 
 def _is_single(value: ir.Value, view: View) -> bool:
-    array = const_of(value)
-    if array is not None:
-        return array.size == 1 and array.ndim <= 1
+    tensor = const_tensor(value)  # a bias, say, of which nothing need be read
+    if tensor is not None:
+        return tensor.size == 1 and len(tensor.shape) <= 1
     return view.shapes.dims(value) in ((), (1,))
 
 
