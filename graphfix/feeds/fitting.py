@@ -65,14 +65,8 @@ class Fit:
 
     def reflects(self, groups: Mapping[str, int]) -> bool:
         """Whether each Pad has as much as it reflects: else what is computed is not defined."""
-        pads = (
-            x for x in self._signature.model.graph if is_op(x, "Pad") and "mode" in x.attributes
-        )
-        if not any(x.attributes["mode"].value == "reflect" for x in pads):
-            return True
         sizes = {k: np.array([n]) for k, n in groups.items()}
-        mine = (need for need in self._needs if need.kind == "reflects")
-        return all(bool(self._holds(need, sizes).all()) for need in mine)
+        return all(bool(self._holds(need, sizes).all()) for need in self._reflected)
 
     @property
     def ties(self) -> bool:
@@ -97,6 +91,16 @@ class Fit:
         found = needs_of(signature.model, signature.shapes)
         named = (x for x in found if symbols(x.a) | symbols(x.b) <= known)
         return [x for x in named if self._groups(x)][:_MOST_NEEDS]
+
+    @cached_property
+    def _reflected(self) -> list[Need]:
+        """What its Pads reflect; shapes are not inferred for a model that has none."""
+        pads = (
+            x for x in self._signature.model.graph if is_op(x, "Pad") and "mode" in x.attributes
+        )
+        if not any(x.attributes["mode"].value == "reflect" for x in pads):
+            return []
+        return [need for need in self._needs if need.kind == "reflects"]
 
     @cached_property
     def _alone(self) -> dict[str, Ints]:

@@ -79,7 +79,8 @@ def find(model: ir.Model, axis: str = "", source: str = "") -> Source:
         axis, source = axis or known.axis, source or known.input
     given = _input(model, source, "from") if source else None
     shapes = infer(model, usual=True)
-    value, index = _named(model, axis) if axis else _only(model, shapes, given)
+    beside = _Beside(model, shapes)
+    value, index = _named(model, axis) if axis else _only(model, shapes, given, beside)
     dims = shapes.dims(value) or ()
     if isinstance(dims[index], int):
         raise UsageError(
@@ -89,7 +90,7 @@ def find(model: ir.Model, axis: str = "", source: str = "") -> Source:
     symbol = _symbol(dims[index], f"{value.name}.{index}")
     batch = next((_plain(x) for i, x in enumerate(dims) if i != index and _plain(x)), None)
     kind: Kind = known.kind if known is not None and known.input == source else "lengths"
-    renamed = _other_names(model, shapes, symbol, batch)
+    renamed = _other_names(model, shapes, beside, symbol, batch)
     if given is not None:
         kind = "mask" if len(shapes.dims(given) or ()) == 2 else "lengths"
         renamed |= _same_names(shapes.dims(given) or (), kind, symbol, batch)
@@ -108,9 +109,10 @@ def _same_names(
     return {a: b for a, b in pairs if a and b and a != b}
 
 
-def _other_names(model: ir.Model, shapes: Shapes, symbol: str, batch: str | None) -> dict[str, str]:
+def _other_names(
+    model: ir.Model, shapes: Shapes, beside: _Beside, symbol: str, batch: str | None
+) -> dict[str, str]:
     """What other inputs call the batch and the time, where the graph puts the two side by side."""
-    beside = _Beside(model, shapes)
     found: dict[str, str] = {}
     for name, value, i in _symbolic(model, shapes, None):
         own = symbol if i else batch
@@ -152,7 +154,9 @@ def _pairs_of(dims: tuple[Dim, ...]) -> Iterator[frozenset[str]]:
             yield from (frozenset((own, str(x))) for x in names if x.is_Symbol)
 
 
-def _only(model: ir.Model, shapes: Shapes, given: ir.Value | None) -> tuple[ir.Value, int]:
+def _only(
+    model: ir.Model, shapes: Shapes, given: ir.Value | None, beside: _Beside
+) -> tuple[ir.Value, int]:
     places = list(_symbolic(model, shapes, given))
     # A matrix with one symbolic dim is frames by features; a batch comes with more axes.
     alone = len({name for name, _, _ in places}) == 1
@@ -165,7 +169,6 @@ def _only(model: ir.Model, shapes: Shapes, given: ir.Value | None) -> tuple[ir.V
     for name, value, i in places:
         if name not in batch:
             left.setdefault(name, (value, i))
-    beside = _Beside(model, shapes)
     first = next(iter(left), "")
     if left and all(beside.are_one(first, name) for name in left):
         return left[first]
