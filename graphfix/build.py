@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import naming
 from graphfix.model import shapes
 from graphfix.model.text import Line, line_of
-from graphfix.model.values import bodies_of, graphs_of, nodes_of, users_of
+from graphfix.model.values import bodies_of, users_of
 from graphfix.model.view import forget_index
+from graphfix.orphans import discard, remove_orphans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from collections import Counter
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     import numpy.typing as npt
     from onnx_ir._core import Usage
@@ -41,10 +43,9 @@ class Builder:
     def __init__(self, by: str, view: View) -> None:
         self._by = by
         self._view = view
-        self._prefix = f"gf_{by.replace('-', '_')}"
-        self._used: set[str] | None = None
+        self._names = naming.names_of(view.model)
+        self._prefix = naming.prefix_of(by)
         self._spoken_for: Counter[str] | None = None
-        self._count = 0
         self._shared: dict[tuple[ir.Graph, Hashable], ir.Value] = {}
         self._site: ir.Node | None = None
         self._at: ir.Node | None = None
@@ -166,7 +167,7 @@ class Builder:
         Or may come to be: one that this pass has given, in a model of its own.
         """
         if self._spoken_for is None:
-            self._spoken_for = Counter(_value_names(self._view.model))
+            self._spoken_for = naming.counted(self._view.model)
         name = value.name
         if name and (self._spoken_for[name] > 1 or name.startswith(self._prefix)):
             value.name = self._name()
@@ -265,7 +266,7 @@ class Builder:
 
     def drop(self, value: ir.Value) -> list[str]:
         """Remove what made ``value``, and what only that was using, if nothing reads it."""
-        gone = _remove_orphans([value], self._lines)
+        gone = remove_orphans([value], self._lines)
         self._dropped += gone
         return [line.text() for line in gone]
 
@@ -325,9 +326,9 @@ class Builder:
             old.replace_all_uses_with(new, replace_graph_outputs=True)
         inputs = list(site.inputs)
         for body in bodies_of(site):
-            inputs += _discard(body)
+            inputs += discard(body)
         graph.remove(site, safe=True)
-        before[:0] = [*self._dropped, *_remove_orphans(inputs, self._lines)]
+        before[:0] = [*self._dropped, *remove_orphans(inputs, self._lines)]
         self._made = [node for node in self._made if node.graph is not None]
         added = tuple([Line.of(node) for node in self._made])
         if self._view.scope(graph)[-1] is self._view.model.graph:
@@ -366,86 +367,4 @@ class Builder:
         return node
 
     def _name(self) -> str:
-        if self._used is None:  # most passes find nothing to build
-            self._used = _names(self._view.model, self._prefix)
-        while (name := f"{self._prefix}_{self._count}") in self._used:
-            self._count += 1
-        self._used.add(name)
-        return name
-
-
-def _names(model: ir.Model, prefix: str) -> set[str]:
-    """The names of values and nodes that begin so: a new one must differ, in whatever scope."""
-    names: list[str | None] = []
-    for top in _tops(model):
-        names += [x.name for x in top.inputs]
-        names += top.initializers
-        for node in nodes_of(top):  # once: there may be 100,000, for the name of one
-            names.append(node.name)
-            for value in node.outputs:
-                names.append(value.name)
-            for body in bodies_of(node):
-                names += [x.name for x in body.inputs]
-                names += body.initializers
-    return {name for name in names if name and name.startswith(prefix)}
-
-
-def _value_names(model: ir.Model) -> Iterator[str]:
-    """The name of every value, as often as there is one with it."""
-    for graph in (graph for top in _tops(model) for graph in graphs_of(top)):
-        yield from (x.name for x in graph.inputs if x.name)
-        yield from (name for name, x in graph.initializers.items() if not x.is_graph_input())
-        for node in graph:
-            yield from (x.name for x in node.outputs if x.name)
-
-
-def _tops(model: ir.Model) -> Iterator[ir.Graph]:
-    yield model.graph
-    yield from (function.graph for function in model.functions.values())
-
-
-def _discard(body: ir.Graph) -> list[ir.Value]:
-    """Empty the body of a node that goes, so that it uses nothing; return what it was using."""
-    used = []
-    for node in list(body):
-        for inner in bodies_of(node):
-            used += _discard(inner)
-        for i, value in enumerate(node.inputs):
-            if value is not None:
-                used.append(value)
-                node.replace_input_with(i, None)
-    body.outputs.clear()
-    body.remove(list(body))
-    return used
-
-
-def _remove_orphans(values: Sequence[ir.Value | None], lines: Mapping[ir.Node, Line]) -> list[Line]:
-    """Remove what made ``values`` and has no other use; return the nodes, in order.
-
-    ``lines`` has those whose outputs have lost their names.
-    """
-    removed: list[Line] = []
-    pending = [x for x in values if x is not None]
-    while pending:
-        value = pending.pop()
-        if value.is_graph_output() or value.is_graph_input() or users_of(value):
-            continue
-        node = value.producer()
-        if node is None:
-            if value.is_initializer() and value.graph is not None and value.name is not None:
-                value.graph.initializers.pop(value.name, None)
-            continue
-        graph = node.graph
-        if graph is None or any(
-            x is not value and (x.is_graph_output() or users_of(x)) for x in node.outputs
-        ):
-            continue
-        removed.append(lines.get(node) or Line.of(node))
-        for i, source in enumerate(node.inputs):
-            if source is not None:
-                pending.append(source)
-                node.replace_input_with(i, None)
-        for body in bodies_of(node):
-            pending.extend(_discard(body))
-        graph.remove(node)  # nothing uses it, and it uses nothing any more
-    return removed[::-1]
+        return self._names.new(self._by)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 import onnx_ir as ir
 
-from graphfix import leaving, options
+from graphfix import leaving, naming, options
 from graphfix.build import Builder
 from graphfix.model import shapes
 from graphfix.model.text import module_path, path_of
@@ -237,6 +237,8 @@ class Pass(Check, ir.passes.InPlacePass):
             # Also after an error: a half-made edit must not leave stale shapes behind.
             if not self.keeps_shapes and (changes or not finished):
                 shapes.forget(model)
+            if not self.edits_by_builder and (changes or not finished):
+                naming.names_of(model).forget()
             if index is not None and finished and not changes:
                 keep_index(model, index)
         return Result(model, bool(changes), tuple(changes), tuple(skips))

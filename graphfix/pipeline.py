@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from graphfix import leaving, registry
+from graphfix import leaving, naming, registry
 from graphfix.core import Check, Pass
 from graphfix.errors import GraphfixError, PassError, UsageError
 from graphfix.model.snapshot import Snapshot
@@ -198,6 +198,7 @@ def apply(
     """
     before = count_ops(model)
     leaving.put(model, leave)
+    naming.keep(model)
     turns, settled = Turns(model, progress), list[Check]()
     try:
         for given in chosen:
@@ -211,6 +212,7 @@ def apply(
         turns.again()
     finally:
         forget_index(model)
+        naming.let_go(model)
     leaving.put(model, leaving.NOTHING)
     spec, ran = spec_of(settled), turns.ran
     if any(p.changes for p in ran):

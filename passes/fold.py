@@ -20,7 +20,7 @@ from ._fold_chains import CHAINED, chain
 from ._fold_constants import WORKED_OUT, decided_if, known, worked_out
 from ._fold_equal import Equal
 from ._fold_integers import COUNTED, integers
-from ._fold_leading import BROADCAST, leading
+from ._fold_leading import BROADCAST, Leading
 from ._fold_look import VIEWS, Found, Look
 from ._fold_moves import MOVES, moved
 from ._fold_sizes import Sizes
@@ -135,12 +135,14 @@ class Fold(Pass):
     name: ClassVar[str] = "fold"
     safety: ClassVar[Safety] = "exact"
     keeps_shapes: ClassVar[bool] = True
+    edits_by_builder: ClassVar[bool] = True
 
     def sites(self, model: ir.Model) -> Iterator[FoldSite | Skip]:
         """Every node that a first round would replace."""
         look = Look(View(model))
-        at_once = (*_apart(look), *_sizes(look), (SHRUNK, Uniform(look).smaller))
-        shown = _Shown((*_rules(look), *at_once))
+        uniform = Uniform(look)
+        at_once = (*_apart(look), *_sizes(look), (SHRUNK, uniform.smaller))
+        shown = _Shown((*_rules(uniform), *at_once))
         for node in _nodes(model):
             found = _first(shown[node.op_type], node, look)
             if found is not None:
@@ -163,14 +165,15 @@ class Fold(Pass):
     def _repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         look = Look(View(model))
         for _ in range(_ROUNDS):
+            uniform = Uniform(look)
             # Before dims of 1 go, of which broadcasting makes some that a region ends with.
             built = yield from self._round(look, _apart(look))
             if not built:
-                built = yield from self._round(look, _rules(look))
+                built = yield from self._round(look, _rules(uniform))
             if not built:
                 built = yield from self._round(look, _sizes(look))
             if not built:
-                built = yield from self._shrink(look)
+                built = yield from self._shrink(look, uniform)
             if not built:
                 return
             look = look.again()
@@ -208,9 +211,8 @@ class Fold(Pass):
             yield Change.later(self.name, at, tensor, lines)
         return changed
 
-    def _shrink(self, look: Look) -> Generator[Change | Skip, None, bool]:
+    def _shrink(self, look: Look, uniform: Uniform) -> Generator[Change | Skip, None, bool]:
         """Let what is broadcast be small; the shapes behind it change, and are inferred anew."""
-        uniform = Uniform(look)
         changed = yield from self._round(look, ((SHRUNK, uniform.smaller),))
         for value in uniform.touched:
             value.shape = None
@@ -229,7 +231,7 @@ def _sizes(look: Look) -> Rules:
     return ((sizes.finds, sizes),) if sizes.finds else ()
 
 
-def _rules(look: Look) -> Rules:
+def _rules(uniform: Uniform) -> Rules:
     """What looks at one node at a time, in the order in which a node is shown to them."""
     return (
         (frozenset({"If"}), decided_if),
@@ -239,8 +241,8 @@ def _rules(look: Look) -> Rules:
         (CHAINED, chain),
         (MOVES, moved),
         (COUNTED, integers),
-        (BROADCAST, leading),
-        (NEUTRAL, Uniform(look).neutral),
+        (BROADCAST, Leading()),
+        (NEUTRAL, uniform.neutral),
         (frozenset({"Cast"}), Bits()),
     )
 

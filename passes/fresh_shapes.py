@@ -90,10 +90,10 @@ class FreshShapes(Pass):
         view, names = View(model), frozenset(input_symbols(model))
         for node in nodes_of(model.graph):
             for value in node.outputs:
-                inferred = view.shapes.dims(value)
-                if value.shape is None or inferred is None:
+                if value.shape is None:
                     continue
-                if contradicts(value.shape, inferred, names):
+                inferred = view.shapes.dims(value)
+                if inferred is not None and contradicts(value.shape, inferred, names):
                     yield StaleSite(node, value, inferred)
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:

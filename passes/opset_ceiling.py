@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.core import Change, Match, Pass, Safety, Skip
-from graphfix.model.values import is_op
+from graphfix.model.values import is_op, nodes_of
 from graphfix.model.view import View
 
 from ._opsets import Meanings, schema_of
@@ -147,10 +147,9 @@ class OpsetCeiling(Pass):
         graphs = [(model.graph.name or "the graph", model.graph)]
         graphs += [(f"function {f.name}", f.graph) for f in model.functions.values()]
         for where, graph in graphs:
-            nodes = list(_standard(graph))
             for key in ("", "ai.onnx"):
                 opset = graph.opset_imports.get(key, 0)
-                if nodes and opset > self.to:
+                if opset > self.to and (nodes := list(_standard(graph))):
                     revised = [x for x in nodes if self._is_revised(x, opset)]
                     first = (revised or nodes)[0]
                     yield ImportSite(first, graph, where, key, opset, len(revised))
@@ -162,4 +161,4 @@ class OpsetCeiling(Pass):
 
 def _standard(graph: ir.Graph) -> Iterator[ir.Node]:
     """The nodes of the standard domain in a graph and in the graphs inside it."""
-    return (node for node in graph.all_nodes() if is_op(node, node.op_type))
+    return (node for node in nodes_of(graph) if is_op(node, node.op_type))

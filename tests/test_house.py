@@ -41,6 +41,8 @@ FLOORS = (
     "cuda",
     "directml",
     "build",
+    "naming",
+    "orphans",
     "manual",
     "model",
     "options",

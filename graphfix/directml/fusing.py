@@ -41,9 +41,6 @@ _FUSABLE = {
     "Sum": _RELU,
     "FusedMatMul": frozenset({"Softmax"}),
 }
-_ACTIVATIONS = frozenset[str]().union(*_FUSABLE.values())
-# A scale becomes part of a Conv first.
-_PARTIES = _ACTIVATIONS | {*_FUSABLE, "Mul"}
 
 
 def activations(
@@ -96,11 +93,12 @@ class Lost:
 
 
 def lost_outputs(view: View) -> Iterator[Lost]:
-    """The outputs of the main graph that are lost so, in the order of the graph.
+    """The outputs of the main graph that are lost so, in their order.
 
     In the branches of an If nothing is lost: run, a session is made there.
     """
-    for after, home in _activated(view).items():
+    homes = [x.producer() for x in view.model.graph.outputs]
+    for after, home in _activated(view, [x for x in homes if x is not None]).items():
         for value in home.outputs:
             if value.is_graph_output():
                 yield Lost(value, home, after)
@@ -111,25 +109,19 @@ def bare_gemms(view: View) -> Iterator[tuple[ir.Node, ir.Node]]:
 
     The operator that the two become, DmlFusedGemm, must have a C, and no session can be made.
     """
-    for after, home in _activated(view).items():
-        if is_op(home, "Gemm") and (len(home.inputs) < 3 or home.inputs[2] is None):
-            yield home, after
+    bare = [x for x in view.nodes("Gemm") if len(x.inputs) < 3 or x.inputs[2] is None]
+    for after, home in _activated(view, bare).items():
+        yield home, after
 
 
-def _activated(view: View) -> dict[ir.Node, ir.Node]:
+def _activated(view: View, homes: Sequence[ir.Node]) -> dict[ir.Node, ir.Node]:
+    """The activation that goes into each of these nodes of the main graph, if one does."""
     graph = view.model.graph
     rules = Rules(graph.opset_imports, view.shapes)
-    parties = [node for node in graph if node.op_type in _PARTIES and _may_be_one(node)]
-    on_dml = [node for node in parties if rules.kernel(node) is not None]
-    return activations(on_dml, frozenset(on_dml), lambda node: _optimized(node, view))
-
-
-def _may_be_one(node: ir.Node) -> bool:
-    """Whether a node is an activation, or all that needs it is one."""
-    if node.op_type in _ACTIVATIONS:
-        return True
-    uses = [use for value in node.outputs for use in value.uses()]
-    return len(uses) == 1 and uses[0].node.op_type in _ACTIVATIONS
+    users = [use.node for home in homes for value in home.outputs for use in value.uses()]
+    parties = dict.fromkeys(x for x in (*homes, *users) if x.graph is graph)
+    on_dml = frozenset(x for x in parties if rules.kernel(x) is not None)
+    return activations(homes, on_dml, lambda node: _optimized(node, view))
 
 
 def _optimized(node: ir.Node, view: View) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # A constant of so many elements is written out.
 _FEW = 8
+_FIXED = ("Constant", "Identity")
 
 
 def path_of(node: ir.Node) -> str:
@@ -134,7 +135,7 @@ def _kept(value: ir.Value | None) -> str | ir.TensorProtocol:
     if value is None:
         return ""
     node = value.producer()
-    if node is not None and not is_op(node, "Constant", "Identity"):
+    if node is not None and node.op_type not in _FIXED:  # nearly always
         return value.name or ""
     tensor = const_tensor(value, limit=_FEW)
     if tensor is None:

@@ -150,9 +150,12 @@ def _tensor_of(value: ir.Value) -> ir.TensorProtocol | None:
     if value.is_initializer():
         return value.const_value
     node = value.producer()
-    if node is None or not is_op(node, "Constant") or len(node.attributes) != 1:
+    if node is None or not is_op(node, "Constant"):
         return None
-    attribute = next(iter(node.attributes.values()))
+    attributes = node.attributes.data
+    if len(attributes) != 1:
+        return None
+    attribute = next(iter(attributes.values()))
     if attribute.is_ref():
         return None
     if attribute.type == ir.AttributeType.TENSOR:

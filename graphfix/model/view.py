@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -95,10 +96,11 @@ def index(model: ir.Model) -> None:
     """
     if _INDEX in model.meta:
         return
-    found: Index = {}
+    found: Index = defaultdict(list)
     for i, node in enumerate(_all_nodes(model)):
-        found.setdefault(_key(node), []).append((i, node))
-    model.meta[_INDEX] = found
+        domain = node.domain
+        found["" if domain == "ai.onnx" else domain, node.op_type].append((i, node))
+    model.meta[_INDEX] = dict(found)
 
 
 def forget_index(model: ir.Model) -> Index | None:

@@ -1,0 +1,65 @@
+"""What is left over once nothing reads it any more goes, with all that only it was using."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphfix.model.text import Line
+from graphfix.model.values import bodies_of, users_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import onnx_ir as ir
+
+
+def discard(body: ir.Graph) -> list[ir.Value]:
+    """Empty the body of a node that goes, so that it uses nothing; return what it was using."""
+    used = []
+    for node in list(body):
+        for inner in bodies_of(node):
+            used += discard(inner)
+        for i, value in enumerate(node.inputs):
+            if value is not None:
+                used.append(value)
+                node.replace_input_with(i, None)
+    body.outputs.clear()
+    body.remove(list(body))
+    return used
+
+
+def remove_orphans(values: Sequence[ir.Value | None], lines: Mapping[ir.Node, Line]) -> list[Line]:
+    """Remove what made ``values`` and has no other use; return the nodes, in order.
+
+    ``lines`` has those whose outputs have lost their names.
+    """
+    removed: list[Line] = []
+    pending = [x for x in values if x is not None]
+    while pending:
+        value = pending.pop()
+        if value.is_graph_output() or value.is_graph_input() or users_of(value):
+            continue
+        node = value.producer()
+        if node is None:
+            if value.is_initializer() and value.graph is not None and value.name is not None:
+                value.graph.initializers.pop(value.name, None)
+            continue
+        graph = node.graph
+        if graph is None or _others_are_used(node, value):
+            continue
+        removed.append(lines.get(node) or Line.of(node))
+        for i, source in enumerate(node.inputs):
+            if source is not None:
+                pending.append(source)
+                node.replace_input_with(i, None)
+        for body in bodies_of(node):
+            pending.extend(discard(body))
+        graph.remove(node)  # nothing uses it, and it uses nothing any more
+    return removed[::-1]
+
+
+def _others_are_used(node: ir.Node, value: ir.Value) -> bool:
+    outputs = node.outputs
+    return len(outputs) > 1 and any(
+        x is not value and (x.is_graph_output() or users_of(x)) for x in outputs
+    )
