@@ -47,7 +47,7 @@ class AnotherGather(Pass):
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """At the end of the graph."""
-        node = ir.node("Gather", list(model.graph.inputs), name="gf_gather_int64_1")
+        node = ir.node("Gather", list(model.graph.inputs), name="gf_gather_int64_2")
         node.outputs[0].name = node.name
         model.graph.append(node)
         model.graph.outputs.append(node.outputs[0])
@@ -62,4 +62,4 @@ def test_a_name_that_a_pass_gives_by_itself_is_not_given_again() -> None:
     model = ir.from_onnx_text(ROWS)
     pipeline.apply(model, [*pipeline.parse("gather-int64:convert=yes"), AnotherGather()])
     made = [x.outputs[0].name for x in model.graph if x.op_type == "Cast"]
-    assert made == ["gf_gather_int64_0", "gf_gather_int64_2"]
+    assert made == ["gf_gather_int64_0", "gf_gather_int64_3"]
