@@ -34,7 +34,7 @@ class Names:
         prefix = prefix_of(by)
         while (name := f"{prefix}{self._counts[prefix]}") in self._taken:
             self._counts[prefix] += 1
-        self._taken.add(name)
+        self._counts[prefix] += 1
         return name
 
     def forget(self) -> None:
