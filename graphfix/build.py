@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from graphfix import naming
 from graphfix.model import shapes
-from graphfix.model.text import Line, line_of
+from graphfix.model.text import Line, line_of, stands_in_place
 from graphfix.model.values import bodies_of, users_of
 from graphfix.model.view import forget_index
 from graphfix.orphans import discard, remove_orphans
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Operand = ir.Value | npt.NDArray[np.generic] | None
     AttrValue = int | float | str | Sequence[int] | ir.TensorProtocol | ir.DataType
     Edit = tuple[tuple[Line, ...], tuple[Line, ...]]
-    """The nodes that went, and those that came."""
+    """The nodes that went, and those that came; small constants stand where they are read."""
 
 PASS_KEY = "graphfix.pass"
 
@@ -291,7 +291,7 @@ class Builder:
 
     def finish(self) -> tuple[str, ...]:
         """End the repair of a site that stays; return what was added, as ONNX text."""
-        added = tuple(line_of(node) for node in self._made)
+        added = tuple(line_of(node) for node in self._made if not stands_in_place(node))
         self._site = self._at = None
         return added
 
@@ -330,7 +330,7 @@ class Builder:
         graph.remove(site, safe=True)
         before[:0] = [*self._dropped, *remove_orphans(inputs, self._lines)]
         self._made = [node for node in self._made if node.graph is not None]
-        added = tuple([Line.of(node) for node in self._made])
+        added = tuple([Line.of(node) for node in self._made if not stands_in_place(node)])
         if self._view.scope(graph)[-1] is self._view.model.graph:
             shapes.extend(self._view.model, self._made)
         self._site = self._at = None

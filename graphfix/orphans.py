@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphfix.model.text import Line
+from graphfix.model.text import Line, stands_in_place
 from graphfix.model.values import bodies_of, users_of
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def discard(body: ir.Graph) -> list[ir.Value]:
 def remove_orphans(values: Sequence[ir.Value | None], lines: Mapping[ir.Node, Line]) -> list[Line]:
     """Remove what made ``values`` and has no other use; return the nodes, in order.
 
+    Those that :func:`stands_in_place` are none of them: they are read where they were used.
     ``lines`` has those whose outputs have lost their names.
     """
     removed: list[Line] = []
@@ -47,7 +48,8 @@ def remove_orphans(values: Sequence[ir.Value | None], lines: Mapping[ir.Node, Li
         graph = node.graph
         if graph is None or _others_are_used(node, value):
             continue
-        removed.append(lines.get(node) or Line.of(node))
+        if not stands_in_place(node):
+            removed.append(lines.get(node) or Line.of(node))
         for i, source in enumerate(node.inputs):
             if source is not None:
                 pending.append(source)

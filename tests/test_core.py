@@ -139,6 +139,26 @@ class TestBuilder:
         assert list(m.graph.initializers) == ["v"]
         assert result.changes[0].removed == ("only = Mul (x, {2})", "y = Relu (only)")
 
+    def test_a_small_constant_is_told_where_it_was_read_and_has_no_line(self) -> None:
+        m = model("""m (float[9] x) => (float[9] y) {
+            two = Constant <value = float {2.0}> ()
+            many = Constant <value = float[9] {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0}> ()
+            twice = Mul (many, two) only = Add (x, twice) y = Relu (only) }""")
+
+        class Cut(Doubled):
+            def rewrite(self, match: Match, op: Builder) -> ir.Value:
+                one = op.make("Constant", value=ir.tensor(np.float32(1)))
+                return op.Sub(m.graph.inputs[0], one)
+
+        change = Cut()(m).changes[0]
+        assert change.removed == (
+            "many = Constant <value = ...> ()",
+            "twice = Mul (many, 2)",
+            "only = Add (x, twice)",
+            "y = Relu (only)",
+        )
+        assert change.added == ("y = Sub (x, 1)",)
+
     def test_the_text_of_a_change_is_of_its_time_whenever_it_is_read(self) -> None:
         texts = []
         for early in (True, False):

@@ -99,6 +99,11 @@ class Line(NamedTuple):
         return f"{outputs} = {self.kind}{middle}({inputs})"
 
 
+def stands_in_place(node: ir.Node) -> bool:
+    """Whether ``node`` is a small constant, which the lines of those that read it tell."""
+    return is_op(node, "Constant") and const_tensor(node.outputs[0], limit=_FEW) is not None
+
+
 def canonical(model: ir.Model, known: Collection[str] | None = None) -> str:
     """A model as text that two equal graphs share: signature, then nodes, constants in place.
 
