@@ -67,9 +67,7 @@ if [ ! -d "$locale" ] && [ "$lang" != C.UTF-8 ]; then
 fi
 
 cd "$checkout"
-# Its byte code and caches are its own; Linux works in the same checkout.
-export PYTHONPYCACHEPREFIX='C:\pycache'
-# In a process beside: one test that hangs or kills it costs no other.
+# Its caches are its own, too. In a process beside: one test that hangs or kills it costs no other.
 "$home/windows-python" -m pytest -q -o cache_dir=build/windows \
   -n "${WORKERS:-1}" --dist loadgroup --max-worker-restart 50 \
   -o faulthandler_timeout="${TEST_SECONDS:-900}" -o faulthandler_exit_on_timeout=true "$@" </dev/null

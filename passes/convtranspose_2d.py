@@ -83,9 +83,11 @@ class Convtranspose2d(NodePass[LineSite]):
 
     Safety:
         Exact: the same sums. The weight is not copied; a constant one is unsqueezed when the model
-        is loaded. Refused, with the reason: attributes that are parameters of a local function, and
-        auto_pad=SAME_UPPER or SAME_LOWER with a stride, in any rank: there DirectML gives another
-        length than ONNX, in silence where the model is dynamic, and 2-D does not help. Write pads.
+        is loaded. Refused, with the reason: attributes that are parameters of a local function;
+        output_padding that is not below the stride, which ONNX Runtime 1.24.4 runs in 1-D, and in
+        2-D with other numbers (1.32 refuses it); and auto_pad=SAME_UPPER or SAME_LOWER with a
+        stride, in any rank: there DirectML gives another length than ONNX, in silence where the
+        model is dynamic, and 2-D does not help. Write pads.
     """
 
     name: ClassVar[str] = "convtranspose-2d"
@@ -106,6 +108,12 @@ class Convtranspose2d(NodePass[LineSite]):
         padding = attr_ints(node, "output_padding")
         if padding is None or len(padding) != 1:
             return None
+        if padding[0] >= (stride := (attr_ints(node, "strides") or (1,))[0]):
+            return Skip(
+                node,
+                f"output_padding is {padding[0]} and not below the stride, {stride}: ONNX Runtime "
+                "1.32 refuses that, and 1.24 gives other numbers in 2-D",
+            )
         return LineSite(node, data, weight, padding == (0,), view.opset(node))
 
     def message(self, site: Match) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,11 +20,23 @@ if TYPE_CHECKING:
 # How long an example takes says something of the machine, and nothing of the code.
 settings.register_profile("graphfix", deadline=None)
 settings.load_profile("graphfix")
+# No test that Hypothesis draws for tries more than this, for machines that are slow.
+EXAMPLES = int(os.environ.get("GRAPHFIX_EXAMPLES", "0"))
 
 LOOP = """<ir_version: 9, opset_import: ["" : 17]>
     m (float[1, T, 4] x) => (float[1, T, 4] y) { y = Loop (m, c, x) <body = b
     (int64 i, bool go, float[1, T, 4] a) => (bool again, float[1, T, 4] out)
     { again = Identity (go) out = Relu (a) }> }"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if EXAMPLES:
+        for item in items:
+            drawn = getattr(item, "obj", None)
+            own = getattr(drawn, "_hypothesis_internal_use_settings", None)
+            if own is not None and own.max_examples > EXAMPLES:
+                function = getattr(drawn, "__func__", drawn)
+                function._hypothesis_internal_use_settings = settings(own, max_examples=EXAMPLES)
 
 
 @pytest.fixture(scope="session", autouse=True)

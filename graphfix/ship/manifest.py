@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from graphfix.errors import ModelError
 from graphfix.ship.expression import names_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCHEMA = 1
 NAME = "graphfix.json"
@@ -156,7 +154,9 @@ def _manifest(data: dict[str, Any]) -> Manifest:
     if not containers:
         raise ValueError("no containers")
     for one in containers:
-        if one.file in ("", ".", "..") or "/" in one.file or "\\" in one.file:
+        # On Windows C:x is in some other folder.
+        away = "/" in one.file or "\\" in one.file or Path(one.file).drive
+        if away or one.file in ("", ".", ".."):
             raise ValueError(f"{one.file!r} is no file beside it")
     known = frozenset(containers[0].sizes)
     for port in (*inputs, *outputs):

@@ -95,3 +95,15 @@ def test_what_is_shipped_runs_on_directml_in_process(windows: str, tmp_path: Pat
     assert ship_file(model, tmp_path / "shipped", wanted(["samples=1s"], 16000)).ok
     done = run(windows, "-c", RUNS, there(tmp_path / "shipped"))
     assert done.stdout.split() == ["DmlExecutionProvider", "True", "True"], done.stderr
+
+
+def test_what_starts_it_keeps_byte_code_and_asks_no_driver(
+    windows: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, ours = Path(windows).parent / "opt/dml/in-wine", ROOT / "dml/in-wine"
+    if copy.read_bytes() != ours.read_bytes():
+        pytest.skip("what starts Wine has changed since; make windows WINDOWS=--setup")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    asks = "import os, sys; print(sys.dont_write_bytecode, sys.pycache_prefix, os.stat('.').st_dev)"
+    # A volume has a number where Wine's mount manager was asked, which costs more than the rest.
+    assert run(windows, "-c", asks).stdout.split() == ["False", "C:\\pycache", "0"]

@@ -108,6 +108,8 @@ LEFT = {
         3,
         "auto_pad=SAME",
     ),
+    "output_padding of a stride": ("strides = [2], output_padding = [2]", 3, "output_padding is 2"),
+    "output_padding without one": ("dilations = [2], output_padding = [1]", 3, "output_padding is"),
     "auto_pad in 2-D": ('auto_pad = "SAME_UPPER", strides = [1, 2]', 4, "auto_pad=SAME"),
 }  # fmt: skip
 
@@ -178,5 +180,5 @@ def test_all_that_runs_before_runs_after(
         want = run(before, given)
     except Exception:
         return
-    assert graphfix.run(after, "convtranspose-2d").changed
+    assert graphfix.run(after, "convtranspose-2d").changed == (padding < stride)
     np.testing.assert_allclose(run(after, given), want, atol=1e-5)

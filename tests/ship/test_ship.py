@@ -1,6 +1,7 @@
 """graphfix ship: what it makes, what it refuses, and that nothing is left of what fails."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -177,11 +178,24 @@ class TestRefusals:
         with pytest.raises(ModelError, match="has schema 99, and this graphfix reads 1"):
             graphfix.Session(tmp_path / "out")
 
-    def test_a_manifest_that_names_a_file_elsewhere(self, mean: Pair, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        "file",
+        [
+            "../mean.onnx",
+            "..\\mean.onnx",
+            pytest.param(
+                "C:mean.onnx",
+                marks=pytest.mark.skipif(os.name != "nt", reason="a plain name elsewhere"),
+            ),
+        ],
+    )
+    def test_a_manifest_that_names_a_file_elsewhere(
+        self, file: str, mean: Pair, tmp_path: Path
+    ) -> None:
         shutil.copytree(mean[1], tmp_path / "out")
         path = tmp_path / "out" / "graphfix.json"
         data = json.loads(path.read_text(encoding="utf-8"))
-        data["containers"][0]["file"] = "../mean.onnx"
+        data["containers"][0]["file"] = file
         path.write_text(json.dumps(data), encoding="utf-8")
         with pytest.raises(ModelError, match="is malformed"):
             graphfix.Session(tmp_path / "out")
