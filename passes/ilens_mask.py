@@ -12,7 +12,7 @@ from graphfix.lengths.analysis import analyse
 from graphfix.lengths.apply import OUTPUT, apply
 from graphfix.lengths.given import LengthInput
 from graphfix.lengths.source import find
-from graphfix.model.text import path_of
+from graphfix.model.text import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,7 +165,7 @@ class IlensMask(Pass):
         """
         found = self._analysis(model)
         if found.refusals:
-            raise PaddingError(_told(found))
+            raise PaddingError(_refused(found))
         outputs = {x.name for x in model.graph.outputs}
         olens = self.olens and OUTPUT not in outputs
         open_ends = self.outputs == "zero" and any(
@@ -186,9 +186,9 @@ class IlensMask(Pass):
         return found
 
 
-def _told(found: Analysis) -> str:
+def _refused(found: Analysis) -> str:
     """Each node that cannot be seen through, with the reason."""
-    lines = [f"{x.node.op_type} {path_of(x.node)!r}: {x.reason}" for x in found.refusals[:_TOLD]]
+    lines = [f"{told(x.node)}: {x.reason}" for x in found.refusals[:_TOLD]]
     more = len(found.refusals) - len(lines)
     rest = f"; and {more} more (graphfix check -p ilens-mask lists them)" if more else ""
     return (

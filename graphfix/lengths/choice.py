@@ -46,6 +46,9 @@ def chosen(model: ir.Model, shapes: Shapes, given: ir.Value | None, one: OneSize
         lengths = i == 0 and shapes.rank(value) == 1 and any(one.are_one(name, x) for x in batch)
         if name not in batch and not lengths:
             left.setdefault(name, (value, i))
+    image = _image(shapes, places, list(left.values()))
+    if image is not None:
+        raise UsageError(image)
     if not left:
         raise UsageError(_only_batch(shapes, places))
     first = next(iter(left))
@@ -129,6 +132,32 @@ def _several(shapes: Shapes, left: dict[str, Place], one: OneSize) -> str:
         "ilens-mask: several dims may be time, and nothing in the graph says that they are of one "
         f"size: {_listed(firsts)}; " + "; ".join(ways)
     )
+
+
+def _image(
+    shapes: Shapes, places: Sequence[tuple[str, ir.Value, int]], left: Sequence[Place]
+) -> str | None:
+    """What to say of [N, C, H, W] of which none but the batch, or both sides, may vary."""
+    value = places[0][1]
+    dims = shapes.dims(value) or ()
+    sides = [plain(x) for x in dims[2:]]
+    alone = all(x is value for _, x, _ in places)
+    if len(dims) != 4 or not alone or dims[1] not in (1, 3, 4):
+        return None
+    is_ = f"ilens-mask: {value.name} is [{', '.join(map(str, dims))}], as images are"
+    if not left and not any(sides):
+        return (
+            f"{is_}: only the batch may vary, and rows of a batch are no time, so there is nothing "
+            "to pad. Of a clip, export the model with a dynamic time axis, or try -p thaw first"
+        )
+    if all(sides) and len(left) == 2:
+        fixed, axis = quoted(sides[0]), _text(value, 3)
+        return (
+            f"{is_}: both sides may vary, and what is padded here is a clip, along one axis of "
+            "time. Where the width is time, as in a line of text, fix the height, at 48 for "
+            f"example: -p fix-dims:{fixed}=48,ilens-mask:axis={axis}"
+        )
+    return None
 
 
 def _only_batch(shapes: Shapes, places: Sequence[tuple[str, ir.Value, int]]) -> str:

@@ -122,8 +122,11 @@ def _said(
 
 
 def _batch_of(dims: Sequence[Dim], axis: int) -> str | None:
-    """The first other dim that is not fixed."""
-    return next((plain(x) for i, x in enumerate(dims) if i != axis and plain(x)), None)
+    """The dim before time that is not fixed, or the one behind it where time comes first."""
+    if axis and dims[0] == 1:  # one clip: what comes next is no batch
+        return None
+    near = (x for i, x in enumerate(dims[:2]) if i != axis)
+    return next(filter(None, map(plain, near)), None)
 
 
 def _other_names(
