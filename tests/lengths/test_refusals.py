@@ -42,13 +42,16 @@ SPLIT = "h = Relu (x) c, d = Split <axis = 1> (h) e = Neg (c) y = ReduceMax (e)"
 
 
 def test_a_node_of_the_model_is_named() -> None:
-    assert "Split '/own/Split': it splits the axis" in refusal(ours(model(SPLIT), "fold"))
+    found = refusal(ours(model(SPLIT), "fold"))
+    assert "Split '/own/Split': it splits the axis" in found
+    assert found.endswith("-p directml,ilens-mask")
 
 
 def test_a_node_that_a_pass_has_written_is_told_by_what_follows_from_it() -> None:
     found = refusal(ours(model(SPLIT), "fold", "c", "e"))
     assert "the Split before ReduceMax '/own/ReduceMax' (fold wrote it): it splits" in found
     assert "gf_" not in found
+    assert "-p directml" not in found  # a profile has been there
 
 
 def test_or_by_what_it_makes() -> None:
