@@ -6,13 +6,14 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from graphfix.build import PASS_KEY
 from graphfix.core import Change, Finding, Match, Pass, Safety, Skip
 from graphfix.errors import PaddingError
 from graphfix.lengths.analysis import analyse
 from graphfix.lengths.apply import OUTPUT, apply
 from graphfix.lengths.given import LengthInput
 from graphfix.lengths.source import find
-from graphfix.model.text import path_of
+from graphfix.model.text import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from graphfix.lengths.analysis import Analysis
 
 _TOLD = 5
+_PROFILE = ". What the profile makes plain may be seen through: -p directml,ilens-mask"
 
 
 @dataclass(frozen=True)
@@ -99,15 +101,20 @@ class IlensMask(Pass):
         anything finite (`outputs=zero` zeroes it). All repairs are made or none: an operator that
         has no rule, or a leak that has no repair, is an error that names the node, and nothing is
         written. Proved for the operators and sizes of the graph, in runs with no size of 0 and no
-        table read past its end; relative positions are proved by trial at several sizes. The size
-        of what lies behind `ilens` must still be one that the model accepts. Each row of a batch
-        has its own length; `ilens` is [B], or [1] where no batch dim is symbolic. What is quantized
-        dynamically shares its range with the other rows of a batch, as it always did. A mask that
-        the model has must be 1 for what is valid, then 0, and is believed to hide what it hides.
+        table read past its end; a pool makes no frame of a clip that is shorter than its window, as
+        the standard has it, where ONNX Runtime may make one. Relative positions are proved by trial
+        at several sizes, and where a size goes another way from some length on, on both sides of
+        it. The size of what lies behind `ilens` must still be one that the model accepts. Each row
+        of a batch has its own length; `ilens` is [B], or [1] where no batch dim is symbolic. What
+        is quantized dynamically shares its range with the other rows of a batch, as it always did.
+        A mask that the model has must be 1 for what is valid, then 0, and is believed to hide what
+        it hides. Dims of other names that the graph takes for batch or time are taken to be equal
+        to these.
 
     Options:
         axis: The axis that is padded, `input.axis` such as `axis=audio.2`; found by itself if one
-            symbolic dim is left besides batch.
+            symbolic dim is left besides batch. `axis=audio.2+mask.1` says that axes of several
+            inputs are of one size, and the batches of these inputs too, where the graph does not.
         from: A mask or length input that the model has already and that is to say what is valid,
             such as `from=attention_mask`; no `ilens` is added then.
         outputs: `zero` also zeroes what lies behind the valid length of each output.
@@ -165,7 +172,7 @@ class IlensMask(Pass):
         """
         found = self._analysis(model)
         if found.refusals:
-            raise PaddingError(_told(found))
+            raise PaddingError(_refused(found, model))
         outputs = {x.name for x in model.graph.outputs}
         olens = self.olens and OUTPUT not in outputs
         open_ends = self.outputs == "zero" and any(
@@ -186,12 +193,17 @@ class IlensMask(Pass):
         return found
 
 
-def _told(found: Analysis) -> str:
+def _refused(found: Analysis, model: ir.Model) -> str:
     """Each node that cannot be seen through, with the reason."""
-    lines = [f"{x.node.op_type} {path_of(x.node)!r}: {x.reason}" for x in found.refusals[:_TOLD]]
+    lines = [f"{told(x.node)}: {x.reason}" for x in found.refusals[:_TOLD]]
     more = len(found.refusals) - len(lines)
     rest = f"; and {more} more (graphfix check -p ilens-mask lists them)" if more else ""
     return (
         f"ilens-mask cannot see what padding along {found.source.spec} does to this model, so it "
-        f"repairs nothing: {'; '.join(lines)}{rest}"
+        f"repairs nothing: {'; '.join(lines)}{rest}{_PROFILE if _is_as_exported(model) else ''}"
     )
+
+
+def _is_as_exported(model: ir.Model) -> bool:
+    """Whether no pass has written anything of it."""
+    return not any(PASS_KEY in node.metadata_props for node in model.graph)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.model.lookups import looked_up
 from graphfix.model.shapes import same
-from graphfix.model.values import attr_int, is_op
+from graphfix.model.values import is_op
 
-from ._affine import affine_of, own_places
 from ._counting import size_of, unsqueezed
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class MaskLookup(NodePass[LookupSite]):
         lookup = _lookup_of(node)
         if lookup is None or view.in_function(node):
             return None
-        found = _gathered(lookup, view) if is_op(lookup, "Gather") else _looked_up(lookup, view)
+        found = looked_up(lookup, view.shapes)
         if found is None:
             return None
         table, at, index = found
@@ -178,59 +178,6 @@ def _end_of(lookup: ir.Node, index: Dims, view: View) -> ir.Node:
         if _equal(view.shapes.dims(node.outputs[0]), index):
             end = node
     return end
-
-
-def _gathered(node: ir.Node, view: View) -> tuple[ir.Value, tuple[int, ...], Dims] | None:
-    """Table, the axis of the index that each of its dims counts, and the shape of the index."""
-    flat, index = node.inputs[0], node.inputs[1]
-    above = flat.producer() if flat is not None else None
-    if attr_int(node, "axis", 0) != 0 or not is_op(above, "Reshape", "Flatten"):
-        return None
-    table, shape = above.inputs[0], view.shapes.dims(index)
-    dims, long = view.shapes.dims(table), view.shapes.dims(flat)
-    if table is None or dims is None or shape is None or long is None:
-        return None
-    if any(dim != 1 for dim in long[1:]):  # a Flatten leaves an axis of 1
-        return None
-    counts = affine_of(index, view)
-    if counts is None or len(counts.weights) != len(dims):
-        return None
-    at = []
-    stride: Dim = 1
-    for i, dim in reversed(list(enumerate(dims))):
-        axes = [
-            axis + len(shape)
-            for axis, weight in counts.weights.items()
-            # Only of the first axis fewer may be counted than there are.
-            if same(weight, stride) and (i == 0 or same(shape[axis], dim))
-        ]
-        if len(axes) != 1:
-            return None
-        at.append(axes[0])
-        stride = dim * stride
-    return table, tuple(reversed(at)), shape
-
-
-def _looked_up(node: ir.Node, view: View) -> tuple[ir.Value, tuple[int, ...], Dims] | None:
-    """The same for a GatherND with an index for each axis of the table."""
-    table, dims = node.inputs[0], view.shapes.dims(node.inputs[0])
-    shape = view.shapes.dims(node.outputs[0])
-    parts = own_places(node.inputs[1], view)
-    if table is None or dims is None or shape is None or parts is None:
-        return None
-    if attr_int(node, "batch_dims", 0) or len(parts) != len(dims):
-        return None
-    at = []
-    for part in parts:
-        counts = affine_of(part, view)
-        if counts is None or len(counts.weights) != 1:
-            return None
-        ((axis, weight),) = counts.weights.items()
-        place = axis + len(shape) + 1  # the last axis of the indices is not one of the result
-        if weight != 1 or not 0 <= place < len(shape):
-            return None
-        at.append(place)
-    return (table, tuple(at), shape) if len(set(at)) == len(at) else None
 
 
 def _equal(a: Dims | None, b: Dims | None) -> bool:

@@ -9,10 +9,10 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.model.affine import affine_of
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, const_of, ints_of, is_op
 
-from ._affine import affine_of
 from ._counting import unsqueezed
 from ._range import least_of
 
@@ -139,7 +139,7 @@ class TableRows(NodePass[RowsSite]):
 
 def _counted_end(index: ir.Value, view: View) -> ir.Value | None:
     """The end of the Range that ``index`` is, with dims of 1."""
-    counts = affine_of(index, view)
+    counts = affine_of(index, view.shapes)
     if counts is None or list(counts.weights.values()) != [1]:
         return None
     dims, (axis,) = view.shapes.dims(index) or (), counts.weights

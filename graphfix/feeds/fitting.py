@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphfix.feeds.input import plain, symbols
-from graphfix.feeds.needs import Need, needs_of
+from graphfix.feeds.needs import POOLS, Need, needs_of
 from graphfix.model.symbolic import evaluator
 from graphfix.model.values import is_op
 
@@ -30,6 +30,7 @@ _NEAR = 8
 # More are the sizes of a model of very many parts, and the first say enough.
 _MOST_NEEDS = 400
 REFLECTS = "a Pad reflects more than there is"
+FRAMES = "it is shorter than the window of a pool, which makes no frame of that by the standard"
 
 
 class Fit:
@@ -68,6 +69,11 @@ class Fit:
         sizes = {k: np.array([n]) for k, n in groups.items()}
         return all(bool(self._holds(need, sizes).all()) for need in self._reflected)
 
+    def frames(self, groups: Mapping[str, int]) -> bool:
+        """Whether each pool makes a frame as ONNX counts: ONNX Runtime makes one of less, too."""
+        sizes = {k: np.array([n]) for k, n in groups.items()}
+        return all(bool(self._holds(need, sizes).all()) for need in self._pooled)
+
     @property
     def ties(self) -> bool:
         """Whether two groups must be equal."""
@@ -101,6 +107,13 @@ class Fit:
         if not any(x.attributes["mode"].value == "reflect" for x in pads):
             return []
         return [need for need in self._needs if need.kind == "reflects"]
+
+    @cached_property
+    def _pooled(self) -> list[Need]:
+        """What its pools slide over; shapes are not inferred for a model that has none."""
+        if not any(is_op(x, *POOLS) for x in self._signature.model.graph):
+            return []
+        return [need for need in self._needs if need.kind == "frames"]
 
     @cached_property
     def _alone(self) -> dict[str, Ints]:

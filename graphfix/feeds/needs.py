@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
     from graphfix.model.shapes import Dim, Shapes
 
-Kind = Literal["equal", "broadcast", "divides", "some", "reflects"]
+Kind = Literal["equal", "broadcast", "divides", "some", "reflects", "frames"]
 
 _TOGETHER = frozenset(
     {"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "And", "Or", "Xor", "Equal", "Less", "Mod"}
     | {"LessOrEqual", "Greater", "GreaterOrEqual", "Where", "PRelu"}
 )
-_WINDOWS = ("Conv", "MaxPool", "AveragePool", "STFT")
+_WINDOWS = ("Conv", "MaxPool", "AveragePool", "LpPool", "STFT")
+POOLS = ("MaxPool", "AveragePool", "LpPool")
 _RECURRENT = ("LSTM", "GRU", "RNN")
 
 
@@ -40,7 +41,9 @@ class Need:
     Attributes:
         kind: That they are equal; equal, or one of them 1; that the first can be divided by the
             second; that the first is at least the second; the same of what a Pad reflects, which
-            not every ONNX Runtime refuses (1.24.1 runs it, and fills in nothing there).
+            not every ONNX Runtime refuses (1.24.1 runs it, and fills in nothing there), and of the
+            frames of a pool (1.32.0 makes one of 3 samples by a window of 4 and a stride of 2,
+            where the standard makes none: it rounds (3 - 4) / 2 to 0).
         a: The first.
         b: The second.
     """
@@ -134,6 +137,8 @@ def _window(node: ir.Node, known: Sequence[Sequence[Dim]], shapes: Shapes) -> It
     made = shapes.dims(node.outputs[0])
     for dim in (made or ())[1 if is_op(node, "STFT") else 2 :]:
         yield Need("some", dim, 1)
+        if is_op(node, *POOLS):
+            yield Need("frames", dim, 1)
     if is_op(node, "Conv") and len(known) > 1 and len(known[0]) > 2 and len(known[1]) > 2:
         yield Need("equal", known[0][1], times(known[1][1], attr_int(node, "group", 1)))
 

@@ -285,6 +285,7 @@ class _Walk:
             raise
         states = [result] if isinstance(result, State) else list(result)
         _check_known(site, states)
+        _check_grown(site, states)
         return [*states, *[None] * (len(node.outputs) - len(states))]
 
 
@@ -328,6 +329,27 @@ def _check_known(site: Site, results: Sequence[State | None]) -> None:
                     "it is made to a padded size that is not known; sums, products, quotients, "
                     "minima and maxima of the clip's length are"
                 )
+
+
+def _check_grown(site: Site, results: Sequence[State | None]) -> None:
+    """Refuse what is as long as something padded, where its rule knows of no time."""
+    for value, result in zip(site.node.outputs, results, strict=False):
+        if result is None or result.physical or result.axes is None or result.places is not None:
+            continue
+        for axis, dim in zip(result.axes, site.dims(value) or (), strict=False):
+            if site.grows(dim) and not carries_time(axis) and _is_endless(dim, site):
+                raise RefusedError(
+                    "its result grows with the padding, and there is no rule that says how"
+                )
+
+
+def _is_endless(size: sympy.Expr, site: Site) -> bool:
+    """Whether a size is another for a long clip and for a longer one: the last three are three."""
+    at = [
+        size.subs({x: n if x.name == site.source.symbol else 1 for x in size.free_symbols})
+        for n in (1 << 12, (1 << 13) + 1, 1 << 20)
+    ]
+    return len(set(at)) > 1
 
 
 def _check_room(states: Sequence[State]) -> None:

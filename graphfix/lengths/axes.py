@@ -51,6 +51,18 @@ def check_rows(state: State, source: Source) -> None:
         raise RefusedError("its batch axis holds something else beside the batch")
 
 
+def check_batch(state: State, source: Source) -> None:
+    """Refuse if a tensor has no row for each length.
+
+    Raises:
+        RefusedError: No axis of it carries the batch, and each row has a length of its own.
+    """
+    if source.batch is not None and not any(
+        isinstance(x, Rows) for a in state.axes or () for x in a
+    ):
+        raise RefusedError("it has no batch axis, and each row of the batch has its own length")
+
+
 def check_apart(state: State, axes: Sequence[int]) -> None:
     """Refuse what mixes rows of the batch, each of which has its own length.
 

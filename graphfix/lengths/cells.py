@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from graphfix.lengths.domain import Ids
 
 _LONGEST = 4096
+_FARTHEST = 64
 
 
 def follow(site: Site) -> State:
@@ -43,6 +44,7 @@ def follow(site: Site) -> State:
         raise RefusedError("it moves what may be no number")
     _check_rows(site)
     trials = next((x.cells.trials for x in states if x.cells is not None), None) or _trials(site)
+    _check_turns(site, trials)
     made: list[tuple[Ids, Ids]] = []
     for place, (clip, container) in enumerate(trials):
         try:
@@ -105,11 +107,8 @@ def _trials(site: Site) -> tuple[tuple[int, int], ...]:
     if symbol is None:
         raise RefusedError("how it depends on the padded length is not known")
     size = next(x for x in site.out_dims() if x.has(symbol))
-    other = {x: 1 for x in size.free_symbols if x is not symbol}
-    at = np.arange(1, _LONGEST * 8)
-    values = np.broadcast_to(sympy.lambdify(symbol, size.subs(other), "numpy")(at), at.shape)
     first: dict[int, int] = {}
-    for length, value in zip(at.tolist(), values.tolist(), strict=True):
+    for length, value in enumerate(_at_lengths(site, size).tolist(), 1):
         if value > 1 and int(value) not in first:
             first[int(value)] = length
             if len(first) == 6:
@@ -117,8 +116,54 @@ def _trials(site: Site) -> tuple[tuple[int, int], ...]:
     lengths = list(first.values())
     if len(lengths) < 4:
         raise RefusedError("it is not as long as a multiple of the clip")
-    return ((lengths[1], lengths[3]), (lengths[2], lengths[-1]), (lengths[1], lengths[2]))
+    pairs = {(lengths[1], lengths[3]), (lengths[2], lengths[-1]), (lengths[1], lengths[2])}
+    for turn in _turns(site):
+        if turn <= _FARTHEST:
+            pairs |= {(turn - 2, turn - 1), (turn - 1, turn + 2), (turn - 2, turn + 1)}
+            pairs |= {(turn, turn + 3), (turn + 1, turn + 3)}
+    return tuple(sorted(x for x in pairs if x[0] >= lengths[0]))
 
 
-STARTS = frozenset({"Range", "Reshape", "Slice"})
+def _check_turns(site: Site, trials: tuple[tuple[int, int], ...]) -> None:
+    """Refuse what goes another way at a length that no trial passes."""
+    for turn in _turns(site):
+        passed = any(clip < turn <= container for clip, container in trials)
+        if not (passed and any(clip >= turn for clip, _ in trials)):
+            raise RefusedError(
+                f"how it is shaped goes another way from a clip of {turn} on, which is not tried"
+            )
+
+
+def _turns(site: Site) -> set[int]:
+    """The lengths of the padded dim from which on another one of several sizes is the least."""
+    sizes = [y for x in site.node.inputs if x is not None for y in site.dims(x) or ()]
+    sizes += [y for i in range(len(site.states)) for y in site.contents(i) or ()]
+    for i in range(len(site.node.outputs)):
+        sizes += site.dims(site.node.outputs[i]) or ()
+    found: set[int] = set()
+    for atom in {y for size in sizes for y in size.atoms(sympy.Max, sympy.Min)}:
+        if all(x.name in site.source.symbols for x in atom.free_symbols):
+            found |= _turns_of(site, atom)
+    return found
+
+
+def _turns_of(site: Site, atom: sympy.Expr) -> set[int]:
+    """Where another argument of a Max or Min is the one."""
+    values = np.stack([_at_lengths(site, x) for x in atom.args])
+    best = values.max(axis=0) if isinstance(atom, sympy.Max) else values.min(axis=0)
+    ways = values == best
+    # What is the one at a length and is no longer at the next, or the other way round.
+    return {int(x) + 2 for x in np.flatnonzero((ways[:, 1:] != ways[:, :-1]).any(axis=0))}
+
+
+def _at_lengths(site: Site, size: sympy.Expr) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """A size at each length of the padded dim; what else varies is 1."""
+    symbol = sympy.Symbol(site.source.symbol)
+    own = {x: symbol if x.name == site.source.symbol else 1 for x in size.free_symbols}
+    at = np.arange(1, _LONGEST * 8)
+    made = sympy.lambdify(symbol, size.subs(own), "numpy")(at)
+    return np.broadcast_to(np.asarray(made, np.int64), at.shape)
+
+
+STARTS = frozenset({"Pad", "Range", "Reshape", "Slice"})
 """Operators that may move positions, where their own rules see no way."""

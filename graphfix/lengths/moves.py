@@ -135,14 +135,7 @@ def _concat(trial: Trial, place: int) -> Ids:
     for i in range(len(site.states)):
         real = trial.real(i)
         ids = trial.of(site.state(i), place, real)
-        if ids.shape[axis] == 1 and real[axis] > 1:
-            if site.state(i).fill is None:
-                at = np.arange(real[axis], dtype=np.int64).reshape(
-                    [-1 if j == axis else 1 for j in range(ids.ndim)]
-                )
-                ids = mix(ids, at)
-            else:
-                ids = np.repeat(ids, real[axis], axis=axis)
+        ids = _laid_out(ids, axis, real[axis], site.state(i).fill is not None)
         if real[axis]:
             parts.append(ids)
     shape = np.broadcast_shapes(
@@ -153,6 +146,18 @@ def _concat(trial: Trial, place: int) -> Ids:
         for x in parts
     ]
     return np.concatenate(parts, axis=axis)
+
+
+def _laid_out(ids: Ids, axis: int, size: int, same: bool) -> Ids:
+    """Every entry along an axis that one stands for: each is another, or they are the same."""
+    if ids.shape[axis] != 1 or size <= 1:
+        return ids
+    if same:
+        return np.repeat(ids, size, axis=axis)
+    at: Ids = np.arange(size, dtype=np.int64).reshape(
+        [-1 if j == axis else 1 for j in range(ids.ndim)]
+    )
+    return mix(ids, at)
 
 
 def _pad(trial: Trial, place: int) -> Ids:
@@ -166,9 +171,11 @@ def _pad(trial: Trial, place: int) -> Ids:
     real = trial.real(0)
     ids = trial.of(site.state(), place, real)
     pads = trial.contents(1)
-    half = len(pads) // 2
-    full = [n if pads[i] or pads[i + half] else ids.shape[i] for i, n in enumerate(real)]
-    laid = np.broadcast_to(ids, full)
+    half, held = len(pads) // 2, site.contents(1) or pads
+    laid = ids
+    for i, n in enumerate(real):
+        if held[i] != 0 or held[i + half] != 0:  # perhaps 0 at this size, as at no other
+            laid = _laid_out(laid, i, n, site.state().fill is not None)
     return np.pad(laid, list(zip(pads[:half], pads[half:], strict=True)), constant_values=FILL)
 
 

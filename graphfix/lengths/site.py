@@ -9,7 +9,7 @@ import onnx_ir as ir
 import sympy
 
 from graphfix.lengths.arithmetic import lowers
-from graphfix.lengths.axes import RefusedError, check_maskable, check_rows
+from graphfix.lengths.axes import RefusedError, check_batch, check_maskable, check_rows
 from graphfix.lengths.domain import (
     ZERO,
     Other,
@@ -186,6 +186,8 @@ class Site:
         """Ask for a repair of the whole node."""
         if isinstance(repair, Picks):
             check_rows(repair.state, self.source)
+        elif isinstance(state := getattr(repair, "state", None), State):
+            check_batch(state, self.source)
         self.repairs.append(repair)
 
     def dims(self, value: ir.Value | None) -> list[sympy.Expr] | None:

@@ -12,6 +12,8 @@ from graphfix.model.values import const_tensor, is_op, tensor_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+# What says which pass wrote a node, and what its name begins with.
+_PASS, _OURS = "graphfix.pass", re.compile(r"gf_")
 # A constant of so many elements is written out.
 _FEW = 8
 _FIXED = ("Constant", "Identity")
@@ -23,6 +25,50 @@ def path_of(node: ir.Node) -> str:
         return node.name
     made = next((x.name for x in node.outputs if x.name), None)
     return f"{node.op_type} of {made}" if made else node.op_type
+
+
+def told(node: ir.Node) -> str:
+    """A node in a sentence, by what a user finds in the model that was given.
+
+    Example: ``Add 'node_add_3'``. One that a pass has written is told by what it makes, or by the
+    nearest of the user's own that follow from it: ``the Mul before Softmax 'node_softmax' (fold
+    wrote it)``.
+    """
+    if not _is_ours(node):
+        return f"{node.op_type} {path_of(node)!r}"
+    by = node.metadata_props.get(_PASS, "graphfix")
+    made = next((x.name for x in node.outputs if x.name and not _OURS.match(x.name)), None)
+    if made:
+        return f"the {node.op_type} that makes {made!r} ({by} wrote it)"
+    for word, others in (("before", _after), ("behind", _before)):
+        found = _nearest(node, others)
+        if found is not None:
+            return f"the {node.op_type} {word} {found.op_type} {path_of(found)!r} ({by} wrote it)"
+    return f"a {node.op_type} that {by} wrote"
+
+
+def _is_ours(node: ir.Node) -> bool:
+    return _PASS in node.metadata_props and bool(_OURS.match(node.name or "gf_"))
+
+
+def _nearest(node: ir.Node, others: Callable[[ir.Node], list[ir.Node]]) -> ir.Node | None:
+    """The first node of the user's own, one step after the other."""
+    seen, pending = {node}, others(node)
+    while pending:
+        own = next((x for x in pending if not _is_ours(x)), None)
+        if own is not None:
+            return own
+        seen.update(pending)
+        pending = [y for y in dict.fromkeys(z for x in pending for z in others(x)) if y not in seen]
+    return None
+
+
+def _after(node: ir.Node) -> list[ir.Node]:
+    return [use.node for x in node.outputs for use in x.uses()]
+
+
+def _before(node: ir.Node) -> list[ir.Node]:
+    return [y for x in node.inputs if x is not None and (y := x.producer()) is not None]
 
 
 def module_path(node: ir.Node) -> tuple[str, ...]:

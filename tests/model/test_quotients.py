@@ -72,3 +72,29 @@ def test_a_divisor_in_a_list_makes_a_list() -> None:
     model.graph.outputs[0].shape = None
     (dim,) = infer(model, usual=True).dims(model.graph.outputs[0]) or ("nothing",)
     assert str(dim) == "floor(T/3)"
+
+
+@pytest.mark.parametrize("stride", [2, 3, 4, 8])
+@pytest.mark.parametrize("less", [8, 9])
+def test_what_is_a_multiple_of_a_size_is_not_below_0(stride, less):
+    """A Conv of 5 makes at least one frame, and a ConvTranspose as many times that, and a few."""
+    model = ir.from_onnx_text(f"""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[1, 2, T] x, float[2, 2, 5] w, float[2, 2, 8] up) => (int64[1] y)
+        <int64[1] seven = {{7}}, int64[1] less = {{{less}}}>
+        {{ c = Conv (x, w)  t = ConvTranspose <strides = [{stride}]> (c, up)
+          s = Shape <start = 2, end = 3> (t)  rest = Sub (s, less)  y = Div (rest, seven) }}""")
+    found = infer(model).data(model.graph.outputs[0])
+    assert found is not None
+    assert ("Max" in str(found[0])) == (less > 8)  # Div rounds to 0, and 8 - 9 is below
+
+
+@pytest.mark.parametrize("usual", [True, False])
+def test_a_pool_makes_a_frame_in_usual_runs(usual):
+    """ONNX Runtime makes none of a clip that is too short, and does not fail."""
+    model = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[1, 2, T] x) => (int64[1] y) <int64[1] seven = {7}, int64[1] one = {1}>
+        { c = AveragePool <kernel_shape = [5]> (x)
+          s = Shape <start = 2, end = 3> (c)  rest = Sub (s, one)  y = Div (rest, seven) }""")
+    found = infer(model, usual=usual).data(model.graph.outputs[0])
+    assert found is not None
+    assert ("Max" in str(found[0])) == (not usual)

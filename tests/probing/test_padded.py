@@ -530,3 +530,13 @@ def test_bad_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], given: li
 def test_it_is_in_the_library():
     assert graphfix.padded is padded
     assert graphfix.PaddedVerdict.__name__ == "PaddedVerdict"
+
+
+@pytest.mark.parametrize("op_type", ["AveragePool", "MaxPool"])
+def test_a_clip_is_as_long_as_the_window_of_a_pool(op_type):
+    m = model(f"""m (float[B, 4, T] x) => (float[B, 4, Q] y)
+        {{ y = {op_type} <kernel_shape = [4], strides = [2]> (x) }}""")
+    clips = Clips(signature := Signature(m), time_of(signature, "x.2", {}, None), {})
+    assert clips.alone(4, 0, 0)["x"].shape == (1, 4, 4)
+    with pytest.raises(FeedError, match="shorter than the window of a pool"):
+        clips.alone(3, 0, 0)  # ONNX Runtime makes one frame of it, of 3 samples

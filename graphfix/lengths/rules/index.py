@@ -23,6 +23,7 @@ from graphfix.lengths.repairs import ClampedFrames, LastFrames
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.rules.tails import hidden
 from graphfix.lengths.site import Site
+from graphfix.model.lookups import looked_up, own_rows
 from graphfix.model.values import attr_int, is_op, scalar_of
 
 if TYPE_CHECKING:
@@ -155,11 +156,17 @@ def gather_nd(site: Site) -> State:
     batch = attr_int(site.node, "batch_dims", 0)
     if data.axes is None or index.axes is None or data.physical or index.physical:
         raise RefusedError("it reads at a place that depends on the padded length")
+    own = _in_place(site, data, index)
+    if own is not None:
+        return own
     depth = index.at(index.rank - 1)
     count = 1 if not depth else int(depth[0].size) if depth[0].size.is_Integer else 0
     if not count:
         raise RefusedError("how many axes it reads is not known")
     read = range(batch, batch + count)
+    rows = [i for i in read if any(isinstance(x, Rows) for x in data.at(i))]
+    if data.timed and not all(_reads_own_rows(site, index, i - batch) for i in rows):
+        raise RefusedError("it picks rows of the batch")
     if any(carries_time(data.at(i)) for i in read) and index.sign < 1:
         raise RefusedError("it reads along time at an index that may count from the end")
     places = [join([data.at(i), index.at(i)]) for i in range(batch)]
@@ -167,6 +174,31 @@ def gather_nd(site: Site) -> State:
     finite = data.is_finite
     tails = tuple((FINITE if finite else ANY) if carries_time(x) else None for x in axes)
     return State(axes, tails, sign=data.sign)
+
+
+def _reads_own_rows(site: Site, index: State, at: int) -> bool:
+    """Whether one of the indices is the row of the batch that the result is of."""
+    place = own_rows(site.node, site.source.shapes, at)
+    return place is not None and any(isinstance(x, Rows) for x in index.at(place))
+
+
+def _in_place(site: Site, data: State, index: State) -> State | None:
+    """A lookup of every element in its own place: the table, its axes elsewhere."""
+    found = looked_up(site.node, site.source.shapes)
+    if found is None or data.axes is None or index.axes is None:
+        return None
+    axes, tails = list(index.axes[:-1]), [None if x is None else FINITE for x in index.tails[:-1]]
+    try:
+        for i, place in enumerate(found.at):
+            axes[place] = join([data.at(i), axes[place]])
+            tails[place] = data.tails[i]
+    except RefusedError:  # it counts something else than what it reads
+        return None
+    if any(carries_time(x) and t is None for x, t in zip(axes, tails, strict=True)):
+        return None
+    return dataclasses.replace(
+        data, axes=tuple(axes), tails=tuple(tails), steps=None, stride=None, length=None
+    )
 
 
 def scatter(site: Site) -> State:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+import numpy as np
 import sympy
 
 from graphfix.lengths.axes import RefusedError, join
@@ -165,6 +166,9 @@ def pad(site: Site) -> State:
         if not carries_time(state.at(axis)):
             if any(isinstance(x, Rows) for x in state.at(axis)):
                 raise RefusedError("it pads the batch")
+            if site.grows(begin) or site.grows(end):
+                state = _made_long(site, state, axis, begin, out[axis], mode)
+                continue
             state = with_axis(state, axis, (Other(out[axis]),), None)
             if mode == "constant":
                 state = dataclasses.replace(
@@ -185,6 +189,22 @@ def pad(site: Site) -> State:
             alone=all(p == 0 for j, p in enumerate(pads) if j % len(at) != i),
         )
     return state
+
+
+def _made_long(
+    site: Site, state: State, axis: int, begin: sympy.Expr, out: sympy.Expr, mode: str
+) -> State:
+    """What has no time is made as long as the clip: by a number, behind what it holds."""
+    if site.grows(begin):
+        raise RefusedError("how much it puts in front depends on the padded length")
+    value = const_of(site.node.inputs[2]) if site.has(2) else np.zeros(1)
+    if mode != "constant" or value is None or value.size != 1:
+        raise RefusedError("what it puts behind what it pads is not one number")
+    number = float(value.reshape(-1)[0])
+    after = with_axis(state, axis, (Time(out),), Tail("number", number))
+    kept = state.fill if state.fill == number else None
+    sign = state.sign if number > 0 else min(state.sign, 1) if number == 0 else 0
+    return dataclasses.replace(after, sign=sign, fill=kept, inside=None, fixed=False)
 
 
 def _padded(

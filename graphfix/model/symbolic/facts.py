@@ -184,7 +184,7 @@ class Facts:
             if self._tries >= TRIES or not x.free_symbols <= symbols:
                 continue
             self._tries += 1
-            if any(never_negative(settled(spare - times * (x - 1))) for times in (1, 2)):
+            if any(never_negative(settled(spare - times * (x - 1))) for times in _times(spare, x)):
                 return True
         return False
 
@@ -318,6 +318,13 @@ class Facts:
         if expr.has(minted[0]) or not expr.is_integer:
             return None
         return minted[0], expr
+
+
+def _times(spare: sympy.Expr, x: sympy.Expr) -> set[sympy.Expr]:
+    """How often ``x`` may be in ``spare``: where the two have a term in common, and once."""
+    whole, part = sympy.expand(spare).as_coefficients_dict(), sympy.expand(x).as_coefficients_dict()
+    shares = (whole[term] / number for term, number in part.items() if not term.is_number)
+    return {sympy.S.One, *(share for share in shares if share > 0)}
 
 
 def _degree(dim: Dim) -> float:

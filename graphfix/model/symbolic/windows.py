@@ -125,7 +125,9 @@ def pool(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """How often a window fits; with ceil_mode one may hang over the end, if it begins before it.
 
     A window that begins in the padding behind the end is dropped: see ``compute_output_size`` in
-    ONNX Runtime's pool_attributes.h, and the operator's text from opset 22 on.
+    ONNX Runtime's pool_attributes.h, and the operator's text from opset 22 on. Where the window is
+    longer ONNX Runtime makes no frame, or one: it rounds (3 - 4) / 2 to 0. By the standard, and
+    here, there is none, which is no usual run.
     """
     shape, data = node.outputs[0].shape, node.inputs[0]
     if shape is None or data is None or data.shape is None:
@@ -159,6 +161,8 @@ def pool(facts: Facts, ctx: Context, node: ir.Node) -> None:
     set_shape(node.outputs[0], dims)
     for value in node.outputs[1:]:
         set_shape(value, dims)
+    for dim in dims[2:] if facts.usual else ():
+        facts.must_be_positive(node, expr_of(dim))
 
 
 def _ceiling(x: sympy.Expr, by: int) -> sympy.Expr:

@@ -11,8 +11,8 @@ from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, axes_of, const_of, is_op, scalar_of
 
 if TYPE_CHECKING:
+    from graphfix.model.shapes import Shapes
     from graphfix.model.symbolic import Dim
-    from graphfix.model.view import View
 
 _INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
 # An index is a few nodes away from its Range; this only bounds the walk.
@@ -30,7 +30,7 @@ class Affine:
     weights: dict[int, Dim]
 
 
-def affine_of(value: ir.Value | None, view: View, depth: int = 0) -> Affine | None:
+def affine_of(value: ir.Value | None, shapes: Shapes, depth: int = 0) -> Affine | None:
     """What an integer tensor counts, if it is nothing but a sum of counts along its axes."""
     node = value.producer() if value is not None else None
     if value is None or node is None or depth > _DEEPEST:
@@ -38,28 +38,28 @@ def affine_of(value: ir.Value | None, view: View, depth: int = 0) -> Affine | No
     if is_op(node, "Range"):
         start, step = scalar_of(node.inputs[0]), scalar_of(node.inputs[2])
         return Affine({-1: 1}) if (start, step) == (0, 1) else None
-    if is_op(node, "Cast") and view.shapes.dtype(node.inputs[0]) in _INTEGERS:
-        return affine_of(node.inputs[0], view, depth + 1)
+    if is_op(node, "Cast") and shapes.dtype(node.inputs[0]) in _INTEGERS:
+        return affine_of(node.inputs[0], shapes, depth + 1)
     if is_op(node, "Identity", "Expand"):
-        return _widened(affine_of(node.inputs[0], view, depth + 1), node, view)
+        return _widened(affine_of(node.inputs[0], shapes, depth + 1), node, shapes)
     if is_op(node, "Unsqueeze", "Squeeze", "Reshape"):
-        inner = affine_of(node.inputs[0], view, depth + 1)
-        return None if inner is None else _moved(inner, node, view)
+        inner = affine_of(node.inputs[0], shapes, depth + 1)
+        return None if inner is None else _moved(inner, node, shapes)
     if is_op(node, "Add"):
-        parts = [affine_of(x, view, depth + 1) for x in node.inputs]
+        parts = [affine_of(x, shapes, depth + 1) for x in node.inputs]
         return _sum(*parts) if len(parts) == 2 else None
     if is_op(node, "Mul"):
         for own, other in (node.inputs, reversed(node.inputs)):
-            factor = _number(other, view)
-            inner = affine_of(own, view, depth + 1) if factor is not None else None
+            factor = _number(other, shapes)
+            inner = affine_of(own, shapes, depth + 1) if factor is not None else None
             if inner is not None and factor is not None:
                 return Affine({axis: _times(w, factor) for axis, w in inner.weights.items()})
     return None
 
 
-def _widened(inner: Affine | None, node: ir.Node, view: View) -> Affine | None:
+def _widened(inner: Affine | None, node: ir.Node, shapes: Shapes) -> Affine | None:
     """What is counted after an Expand: not an axis of 1, which counts nothing and is repeated."""
-    before, after = view.shapes.dims(node.inputs[0]), view.shapes.dims(node.outputs[0])
+    before, after = shapes.dims(node.inputs[0]), shapes.dims(node.outputs[0])
     if inner is None or before is None or after is None:
         return None
     kept = all(same(before[axis], after[axis]) for axis in inner.weights)
@@ -76,20 +76,20 @@ def _times(a: Dim, b: Dim) -> Dim:
     return a * b
 
 
-def _number(value: ir.Value | None, view: View) -> Dim | None:
+def _number(value: ir.Value | None, shapes: Shapes) -> Dim | None:
     """What a tensor of one element holds, if it is a number or a size."""
     if value is None:
         return None
     array = const_of(value)
     if array is not None:
         return int(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind in "iu" else None
-    data = view.shapes.data(value)
+    data = shapes.data(value)
     return data[0] if data is not None and len(data) == 1 else None
 
 
-def _moved(inner: Affine, node: ir.Node, view: View) -> Affine | None:
+def _moved(inner: Affine, node: ir.Node, shapes: Shapes) -> Affine | None:
     """The same counts where axes of 1 have come or gone."""
-    before, after = view.shapes.dims(node.inputs[0]), view.shapes.dims(node.outputs[0])
+    before, after = shapes.dims(node.inputs[0]), shapes.dims(node.outputs[0])
     if before is None or after is None:
         return None
     counting = sorted(axis % len(before) for axis in inner.weights)
@@ -114,13 +114,13 @@ def _moved(inner: Affine, node: ir.Node, view: View) -> Affine | None:
     return Affine(weights)
 
 
-def own_places(value: ir.Value | None, view: View) -> list[ir.Value] | None:
+def own_places(value: ir.Value | None, shapes: Shapes) -> list[ir.Value] | None:
     """The parts of a Concat along the last axis, each of which is one index."""
     node = value.producer() if value is not None else None
-    rank = view.shapes.rank(value)
+    rank = shapes.rank(value)
     if not is_op(node, "Concat") or rank is None or attr_int(node, "axis", 0) % rank != rank - 1:
         return None
     found = [x for x in node.inputs if x is not None]
-    if any((view.shapes.dims(x) or (0,))[-1] != 1 for x in found):
+    if any((shapes.dims(x) or (0,))[-1] != 1 for x in found):
         return None
     return found

@@ -1,0 +1,96 @@
+"""Tables of which every element is looked up in its own place: ``mask[batch, position]``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from graphfix.model.affine import affine_of, own_places
+from graphfix.model.shapes import same
+from graphfix.model.values import attr_int, is_op
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graphfix.model.shapes import Shapes
+    from graphfix.model.symbolic import Dim
+
+
+class Lookup(NamedTuple):
+    """A lookup that gives back its table, or the beginning of it.
+
+    Attributes:
+        table: The table.
+        at: For each axis of the table, the axis of the index that counts it from 0 on.
+        shape: The shape of the index, which is that of the result.
+    """
+
+    table: ir.Value
+    at: tuple[int, ...]
+    shape: tuple[Dim, ...]
+
+
+def looked_up(node: ir.Node, shapes: Shapes) -> Lookup | None:
+    """What a Gather or a GatherND looks up in its own place, if that is what it does."""
+    if is_op(node, "Gather"):
+        return _gathered(node, shapes)
+    return _by_axes(node, shapes) if is_op(node, "GatherND") else None
+
+
+def own_rows(node: ir.Node, shapes: Shapes, axis: int) -> int | None:
+    """The axis of a GatherND's result along which one axis of its table is counted from 0 on."""
+    index = node.inputs[1]
+    rank, dims = shapes.rank(index), shapes.dims(index)
+    parts = own_places(index, shapes)
+    if parts is None and index is not None and dims and dims[-1] == 1:
+        parts = [index]
+    if rank is None or parts is None or axis >= len(parts):
+        return None
+    counts = affine_of(parts[axis], shapes)
+    if counts is None or list(counts.weights.values()) != [1]:
+        return None
+    place = next(iter(counts.weights)) + rank
+    return place if 0 <= place < rank - 1 else None
+
+
+def _gathered(node: ir.Node, shapes: Shapes) -> Lookup | None:
+    """The table is flattened, and the index counts through it."""
+    flat, index = node.inputs[0], node.inputs[1]
+    above = flat.producer() if flat is not None else None
+    if attr_int(node, "axis", 0) != 0 or not is_op(above, "Reshape", "Flatten"):
+        return None
+    table, shape = above.inputs[0], shapes.dims(index)
+    dims, long = shapes.dims(table), shapes.dims(flat)
+    if table is None or dims is None or shape is None or long is None:
+        return None
+    if any(dim != 1 for dim in long[1:]):  # a Flatten leaves an axis of 1
+        return None
+    counts = affine_of(index, shapes)
+    if counts is None or len(counts.weights) != len(dims):
+        return None
+    at = []
+    stride: Dim = 1
+    for i, dim in reversed(list(enumerate(dims))):
+        axes = [
+            axis + len(shape)
+            for axis, weight in counts.weights.items()
+            # Only of the first axis fewer may be counted than there are.
+            if same(weight, stride) and (i == 0 or same(shape[axis], dim))
+        ]
+        if len(axes) != 1:
+            return None
+        at.append(axes[0])
+        stride = dim * stride
+    return Lookup(table, tuple(reversed(at)), shape)
+
+
+def _by_axes(node: ir.Node, shapes: Shapes) -> Lookup | None:
+    """A GatherND with an index for each axis of the table."""
+    table, dims = node.inputs[0], shapes.dims(node.inputs[0])
+    shape, parts = shapes.dims(node.outputs[0]), own_places(node.inputs[1], shapes)
+    if table is None or dims is None or shape is None or parts is None:
+        return None
+    if attr_int(node, "batch_dims", 0) or len(parts) != len(dims):
+        return None
+    at = [own_rows(node, shapes, axis) for axis in range(len(dims))]
+    known = tuple(x for x in at if x is not None)
+    return Lookup(table, known, shape) if len(set(known)) == len(dims) else None

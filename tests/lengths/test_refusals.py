@@ -1,0 +1,95 @@
+"""What a refusal says: names that a user can find in the model that was given."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+import pytest
+
+import graphfix
+from graphfix.errors import PaddingError, UsageError
+
+
+def model(body: str, inputs: str = "float[B, T, 4] x", opset: int = 17) -> ir.Model:
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        m ({inputs}) => (float[] y) <float[2, 3, 1, 1] k = {{1, 2, 3, 4, 5, 6}}>
+        {{ {body} }}"""
+    made = onnx.parser.parse_model(text)
+    made.graph.output[0].ClearField("type")
+    return ir.from_proto(made)
+
+
+def refusal(made: ir.Model, spec: str = "ilens-mask:axis=x.1") -> str:
+    with pytest.raises((PaddingError, UsageError)) as error:
+        graphfix.run(made, spec)
+    return str(error.value)
+
+
+def ours(made: ir.Model, by: str, *names: str) -> ir.Model:
+    """The same where a pass has written these nodes, and named what only they make."""
+    for node in made.graph:
+        if node.outputs[0].name in names:
+            node.name = f"gf_{by}_{names.index(node.outputs[0].name)}"
+            node.metadata_props["graphfix.pass"] = by
+            for i, value in enumerate(node.outputs):
+                value.name = value.name if value.name == "y" else f"{node.name}_{i}"
+        else:
+            node.name = f"/own/{node.op_type}"
+    return made
+
+
+SPLIT = "h = Relu (x) c, d = Split <axis = 1> (h) e = Neg (c) y = ReduceMax (e)"
+
+
+def test_a_node_of_the_model_is_named() -> None:
+    found = refusal(ours(model(SPLIT), "fold"))
+    assert "Split '/own/Split': it splits the axis" in found
+    assert found.endswith("-p directml,ilens-mask")
+
+
+def test_a_node_that_a_pass_has_written_is_told_by_what_follows_from_it() -> None:
+    found = refusal(ours(model(SPLIT), "fold", "c", "e"))
+    assert "the Split before ReduceMax '/own/ReduceMax' (fold wrote it): it splits" in found
+    assert "gf_" not in found
+    assert "-p directml" not in found  # a profile has been there
+
+
+def test_or_by_what_it_makes() -> None:
+    body = "y, d = Split <axis = 1> (x)"
+    assert "the Split that makes 'y' (fold wrote it): it splits" in refusal(
+        ours(model(body), "fold", "y")
+    )
+
+
+# --- images -----------------------------------------------------------------------------------
+
+CONV = "c = Conv (x, k) y = GlobalAveragePool (c)"
+
+
+def test_an_image_of_which_only_the_batch_may_vary_has_no_time() -> None:
+    found = refusal(model(CONV, "float[B, 3, 224, 224] x"), "ilens-mask")
+    assert "x is [B, 3, 224, 224], as images are" in found
+    assert "nothing to pad" in found
+    assert "axis=x.0" not in found
+
+
+@pytest.mark.parametrize("batch", ["B", "1"])
+def test_an_image_of_any_size_is_no_clip(batch: str) -> None:
+    found = refusal(model(CONV, f"float[{batch}, 3, H, W] x"), "ilens-mask")
+    assert f"x is [{batch}, 3, H, W], as images are" in found
+    assert "-p fix-dims:H=48,ilens-mask:axis=x.3" in found
+    made = model(CONV, f"float[{batch}, 3, H, W] x")
+    graphfix.run(made, "fix-dims:H=48,ilens-mask:axis=x.3")
+    assert [x.name for x in made.graph.inputs] == ["x", "ilens"]
+
+
+def test_the_height_of_one_image_is_no_batch() -> None:
+    made = model(CONV, "float[1, 3, H, W] x")
+    graphfix.run(made, "ilens-mask:axis=x.3")
+    assert list(made.graph.inputs[1].shape) == [1]
+
+
+def test_a_batch_behind_time_is_one() -> None:
+    made = model("y = ReduceSum <keepdims = 0> (x)", "float[T, B, 4] x", 12)
+    found = refusal(made, "ilens-mask:axis=x.0")
+    assert "it sums over the batch" in found
