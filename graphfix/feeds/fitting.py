@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphfix.feeds.input import plain, symbols
-from graphfix.feeds.needs import Need, needs_of
+from graphfix.feeds.needs import WINDOWS, Need, needs_of
 from graphfix.model.symbolic import evaluator
 from graphfix.model.values import is_op
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
+    import onnx_ir as ir
 
     from graphfix.feeds.signature import Signature
 
@@ -67,6 +68,20 @@ class Fit:
         """Whether each Pad has as much as it reflects: else what is computed is not defined."""
         sizes = {k: np.array([n]) for k, n in groups.items()}
         return all(bool(self._holds(need, sizes).all()) for need in self._reflected)
+
+    def emptied(self, groups: Mapping[str, int]) -> ir.Node | None:
+        """The first convolution or pooling that has nothing to work on, and makes nothing.
+
+        ONNX Runtime runs that where nothing is to be computed, and a maximum of nothing is -inf.
+        """
+        sizes = self._signature.sizes(groups)
+        for node in self._signature.model.graph:
+            made = self._signature.shapes.dims(node.outputs[0]) if is_op(node, *WINDOWS) else None
+            for dim in (made or ())[1 if is_op(node, "STFT") else 2 :]:
+                size = dim if isinstance(dim, int) else dim.evaluate(sizes)
+                if isinstance(size, int) and size < 1:
+                    return node
+        return None
 
     @property
     def ties(self) -> bool:

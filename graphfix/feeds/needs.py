@@ -29,7 +29,7 @@ _TOGETHER = frozenset(
     {"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "And", "Or", "Xor", "Equal", "Less", "Mod"}
     | {"LessOrEqual", "Greater", "GreaterOrEqual", "Where", "PRelu"}
 )
-_WINDOWS = ("Conv", "MaxPool", "AveragePool", "STFT")
+WINDOWS = ("Conv", "MaxPool", "AveragePool", "STFT")
 _RECURRENT = ("LSTM", "GRU", "RNN")
 
 
@@ -116,7 +116,7 @@ def _of(node: ir.Node, shapes: Shapes, view: View) -> Iterator[Need]:
             yield from _pairs("equal", _without(a, axis), _without(b, axis))
     elif is_op(node, "Reshape") and len(given) > 1 and given[0] is not None:
         yield from _reshape(node, given[0], shapes)
-    elif is_op(node, *_WINDOWS):
+    elif is_op(node, *WINDOWS):
         yield from _window(node, known, shapes)
     elif is_op(node, *_RECURRENT) and len(known) > 1:
         yield Need("equal", known[0][-1], known[1][-1])

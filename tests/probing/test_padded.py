@@ -530,3 +530,15 @@ def test_bad_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], given: li
 def test_it_is_in_the_library():
     assert graphfix.padded is padded
     assert graphfix.PaddedVerdict.__name__ == "PaddedVerdict"
+
+
+def test_a_clip_is_as_long_as_its_windows():
+    """What is made of no window is empty, and the maximum of nothing -inf."""
+    m = model("""m (float[B, 1, T] x) => (float[B, 1] y) <int64[1] ax = {2}>
+        { p = MaxPool <kernel_shape = [2], strides = [2]> (x)
+          q = MaxPool <kernel_shape = [2], strides = [2]> (p)
+          y = ReduceMax <axes = [2], keepdims = 0> (q) }""")
+    clips = Clips(signature := Signature(m), time_of(signature, "", {}, None), {})
+    assert clips.alone(4, 0, 0)["x"].shape == (1, 1, 4)
+    with pytest.raises(FeedError, match="has nothing to work on"):
+        clips.alone(3, 0, 0)
