@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -23,7 +24,7 @@ from ._float16_types import Types
 from ._float16_wide import Wide
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from graphfix.core import Feeds
 
@@ -190,6 +191,10 @@ class Float16(Pass):
         return wide
 
 
+# Names and numbers, in which reasons of one kind differ.
+_DETAIL = re.compile(r"'[^']*'|\d[\d.e+-]*")
+
+
 def _inlined(model: ir.Model) -> ir.Model:
     copy = model.clone()
     shapes.forget(copy)
@@ -206,7 +211,16 @@ def _skips(wide: Wide) -> Iterator[Skip]:
     for members, reasons in islands(wide):
         first = members[0]
         more = f" (and {len(members) - 1} with it)" if len(members) > 1 else ""
-        yield Skip(first, f"stays in float32{more}: {'; '.join(reasons)}")
+        yield Skip(first, f"stays in float32{more}: {'; '.join(_kinds(reasons))}")
+
+
+def _kinds(reasons: Sequence[str]) -> Iterator[str]:
+    """The first of reasons that differ in names and numbers only; an island may have a hundred."""
+    alike: dict[str, list[str]] = {}
+    for reason in reasons:
+        alike.setdefault(_DETAIL.sub("", reason), []).append(reason)
+    for first, *others in alike.values():
+        yield f"{first} (and {len(others)} like it)" if others else first
 
 
 def islands(wide: Wide) -> list[tuple[list[ir.Node], list[str]]]:

@@ -15,10 +15,11 @@ import onnx_ir as ir
 from graphfix.errors import FeedError
 from graphfix.feeds.arrays import Maker
 from graphfix.feeds.case import Array
-from graphfix.feeds.fitting import FRAMES, REFLECTS, Fit
+from graphfix.feeds.fitting import REFLECTS, Fit
 from graphfix.feeds.input import symbols
 from graphfix.feeds.search import wanted_sizes
 from graphfix.lengths.given import KEY
+from graphfix.model.text import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -156,13 +157,14 @@ class Clips:
             seed: Another seed is another clip, too.
 
         Raises:
-            FeedError: A dim would have a negative size, a Pad reflect more than there is, or a pool
-                be without a frame.
+            FeedError: A dim would have a negative size, a Pad reflect more than there is, or a
+                window have nothing to work on.
         """
         groups = self._groups(self._signature, self._time, length, 1)
-        for fits, why in ((self._fit.reflects, REFLECTS), (self._fit.frames, FRAMES)):
-            if not fits(groups):
-                raise FeedError(why)
+        if not self._fit.reflects(groups):
+            raise FeedError(REFLECTS)
+        if (node := self._fit.emptied(groups)) is not None:
+            raise FeedError(f"{node.op_type} {path_of(node)!r} has nothing to work on: too short")
         feeds = self._made(self._signature, self._seed, seed, length, (length,))
         if row:  # what has no rows is the same for all of them
             own = self._seed + _SEEDS_APART * row

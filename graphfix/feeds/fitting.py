@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphfix.feeds.input import plain, symbols
-from graphfix.feeds.needs import POOLS, Need, needs_of
+from graphfix.feeds.needs import WINDOWS, Need, needs_of
 from graphfix.model.symbolic import evaluator
 from graphfix.model.values import is_op
 
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
+    import onnx_ir as ir
 
     from graphfix.feeds.signature import Signature
+    from graphfix.model.symbolic import Dim
 
     Ints = npt.NDArray[np.int64]
     Bools = npt.NDArray[np.bool_]
@@ -30,7 +32,6 @@ _NEAR = 8
 # More are the sizes of a model of very many parts, and the first say enough.
 _MOST_NEEDS = 400
 REFLECTS = "a Pad reflects more than there is"
-FRAMES = "it is shorter than the window of a pool, which makes no frame of that by the standard"
 
 
 class Fit:
@@ -69,10 +70,20 @@ class Fit:
         sizes = {k: np.array([n]) for k, n in groups.items()}
         return all(bool(self._holds(need, sizes).all()) for need in self._reflected)
 
-    def frames(self, groups: Mapping[str, int]) -> bool:
-        """Whether each pool makes a frame as ONNX counts: ONNX Runtime makes one of less, too."""
-        sizes = {k: np.array([n]) for k, n in groups.items()}
-        return all(bool(self._holds(need, sizes).all()) for need in self._pooled)
+    def emptied(self, groups: Mapping[str, int]) -> ir.Node | None:
+        """The first convolution or pooling that has nothing to work on, and makes nothing.
+
+        ONNX Runtime runs that where nothing is to be computed, and a maximum of nothing is -inf.
+        Of 3 samples, by a window of 4 and a stride of 2, its pools (1.32.0) make a frame where the
+        standard has none: it rounds (3 - 4) / 2 to 0.
+        """
+        sizes = self._signature.sizes(groups)
+        for node, dims in self._windows:
+            for dim in dims:
+                size = dim if isinstance(dim, int) else dim.evaluate(sizes)
+                if isinstance(size, int) and size < 1:
+                    return node
+        return None
 
     @property
     def ties(self) -> bool:
@@ -109,11 +120,11 @@ class Fit:
         return [need for need in self._needs if need.kind == "reflects"]
 
     @cached_property
-    def _pooled(self) -> list[Need]:
-        """What its pools slide over; shapes are not inferred for a model that has none."""
-        if not any(is_op(x, *POOLS) for x in self._signature.model.graph):
-            return []
-        return [need for need in self._needs if need.kind == "frames"]
+    def _windows(self) -> list[tuple[ir.Node, Sequence[Dim]]]:
+        """What slides over something, with the dims of what it makes where it slid."""
+        nodes = [x for x in self._signature.model.graph if is_op(x, *WINDOWS)]
+        made = [(x, self._signature.shapes.dims(x.outputs[0]) or ()) for x in nodes]
+        return [(x, dims[1 if is_op(x, "STFT") else 2 :]) for x, dims in made]
 
     @cached_property
     def _alone(self) -> dict[str, Ints]:

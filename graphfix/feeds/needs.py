@@ -23,14 +23,13 @@ if TYPE_CHECKING:
 
     from graphfix.model.shapes import Dim, Shapes
 
-Kind = Literal["equal", "broadcast", "divides", "some", "reflects", "frames"]
+Kind = Literal["equal", "broadcast", "divides", "some", "reflects"]
 
 _TOGETHER = frozenset(
     {"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "And", "Or", "Xor", "Equal", "Less", "Mod"}
     | {"LessOrEqual", "Greater", "GreaterOrEqual", "Where", "PRelu"}
 )
-_WINDOWS = ("Conv", "MaxPool", "AveragePool", "LpPool", "STFT")
-POOLS = ("MaxPool", "AveragePool", "LpPool")
+WINDOWS = ("Conv", "MaxPool", "AveragePool", "LpPool", "STFT")
 _RECURRENT = ("LSTM", "GRU", "RNN")
 
 
@@ -41,9 +40,7 @@ class Need:
     Attributes:
         kind: That they are equal; equal, or one of them 1; that the first can be divided by the
             second; that the first is at least the second; the same of what a Pad reflects, which
-            not every ONNX Runtime refuses (1.24.1 runs it, and fills in nothing there), and of the
-            frames of a pool (1.32.0 makes one of 3 samples by a window of 4 and a stride of 2,
-            where the standard makes none: it rounds (3 - 4) / 2 to 0).
+            not every ONNX Runtime refuses (1.24.1 runs it, and fills in nothing there).
         a: The first.
         b: The second.
     """
@@ -119,7 +116,7 @@ def _of(node: ir.Node, shapes: Shapes, view: View) -> Iterator[Need]:
             yield from _pairs("equal", _without(a, axis), _without(b, axis))
     elif is_op(node, "Reshape") and len(given) > 1 and given[0] is not None:
         yield from _reshape(node, given[0], shapes)
-    elif is_op(node, *_WINDOWS):
+    elif is_op(node, *WINDOWS):
         yield from _window(node, known, shapes)
     elif is_op(node, *_RECURRENT) and len(known) > 1:
         yield Need("equal", known[0][-1], known[1][-1])
@@ -137,8 +134,6 @@ def _window(node: ir.Node, known: Sequence[Sequence[Dim]], shapes: Shapes) -> It
     made = shapes.dims(node.outputs[0])
     for dim in (made or ())[1 if is_op(node, "STFT") else 2 :]:
         yield Need("some", dim, 1)
-        if is_op(node, *POOLS):
-            yield Need("frames", dim, 1)
     if is_op(node, "Conv") and len(known) > 1 and len(known[0]) > 2 and len(known[1]) > 2:
         yield Need("equal", known[0][1], times(known[1][1], attr_int(node, "group", 1)))
 

@@ -198,10 +198,12 @@ class Signature:
         for item in self.inputs:
             first = plain(item.dims[0]) if item.dims else None
             elsewhere = {s for d in item.dims[1:] for s in symbols(d)}
-            if first is None or first in later or sure & elsewhere:
+            if first is None or sure & elsewhere:
                 continue
             named = re.search(r"batch|^(b|bs|n)$", self.user_name(first), re.IGNORECASE)
-            if len(item.dims) > 2 or (len(item.dims) == 2 and elsewhere) or named:
+            if first in later and not (named and self._is_of_states(first)):
+                continue
+            if len(item.dims) > 2 or (len(item.dims) == 2 and elsewhere) or named or _is_long(item):
                 found.add(first)
         if found:  # one number or one vector a row, beside inputs that have rows
             found |= {
@@ -211,6 +213,14 @@ class Signature:
                 if (s := plain(x.dims[0])) and s not in later
             }
         return found
+
+    def _is_of_states(self, symbol: str) -> bool:
+        """Whether a dim that comes first in an input comes second in others: ``[layers, B, H]``."""
+        others = [x for x in self.inputs if any(symbol in symbols(d) for d in x.dims[1:])]
+        return all(
+            len(x.dims) > 2 and isinstance(x.dims[0], int) and plain(x.dims[1]) == symbol
+            for x in others
+        )
 
     def _with_axes(self, item: Input) -> Input:
         batch = self._batch
@@ -236,6 +246,8 @@ class Signature:
         return isinstance(item.dims[0], int) and (len(item.dims) > 1 or item.dims[0] == 1)
 
 
+# Ids of more books are no codes of a frame of audio.
+_CODEBOOKS = 64
 # More or larger inputs with a default are weights.
 _FEW_DEFAULTS, _SMALL = 8, 4096
 
@@ -256,6 +268,13 @@ def _input(value: ir.Value, roles: Mapping[str, Role]) -> Input:
     if value.shape is None:
         return Input(name, dtype, (), roles[name], problem="the model does not say its rank")
     return Input(name, dtype, tuple(value.shape), roles[name])
+
+
+def _is_long(item: Input) -> bool:
+    """Whether each row is so many whole numbers that they are a text, not what one frame has."""
+    if item.role.kind not in ("int", "tokens") or len(item.dims) != 2:
+        return False
+    return isinstance(item.dims[1], int) and item.dims[1] > _CODEBOOKS
 
 
 def _later(item: Input) -> bool:

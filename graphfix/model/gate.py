@@ -301,6 +301,8 @@ class _Graphs:
         """Why there is no such attribute, whatever it holds."""
         if parameter and not self._in_function:
             return f"is a function's parameter, but {what} is in no function"
+        if parameter and kind in (_GRAPH, _GRAPHS):
+            return "is a graph that a function is given, which graphfix does not know"
         if facts is not None and (reason := facts.attribute_refusal(name, kind)):
             return reason
         return None if kind or parameter else "has no type"

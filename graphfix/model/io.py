@@ -12,9 +12,21 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import drafts, endless, files, gate, original, outside, sparse, weights, wire
+from graphfix.model import (
+    drafts,
+    endless,
+    files,
+    gate,
+    original,
+    outside,
+    sparse,
+    weights,
+    wire,
+    written,
+)
 from graphfix.model.files import Stamp
 from graphfix.model.ready import make_ready
+from graphfix.model.written import is_text as is_text
 
 if TYPE_CHECKING:
     import os
@@ -25,16 +37,10 @@ if TYPE_CHECKING:
 _SOURCE = "graphfix.source"
 _ORIGINAL = "graphfix.original"
 _OUTSIDE = "graphfix.outside"
-# As onnx.load tells formats apart.
-_TEXT = frozenset(
-    {".textproto", ".prototxt", ".pbtxt", ".json", ".onnxjson", ".onnxtxt", ".onnxtext"}
-)
 # The size of a protobuf message is a signed 32-bit number.
 _LIMIT = 2**31 - 1
 # How often a file is read that is replaced while it is read.
 _TRIES = 5
-# How deeply a model as text may be nested.
-_DEEPEST = 500
 
 
 def load(path: str | os.PathLike[str]) -> ir.Model:
@@ -95,11 +101,6 @@ def _model_of(proto: onnx.ModelProto, found: outside.Outside) -> ir.Model:
     model = ir.from_proto(proto)
     make_ready(model, found)
     return model
-
-
-def is_text(path: Path) -> bool:
-    """Whether a file of this name holds a model as text, which ONNX Runtime does not read."""
-    return path.suffix in _TEXT
 
 
 def source_of(model: ir.Model) -> Path | None:
@@ -254,13 +255,15 @@ def _read(path: Path) -> onnx.ModelProto:
             raise ModelError(f"{path}: is a device or a pipe; name a file")
         if path.stat().st_size == 0:
             raise ModelError(f"{path}: the file is empty; export or download it again")
-        _require_shallow(path)
-        proto = _read_mapped(path) or onnx.load(path, load_external_data=False)
+        if is_text(path):
+            proto = written.read(path)
+        else:
+            proto = _read_mapped(path) or onnx.load(path, load_external_data=False)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ModelError, UnicodeDecodeError):
         raise
-    except Exception as error:  # protobuf, JSON and text parsers each have their own error
+    except Exception as error:  # protobuf has its own
         raise ModelError(
             f"{path}: not an ONNX file, or a truncated one ({_first_line(error)}); "
             "export or download it again"
@@ -270,20 +273,6 @@ def _read(path: Path) -> onnx.ModelProto:
             f"{path}: not an ONNX model: it has no graph or no opset; export or download it again"
         )
     return proto
-
-
-def _require_shallow(path: Path) -> None:
-    """Refuse text that is nested so deeply that ONNX's parser would take the process with it."""
-    if not is_text(path):
-        return
-    text = path.read_bytes().replace(b"=>", b"")
-    if max(text.count(x) for x in b"([{<") <= _DEEPEST:
-        return
-    depth = 0
-    for byte in text:
-        depth += (byte in b"([{<") - (byte in b")]}>")
-        if depth > _DEEPEST:
-            raise ValueError(f"brackets within brackets, more than {_DEEPEST} deep")
 
 
 def _read_mapped(path: Path) -> onnx.ModelProto | None:

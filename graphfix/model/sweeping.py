@@ -28,7 +28,7 @@ _BUFFER = 1 << 22
 
 def part(target: Path, token: str) -> Path:
     """A hidden name beside ``target``, no longer than file systems allow."""
-    name = target.name.encode()[:200].decode(errors="ignore")
+    name = target.name.encode(errors="ignore")[:200].decode(errors="ignore")
     return target.with_name(f".{name}.{token}.part")
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.values import bodies_of, is_op
+from graphfix.model.shapes import shapes_of
+from graphfix.model.values import Numbering, bodies_of, is_op
 from graphfix.runtime.randomness import is_random
 
 if TYPE_CHECKING:
@@ -27,13 +28,13 @@ class Branch:
 
     Attributes:
         outputs: The outputs of the If, which both models have as far as they are used.
-        condition: What it asks.
+        conditions: What it asks, under each name that the main graph has for it.
         name: What a user calls the If.
         taken: Whether it is the branch of a true condition.
     """
 
     outputs: tuple[str, ...]
-    condition: str
+    conditions: frozenset[str]
     name: str
     taken: bool
 
@@ -58,6 +59,7 @@ class Branches:
             if not condition.is_graph_input() and node.outputs[0].name
             if not (constants and _decided(condition, constants))
         ]
+        self._model = model
         self._had: set[tuple[str, bool]] = set()
         own = {value.name for value in model.graph.outputs}
         self.conditions = [
@@ -73,13 +75,35 @@ class Branches:
         return {name: x for name, x in outputs.items() if name not in self.conditions}
 
     def untaken(self) -> Iterator[Branch]:
-        """The branches that no run took; none of an If that no run has reached."""
+        """The branches that no run took; none of an If that no run has reached.
+
+        Nor is one told that no run can take, as the shapes say: a repair may throw it away.
+        """
+        shapes = shapes_of(self._model)
         for node, name in self._ifs:
             for taken in (True, False):
-                if (name, taken) not in self._had and (name, not taken) in self._had:
-                    called = f"{node.op_type} {node.name or node.outputs[0].name!r}"
-                    made = tuple(x.name for x in node.outputs if x.name)
-                    yield Branch(made, name, called, taken)
+                if (name, taken) in self._had or (name, not taken) not in self._had:
+                    continue
+                condition = node.inputs[0]
+                data = shapes.data(condition)
+                if condition is None or (data and all(isinstance(x, int) for x in data)):
+                    continue
+                called = f"{node.op_type} {node.name or node.outputs[0].name!r}"
+                made = tuple(x.name for x in node.outputs if x.name)
+                yield Branch(made, _names_of(condition, self._model), called, taken)
+
+
+def _names_of(condition: ir.Value, model: ir.Model) -> frozenset[str]:
+    """What the main graph calls a condition, where it computes the same one again for each If."""
+    maker, numbering = condition.producer(), Numbering(lambda _: None)
+    same = (
+        value.name
+        for node in model.graph
+        if maker is not None and is_op(node, maker.op_type)
+        for value in node.outputs
+        if numbering.of(value) == numbering.of(condition)
+    )
+    return frozenset(x for x in (condition.name, *same) if x)
 
 
 def _decided(condition: ir.Value, constants: Collection[str]) -> bool:
@@ -102,12 +126,15 @@ def _decided(condition: ir.Value, constants: Collection[str]) -> bool:
 def forced(model: ir.Model, branch: Branch) -> ir.Model | None:
     """A copy of ``model`` that takes the branch; None if it has no such If, nor what stands for it.
 
-    A pass may have put a Where in the place of each output that is used.
+    A pass may have put a Where in the place of each output that is used. It may also have put
+    what is in the other branch there, and that may be an If of its own, which asks something else.
     """
     copy = model.clone()
     chosen = [node for node in copy.graph if any(x.name in branch.outputs for x in node.outputs)]
-    is_if = [is_op(node, "If") for node in chosen] == [True]
-    if not chosen or not (is_if or all(_chooses(node, branch) for node in chosen)):
+    ifs = sum(is_op(node, "If") for node in chosen)
+    if not chosen or ifs not in (0, len(chosen)) or ifs > 1:
+        return None
+    if not all(_chooses(node, branch) for node in chosen):
         return None
     name = f"{branch.outputs[0]}.forced"
     value = ir.Value(
@@ -124,4 +151,4 @@ def forced(model: ir.Model, branch: Branch) -> ir.Model | None:
 
 def _chooses(node: ir.Node, branch: Branch) -> bool:
     asked = node.inputs[0] if node.inputs else None
-    return is_op(node, "Where") and asked is not None and asked.name == branch.condition
+    return is_op(node, "If", "Where") and asked is not None and asked.name in branch.conditions

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphfix.errors import ModelError
-from graphfix.ship.expression import names_in
+from graphfix.ship import fields
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCHEMA = 1
 NAME = "graphfix.json"
@@ -133,38 +135,26 @@ class Manifest:
                 f"{path}: cannot be read: {error.strerror or error}; "
                 "name a folder that 'graphfix ship' made"
             ) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ModelError(f"{path}: is no JSON ({error}); ship the model again") from error
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             found = data.get("schema") if isinstance(data, dict) else None
             raise ModelError(
-                f"{path}: has schema {found!r}, and this graphfix reads {SCHEMA}; "
+                f"{path}: has schema {found!r:.80}, and this graphfix reads {SCHEMA}; "
                 "ship the model again"
             )
         try:
             return _manifest(data)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"{path}: is malformed ({error!r}); ship the model again") from error
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            told = error if type(error) is ValueError else repr(error)
+            raise ModelError(f"{path}: is malformed ({told}); ship the model again") from error
 
 
 def _manifest(data: dict[str, Any]) -> Manifest:
+    fields.require(data)
     inputs = tuple(Input(**{**x, "dims": tuple(x["dims"])}) for x in data["inputs"])
     outputs = tuple(Port(**{**x, "dims": tuple(x["dims"])}) for x in data["outputs"])
     containers = tuple(Container(**x) for x in data["containers"])
-    if not containers:
-        raise ValueError("no containers")
-    for one in containers:
-        # On Windows C:x is in some other folder.
-        away = "/" in one.file or "\\" in one.file or Path(one.file).drive
-        if away or one.file in ("", ".", ".."):
-            raise ValueError(f"{one.file!r} is no file beside it")
-    known = frozenset(containers[0].sizes)
-    for port in (*inputs, *outputs):
-        for dim in port.dims:
-            if missing := names_in(dim) - known:
-                raise ValueError(
-                    f"{port.name!r} has a dim of {sorted(missing)}, which have no size"
-                )
     return Manifest(
         Axis(**data["axis"]),
         data["batch"],

@@ -83,7 +83,10 @@ def outputs_of(
         ModelError: The shape of an output cannot be told.
         UsageError: Containers have several rows, and an output has no axis for them.
     """
-    declared = {value.name: tuple(value.shape or ()) for value in model.graph.outputs}
+    users = {signature.user_name(s): s for s in signature.symbols()}
+    declared = {
+        x.name: tuple(_legible(d, users) for d in x.shape or ()) for x in model.graph.outputs
+    }
     content = Content(signature)
     content.learn([(_case(signature, plan, clip), clip.outputs) for clip in clips])
     members = set(signature.members(signature.batch)) if signature.batch else set()
@@ -177,6 +180,19 @@ class _Seen:
             return size_of(text_of(dim, self.rename), self.plan.alone(clip))
         except ValueError:
             return None
+
+
+def _legible(dim: Dim, users: Mapping[str, str]) -> Dim:
+    """A declared dim under the name that inputs have it by, or none if none has."""
+    if isinstance(dim, int) or dim.value is None:
+        return dim
+    if dim.value in users:
+        return ir.SymbolicDim(users[dim.value])
+    try:
+        dim.free_symbols()
+    except ValueError:  # it is a name such as x.2, of no input
+        return ir.SymbolicDim(None)
+    return dim
 
 
 def _at(dims: Sequence[Dim] | None, axis: int) -> Dim | None:

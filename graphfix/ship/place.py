@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from graphfix.errors import ModelError, UsageError
 from graphfix.ship.manifest import NAME, Manifest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 REPORT = "report.html"
 
 
 def refuse(source: Path, folder: Path) -> None:
-    """Refuse a folder that is not ours to replace.
+    """Refuse a folder that is not ours to replace, or in which a session could open no file.
 
     Raises:
-        UsageError: It holds something that ``graphfix ship`` did not make, or is no folder.
+        UsageError: It holds something that ``graphfix ship`` did not make, or is no folder; or a
+            name is in no Unicode, and files are called after the model.
     """
+    for path in (Path(source.name), folder):
+        try:
+            str(path).encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"{path}: the name is not in UTF-8, and ONNX Runtime opens no file of such a name; "
+                "rename it"
+            ) from None
     if not folder.exists():
         return
     if not folder.is_dir():

@@ -234,12 +234,15 @@ def _input(signature: Signature, item: Role, rename: Mapping[str, str]) -> Input
 def _tells(signature: Signature, time: str) -> str:
     """The input of the model that says what is valid: a mask, or lengths.
 
-    One that is a mask for each pair of positions says what sees what, not how long a clip is.
+    One that is a mask for each pair of positions says what sees what, not how long a clip is; one
+    that is 0 where there is content has no sum that is the length.
     """
     members = set(signature.members(time))
     for kind in ("mask", "lengths"):
         for item in signature.inputs:
             long = sum(bool(symbols(dim) & members) for dim in item.dims)
+            if kind == "mask" and item.role.valid != 1.0:
+                continue
             if item.role.kind == kind and signature.time_of(item) == time and long <= 1:
                 return item.name
     return ""

@@ -17,7 +17,7 @@ from graphfix.errors import FeedError, ModelError
 from graphfix.runtime.errors import reason_of
 from graphfix.runtime.paths import WEIGHTS_FOLDER, readable
 from graphfix.ship.fit import fit
-from graphfix.ship.manifest import Manifest
+from graphfix.ship.manifest import NAME, Manifest
 from graphfix.ship.padding import (
     DTYPES,
     length_of,
@@ -142,7 +142,7 @@ class Session:
         """Run a clip, a batch of clips, or a list of clips of different lengths.
 
         Args:
-            output_names: The outputs wanted; None for all.
+            output_names: The outputs wanted; None, or none, for all.
             input_feed: An array for each input of the original model. Where an input has a list of
                 arrays, each is a clip, as it would be fed alone, and the others have lists as long,
                 or one array for all.
@@ -258,7 +258,7 @@ class Session:
         self._fits[key] = container, fit(self.manifest, container, length)
 
     def _wanted(self, output_names: Sequence[str] | None) -> Sequence[str]:
-        if output_names is None:
+        if not output_names:  # as ONNX Runtime, which takes no names for all of them
             return self._all
         for name in output_names:
             if name not in self._outputs:
@@ -312,13 +312,25 @@ class Session:
         if (made := self._made.get(path)) is not None:
             return made
         try:
-            return self._open(path)
+            made = self._open(path)
+            self._require_ports(path, made)
+            return made
         finally:  # the folder may be another now, and its containers not those of the manifest
             if Manifest.read(self.folder) != self.manifest:
                 self._made.pop(path, None)
                 raise ModelError(
                     f"{self.folder}: was shipped again since this session was made; make another"
                 )
+
+    def _require_ports(self, path: Path, made: onnxruntime.InferenceSession) -> None:
+        """Raise ModelError where a container is not what the manifest says."""
+        known = {x.name for x in self.manifest.inputs} | {self.manifest.lengths}
+        unfed = {x.name for x in made.get_inputs()} - known
+        if missing := unfed | ({*self._all} - {x.name for x in made.get_outputs()}):
+            raise ModelError(
+                f"{path}: {min(missing)!r:.80} is in one of it and {NAME}, and not in the other; "
+                "ship the model again"
+            )
 
     def _open(self, path: Path) -> onnxruntime.InferenceSession:
         made = self._made.get(path)

@@ -17,7 +17,7 @@ import pytest
 
 import graphfix
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import drafts, folders, io
+from graphfix.model import drafts, folders, io, sweeping
 from tests.model.heavy import SIZE, make
 
 if TYPE_CHECKING:
@@ -383,3 +383,9 @@ def test_what_is_no_name_on_windows_is_refused(folder: Path, name: str) -> None:
     with pytest.raises(ModelError, match="no name on Windows"), folders.replacing(folder / name):
         pass
     assert listing(folder) == before
+
+
+def test_a_name_that_is_no_text_has_a_draft() -> None:
+    # Of a file that Linux calls by bytes that are not UTF-8.
+    name = sweeping.part(Path("folder") / "m\udcff.onnx", "0123456789abcdef").name
+    assert name == ".m.onnx.0123456789abcdef.part"

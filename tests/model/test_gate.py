@@ -454,3 +454,21 @@ def test_any_change_of_a_byte_is_refused_or_read(
     path.write_bytes(whole)
     with suppress(ModelError):  # nothing else
         io.load(path)
+
+
+def test_a_function_that_is_given_a_graph_is_refused(tmp_path: Path) -> None:
+    """A node in it has a name in the place of its body, which nothing here reads."""
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17, "d" : 1]> m (bool c, float[N] x) => (float[N] y) '
+        "{ y = Relu (x) }"
+    )
+    node = helper.make_node("If", ["c"], ["y"])
+    graph = onnx.AttributeProto.GRAPH
+    for name in ("then_branch", "else_branch"):
+        node.attribute.append(onnx.AttributeProto(name=name, ref_attr_name="body", type=graph))
+    imports = [helper.make_opsetid("", 17)]
+    proto.functions.append(helper.make_function("d", "F", ["c"], ["y"], [node], imports, ["body"]))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelError, match="'then_branch' of If is a graph that a function is given"):
+        io.load(path)

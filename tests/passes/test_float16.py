@@ -590,3 +590,16 @@ def test_an_operator_that_nobody_knows_is_left_with_what_it_takes() -> None:
     maker = strange.inputs[0].producer()
     assert maker.op_type == "Cast"
     assert maker.attributes["to"].as_int() == FLOAT
+
+
+def test_reasons_that_differ_in_names_and_numbers_alone_are_told_once() -> None:
+    model = parse(
+        "(float[N, 64] x, float[64, 64] w, float a, float b, float c) => (float[N, 64] y)",
+        "h = MatMul (x, w) p = Add (h, a) q = Add (p, b) r = Add (q, c) s = Sqrt (r)"
+        " g = MatMul (s, w) k = MatMul (g, w) l = MatMul (k, w) y = MatMul (l, w)",
+    )
+    tiny = {name: np.array(n, np.float32) for name, n in (("a", 1e-9), ("b", 2e-9), ("c", 3e-9))}
+    add(model, w=np.abs(RNG.standard_normal((64, 64))).astype(np.float32) / 64, **tiny)
+    ((_, reason),) = graphfix.run(model, "float16").passes[0].skips
+    assert "'a' is 1e-09 at most, too little for float16 (and 2 like it)" in reason
+    assert "'b'" not in reason

@@ -61,3 +61,49 @@ def test_a_fault_in_a_where_that_never_chooses_so():
     verdict = verify(model(COPIES), wrong)
     assert not verdict.ok
     assert "the then branch of If 'y' forced" in str(verdict)
+
+
+NESTED = """m (float[2, B] s, float[B, T] x) => (float[B, T] y)
+    <int64 most = {most}, int64 first = {0}, int64 at = {1}>
+    { s0 = Shape (s)  t0 = Gather (s0, first)  two = Cast <to = 9> (t0)
+      s1 = Shape (x)  t = Gather (s1, at)  long = Greater (t, most)
+      y = If (asks) <
+          then_branch = then_graph () => (float[B, T] a) {
+              a = If (long) <
+                  then_branch = long_graph () => (float[B, T] l) { l = Tanh (x) },
+                  else_branch = short_graph () => (float[B, T] h) { h = Neg (x) }> },
+          else_branch = else_graph () => (float[B, T] b) { b = Abs (x) }> }"""
+DECIDED = NESTED.replace("asks", "two").replace("{most}", "{3}")
+
+
+def test_a_branch_that_the_shapes_rule_out_is_not_forced():
+    before, after = model(DECIDED), model(DECIDED)
+    assert graphfix.run(after, "fold").changed
+    assert [x.inputs[0].name for x in after.graph if x.op_type == "If"] == ["long"]
+    verdict = verify(before, after)
+    assert verdict.ok, str(verdict)
+    assert not any("branch" in what for what in (*verdict.cases, *verdict.not_tried))
+
+
+def test_an_if_that_asks_something_else_is_not_taken_for_it():
+    # What is forced is c; the If that is left asks for d.
+    text = """m (float[B, T] x) => (float[B, T] y)
+    <int64 few = {3}, int64 most = {5000}, int64 at = {1}>
+    { s = Shape (x)  t = Gather (s, at)  c = Greater (t, most)  d = Greater (t, few) REST }"""
+    inner = """If (d) <then_branch = g () => (float[B, T] a) { a = Tanh (x) },
+        else_branch = h () => (float[B, T] b) { b = Neg (x) }>"""
+    outer = f"""y = If (c) <then_branch = k () => (float[B, T] e) {{ e = {inner} }},
+        else_branch = l () => (float[B, T] f) {{ f = {inner} }}>"""
+    before, after = (model(text.replace("REST", x)) for x in (outer, f"y = {inner}"))
+    verdict = verify(before, after)
+    assert verdict.ok, str(verdict)
+    assert "the then branch of If 'y'" in verdict.not_tried
+
+
+def test_a_condition_that_is_computed_once_for_two():
+    text = RARE.replace("y = If (long)", "again = Greater (t, most)  y = If (again)")
+    wrong = RARE.replace("Tanh", "Sigmoid")
+    assert not verify(model(text), model(wrong)).ok
+    verdict = verify(model(text), model(RARE))
+    assert verdict.ok
+    assert sum("forced" in name for name in verdict.cases) == 2

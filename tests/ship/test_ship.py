@@ -214,6 +214,48 @@ def test_dims_without_a_name(tmp_path: Path) -> None:
     assert frames.shape == (1, 3, 3)
 
 
+@pytest.mark.parametrize("name", ["x.1", "[samples]", "a=b,c", "f(", "../..", "größe"])
+def test_dims_of_any_name(tmp_path: Path, name: str) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    named (float[B, T, 4] x) => (float[U, T, 4] y) { y = Tanh (x) }"""
+    model = onnx.parser.parse_model(text)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[1].dim_param = name
+    model.graph.output[0].type.tensor_type.shape.dim[0].dim_param = "y:0"  # of no input
+    onnx.save(model, tmp_path / "named.onnx")
+    done = build.ship_file(tmp_path / "named.onnx", tmp_path / "out", wanted(["T=9"]))
+    assert done.ok
+    (made,) = graphfix.Session(tmp_path / "out").run(None, {"x": np.ones((1, 5, 4), np.float32)})
+    assert made.shape == (1, 5, 4)
+
+
+def test_a_mask_of_what_is_padding(tmp_path: Path) -> None:
+    """It is filled with 1 behind the clip, and the length is told by an input of its own."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    gone (float[B, T, 4] x, bool[B, T] gone) => (float[B, 4] y)
+    <int64[1] at = {-1}, int64[1] t = {1}>
+    {
+        here = Not (gone)
+        f = Cast <to = 1> (here)
+        u = Unsqueeze (f, at)
+        z = Mul (x, u)
+        s = ReduceSum <keepdims = 0> (z, t)
+        most = ReduceMax <axes = [1], keepdims = 0> (x)
+        y = Add (s, most)
+    }"""
+    done = build.ship_file(saved(text, tmp_path / "m.onnx"), tmp_path / "out", wanted(["T=8"]))
+    assert done.ok, str(done)
+    feeds = {"x": -np.ones((1, 3, 4), np.float32), "gone": np.zeros((1, 3), np.bool_)}
+    (made,) = graphfix.Session(tmp_path / "out").run(None, feeds)
+    assert made.tolist() == [[-4.0] * 4]
+
+
+@pytest.mark.parametrize(("model", "folder"), [("m\udcff.onnx", "out"), ("m.onnx", "o\udcff")])
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path, model: str, folder: str) -> None:
+    with pytest.raises(UsageError, match="is not in UTF-8, and ONNX Runtime opens no file of such"):
+        build.ship_file(tmp_path / model, tmp_path / folder, wanted(["T=9"]))
+
+
 class TestChecked:
     def test_what_the_original_has_is_counted_and_gone(self, mean: Pair, tmp_path: Path) -> None:
         done = build.ship_file(mean[0], tmp_path / "out", wanted(["T=8"]))
