@@ -185,3 +185,18 @@ def test_rows_that_are_looked_up_are_the_rows_of_the_batch() -> None:
     with pytest.raises(PaddingError, match="picks rows of the batch"):
         graphfix.run(ir.from_proto(model(TURNED, "B, T")), "ilens-mask:axis=x.1")
     assert held(model(OWN, "B, T"), "ilens-mask:axis=x.1") <= 1e-5
+
+
+# Each row's first frame, or first five, looked up in their own places.
+FEW = """b = Shape <start = 0, end = 1> (x) bs = Squeeze (b) rb = Range (zero, bs, step)
+    rt = Range (zero, LIMIT, step) n = Shape (rt) full = Concat <axis = 0> (b, n)
+    ub = Unsqueeze (rb, second) ut = Unsqueeze (rt, first) eb = Expand (ub, full)
+    et = Expand (ut, full) ib = Unsqueeze (eb, end) it = Unsqueeze (et, end)
+    at = Concat <axis = -1> (ib, it) sums = ReduceSum <keepdims = 0> (x, third)
+    look = GatherND (sums, at) h = Unsqueeze (look, third)
+    y = ReduceMean <keepdims = 1> (h, second)"""
+
+
+@pytest.mark.parametrize("limit", ["step", "three"])
+def test_a_lookup_of_the_first_frames_is_as_long_as_these(limit: str) -> None:
+    assert held(model(FEW.replace("LIMIT", limit), "B, T"), "ilens-mask:axis=x.1", own=True) <= 1e-5
