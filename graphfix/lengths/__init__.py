@@ -5,8 +5,9 @@ for each family of operators says what padding does to it, and a repair is noted
 operator mixes along time what its input does not keep apart.
 
 Each file imports only those before it in this list: ``domain`` holds what is known of a tensor and
-imports nothing of the room; ``axes`` joins them; ``source`` says which axis is padded; ``lower``
-makes lengths and masks into nodes; ``repairs`` closes the leaks; ``site`` is what a rule sees of a
-node; ``rules`` says what operators do to a tensor, and ``cells`` follows what no rule of one
-operator sees through; ``analysis`` walks the graph, and ``apply`` makes the repairs.
+imports nothing of the room; ``axes`` joins them; ``counts`` and ``one_size`` say which names of
+dims are one, ``choice`` and ``source`` which axis is padded; ``lower`` makes lengths and masks into
+nodes; ``repairs`` closes the leaks; ``site`` is what a rule sees of a node; ``rules`` says what
+operators do to a tensor, and ``cells`` follows what no rule of one operator sees through;
+``analysis`` walks the graph, and ``apply`` makes the repairs.
 """

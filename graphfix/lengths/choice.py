@@ -129,7 +129,7 @@ def _several(shapes: Shapes, left: dict[str, Place], one: OneSize) -> str:
             ways.append(f"if {mask.name} is 1 for what is valid and 0 behind it: {says}")
             break
     return (
-        "ilens-mask: several dims may be time, and nothing in the graph says that they are of one "
+        "ilens-mask: several dims may be time; nothing in the graph says that they are of one "
         f"size: {_listed(firsts)}; " + "; ".join(ways)
     )
 

@@ -12,6 +12,7 @@ import sympy
 
 from graphfix.lengths.domain import same_size, size_expr
 from graphfix.model.affine import own_places
+from graphfix.model.symbolic import floored
 from graphfix.model.values import attr_int, axes_of, is_op, scalar_of
 
 if TYPE_CHECKING:
@@ -79,6 +80,10 @@ def _follow(
             for use in result.uses():
                 if _reads_last(use.node):
                     counts[use.node.outputs[0]] = ones[first]
+        return
+    below = floored(node, shapes.dtype)  # a quotient that is rounded down in several nodes
+    if below is not None and below[0] in counts:
+        counts[result] = sympy.floor(counts[below[0]] / below[1])
         return
     known = [x for x in node.inputs if x is not None and x in counts]
     if len(known) != 1:

@@ -22,7 +22,7 @@ ATTENTION = """xt = Transpose <perm = [0, 2, 1]> (h) s = MatMul (h, xt)
 CONSTANTS = """int64[1] first = {0}, int64[1] second = {1}, int64[1] one = {1}, int64[1] all = {-1},
     int64 zero = {0}, int64 step = {1}, int64[2] behind = {1, 2}, int64[1] third = {2},
     int64[3] front = {0, 1, 2}, int64[3] later = {1, 2, 3}, int64 two = {2}, int64 three = {3},
-    float nought = {0.0}, float low = {-10000.0}"""
+    bool true = {1}, float nought = {0.0}, float low = {-10000.0}"""
 PLACES = """b = Shape <start = 0, end = 1> (x) t = Shape <start = 1, end = 2> (x)
     bs = Squeeze (b) ts = Squeeze (t) rb = Range (zero, bs, step) rt = Range (zero, ts, step)
     ub = Unsqueeze (rb, behind) ut = Unsqueeze (rt, tail)
@@ -42,6 +42,17 @@ STRIDED = """xt0 = Transpose <perm = [0, 2, 1]> (x)
     frames = Add (half, step)"""
 COUNTED = (
     STRIDED
+    + """ f = Shape <start = 1, end = 2> (h) fs = Squeeze (f) r = Range (zero, fs, step)
+    nu = Unsqueeze (frames, second) in = Less (r, nu) keep = Unsqueeze (in, second)"""
+    + ATTENTION
+)
+DYNAMO = (
+    STRIDED.replace(
+        "half = Div (less, two)",
+        """q = Div (less, two) under = Less (less, zero) off0 = Equal (under, true)
+    rest = Mod (less, two) some = Cast <to = 9> (rest) both = And (off0, some)
+    off = Cast <to = 7> (both) half = Sub (q, off)""",
+    )
     + """ f = Shape <start = 1, end = 2> (h) fs = Squeeze (f) r = Range (zero, fs, step)
     nu = Unsqueeze (frames, second) in = Less (r, nu) keep = Unsqueeze (in, second)"""
     + ATTENTION
@@ -98,7 +109,13 @@ def held(made: onnx.ModelProto, spec: str, *, own: bool = False) -> float:
     return worst
 
 
-SAID = {"a Reshape": RESHAPED, "a lookup": LOOKED_UP, "a count": COUNTED, "a place": PLACED}
+SAID = {
+    "a Reshape": RESHAPED,
+    "a lookup": LOOKED_UP,
+    "a count": COUNTED,
+    "dynamo's": DYNAMO,
+    "a place": PLACED,
+}
 
 
 @pytest.mark.parametrize("body", SAID.values(), ids=SAID)
@@ -168,3 +185,18 @@ def test_rows_that_are_looked_up_are_the_rows_of_the_batch() -> None:
     with pytest.raises(PaddingError, match="picks rows of the batch"):
         graphfix.run(ir.from_proto(model(TURNED, "B, T")), "ilens-mask:axis=x.1")
     assert held(model(OWN, "B, T"), "ilens-mask:axis=x.1") <= 1e-5
+
+
+# Each row's first frame, or first five, looked up in their own places.
+FEW = """b = Shape <start = 0, end = 1> (x) bs = Squeeze (b) rb = Range (zero, bs, step)
+    rt = Range (zero, LIMIT, step) n = Shape (rt) full = Concat <axis = 0> (b, n)
+    ub = Unsqueeze (rb, second) ut = Unsqueeze (rt, first) eb = Expand (ub, full)
+    et = Expand (ut, full) ib = Unsqueeze (eb, end) it = Unsqueeze (et, end)
+    at = Concat <axis = -1> (ib, it) sums = ReduceSum <keepdims = 0> (x, third)
+    look = GatherND (sums, at) h = Unsqueeze (look, third)
+    y = ReduceMean <keepdims = 1> (h, second)"""
+
+
+@pytest.mark.parametrize("limit", ["step", "three"])
+def test_a_lookup_of_the_first_frames_is_as_long_as_these(limit: str) -> None:
+    assert held(model(FEW.replace("LIMIT", limit), "B, T"), "ilens-mask:axis=x.1", own=True) <= 1e-5

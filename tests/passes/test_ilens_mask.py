@@ -345,7 +345,9 @@ def test_the_axis_is_found_or_asked_for() -> None:
     graphfix.run(model, "ilens-mask")
     assert LengthInput.of(model) == LengthInput("ilens", "x.1", "lengths")
     two = model_of("{ y = ReduceMean <axes = [1], keepdims = 0> (x) }", "float[B, T, F] x")
-    with pytest.raises(UsageError, match=r"axis=x\.1 \(T\), axis=x\.2 \(F\)"):
+    with pytest.raises(
+        UsageError, match=r"-p ilens-mask:axis=x\.1 \(T\), -p ilens-mask:axis=x\.2 \(F\)"
+    ):
         graphfix.run(two, "ilens-mask")
     with pytest.raises(UsageError, match="fixed at 4"):
         graphfix.run(weighted(body), "ilens-mask:axis=x.2")

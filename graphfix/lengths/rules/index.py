@@ -17,6 +17,8 @@ from graphfix.lengths.domain import (
     Time,
     carries_time,
     plain,
+    same_size,
+    size_of,
     time_of,
 )
 from graphfix.lengths.repairs import ClampedFrames, LastFrames
@@ -190,6 +192,8 @@ def _in_place(site: Site, data: State, index: State) -> State | None:
     axes, tails = list(index.axes[:-1]), [None if x is None else FINITE for x in index.tails[:-1]]
     try:
         for i, place in enumerate(found.at):
+            if not same_size(size_of(data.at(i)), size_of(axes[place])):  # only the first of them
+                return None
             axes[place] = join([data.at(i), axes[place]])
             tails[place] = data.tails[i]
     except RefusedError:  # it counts something else than what it reads

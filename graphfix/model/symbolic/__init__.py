@@ -21,6 +21,7 @@ from graphfix.model.symbolic.exprs import (
     without,
 )
 from graphfix.model.symbolic.facts import Facts, learning
+from graphfix.model.symbolic.quotients import floored
 from graphfix.model.symbolic.rules import register
 from graphfix.model.symbolic.walk import infer
 
@@ -31,6 +32,7 @@ __all__ = [
     "equal",
     "evaluator",
     "expr_of",
+    "floored",
     "infer",
     "is_positive",
     "key_of",

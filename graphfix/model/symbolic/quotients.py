@@ -58,8 +58,14 @@ class _UnknownError(Exception):
     """Something else comes in, or it is computed in a way that is not known."""
 
 
-def floored(node: ir.Node) -> tuple[ir.Value, int] | None:
+def floored(
+    node: ir.Node, dtype_of: Callable[[ir.Value], ir.DataType | None] = lambda value: value.dtype
+) -> tuple[ir.Value, int] | None:
     """What a Sub divides by what, if it is a quotient that is rounded down; None if it is not.
+
+    Args:
+        node: The Sub.
+        dtype_of: Where the types are known, if not from the values themselves.
 
     Returns:
         The numerator, of any sign, and the divisor, which is above 0.
@@ -69,7 +75,7 @@ def floored(node: ir.Node) -> tuple[ir.Value, int] | None:
     if not is_op(node, "Sub") or not is_op(division, "Div") or len(node.inputs) != 2:
         return None
     above, below = division.inputs[0], scalar_of(division.inputs[1])
-    whole = above is not None and above.dtype in INTEGERS[:2]
+    whole = above is not None and dtype_of(above) in INTEGERS[:2]
     if above is None or not whole or not isinstance(below, int) or not 0 < below <= _LARGEST:
         return None
     try:
@@ -90,8 +96,9 @@ def _made(value: ir.Value | None, above: ir.Value, depth: int) -> Numbers:
     if node is None or depth == 0 or len(node.outputs) > 1 or not is_op(node, node.op_type):
         raise _UnknownError
     args = [_made(x, above, depth - 1) for x in node.inputs]
-    if is_op(node, "Cast") and value is not None and value.dtype in INTEGERS:
-        return args[0] != 0 if value.dtype == ir.DataType.BOOL else args[0].astype(np.int64)
+    to = ir.DataType(attr_int(node, "to", 0)) if is_op(node, "Cast") else None
+    if to in INTEGERS:
+        return args[0] != 0 if to == ir.DataType.BOOL else args[0].astype(np.int64)
     way = _WAYS.get(node.op_type)
     fraction = is_op(node, "Mod") and bool(attr_int(node, "fmod", 0))
     if way is None or fraction or (is_op(node, "Div", "Mod") and not np.all(args[1])):
