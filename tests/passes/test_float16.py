@@ -425,6 +425,9 @@ def test_local_functions_are_inlined() -> None:
     agree(before, after, {"x": f(3, 8)})
 
 
+@pytest.mark.skipif(
+    ort.__version__.startswith("1.24."), reason="its CPU optimizer dies of a float16 default"
+)
 def test_a_weight_that_is_an_input_becomes_float16_and_a_setting_does_not() -> None:
     before = parse(
         "(float[B, 40] x, float[40, 40] w, float speed) => (float[B, 40] y)",
