@@ -94,6 +94,12 @@ CODES: tuple[Code, ...] = (
                 ("slice-start",),
             ),
             Cause(
+                "a part of a tensor, along its first axis that is not 1, that a Slice cuts out for "
+                "one operator that goes by elements, where all sizes are fixed",
+                "run: DmlGraphFusionHelper.cpp",
+                ("slice-gather",),
+            ),
+            Cause(
                 "a Pad whose amounts are computed through floats, as ceil(T / stride) - T is: it "
                 "was seen to get others",
                 "run; what overwrites them is not known",

@@ -29,6 +29,7 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "reshape-allowzero": ("80070057", "8007023E", "re-use buffer"),
     "convtranspose-2d": ("80070057",),
     "slice-start": ("80070057",),
+    "slice-gather": ("80070057",),
     "pad-amounts": ("80070057",),
     "fresh-shapes": ("80070057", "re-use buffer", "existing shape"),
     "thaw": ("8007023E", "re-use buffer"),
@@ -41,7 +42,7 @@ _DML: tuple[Provider, ...] = ("dml",)
 _ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
     **dict.fromkeys(("reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index"), _DML),
     **dict.fromkeys(("gather-int64", "slice-start", "pad-slice", "clip-minmax"), _DML),
-    **dict.fromkeys(("keep-output", "gemm-bias", "pad-amounts"), _DML),
+    **dict.fromkeys(("keep-output", "gemm-bias", "pad-amounts", "slice-gather"), _DML),
     "opset-ceiling": ("dml", "cuda"),
 }
 
@@ -137,6 +138,7 @@ _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "reshape-allowzero": _allowzero,
     "convtranspose-2d": _unless_folded,
     "slice-start": _unless_folded,
+    "slice-gather": lambda *_: "error",
     "bool-cast": _bool_cast,
     "fresh-shapes": _stale,
     "pad-slice": _negative_pads,

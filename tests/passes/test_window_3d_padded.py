@@ -61,8 +61,8 @@ def test_clips_of_other_lengths_in_one_container(text: str, spec: str) -> None:
     ("text", "passes"),
     [
         (WINDOWS, "directml,window-3d"),
-        (WINDOWS, "window-3d,ilens-mask,fix-dims,fold"),
-        (LOOP, "window-3d,ilens-mask,fix-dims,fold"),
+        (WINDOWS, "window-3d,ilens-mask,fix-dims,fold,slice-gather"),
+        (LOOP, "window-3d,ilens-mask,fix-dims,fold,slice-gather"),
     ],
     ids=["lengths first", "windows first", "a Loop"],
 )

@@ -345,6 +345,7 @@ class TestLibrary:
             "bool-cast",
             "cumsum-index",
             "gather-int64",
+            "slice-gather",
             "slice-start",
             "pad-amounts",
             "pad-slice",

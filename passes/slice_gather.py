@@ -1,0 +1,191 @@
+"""slice-gather: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.model.values import attr_ints, ints_of, is_op, users_of
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graphfix.build import Builder
+    from graphfix.model.view import View
+
+# What a Gather is given stands in the file: 32 kB are not much beside any model.
+_MOST = 4096
+_VIEWS = ("Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity")
+# Each but Or and Xor was run there, and none of others that go by elements fails: Cast, Equal and IsNaN give
+# another type, Where has three inputs, Gelu and Mish load.
+_IN_PLACE = frozenset(
+    {"Abs", "Add", "And", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Erf", "Exp", "Floor"}
+    | {"HardSigmoid", "LeakyRelu", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "Not", "Or"}
+    | {"PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus"}
+    | {"Softsign", "Sqrt", "Sub", "Sum", "Tanh", "ThresholdedRelu", "Xor"}
+)
+
+
+@dataclass(frozen=True)
+class PartSite(Match):
+    """A Slice that takes elements that lie side by side.
+
+    Attributes:
+        data: What is sliced.
+        axis: The axis.
+        start: The first entry that is kept.
+        end: Behind the last one.
+    """
+
+    data: ir.Value
+    axis: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class SliceGather(NodePass[PartSite]):
+    """A Slice of rows that lie side by side, which DirectML computes on in place, becomes a Gather.
+
+    Looked at are Slices of fixed sizes along the first axis that is not 1, with a step of 1.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4: where all sizes are fixed, so that DirectML compiles
+        the graph, what is sliced is computed in it and read by nothing else, and the part is read
+        by one operator only, which goes by elements and makes as many of the same type, no session
+        can be made: 80070057 out of DmlGraphFusionHelper.cpp. So it is of float32, float16, int64
+        and bool, at any start and length, with Reshapes between, behind Add, Mul, MatMul, Conv,
+        Softmax and Transpose, and before 38 operators (Relu, Tanh, Erf, Clip, Pow, Add and so on).
+        It is loaded with rows of two batches, a second reader of either tensor, another axis or
+        step, a size that is open, and before MatMul, Softmax, LayerNormalization, Transpose,
+        Concat, Where and Cast. That the part is computed on in place is suspected. A Gather of the
+        same rows is loaded, and is one kernel, as the Slice is.
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        trimmed (float[1, 6, 2] x) => (float[1, 4, 2] y)
+        <int64[1] start = {0}, int64[1] end = {4}, int64[1] axis = {1}>
+        {
+            twice = Add (x, x)
+            part = Slice (twice, start, end, axis)
+            y = Tanh (part)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        trimmed (float[1, 6, 2] x) => (float[1, 4, 2] y)
+        <int64[4] rows = {0, 1, 2, 3}>
+        {
+            twice = Add (x, x)
+            part = Gather <axis = 1> (twice, rows)
+            y = Tanh (part)
+        }
+
+    Safety:
+        Exact: the same elements. Nothing is done with more than 4096 of them along the axis, since
+        the file then holds as many numbers; that is said.
+    """
+
+    name: ClassVar[str] = "slice-gather"
+    safety: ClassVar[Safety] = "exact"
+    anchors: ClassVar[tuple[str, ...]] = ("Slice",)
+
+    def match(self, node: ir.Node, view: View) -> PartSite | Skip | None:
+        """A Slice that is a part of a buffer, between two that compute."""
+        given = view.shapes.dims(node.inputs[0])
+        made = view.shapes.dims(node.outputs[0])
+        if node.graph is not view.model.graph or not given or not made:
+            return None
+        cut = [i for i, (a, b) in enumerate(zip(given, made, strict=True)) if a != b]
+        if len(cut) != 1 or any(dim != 1 for dim in given[: cut[0]]):
+            return None
+        sizes = [x for x in (*given, *made) if isinstance(x, int)]
+        if len(sizes) < len(given) * 2 or 0 in sizes:
+            return None
+        start = _start(node, cut[0], len(given), sizes[cut[0]])
+        if start is None or not _is_computed(node.inputs[0]) or not _is_worked_on(node, view):
+            return None
+        count = sizes[len(given) + cut[0]]
+        if count > _MOST:
+            return Skip(
+                node,
+                f"DirectML makes no session of it, and a Gather would need {count:,} indices; "
+                "let something else read the Slice as well, as an output of the model does",
+            )
+        data = node.inputs[0]
+        return None if data is None else PartSite(node, data, cut[0], start, start + count)
+
+    def message(self, site: Match) -> str:
+        """What DirectML does with it."""
+        return (
+            "a part of a tensor that nothing else reads is computed on element by element: "
+            "DirectML makes no session of that"
+        )
+
+    def rewrite(self, match: PartSite, op: Builder) -> ir.Value:
+        """The same rows, one by one."""
+        rows = np.arange(match.start, match.end, dtype=np.int64)
+        return op.Gather(match.data, rows, axis=match.axis)
+
+
+def _start(node: ir.Node, axis: int, rank: int, size: int) -> int | None:
+    """Where a Slice begins along ``axis``, from its inputs or, before opset 10, its attributes."""
+
+    def given(index: int, name: str) -> tuple[int, ...] | None:
+        if index < len(node.inputs) and node.inputs[index] is not None:
+            return ints_of(node.inputs[index])
+        return attr_ints(node, name)
+
+    starts = given(1, "starts")
+    axes = given(3, "axes") or tuple(range(len(starts or ())))
+    steps = given(4, "steps") or (1,) * len(axes)
+    if starts is None or not len(starts) == len(axes) == len(steps):
+        return None
+    found = {a % rank: (s, step) for a, s, step in zip(axes, starts, steps, strict=True)}
+    start, step = found.get(axis, (0, 0))
+    if step != 1:
+        return None
+    return min(max(start + size if start < 0 else start, 0), size)
+
+
+def _is_computed(value: ir.Value | None) -> bool:
+    """Whether a node computes ``value`` for this reader alone, views between them aside."""
+    while value is not None and users_of(value) == 1 and not value.is_graph_output():
+        node = value.producer()
+        if node is None or is_op(node, "Constant"):
+            return False
+        if not is_op(node, *_VIEWS):
+            return True
+        value = node.inputs[0]
+    return False
+
+
+def _is_worked_on(node: ir.Node, view: View) -> bool:
+    """Whether the only reader goes by elements and makes as many; views between them aside."""
+    value = node.outputs[0]
+    size = _elements(value, view)
+    while len(uses := tuple(value.uses())) == 1 and not value.is_graph_output():
+        user = uses[0].node
+        if user.graph is not node.graph:
+            return False
+        if is_op(user, *_IN_PLACE):
+            return size is not None and _elements(user.outputs[0], view) == size
+        if not is_op(user, *_VIEWS) or uses[0].idx != 0:
+            return False
+        value = user.outputs[0]
+    return False
+
+
+def _elements(value: ir.Value, view: View) -> int | None:
+    dims = view.shapes.dims(value)
+    sizes = [x for x in dims or () if isinstance(x, int)]
+    return None if dims is None or len(sizes) < len(dims) else int(np.prod(sizes, dtype=np.int64))
