@@ -99,8 +99,10 @@ def test_every_number_is_kept(kind: str, axes: str, data: st.DataObject) -> None
     count = 4 if "axes" in axes else 6
     pads = data.draw(st.lists(st.integers(-3, 3), min_size=count, max_size=count))
     mode = data.draw(st.sampled_from(MODES))
-    # What copies needs something to copy, even where nothing comes out.
-    shape = data.draw(st.tuples(*[st.integers(0 if mode == "constant" else 1, 5)] * 3))
+    # What copies needs something to copy, even where nothing comes out; and a reflection as much as
+    # it reflects, of what is left: ONNX Runtime 1.24 gives what lies in memory where there is less.
+    least = {"constant": 0, "reflect": 7}.get(mode, 1)
+    shape = data.draw(st.tuples(*[st.integers(least, least + 5)] * 3))
     before = pad(pads, mode, kind, axes=axes)
     after, report = repaired(before)
     assert report.changed == (min(pads) < 0)

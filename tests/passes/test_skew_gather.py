@@ -156,7 +156,19 @@ def test_below_opset_12_is_a_near_miss() -> None:
     assert "Reshape" in ops(after)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        np.float16,
+        pytest.param(
+            np.float64,
+            marks=pytest.mark.skipif(
+                ort.__version__.startswith("1.24."),
+                reason="fuses a Transpose into a FusedMatMul of float64, which it has no kernel of",
+            ),
+        ),
+    ],
+)
 def test_in_other_types(dtype: type) -> None:
     name = "float16" if dtype is np.float16 else "double"
     source = text(layer("y", 2, "dynamo", 1))
