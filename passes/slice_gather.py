@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 # What a Gather is given stands in the file: 32 kB are not much beside any model.
 _MOST = 4096
 _VIEWS = ("Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity")
-# Each but Or and Xor was run there, and none of others that go by elements fails: Cast, Equal and IsNaN give
-# another type, Where has three inputs, Gelu and Mish load.
+# Each but Or and Xor was run there. Others that go by elements are loaded: Cast, Equal, Less and
+# IsNaN, which make another type, Where, Gelu and Mish.
 _IN_PLACE = frozenset(
     {"Abs", "Add", "And", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Erf", "Exp", "Floor"}
     | {"HardSigmoid", "LeakyRelu", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "Not", "Or"}
