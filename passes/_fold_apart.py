@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from graphfix.model.broadcast import is_broadcast
 from graphfix.model.symbolic import key_of, times
 from graphfix.model.values import attr_int, attr_ints, is_op, nodes_of
 
-from ._fold_leading import BROADCAST
 from ._fold_look import VIEWS, Found, alone
 from ._fold_views import by_constant, by_ones
 
@@ -251,7 +251,7 @@ class Apart:
         if any(x.uses() or x.is_graph_output() for x in node.outputs[1:]):
             return None
         made, first = node.outputs[0], node.inputs[0] if node.inputs else None
-        if is_op(node, *BROADCAST, "MatMul"):
+        if is_op(node, "MatMul") or is_broadcast(node, self._look.view.opset(node)):
             return self._aligned(node, value, place, lead)
         if first is None or value not in (made, first):
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphfix.model.broadcast import is_broadcast
 from graphfix.model.values import is_op
 
 from ._fold_look import VIEWS, Found
@@ -12,11 +13,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from ._fold_look import Look
-
-BROADCAST = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Mod", "And", "Or", "Xor", "Where"}
-    | {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}
-)
 
 
 class Leading:
@@ -33,7 +29,7 @@ class Leading:
 
         An Unsqueeze that something else needs stays, and then nothing is won.
         """
-        if not is_op(node, *BROADCAST):
+        if not is_broadcast(node, look.view.opset(node)):
             return None
         given = [self._stripped(x, look) for x in node.inputs]
         if all(x is None for x in given):
@@ -62,7 +58,7 @@ class Leading:
 
 def _keeps_rank(node: ir.Node, index: int, rank: int, look: Look) -> bool:
     """Whether another input of ``node`` has as many dims, and is none that loses them as well."""
-    if not is_op(node, *BROADCAST):
+    if not is_broadcast(node, look.view.opset(node)):
         return False
     others = [x for i, x in enumerate(node.inputs) if i != index and x is not node.inputs[index]]
     ranks = (look.view.shapes.rank(x) for x in others if x is not None and not _is_view(x))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.model.broadcast import is_broadcast
 from graphfix.model.values import attr_int, filler_of, is_op, number_in, scalar_of
 
 from ._fold_look import VIEWS, Found, constant_of
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 
 _MOVES = (*VIEWS, "Expand", "Tile", "Identity", "Transpose")
 _SAME_SIZE = ("Not", "Cast", "Neg", "Abs", "Sqrt", "Identity")
-_BROADCASTS = (
-    *("Add", "Sub", "Mul", "Div", "Pow", "Where", "Equal", "Less", "LessOrEqual", "Greater"),
-    *("GreaterOrEqual", "And", "Or", "Xor"),
-)
 _COMPARE: Mapping[str, Callable[[Number, Number], bool]] = {
     "Less": operator.lt,
     "LessOrEqual": operator.le,
@@ -237,7 +234,7 @@ class Uniform:
             return wanted is not None and look.data(user.inputs[1]) == wanted
         if is_op(user, *_SAME_SIZE):
             return self._suits(made, dims, depth - 1)
-        if not is_op(user, *_BROADCASTS):
+        if not is_broadcast(user, look.view.opset(user)):
             return False
         shapes = [dims if x is value else look.dims(x) for x in user.inputs]
         known = [x for x in shapes if x is not None]

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from graphfix.core import Skip
 from graphfix.errors import UsageError
 from graphfix.model import dims
+from graphfix.model.broadcast import BROADCAST
 from graphfix.model.shapes import input_symbols as input_symbols
 from graphfix.model.symbolic import symbols_of as symbols_of
 from graphfix.model.text import path_of
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
 
 # Two sizes that tell apart what merely happens to be equal at one of them.
 _TRIED = (3, 1009)
-
-_BROADCAST = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Where", "Equal", "Less", "LessOrEqual", "Greater", "Mod"}
-    | {"GreaterOrEqual", "And", "Or", "Xor", "Pow", "Min", "Max", "Sum", "Expand"}
-)
 
 
 def with_sizes(dim: Dim, sizes: Mapping[str, int]) -> Dim:
@@ -144,7 +140,7 @@ def conflicts(view: View) -> Iterator[Skip]:
 def _conflict(node: ir.Node, view: View) -> str | None:
     if is_op(node, "Reshape"):
         return _reshape(node, view)
-    if is_op(node, *_BROADCAST):
+    if is_op(node, *BROADCAST, "Expand"):
         return _broadcast(node, view)
     if is_op(node, "MatMul"):
         a, b = (_whole(view.shapes.dims(x)) for x in node.inputs)

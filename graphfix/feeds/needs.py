@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import onnx_ir as ir
 
+from graphfix.model.broadcast import BROADCAST
 from graphfix.model.pads import pads_of
 from graphfix.model.symbolic import replaced, symbols_of, times
 from graphfix.model.values import attr_int, is_op
@@ -25,10 +26,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["equal", "broadcast", "divides", "some", "reflects"]
 
-_TOGETHER = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "And", "Or", "Xor", "Equal", "Less", "Mod"}
-    | {"LessOrEqual", "Greater", "GreaterOrEqual", "Where", "PRelu"}
-)
+_TOGETHER = frozenset({*BROADCAST, "PRelu"})
 WINDOWS = ("Conv", "MaxPool", "AveragePool", "LpPool", "STFT")
 _RECURRENT = ("LSTM", "GRU", "RNN")
 

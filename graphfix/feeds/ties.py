@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from graphfix.feeds.input import Input, plain, symbols, symbols_of
 from graphfix.feeds.states import states_of
+from graphfix.model.broadcast import BROADCAST
 from graphfix.model.shapes import Shapes
 from graphfix.model.symbolic import Dim
 from graphfix.model.values import is_op
@@ -232,10 +233,7 @@ def _cache_kind(item: Input, *, grows: bool) -> tuple[object, ...] | None:
     return (np.dtype(item.dtype).name, item.time, *numbers)
 
 
-_SAME_SHAPE = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "And", "Or", "Xor", "Equal", "Less", "Mod"}
-    | {"LessOrEqual", "Greater", "GreaterOrEqual", "Where", "PRelu"}
-)
+_SAME_SHAPE = frozenset({*BROADCAST, "PRelu"})
 
 
 def _equations(model: ir.Model, shapes: Shapes) -> Iterator[tuple[Dim, Dim]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import sympy
 
 from graphfix.lengths.counts import meetings
+from graphfix.model.broadcast import BROADCAST
 from graphfix.model.lookups import looked_up
 from graphfix.model.symbolic import expr_of, symbols_of
 from graphfix.model.values import is_op
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
     from graphfix.model.shapes import Shapes
     from graphfix.model.symbolic import Dim
-
-# Operators that take their inputs side by side, dim by dim.
-_TOGETHER = ("Add", "Sub", "Mul", "Div", "Where", "And", "Or")
 
 Pair = tuple[str, str]
 
@@ -67,7 +65,7 @@ def plain(dim: Dim) -> str:
 
 
 def _pairs(node: ir.Node, shapes: Shapes) -> Iterator[Pair]:
-    if is_op(node, *_TOGETHER):
+    if is_op(node, *BROADCAST):
         columns = ((shapes.dims(x) or ())[::-1] for x in node.inputs)
         for together in zip(*columns, strict=False):
             yield from _side_by_side(together)

@@ -190,6 +190,26 @@ def test_dims_of_one_in_front_come_by_themselves(name: str) -> None:
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize(
+    ("op", "opset", "left"),
+    [
+        ("Max", 7, ["Unsqueeze", "Max"]),
+        ("Sum", 7, ["Unsqueeze", "Sum"]),
+        ("Max", 8, ["Max"]),
+        ("Sum", 8, ["Sum"]),
+        ("Add", 6, ["Unsqueeze", "Add"]),
+        ("Add", 7, ["Add"]),
+    ],
+)
+def test_dims_of_one_stay_where_an_opset_does_not_broadcast(
+    op: str, opset: int, left: list[str]
+) -> None:
+    before = ir.from_onnx_text(f"""<ir_version: 4, opset_import: ["" : {opset}]>
+        m (float[1, 3] x, float[3] row) => (float[1, 3] y)
+        {{ r = Unsqueeze <axes = [0]> (row) y = {op} (x, r) }}""")
+    assert ops(folded(before)) == left
+
+
 def test_a_quotient_that_no_tensor_holds_is_left() -> None:
     """ONNX Runtime dies of it (SIGFPE), and Python's integers go on."""
     m = model("least = Constant <value_int = -9223372036854775808> () d = Div (least, minus) "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 from onnx_shape_inference import registry
 
+from graphfix.model.broadcast import ARITHMETIC, BROADCAST, LOGIC
 from graphfix.model.symbolic import bodies, layout, windows
 from graphfix.model.symbolic.contents import EVALUATORS
 from graphfix.model.symbolic.contrib import register as register_contrib
@@ -152,22 +153,16 @@ def _truth(node: ir.Node) -> ir.DataType | None:
     return ir.DataType.BOOL
 
 
-_ARITHMETIC = (
-    *("Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Sum", "Mean"),
-    *("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"),
-)
-_LOGIC = (*("Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor"),)
-_BROADCASTS = (*_ARITHMETIC, *_LOGIC, "Where")
 # Of these our rules say all that there is to say but the type. What the library would reckon first
 # was a third of all inference, and with the Min and Max of its Slice far more.
 _WHOLLY_OURS: dict[str, Callable[[ir.Node], ir.DataType | None]] = {
-    **dict.fromkeys(_ARITHMETIC, _given),
-    **dict.fromkeys(_LOGIC, _truth),
+    **dict.fromkeys(ARITHMETIC, _given),
+    **dict.fromkeys(LOGIC, _truth),
     **dict.fromkeys(("Reshape", "Expand", "Slice"), _data),
     "Where": _chosen,
 }
 _SHAPES: dict[str, ShapeRule] = {
-    **dict.fromkeys(_BROADCASTS, layout.broadcast),
+    **dict.fromkeys(BROADCAST, layout.broadcast),
     "Expand": layout.expand,
     "MatMul": windows.matmul,
     "MatMulInteger": windows.matmul,
