@@ -34,9 +34,12 @@ def judge(
 
 
 def _always(ep: Ep, stages: Mapping[str, Json]) -> Iterator[Json]:
+    said: dict[str, list[str]] = {}
     for name, result in stages.items():
         if result.get("error"):
-            yield _gate(name, False, f"{name}: {result['error']}")
+            said.setdefault(result["error"], []).append(name)
+    for error, names in said.items():  # a model that nobody can read is told of once
+        yield _gate(names[0], False, f"{', '.join(names)}: {error}")
     verdict = stages["repair"].get("verdict")
     if verdict is not None:
         yield _gate("verified", bool(verdict["ok"]), f"on the CPU: {verdict['summary']}")

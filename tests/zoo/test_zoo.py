@@ -424,6 +424,8 @@ class TestFailures:
         assert [row_of(x)["ok"] for x in "abc"] == [True, False, True]
         assert str(Path("b/model.onnx")) in row_of("b")["reason"]
         assert row_of("b")["stages"]["bench"]["skipped"] == "there is no repaired model"
+        (gate,) = row_of("b")["gates"]  # not one for each stage that reads it
+        assert gate["text"].startswith("repair, check: ")
 
     def test_a_probe_that_cannot_be_made_is_a_reason_and_no_fault(
         self, done: list[str], monkeypatch: pytest.MonkeyPatch
