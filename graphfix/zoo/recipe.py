@@ -158,10 +158,13 @@ def read(path: Path) -> Recipe:
         UsageError: It cannot be read, has a key that is none, or a value that does not fit.
     """
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        # Windows' Notepad may put a byte order mark in front.
+        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise UsageError(f"{path}: is no recipe: its brackets go too deep") from None
+    except ValueError as error:  # also a number of more digits than Python reads
         raise UsageError(f"{path}: is no TOML: {error}") from error
     table = _Table(path, "", data)
     feeds, expect = table.table("feeds", "notes", "file"), table.table("expect", *_EXPECT)

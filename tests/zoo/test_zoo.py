@@ -158,6 +158,8 @@ class TestRecipes:
             ("model = 'b.onnx'", "model is 'b.onnx', and there is no such file beside it"),
             ("[feeds]\nfile = 'in.npz'", "feeds.file is 'in.npz', and there is no such file"),
             ("name = ", "is no TOML"),
+            pytest.param("x = " + "[" * 3000, "its brackets go too deep", id="deep"),
+            pytest.param("[dims]\nT = [" + "9" * 5000 + "]", "is no TOML: Exceeds", id="digits"),
         ],
     )
     def test_what_does_not_fit_is_named(
@@ -170,6 +172,10 @@ class TestRecipes:
         assert f"{Path('models/a/model.toml')}: " in told
         assert says in told
         assert not Path("build").exists()
+
+    def test_a_byte_order_mark_is_no_part_of_it(self) -> None:
+        model("a", recipe="\ufeffname = 'Ö'")
+        assert find(Path("models"))[0].name == "Ö"
 
     def test_all_that_is_wrong_is_told_at_once(self) -> None:
         model("a", recipe="x = 1")
