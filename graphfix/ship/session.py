@@ -6,6 +6,7 @@ Importing it needs onnxruntime and numpy only.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -27,10 +28,11 @@ from graphfix.ship.padding import (
     split,
     together,
 )
+from graphfix.ship.providers import DIRECTML, default_providers
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
     Given = Mapping[str, Array | Sequence[Array]]
 
-_DML = "DmlExecutionProvider"
-_CPU = "CPUExecutionProvider"
 _REMEMBERED = 1024  # lengths; what is kept of each is some kilobytes
 
 
@@ -100,7 +100,7 @@ class Session:
     ) -> None:
         self.folder = Path(folder)
         self.manifest = Manifest.read(self.folder)
-        self._providers = list(_default_providers() if providers is None else providers)
+        self._providers = list(default_providers() if providers is None else providers)
         self._options = sess_options
         self._share = share
         self._fallback = None if fallback is None else Path(fallback)
@@ -118,7 +118,7 @@ class Session:
     @property
     def _on_directml(self) -> bool:
         names = [x[0] if isinstance(x, tuple) else x for x in self._providers]
-        return _DML in names
+        return DIRECTML in names
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs of the original model."""
@@ -374,19 +374,14 @@ class Session:
 
 def _key(feed: Given) -> tuple[object, ...] | None:
     """What decides how a clip fits; None where an input is something else than an array."""
+    if not isinstance(feed, Mapping):
+        raise FeedError(f"inputs are a dict of arrays by name, not {type(feed).__name__}")
     key: list[object] = []
     for name, array in feed.items():
         if type(array) is not np.ndarray:
             return None
         key += (name, array.shape, array.dtype)
     return tuple(key)
-
-
-def _default_providers() -> list[Any]:
-    known = onnxruntime.get_available_providers()
-    # The device that the containers were proved on. Without one ONNX Runtime asks DXCore, which
-    # older Windows has not, and falls back to the CPU with a line on standard output.
-    return [(x, {"device_id": 0}) if x == _DML else x for x in (_DML, _CPU) if x in known]
 
 
 def _quiet() -> onnxruntime.SessionOptions:

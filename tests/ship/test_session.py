@@ -92,6 +92,8 @@ def test_outputs_come_as_they_are_asked_for(mean: Pair) -> None:
     same(session.run(["pooled"], feeds), [pooled])
     with pytest.raises(FeedError, match="there is no output 'nothing'; there are pooled, frames"):
         session.run(["nothing"], feeds)
+    with pytest.raises(FeedError, match="a dict of arrays by name, not list"):
+        session.run(None, [feeds["x"]])  # type: ignore[arg-type]
 
 
 def test_it_looks_like_the_original(mean: Pair) -> None:
