@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ Json = dict[str, Any]
 
 # Short, as Windows hears no Ctrl-C while it waits.
 _POLL_SECONDS = 0.2
+_PATIENCE_SECONDS = 1.0  # with a process that is to end by itself
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,15 @@ def _here(requests: Sequence[Request], jobs: int) -> Iterator[Json]:
                 done, running = wait(running, _POLL_SECONDS, FIRST_COMPLETED)
                 for future in done:
                     yield future.result()
-        except BaseException:  # Ctrl-C, or nobody wants the rest
+        except BaseException as error:  # Ctrl-C, or nobody wants the rest
             pool.shutdown(wait=False, cancel_futures=True)
-            end_all()
+            patience = time.monotonic() + _PATIENCE_SECONDS
+            while not all(x.done() for x in running):  # one may just be starting
+                end_all(at_once=time.monotonic() > patience)
+                time.sleep(_POLL_SECONDS)
+            # Where Ctrl-C comes as threading.Condition takes its lock, that raises another error.
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise error.__context__ from None
             raise
 
 

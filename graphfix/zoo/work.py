@@ -170,10 +170,13 @@ def apart(request: Request) -> Json:
         return failed(request, f"its process died, exit code {process.returncode}{words}")
 
 
-def end_all() -> None:
+def end_all(*, at_once: bool = False) -> None:
     """End the processes that are at work, so that nobody waits for them."""
     for process in list(_running):
-        process.terminate()
+        if at_once:
+            process.kill()
+        else:
+            process.terminate()
 
 
 def _head(request: Request) -> Json:

@@ -478,6 +478,20 @@ class TestFailures:
         assert main(["zoo"]) == 0  # a process of its own, for real
         assert row_of("a")["ok"]
 
+    def test_an_interrupt_between_two_locks_is_one(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def wait(*_: object) -> None:
+            try:
+                raise KeyboardInterrupt
+            finally:
+                raise RuntimeError("release unlocked lock")
+
+        monkeypatch.setattr("graphfix.zoo.wait", wait)
+        model("a")
+        assert main(["zoo"]) == 130
+        assert "interrupted; 0 of 1 results are in" in " ".join(capsys.readouterr().err.split())
+
     def test_directml_that_is_not_there(self, capsys: pytest.CaptureFixture[str]) -> None:
         model("a")
         assert main(["zoo", "--ep", "dml"]) == 2
