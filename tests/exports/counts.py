@@ -184,12 +184,24 @@ def session(proto: onnx.ModelProto) -> ort.InferenceSession:
     )
 
 
+class RejectedError(Exception):
+    """ONNX Runtime does not load an export as it was given.
+
+    1.24.4 rejects LayerNormalizations in float16 that are written out with constants of their own:
+    its fusion asks for the input ``InsertedPrecisionFreeCast_...`` under the name of before.
+    """
+
+
 def worst_difference(row: dict[str, Any], given: onnx.ModelProto, fixed: onnx.ModelProto) -> float:
     """The worst difference between the two models over every case of the recipe.
 
     Both run here: the zoo's golden outputs came from another machine, whose int8 kernels differ.
     """
-    first, second, maker, worst = session(given), session(fixed), recipes(), 0.0
+    try:
+        first = session(given)
+    except Exception as error:
+        raise RejectedError(str(error)[:200]) from error
+    second, maker, worst = session(fixed), recipes(), 0.0
     golden = np.load(ROOT / "golden" / f"{row['name']}.npz")
     ran = {key.split("|")[0] for key in golden}
     for case in row["recipe"]["cases"]:
