@@ -1,8 +1,52 @@
-"""``python -m graphfix``: the same as ``graphfix``."""
+"""``graphfix`` and ``python -m graphfix``: the command line, and Ctrl-C before and after it.
 
+Python answers Ctrl-C with a traceback while modules are imported, and once more while it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
 import sys
+from typing import TYPE_CHECKING
 
-from graphfix.cli import main
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
+
+_INTERRUPTED = 130  # as in graphfix.cli, which is not there yet
+_SAID = b"graphfix: interrupted; nothing was written\n"
+
+
+def main() -> int:
+    """Run the command line and return its exit code."""
+    hears = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it was told not to
+    if hears:
+        signal.signal(signal.SIGINT, _end)
+    try:
+        from graphfix.cli import main as run
+
+        if hears:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        return run()
+    except KeyboardInterrupt:  # before the command line hears it, or twice
+        _end()
+    finally:
+        # All is done, and the exit code says what: what waits for the end of a process must not
+        # say otherwise.
+        for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
+            number = getattr(signal, name, None)
+            if number is not None and callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_IGN)
+
+
+def _end(_number: int = 0, _frame: FrameType | None = None) -> NoReturn:
+    """End at once: what an import catches, or a callback of it, is not heard of again."""
+    try:
+        os.write(2, _SAID)
+    finally:
+        os._exit(_INTERRUPTED)
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,9 +7,7 @@ Data goes to stdout, remarks and progress to stderr.
 from __future__ import annotations
 
 import logging
-import signal
 import sys
-import threading
 import traceback
 import warnings
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _options, _terminal
+from graphfix.cli import _interrupts, _options, _terminal
 from graphfix.cli.bench import bench
 from graphfix.cli.check import check
 from graphfix.cli.explain import explain
@@ -34,8 +32,6 @@ from graphfix.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import FrameType
-    from typing import NoReturn
 
 DONE, FOUND, BAD, INTERRUPTED = 0, 1, 2, 130
 _NOTHING = "interrupted; nothing was written"
@@ -105,14 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A Windows pipe may be cp1252, and a tensor may be named in any script.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    if threading.current_thread() is threading.main_thread():
-        # Like Ctrl-C, so that drafts are removed on the way out.
-        signal.signal(signal.SIGTERM, _terminated)
-        # A terminal that is closed; not if it was told to stay, as nohup does.
-        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
-            signal.signal(signal.SIGHUP, _terminated)
-        if hasattr(signal, "SIGBREAK"):  # Ctrl+Break, of Windows
-            signal.signal(signal.SIGBREAK, _terminated)
+    _interrupts.hear()
     remarks, showing = _terminal.Remarks(), warnings.showwarning
     # Of every library: what they warn of has names from the model in it, and they print it raw.
     logging.getLogger().addHandler(remarks)
@@ -158,7 +147,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _fail(message: str) -> int:
     _terminal.remark(f"error: {message}")
     return BAD
-
-
-def _terminated(_signal: int, _frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt

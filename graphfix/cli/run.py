@@ -110,6 +110,7 @@ def run(
             ep=ep,
             kernels=kernels,
             strict=strict,
+            page=page,
             progress=tell,
         )
     reports = result if isinstance(result, list) else [result]
@@ -131,11 +132,12 @@ def run(
             for done in reports:
                 _print(done, diff=diff, verbose=verbose, dry_run=dry_run)
     if page is not None:  # whether or not the standard output takes what is printed
+        from graphfix.job.several import page_of
         from graphfix.show.html import write
 
         with _terminal.told(_outcome(reports)):
-            for i, done in enumerate(reports, 1):
-                one = page.with_name(f"{page.stem}.{i}{page.suffix}") if several else page
+            for i, done in enumerate(reports):
+                one = page_of(page, i) if several else page
                 write(done.to_json(), one)
                 if not as_json:
                     _terminal.row("report", str(one))

@@ -45,6 +45,7 @@ def repair_file(
     ep: Ep = "cpu",
     kernels: bool | None = None,
     strict: bool = False,
+    page: StrPath | None = None,
     progress: pipeline.Progress | None = None,
 ) -> Report:
     """Repair a model file, prove that it still computes the same, and write the result.
@@ -67,6 +68,8 @@ def repair_file(
             (:func:`graphfix.planning.kernels`); by default if it is verified and not huge.
         strict: Whether a failed verdict is the end, as is a pass that raises: no bad place is
             searched for, and nothing is written.
+        page: Where a page about the result is going to be; one that is there is about the model
+            that is replaced, and is removed with it.
         progress: Called with a short text at each step.
 
     Returns:
@@ -86,7 +89,9 @@ def repair_file(
     tell = progress or (lambda _: None)
     tell("loading")
     model = io.load(source)
-    files.refuse_overwrite(io.inputs_of(model), target)
+    about = [] if page is None else [Path(page)]
+    for path in (target, *about):
+        files.refuse_overwrite(io.inputs_of(model), path, [feeds])
     task = Task(
         *(source, tuple(chosen), check and not dry_run, dims or {}, feeds, tolerance),
         *(ep, kernels, strict, tell),
@@ -96,22 +101,31 @@ def repair_file(
     del model
     if dry_run:
         return task.about(make(task, loaded=first.pop())[1], need)
-    report = _written(task, target, NOTHING, external_data, need, first)
+    place = _Place(target, external_data, about)
+    report = _written(task, place, NOTHING, need, first)
     if report.ok or strict:
         return report
     ways = Ways(task, report)
     for way in ways:
-        told = _written(way.task, target, way.leave, external_data, need)
+        told = _written(way.task, place, way.leave, need)
         if told.ok:
             return way.found.told(told)
     return dataclasses.replace(report, searched=ways.searched)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Where the model goes, and its weights; and what is about the model that is there."""
+
+    target: Path
+    external_data: Placement
+    about: Sequence[Path]
+
+
 def _written(
     task: Task,
-    target: Path,
+    place: _Place,
     leave: Leaving,
-    external_data: Placement,
     need: Need | None,
     loaded: list[ir.Model] | None = None,
 ) -> Report:
@@ -125,16 +139,20 @@ def _written(
         shapes.forget(model)  # saving needs none, and it is when most memory is held
         report = task.about(report, need)
         with io.drafting(
-            model, target, changed=report.changed, external_data=external_data
+            model,
+            place.target,
+            changed=report.changed,
+            external_data=place.external_data,
+            about=place.about,
         ) as draft:
             if task.check:
                 report = prove(task, draft.path, model, report)
             if report.ok and not is_open(task, report):
                 draft.keep()
-                report = dataclasses.replace(report, output=str(target))
+                report = dataclasses.replace(report, output=str(place.target))
                 return counted(task, report, model)
         if (more := fixing_all(task, report)) is not None:
-            return noted(_written(more, target, leave, external_data, need), report)
+            return noted(_written(more, place, leave, need), report)
         if is_hopeless(report):
             break
     return report

@@ -48,6 +48,7 @@ def repair_buckets(
     ep: Ep = "cpu",
     kernels: bool | None = None,
     strict: bool = False,
+    page: StrPath | None = None,
     progress: pipeline.Progress | None = None,
 ) -> list[Report]:
     """Repair a model file once for each of several sizes; the models share one file of weights.
@@ -68,6 +69,7 @@ def repair_buckets(
         ep: Where the repaired models are verified.
         kernels: As for :func:`repair_file`.
         strict: As for :func:`repair_file`.
+        page: As for :func:`repair_file`; there is one for each size, see :func:`page_of`.
         progress: Called with a short text at each step.
 
     Returns:
@@ -89,16 +91,20 @@ def repair_buckets(
         *(strict, tell),
     )
     need = asked.expect(model)
-    made = []
-    for bucket in buckets.expand(passes, _symbols(model)):
+    made: list[_Made] = []
+    about: list[Path] = []
+    for i, bucket in enumerate(buckets.expand(passes, _symbols(model))):
         path = base.with_name(f"{base.stem}.{bucket.label}{base.suffix or '.onnx'}")
-        files.refuse_overwrite(io.inputs_of(model), path, [feeds])
+        if page is not None:
+            about.append(page_of(Path(page), i))
+        for one in (path, *about):
+            files.refuse_overwrite(io.inputs_of(model), one, [feeds])
         named = dataclasses.replace(asked, tell=functools.partial(_at, tell, bucket.label))
         task = named.of(pipeline.resolve(bucket.spec), model)
         made.append(_made(task, path, bucket, need))
     if dry_run:
         return [one.report for one in made]
-    while not _written(made, f"{base.stem}.buckets.data", external_data):
+    while not _written(made, f"{base.stem}.buckets.data", external_data, about):
         if _fixed_with(made, need):
             continue
         bad = next(i for i, one in enumerate(made) if not one.report.ok)
@@ -109,6 +115,11 @@ def repair_buckets(
         counted(one.task, dataclasses.replace(one.report, output=str(one.path)), one.model)
         for one in made
     ]
+
+
+def page_of(page: Path, place: int) -> Path:
+    """The page about the model in ``place``: ``page.1.html`` is of the first."""
+    return page.with_name(f"{page.stem}.{place + 1}{page.suffix}")
 
 
 @dataclass
@@ -144,10 +155,12 @@ def _made(
     return _Made(task, path, bucket, model, task.about(report, need))
 
 
-def _written(made: Sequence[_Made], name: str, external_data: Placement) -> bool:
+def _written(
+    made: Sequence[_Made], name: str, external_data: Placement, about: Sequence[Path]
+) -> bool:
     """Prove them and write them, all or none; whether they are written."""
     pairs = [(one.model, one.path) for one in made]
-    with io.drafting_together(pairs, name, external_data=external_data) as drafts:
+    with io.drafting_together(pairs, name, external_data=external_data, about=about) as drafts:
         for draft, one in zip(drafts, made, strict=True):
             if one.task.check:
                 one.report = prove(one.task, draft.path, one.model, one.report)

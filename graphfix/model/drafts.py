@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from graphfix.errors import ModelError
 from graphfix.model import signals
 from graphfix.model.files import umask, write
-from graphfix.model.holds import Hold, alone_in, removed
+from graphfix.model.holds import Hold, alone_in, removed, renamed
 from graphfix.model.sweeping import data_in, mentioned, part, sweep
 
 if TYPE_CHECKING:
@@ -68,10 +68,12 @@ class Write:
         targets: What they are to be called.
         token: What tells this write from any other.
         drafts: What they are called for now, in the same order.
+        about: What tells of the files that they replace, and goes with those.
         done: Whether they have their names.
     """
 
     targets: Sequence[Path]
+    about: Sequence[Path] = ()
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     drafts: list[Draft] = field(default_factory=list)
     done: bool = False
@@ -140,6 +142,12 @@ class Write:
     def _rename(self) -> None:
         backups = []
         with ExitStack() as undo:
+            for path in self.about:  # first: at no moment it stands beside what it is not of
+                backup = part(path, secrets.token_hex(8))
+                with contextlib.suppress(OSError):  # who writes it anew will say why
+                    renamed(path, backup)
+                    backups.append(backup)
+                    undo.callback(renamed, backup, path)
             for draft, target in zip(self.drafts, self.targets, strict=True):
                 if target == self.targets[-1]:  # nothing can go wrong after it
                     pass
@@ -182,8 +190,10 @@ class Write:
 
 
 @contextmanager
-def writing(paths: Sequence[Path]) -> Iterator[Write]:
+def writing(paths: Sequence[Path], about: Sequence[Path] = ()) -> Iterator[Write]:
     """Drafts that become ``paths`` if the block keeps all of them, and vanish otherwise.
+
+    What is ``about`` the files of before is removed when they are replaced.
 
     If one cannot get its name, those that have theirs give it back to what was there before. Only
     the death of the process in the middle of that leaves it undone; each name then stands for the
@@ -193,7 +203,9 @@ def writing(paths: Sequence[Path]) -> Iterator[Write]:
         KeyboardInterrupt: With the paths, if it came when they were written already.
         ModelError: A path is no place for a file, or the folder or the disk does not allow it.
     """
-    made = Write([target_of(path) for path in paths])
+    made = Write(
+        [target_of(path) for path in paths], [target_of(path) for path in about if path.exists()]
+    )
     try:
         try:
             for folder in made.folders:

@@ -148,8 +148,11 @@ def drafting(
     *,
     changed: bool = True,
     external_data: Placement = "auto",
+    about: Sequence[Path] = (),
 ) -> Iterator[drafts.Draft]:
     """Write ``model`` as a draft of ``path``; without :meth:`Draft.keep` nothing stays.
+
+    Files that are ``about`` the model that is replaced are removed with it.
 
     If the model was not ``changed`` since it was loaded, the file is copied byte for byte where
     its weights may stay as they are.
@@ -162,7 +165,7 @@ def drafting(
     if is_text(path):
         raise UsageError(f"{path}: a model is written as .onnx, not as text; name such a file")
     files.refuse_overwrite(inputs_of(model), path)
-    with drafts.writing([path]) as writing:
+    with drafts.writing([path], about) as writing:
         (path,), (draft,) = writing.targets, writing.drafts
         if not changed and source is not None and _weights_stay(model, path, external_data):
             files.write(draft.path, [_whole(source)])
@@ -176,7 +179,11 @@ def drafting(
 
 @contextmanager
 def drafting_together(
-    models: Sequence[tuple[ir.Model, Path]], name: str, *, external_data: Placement = "auto"
+    models: Sequence[tuple[ir.Model, Path]],
+    name: str,
+    *,
+    external_data: Placement = "auto",
+    about: Sequence[Path] = (),
 ) -> Iterator[list[drafts.Draft]]:
     """Write models of one origin as drafts that refer to one file of weights.
 
@@ -187,6 +194,7 @@ def drafting_together(
         models: Each model and its path, all in one folder.
         name: The name of the new file of weights.
         external_data: ``inline`` has nothing to share and is refused; the others mean the same.
+        about: Files about the models that are replaced; they are removed with those.
 
     Raises:
         UsageError: A path is the file that its model came from, or weights should go inside.
@@ -196,7 +204,7 @@ def drafting_together(
         raise UsageError("buckets share one file of weights; --external-data inline leaves none")
     for model, path in models:
         files.refuse_overwrite(inputs_of(model), path)
-    with drafts.writing([path for _, path in models]) as writing:
+    with drafts.writing([path for _, path in models], about) as writing:
         store = weights.Store(writing.data_name(name))
         pieces = []
         for (model, _), path in zip(models, writing.targets, strict=True):

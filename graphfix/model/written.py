@@ -21,10 +21,11 @@ _FORMATS = {
 }
 # How deeply a model as text may be nested.
 _DEEPEST = 500
-# What ONNX's parser says, and the names that C++ has for a number that is too large.
+# What ONNX's parser says, and what C++ does of a number that is too large: "stoll" (libstdc++),
+# "stoll: out of range" (libc++) or "stoll argument out of range" (of Windows).
 _PARSED = re.compile(r"\[ParseError at position \(line: (\d+) column: (\d+)\)\]\s*")
 _CONTEXT = re.compile(r"Error context:[ \t]*(.*?)\s*\n(.*)", re.DOTALL)
-_TOO_LARGE = frozenset({"stoi", "stol", "stoll", "stoul", "stoull", "stof", "stod", "stold"})
+_TOO_LARGE = re.compile(r"sto(?:i|u?ll?|f|l?d)(?:(?::| argument) out of range)?")
 _LONGEST = 60
 
 
@@ -70,7 +71,7 @@ def _reason(error: Exception) -> str:
     """What a parser found, and where, in one line."""
     said = error.args[0] if error.args else ""
     text = said.decode(errors="replace") if isinstance(said, bytes) else str(error)
-    if text.strip() in _TOO_LARGE:
+    if _TOO_LARGE.fullmatch(text.strip()):
         return "a number in it is too large"
     if place := _PARSED.match(text):
         found = _CONTEXT.match(text, place.end())

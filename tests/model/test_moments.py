@@ -72,21 +72,32 @@ def folder(model: ir.Model, out: Path) -> None:
         draft.keep()
 
 
+def paged(model: ir.Model, out: Path) -> None:
+    """A model, and then a page about it, as ``run --report`` makes them."""
+    path, page = out / "o.onnx", out / PAGE
+    with io.drafting(model, path, external_data="separate", about=[page]) as draft:
+        draft.keep()
+    drafts.put_text(page, str(added(path)))
+
+
+PAGE = "page.html"
 Work = Callable[[ir.Model, Path], None]
 WORK: dict[str, Work] = {x.__name__: x for x in (one, several, folder)}
+SEEN: dict[str, Work] = {**WORK, "paged": paged}
 
 
 def computed(out: Path) -> set[float]:
-    """What the models there add; each has to load."""
+    """What the models there add, and what a page says of them; each has to load."""
     home = out / "shipped" if (out / "shipped").exists() else out
-    return {added(path) for path in home.glob("o*.onnx")}
+    said = {float(page.read_text(encoding="utf-8")) for page in home.glob(PAGE)}
+    return said | {added(path) for path in home.glob("o*.onnx")}
 
 
 def strangers(out: Path) -> set[str]:
     """What is there besides models and the weights that they refer to."""
     home = out / "shipped" if (out / "shipped").exists() else out
     models = list(home.glob("o*.onnx"))
-    known = {x.name for x in models}.union(*map(weights_of, models), {"manifest", "shipped"})
+    known = {x.name for x in models}.union(*map(weights_of, models), {"manifest", "shipped", PAGE})
     return {x.name for at in {home, out} for x in at.iterdir()} - known
 
 
@@ -117,15 +128,15 @@ def killed(work: str, place: Path, number: int) -> None:
     """In a process of its own: end it at a moment."""
     drafts.GRACE = 0.0
     with moments.system(place / "out", number, lambda _: os.kill(os.getpid(), signal.SIGKILL)):
-        WORK[work](loaded(place / "b.onnx"), place / "out")
+        SEEN[work](loaded(place / "b.onnx"), place / "out")
 
 
 @posix
-@pytest.mark.parametrize("work", WORK)
+@pytest.mark.parametrize("work", SEEN)
 def test_killed(work: str, place: Path) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    out, do = place / "out", WORK[work]
+    out, do = place / "out", SEEN[work]
     a = loaded(place / "a.onnx")
     do(a, out)
     found = []
@@ -149,10 +160,10 @@ def test_killed(work: str, place: Path) -> None:
 
 
 @posix
-@pytest.mark.parametrize("work", WORK)
+@pytest.mark.parametrize("work", SEEN)
 def test_read(work: str, place: Path) -> None:
     """Who looks at any moment sees all of the old or all of the new."""
-    out, do = place / "out", WORK[work]
+    out, do = place / "out", SEEN[work]
     a, b = (loaded(place / name) for name in ("a.onnx", "b.onnx"))
     do(a, out)
     seen: list[set[float]] = []
@@ -293,6 +304,43 @@ def test_refused(work: str, number: int, again: bool, only: tuple[str, ...], pla
             break
     assert at > 0
     assert told or number in (errno.EXDEV, errno.EPERM)
+
+
+def test_what_is_about_a_model_goes_with_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = place / "out"
+    path, page = out / "o.onnx", out / PAGE
+    a, b = (loaded(place / name) for name in ("a.onnx", "b.onnx"))
+    paged(a, out)
+    with io.drafting(b, path, about=[page]):
+        pass  # it was not verified
+    assert computed(out) == {1.0}
+    assert page.exists()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(holds.Hold, "rename", refuse)
+        with pytest.raises(ModelError), io.drafting(b, path, about=[page]) as draft:
+            draft.keep()
+    assert computed(out) == {1.0}
+    assert page.exists()
+    with io.drafting(b, path, about=[page]) as draft:
+        draft.keep()
+    assert computed(out) == {2.0}
+    assert not page.exists()
+    assert not strangers(out)
+
+
+@posix
+def test_a_link_to_a_page_stays(place: Path) -> None:
+    out = place / "out"
+    page = place / "real.html"
+    page.touch()
+    (out / PAGE).symlink_to(page)
+    paged(loaded(place / "a.onnx"), out)
+    assert (out / PAGE).is_symlink()
+    assert page.read_text(encoding="utf-8") == "1.0"
 
 
 def test_what_cannot_be_put_back_keeps_its_weights(place: Path) -> None:

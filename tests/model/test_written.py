@@ -69,6 +69,18 @@ def test_where_it_is_wrong(tmp_path: Path, text: str | bytes, said: str) -> None
     assert "b'" not in str(caught.value)
 
 
+@pytest.mark.parametrize("said", ["stoll", "stoll: out of range", "stoll argument out of range"])
+def test_a_number_that_is_too_large_on_every_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    def raises(text: str) -> None:
+        raise IndexError(said)
+
+    monkeypatch.setattr(onnx.parser, "parse_model", raises)
+    with pytest.raises(ModelError, match=r"text: a number in it is too large$"):
+        io.load(written(tmp_path, TEXT))
+
+
 def test_json_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="not a model as text: "):
         io.load(written(tmp_path, "{", "m.json"))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from graphfix.ship.build import ship_file
@@ -52,6 +53,15 @@ masked (float[B, T, 4] x, int64[B, T] mask) => (float[B, T, 4] y)
     y = MatMul (p, x)
 }
 """
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions are made by the hundred here, and a process keeps some 500 MB of each on DirectML.
+
+    So it is of ONNX Runtime 1.24.4 in Wine; ``tests/dml`` has a session on DirectML.
+    """
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
 
 
 def saved(text: str, path: Path) -> Path:
