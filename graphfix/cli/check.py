@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING
 
 import click
 
 from graphfix.cli import _left, _options, _terminal, _verdict
+from graphfix.errors import UsageError
 from graphfix.quoting import quoted
 from graphfix.version import __version__
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 _COLOURS = {"error": "red", "warning": "yellow", "note": None}
 _WORST = ("error", "warning", "note")
 _REASONS = 3
+_NAME = r'(?:"(?:[^"\\]|\\.)*"|[^\s:;,"])+'
+_AXIS = re.compile(rf"-p ilens-mask:axis=(?P<axis>{_NAME})(?::from=(?P<source>{_NAME}))?")
 
 
 @click.command()
@@ -127,7 +131,10 @@ def check(
             say(f"loading {path}")
             loaded = io.load(path)
             say("looking")
-            found = hazards.check(loaded, asked, ep=ep)
+            try:
+                found = hazards.check(loaded, asked, ep=ep)
+            except UsageError as error:
+                raise UsageError(_as_options(str(error)) if padding else str(error)) from error
             if trial and ep != "cuda":
                 say("running")
                 found += hazards.ran(path, ep=ep, dims=sizes, feeds=feeds)
@@ -186,6 +193,17 @@ def _padding(
     given = [f"axis={quoted(axis)}"] if axis is not None else []
     given += [f"from={quoted(source)}"] if source is not None else []
     return ",".join([*([spec] if spec is not None else []), ":".join(["ilens-mask", *given])])
+
+
+def _as_options(told: str) -> str:
+    """What a pass says of ``-p`` as check takes it: its axis by ``--axis``; other passes by run."""
+    told = _AXIS.sub(_axis_options, told)
+    return re.sub(r"-p (?=fix-dims:|thaw\b)", "graphfix run -p ", told)
+
+
+def _axis_options(found: re.Match[str]) -> str:
+    source = found["source"]
+    return f"--axis {found['axis']}" + (f" --from {source}" if source else "")
 
 
 def _refuse(*, ep: str, trial: bool, fix: bool, output: str | None, both: bool) -> None:

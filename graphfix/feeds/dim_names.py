@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -37,14 +38,15 @@ def rename_dims(model: ir.Model) -> dict[str, str]:
     """Give every symbolic dim of the inputs a name that is an identifier; new name -> old name.
 
     An expression such as ``past + 1`` stays one if its symbols are dims by themselves; a name
-    such as ``batch-size`` only looks like one.
+    such as ``batch-size`` only looks like one. What Python reads in its own way, ``lambda`` and
+    letters that it takes for others, is no name in an expression either.
     """
     alone = {
         d.value
         for v in model.graph.inputs
         for d in v.shape or ()
         if isinstance(d, ir.SymbolicDim) and d.value and not is_nameless(d)
-        if d.value.isidentifier()
+        if _is_plain(d.value)
     }
     names: dict[str, str] = {}
     called = dim_names(model)
@@ -63,7 +65,7 @@ def rename_dims(model: ir.Model) -> dict[str, str]:
 def _renamed(dim: Dim, fallback: str, alone: Iterable[str], names: dict[str, str]) -> Dim:
     if is_nameless(dim):
         return ir.SymbolicDim(fallback)
-    if isinstance(dim, int) or dim.value is None or dim.value.isidentifier():
+    if isinstance(dim, int) or dim.value is None or _is_plain(dim.value):
         return dim
     try:
         parts = dim.free_symbols()
@@ -72,5 +74,13 @@ def _renamed(dim: Dim, fallback: str, alone: Iterable[str], names: dict[str, str
     if parts and parts <= set(alone):
         return dim
     new = identifier(dim.value)
+    if not _is_plain(new):
+        new = f"d_{new}"
+    while new in alone or names.get(new, dim.value) != dim.value:  # "a-b" beside "a_b"
+        new += "_"
     names[new] = dim.value
     return ir.SymbolicDim(new)
+
+
+def _is_plain(name: str) -> bool:
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)

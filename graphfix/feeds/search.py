@@ -20,6 +20,7 @@ from graphfix.feeds.case import Case, Cases, Dropped
 from graphfix.feeds.cover import Cover
 from graphfix.feeds.fitting import REFLECTS, Fit
 from graphfix.feeds.signature import Signature
+from graphfix.feeds.work import Work
 from graphfix.model import io
 from graphfix.quoting import quoted
 from graphfix.runtime.errors import RunError
@@ -39,6 +40,8 @@ _GROWTH = (5, 12, 32, 64, 80, 161, 256, 400, 720, 1600, 3200, 6400, 12800, 25600
 _ENOUGH = 3
 # The longest that is tried of what is not a waveform: attention takes the square of it in memory.
 _LONGEST = 3200
+# Multiplications of a row beyond which what ran is enough: images, whose work is their square.
+_GROWN = 5_000_000_000
 _PAST = (4, 0, 1, 9, 16)
 _FEWER_ROWS = 1
 
@@ -177,6 +180,7 @@ class _Search:
         self._dropped_at: dict[str, dict[str, int]] = {}
         self._fit = Fit(signature, self._wanted)
         self._fits = False
+        self._work = Work(signature)
         self._lengths: set[int] = set()
         self._seen: set[tuple[tuple[str, int], ...]] = set()
 
@@ -230,11 +234,20 @@ class _Search:
     def _grow(self) -> None:
         for step, length in enumerate(_GROWTH, start=len(SCHEDULE)):
             # Three lengths just above the minimum would be one, two and three frames.
-            if len(self._lengths) >= _ENOUGH and max(self._lengths) >= 8 * min(self._lengths):
+            enough = len(self._lengths) >= _ENOUGH
+            if enough and max(self._lengths) >= 8 * min(self._lengths):
+                return
+            if enough and self._is_costly(self._groups(step, 1, length)):
                 return
             if length > _LONGEST and not _is_waveform(self._signature):
                 return
             self._try(step, 1 + step % 2, length)
+
+    def _is_costly(self, groups: Mapping[str, int]) -> bool:
+        try:
+            return self._work.at(groups) > _GROWN
+        except FeedError:  # a dim such as T - 5 would be negative
+            return False
 
     def _try(self, step: int, rows: int, length: int) -> None:
         """Try one size; with one row if that many rows are what does not run."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from graphfix.core import Check
     from graphfix.job.task import Task
     from graphfix.leaving import Leaving, Place
+    from graphfix.proof.verify import Held
     from graphfix.report import Report
 
 
@@ -52,19 +53,22 @@ class Ways:
     Args:
         task: What was asked.
         report: What the passes did, and what the proof found.
+        held: What the original computes, if that is known; nothing if a pass rounds, since it is
+            the model without that pass which is searched.
 
     Attributes:
         searched: What came of the search for bad places, once it was begun.
     """
 
-    def __init__(self, task: Task, report: Report) -> None:
+    def __init__(self, task: Task, report: Report, held: Held | None = None) -> None:
         self._task, self._report = task, report
+        self._held = None if task.measured else held
         self.searched = ""
 
     def __iter__(self) -> Iterator[Way]:
         """Each way, searched for when it is asked for."""
         task = self._task
-        found = bad_places(task, self._report)
+        found = bad_places(task, self._report, self._held)
         self.searched = found.searched
         if found.left or not task.measured:
             again = dataclasses.replace(task, chosen=found.passes(task.chosen))
@@ -88,12 +92,13 @@ def without(rounding: Iterable[Pass], why: str) -> dict[Place, str]:
     return {(x.spec(), WHOLE): f"{why}: it gains nothing here, left as it is" for x in rounding}
 
 
-def bad_places(task: Task, report: Report) -> Found:
+def bad_places(task: Task, report: Report, held: Held | None = None) -> Found:
     """What to leave out of a model whose proof failed, or to do in another way.
 
     Args:
         task: What was asked.
         report: What the passes did, and what the proof found.
+        held: What the original computes, if that is known.
     """
     # What must stay in float32 is searched for by itself; here, what goes before it is held.
     chosen = tuple(x for x in task.chosen if not (isinstance(x, Pass) and x.measured))
@@ -102,13 +107,14 @@ def bad_places(task: Task, report: Report) -> Found:
 
     from graphfix.proof.verify import Held  # what only repairs need not load ONNX Runtime
 
-    held = Held()
+    known = held or Held()
 
     def proves(passes: Sequence[Check], leave: Leaving) -> str:
         trial = dataclasses.replace(before, chosen=tuple(passes))
         try:
             model, made = make(trial, leave)
-            return why_not(prove(trial, model, model, made, locate=False, held=held))
+            told = prove(trial, model, model, made, locate=False, held=known, brief=True)
+            return why_not(told)
         except GraphfixError as error:
             return str(error)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from graphfix.core import Check
     from graphfix.leaving import Leaving
     from graphfix.model.weights import Placement
-    from graphfix.proof.verify import Tolerance
+    from graphfix.proof.verify import Held, Tolerance
     from graphfix.report import Report
     from graphfix.runtime.memory import Need
     from graphfix.runtime.provider import Ep
@@ -101,13 +101,14 @@ def repair_file(
     del model
     if dry_run:
         return task.about(make(task, loaded=first.pop())[1], need)
-    place = _Place(target, external_data, about)
-    report = _written(task, place, NOTHING, need, first)
+    place, held = _Place(target, external_data, about), _held(task)
+    report = _written(task, place, NOTHING, need, first, held)
     if report.ok or strict:
         return report
-    ways = Ways(task, report)
+    ways = Ways(task, report, held)
     for way in ways:
-        told = _written(way.task, place, way.leave, need)
+        same = held if not task.measured else None  # the passes that round may be left out
+        told = _written(way.task, place, way.leave, need, held=same)
         if told.ok:
             return way.found.told(told)
     return dataclasses.replace(report, searched=ways.searched)
@@ -128,11 +129,14 @@ def _written(
     leave: Leaving,
     need: Need | None,
     loaded: list[ir.Model] | None = None,
+    held: Held | None = None,
 ) -> Report:
     """Repair, prove and write; what was found on a few inputs may miss the gate on more.
 
-    A model in ``loaded`` is taken out of it, and is the first that is repaired.
+    A model in ``loaded`` is taken out of it, and is the first that is repaired. What the original
+    computes is the same for each of them, and it is run once.
     """
+    held = held or _held(task)
     margins = MARGINS if task.check and task.measured else MARGINS[:1]
     for margin in margins:
         model, report = make(task, leave, margin, loaded.pop() if loaded else None)
@@ -146,7 +150,7 @@ def _written(
             about=place.about,
         ) as draft:
             if task.check:
-                report = prove(task, draft.path, model, report)
+                report = prove(task, draft.path, model, report, held=held)
             if report.ok and not is_open(task, report):
                 draft.keep()
                 report = dataclasses.replace(report, output=str(place.target))
@@ -156,6 +160,14 @@ def _written(
         if is_hopeless(report):
             break
     return report
+
+
+def _held(task: Task) -> Held | None:
+    if not task.check:
+        return None
+    from graphfix.proof.verify import Held  # what only repairs need not load ONNX Runtime
+
+    return Held()
 
 
 def default_target(source: Path) -> Path:

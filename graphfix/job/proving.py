@@ -28,6 +28,7 @@ def prove(
     *,
     locate: bool = True,
     held: Held | None = None,
+    brief: bool = False,
 ) -> Report:
     """The report with the verdict, and with that of the padded check where one is due.
 
@@ -38,8 +39,9 @@ def prove(
         report: What they did.
         locate: Whether to search for the first tensor that differs, if one does.
         held: Keeps what the original computes, see :func:`graphfix.proof.verify.verify`.
+        brief: Whether the first difference is enough.
     """
-    verdict = _verify(task, made, report, locate, held)
+    verdict = _verify(task, made, report, locate, held, brief)
     report = dataclasses.replace(report, verdict=verdict.to_json())
     if verdict.ok and _must_pad(task, model):
         report = dataclasses.replace(report, padded=_check_padding(task, made, report).to_json())
@@ -55,7 +57,12 @@ def why_not(report: Report) -> str:
 
 
 def _verify(
-    task: Task, made: Path | ir.Model, report: Report, locate: bool, held: Held | None
+    task: Task,
+    made: Path | ir.Model,
+    report: Report,
+    locate: bool,
+    held: Held | None,
+    brief: bool,
 ) -> Verdict:
     # Not above: what only repairs need not load ONNX Runtime.
     from graphfix.proof.verify import Tolerance, verify
@@ -72,6 +79,7 @@ def _verify(
         ep=task.ep,
         locate=locate,
         held=held,
+        brief=brief,
         progress=lambda done, total, what: task.tell(f"verifying {done}/{total}: {what}"),
     )
 

@@ -51,6 +51,11 @@ class Verdict:
         diffs = [d for found in self.cases.values() for d in found]
         return max(diffs, key=lambda d: (not d.ok, d.badness, d.max_abs), default=None)
 
+    @property
+    def failed(self) -> list[str]:
+        """The cases in which an output differs by more than is allowed."""
+        return [name for name, diffs in self.cases.items() if not all(d.ok for d in diffs)]
+
     def to_json(self) -> dict[str, object]:
         """The verdict as plain data that ``json`` can write; NaN and infinity become text."""
         worst, first = self.worst, self.first_divergence

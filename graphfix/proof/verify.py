@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from graphfix.proof.compare import (
     computes_in_half,
 )
 from graphfix.proof.forcing import Forcing
+from graphfix.proof.held import Held
 from graphfix.proof.interface import interface_changes
 from graphfix.proof.judge import Judge
 from graphfix.proof.locate import Divergence, Side, first_divergence
@@ -46,23 +47,12 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int, str], None]
     Outputs = dict[str, Array]
 
-__all__ = ["Divergence", "Original", "OutputDiff", "Tolerance", "Verdict", "verify"]
+__all__ = ["Divergence", "Held", "Original", "OutputDiff", "Tolerance", "Verdict", "verify"]
 
 StrPath = str | os.PathLike[str]
 
 # So many cases are usual, for the progress.
 _USUAL = 18
-
-
-@dataclass
-class Held:
-    """What the original made of its inputs, kept for verdicts on other models made of it.
-
-    They have to be fed in the same way: the same input sizes are fixed in all, the same inputs
-    added. Nothing is kept of an original that draws random numbers.
-    """
-
-    original: Baseline | None = None
 
 
 def verify(
@@ -80,6 +70,7 @@ def verify(
     locate: bool = True,
     seed: int = 0,
     held: Held | None = None,
+    brief: bool = False,
     progress: Progress | None = None,
 ) -> Verdict:
     """Run both models on the same inputs and compare every output.
@@ -110,6 +101,7 @@ def verify(
             the node that kills the process, if one does.
         seed: The same seed makes the same inputs.
         held: Takes what the original computed, so that the next call need not run it again.
+        brief: Whether the first case that differs is enough, and no others are run.
         progress: Called with the number of runs done, of runs in all, and what is run.
 
     Raises:
@@ -124,7 +116,11 @@ def verify(
         if held is not None:
             job.give(held)
     free: tuple[Interface, ...] = () if map_feeds is None else ("inputs",)
-    verdict = job.run_after(locate, free if may_change is None else may_change)
+    if brief and held is not None:
+        job.suspects = held.failed
+    verdict = job.run_after(locate, free if may_change is None else may_change, brief=brief)
+    if held is not None:
+        held.failed += [x for x in verdict.failed if x not in held.failed]
     if not verdict.ok and not verdict.reason and locate:
         verdict = replace(verdict, first_divergence=job.locate(verdict))
     return verdict
@@ -197,6 +193,7 @@ class _Job:
         self._progress = progress or (lambda done, total, what: None)
         self._done = 0
         self._forcing: Forcing | None = None
+        self.suspects: Collection[str] = ()
         self._original = Baseline(
             self._before, self._graph, lambda: self._repaired, self._tolerance, self._tell
         )
@@ -210,6 +207,7 @@ class _Job:
 
     def give(self, held: Held) -> None:
         """Leave in ``held`` what the original computes."""
+        self._original.forget_repaired()
         held.original = self._original
 
     def run_before(
@@ -238,7 +236,9 @@ class _Job:
         outputs = session.run({**self._new_feeds(run.case), **more})
         return tuple(self._judge.diffs(run, outputs))
 
-    def run_after(self, locate: bool, may_change: Collection[Interface]) -> Verdict:
+    def run_after(
+        self, locate: bool, may_change: Collection[Interface], *, brief: bool = False
+    ) -> Verdict:
         """Run the repaired model on the same inputs and compare."""
         self._judge.may_narrow = "outputs" in may_change
         found: dict[str, tuple[OutputDiff, ...]] = {}
@@ -252,11 +252,13 @@ class _Job:
             return self._failed(found, reason)
         with session:
             self._done = len(self._original.runs)
-            for run in self._original.runs:
+            for run in sorted(self._original.runs, key=lambda x: x.case.name not in self.suspects):
                 outputs = self._step(session, run.case, self._new_feeds(run.case), locate)
                 if isinstance(outputs, str):
                     return self._failed(found, outputs)
                 found[run.case.name] = tuple(self._judge.diffs(run, outputs))
+                if brief and not all(x.ok for x in found[run.case.name]):
+                    return self._verdict(False, found)
             for chain in self._original.chains:
                 own: Feeds = {}
                 for case, before in zip(chain.cases, chain.outputs, strict=True):
@@ -362,7 +364,7 @@ class _Job:
 
     def locate(self, verdict: Verdict) -> Divergence | None:
         """The first tensor that both graphs have and whose values part."""
-        failed = {name for name, diffs in verdict.cases.items() if not all(d.ok for d in diffs)}
+        failed = set(verdict.failed)
         runs = [run for run in self._original.runs if run.case.name in failed]
         runs = runs or [run for run in self._forced if run.case.name in failed]
         runs = runs or [

@@ -386,6 +386,38 @@ class TestMeasured:
         assert leak["severity"] == severity
         assert ("measured as safe with clips of" in leak["message"]) == (severity == "note")
 
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ("two (float[B, S, 4] sa, float[B, T, 4] te) => (float[B, 4] y)", "--axis sa.1 (S)"),
+            ("two (float[B, S, 4] sa, float[B, T, 4] te) => (float[B, 4] y)", "--axis sa.1+te.1"),
+            ("two (float[B, S, 4] sa, float[B, T] te) => (float[B, 4] y)", "sa.1 --from te"),
+        ],
+    )
+    def test_what_may_be_padded_is_said_as_check_takes_it(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
+    ) -> None:
+        body = f"""<ir_version: 8, opset_import: ["" : 17]>
+            {text}
+            <int64[2] flat = {{0, -1}}>
+            {{
+                a = ReduceMean <axes = [1], keepdims = 0> (sa)
+                b = Reshape (te, flat)
+                c = ReduceMean <axes = [1], keepdims = 1> (b)
+                y = Add (a, c)
+            }}"""
+        _, _, err = said(capsys, "check", saved(tmp_path, body), "--padding")
+        assert told in err
+        assert "-p " not in err
+
+    def test_what_another_pass_has_to_do_is_for_run(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 17]>
+            images (float[B, 3, H, W] x) => (float[B, 3, H, W] y) { y = Relu (x) }"""
+        _, _, err = said(capsys, "check", saved(tmp_path, text), "--padding")
+        assert "graphfix run -p fix-dims:H=48,ilens-mask:axis=x.3" in err
+
 
 class TestReasons:
     def test_why_nothing_is_done_is_never_hidden(

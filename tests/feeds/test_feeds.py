@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import keyword
 import os
 from pathlib import Path
 
@@ -11,11 +12,13 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.errors import FeedError, ModelError
+from graphfix.feeds.case import Case
 from graphfix.feeds.poison import poisoned
 from graphfix.feeds.roles import Role, roles_of
-from graphfix.feeds.search import make_cases
+from graphfix.feeds.search import make_cases, search
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.user import given_case
+from graphfix.runtime.errors import RunError
 
 ZOO = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[3] / "shared" / "zoo"))
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -266,6 +269,49 @@ def test_a_dim_without_a_name_and_one_with_an_odd_name():
     assert case.dims == {"batch-size": 1, "x_1": 7}
     assert make_cases(text, dims={"batch-size": [4]})[0].feeds["x"].shape[0] == 4
     assert str(text.graph.inputs[0].shape) == "[batch-size,None]"  # it is not changed
+
+
+@pytest.mark.parametrize("name", ["lambda", "in", "µs"])
+def test_a_dim_that_python_calls_something_else(name: str):
+    text = model("m (float[B, T] x) => (float[B, T] y) { y = Relu (x) }")
+    text.graph.inputs[0].shape = ir.Shape([f"{name}_", name])
+    signature = Signature(text)
+    (symbol,) = signature.times
+    assert symbol.isascii()
+    assert not keyword.iskeyword(symbol)
+    assert (signature.batch, signature.user_name(symbol)) != (symbol, symbol)
+    assert signature.symbol_of(name) == symbol
+    assert make_cases(text, dims={name: [4]})[0].feeds["x"].shape[1] == 4
+
+
+def test_dims_whose_names_differ_in_signs_only():
+    text = model("m (float[B, T] x) => (float[B, T] y) { y = Relu (x) }")
+    text.graph.inputs[0].shape = ir.Shape(["a b", "a_b"])
+    assert make_cases(text, dims={"a b": [4], "a_b": [6]})[0].feeds["x"].shape == (4, 6)
+
+
+@pytest.mark.parametrize(("channels", "longest"), [(4, 3200), (2048, 1600)])
+def test_images_grow_as_far_as_the_work_is_small(channels: int, longest: int) -> None:
+    text = f"""images (float[B, 1, H, W] x) => (float[B, {channels}, I, J] y)
+        <int64[4] first = {{1, 1, 450, 1}}, int64[4] second = {{{channels}, {channels}, 1, 1}}>
+        {{
+            v = ConstantOfShape (first)
+            w = ConstantOfShape (second)
+            h = Conv <kernel_shape = [450, 1]> (x, v)
+            g = Concat <axis = 1> ({", ".join(["h"] * channels)})
+            y = Conv <kernel_shape = [1, 1]> (g, w)
+        }}"""
+    ran: list[int] = []
+
+    def run(case: Case) -> None:
+        height = case.feeds["x"].shape[2]
+        if height < 450:
+            raise RunError("too short")
+        ran.append(height)
+
+    search(model(text), run)
+    assert len(set(ran)) >= 3
+    assert max(ran) == longest
 
 
 def test_a_model_of_fixed_shape():

@@ -136,6 +136,23 @@ def test_what_is_wrong_is_left_and_the_rest_is_written(
     assert sum(node.op_type == "Mul" for node in made) == 2 * SITES - len(wrong)
 
 
+def test_the_original_is_run_once_and_a_try_ends_at_the_first_difference(tmp_path: Path) -> None:
+    told: list[str] = []
+    report = graphfix.repair_file(
+        file(tmp_path, stack()), passes=[Scales(("w3",))], progress=told.append
+    )
+    assert report.ok
+    befores = [x.partition(": ")[2] for x in told if ": before, " in x]
+    assert len(befores) == len(set(befores)) > 6
+    tries = [i for i, x in enumerate(told) if x.startswith("searching, try ")]
+    runs = [
+        sum(": after, " in x for x in told[start:end])
+        for start, end in zip(tries, [*tries[1:], len(told)], strict=True)
+    ]
+    assert 1 in runs  # it is told by what told it before
+    assert max(runs) >= len(befores)  # what passes has passed everything
+
+
 def test_with_strict_nothing_is_written(tmp_path: Path) -> None:
     source = file(tmp_path, stack())
     report = graphfix.repair_file(source, passes=[Scales(("w3",))], strict=True)

@@ -214,7 +214,9 @@ def test_dims_without_a_name(tmp_path: Path) -> None:
     assert frames.shape == (1, 3, 3)
 
 
-@pytest.mark.parametrize("name", ["x.1", "[samples]", "a=b,c", "f(", "../..", "größe"])
+@pytest.mark.parametrize(
+    "name", ["x.1", "[samples]", "a=b,c", "f(", "../..", "größe", "in", "None", "µs"]
+)
 def test_dims_of_any_name(tmp_path: Path, name: str) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]>
     named (float[B, T, 4] x) => (float[U, T, 4] y) { y = Tanh (x) }"""
