@@ -304,6 +304,8 @@ def _unfit(state: State) -> str | None:
     for axis in state.axes or ():
         if len(axis) > 1 and any(isinstance(x, Rows) for x in axis) and state.timed:
             return "holds batch and time in one axis; with one row (-p fix-dims:B=1) it can be told"
+        if len(axis) > 1 and carries_time(axis):
+            return "holds time several times over in one axis, each with its own padding"
     return None
 
 

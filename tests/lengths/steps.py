@@ -16,8 +16,6 @@ from tests.lengths.graphs import FEATURES, Graph
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import onnx
-
     Step = Callable[[Graph, str], str]
 
 NEWEST = 21
@@ -723,40 +721,3 @@ def whole(g: Graph, x: str) -> str:
 ENDS: dict[str, Step] = {
     f.__name__: f for f in (as_it_is, pooled, place, sizes, weighed, whole, backwards)
 }
-
-# --- whole graphs ---
-
-
-def generated(
-    seed: int,
-    only: str | None = None,
-    steps: dict[str, Step] = STEPS,
-    opset: int | None = None,
-) -> tuple[onnx.ModelProto, list[str], object]:
-    """A model, the names of its steps, and its batch dim."""
-    rng = np.random.default_rng(seed)
-    opset = int(rng.choice([11, 12, 13, 15, 17, 18, 19, 20, NEWEST])) if opset is None else opset
-    g = Graph(rng, opset)
-    x, names = "x", []
-    count = int(rng.integers(1, 4))
-    chosen = [str(rng.choice(sorted(steps))) for _ in range(count)]
-    if only is not None:
-        chosen[int(rng.integers(count))] = only
-    for name in chosen:
-        x = steps[name](g, x)
-        names.append(name)
-    end = str(rng.choice(sorted(ENDS), p=_weights()))
-    names.append(end)
-    y = ENDS[end](g, x)
-    g.outputs.append(g.op("Identity", y) if y == "x" else y)
-    batch: object = "B" if rng.random() < 0.75 else 1
-    if any(name.startswith("dynamic") for name in names):
-        batch = 1  # all rows together say in what range they are quantized
-    return g.model(batch), names, batch
-
-
-def _weights() -> list[float]:
-    weights = [
-        4.0 if name == "as_it_is" else 2.0 if name == "pooled" else 0.7 for name in sorted(ENDS)
-    ]
-    return [x / sum(weights) for x in weights]

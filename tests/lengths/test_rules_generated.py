@@ -12,8 +12,9 @@ from collections import Counter
 
 import pytest
 
+from tests.lengths.catalogue import generated
 from tests.lengths.padding import hold
-from tests.lengths.steps import STEPS, generated
+from tests.lengths.steps import STEPS
 
 COUNT = int(os.environ.get("GRAPHFIX_GRAPHS", "0"))
 QUICK = 4
