@@ -93,3 +93,16 @@ def test_a_batch_behind_time_is_one() -> None:
     made = model("y = ReduceSum <keepdims = 0> (x)", "float[T, B, 4] x", 12)
     found = refusal(made, "ilens-mask:axis=x.0")
     assert "it sums over the batch" in found
+
+
+def test_a_table_that_is_not_cut_to_the_clip() -> None:
+    """Whisper's positions are those of 30 seconds, whatever dim its export has for time."""
+    entries = ", ".join(["0.5"] * 80)
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> m (float[B, 4, frames] x) => (float[] y)
+        <float[4, 4, 3] k = {{{", ".join(["1"] * 48)}}}, float[20, 4] table = {{{entries}}}>
+        {{ c = Conv <strides = [2], pads = [1, 1]> (x, k) h = Transpose <perm = [0, 2, 1]> (c)
+           p = Add (h, table) y = ReduceMax (p) }}"""
+    found = refusal(ir.from_proto(onnx.parser.parse_model(text)), "ilens-mask")
+    assert "with 20 of something that does not follow the clip" in found
+    assert "(-p fix-dims:frames=40)" in found
+    assert "cut to the clip (table[:floor(frames/2 + 1/2)])" in found
