@@ -40,7 +40,9 @@ def unary(g: Graph, x: str) -> str:
 def exponent(g: Graph, x: str) -> str:
     """What overflows in the tail where it does not in the clip."""
     peak = g.reduce("ReduceMax", x, [1], 1)
-    e = g.op(str(g.pick("Exp", "Exp", "Cosh", "Sinh")), g.op("Sub", x, peak))
+    name, less = str(g.pick("Exp", "Exp", "Cosh", "Sinh")), g.op("Sub", x, peak)
+    # An infinity in the clip itself is 0 times that, or half of it twice, at the end of a Resize.
+    e = g.op(name, less if name == "Exp" else g.op("Max", less, g.const(-80.0)))
     if g.pick(0, 1):
         return g.op("Div", e, g.reduce("ReduceSum", e, [1], 1))
     return e

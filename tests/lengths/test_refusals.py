@@ -106,3 +106,25 @@ def test_a_table_that_is_not_cut_to_the_clip() -> None:
     assert "with 20 of something that does not follow the clip" in found
     assert "(-p fix-dims:frames=40)" in found
     assert "cut to the clip (table[:floor(frames/2 + 1/2)])" in found
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told", "spec"),
+    [
+        ("float[N, H, W, 3] x", "[N, H, W, 3]", "fix-dims:H=48,ilens-mask:axis=x.2"),
+        ("float[3, H, W] x", "[3, H, W]", "fix-dims:H=48,ilens-mask:axis=x.2"),
+        ("float[N, 3, ?, ?] x", "[N, 3, ?, ?]", "fix-dims:x.2=48,ilens-mask:axis=x.3"),
+        ("float[N, 3, H, W] x, float[N, 2] s", "[N, 3, H, W]", "fix-dims:H=48,ilens-mask:axis=x.3"),
+    ],
+)
+def test_images_of_other_layouts_and_beside_other_inputs(inputs: str, told: str, spec: str) -> None:
+    made = model("y = Relu (x)", inputs)
+    found = refusal(made, "ilens-mask")
+    assert f"x is {told}, as images are: both sides may vary" in found
+    assert found.endswith(f"-p {spec}")
+    graphfix.run(made, spec)  # what it says works
+
+
+def test_what_varies_in_all_axes_is_not_taken_for_an_image() -> None:
+    found = refusal(model("y = Relu (x)", "float[B, C, T, F] x"), "ilens-mask")
+    assert "axis=x.2 (T)" in found
