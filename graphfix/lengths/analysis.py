@@ -52,7 +52,7 @@ _OF_SIZES = frozenset(
     | {*elementwise.RULES, *(x for x in reduce.RULES if x.startswith("Reduce"))}
 )
 _OF_ANY_LENGTH = frozenset({"Concat", "Expand", "Identity", "Shape", "Size", "Tile"})
-_BY_SIZES = frozenset({"OneHot", "Resize", "Split", "TopK"})
+_BY_SIZES = frozenset({"GRU", "LSTM", "OneHot", "RNN", "Resize", "Split", "TopK"})
 _OF_PLACES = ("Shape", "ScatterND", "NonZero", "GatherND", "Expand")
 
 
@@ -284,6 +284,7 @@ class _Walk:
                 log.debug("%s cannot be followed: %s", site.path, error)
             raise
         states = [result] if isinstance(result, State) else list(result)
+        _check_ranks(site, states)
         _check_known(site, states)
         _check_grown(site, states)
         return [*states, *[None] * (len(node.outputs) - len(states))]
@@ -304,6 +305,8 @@ def _unfit(state: State) -> str | None:
     for axis in state.axes or ():
         if len(axis) > 1 and any(isinstance(x, Rows) for x in axis) and state.timed:
             return "holds batch and time in one axis; with one row (-p fix-dims:B=1) it can be told"
+        if len(axis) > 1 and carries_time(axis):
+            return "holds time several times over in one axis, each with its own padding"
     return None
 
 
@@ -314,6 +317,15 @@ def _check_sizes(site: Site) -> None:
         known = op_type in _OF_SIZES or (i and op_type in _BY_SIZES)
         if state is not None and state.physical and not known:
             raise RefusedError("it computes with the padded length")
+
+
+def _check_ranks(site: Site, results: Sequence[State | None]) -> None:
+    """Refuse a result of another rank than its shape: a mask over it would make it of that rank."""
+    for value, result in zip(site.node.outputs, results, strict=False):
+        rank = site.source.shapes.rank(value)
+        known = result is not None and result.axes is not None and result.places is None
+        if known and result is not None and rank is not None and result.rank != rank:
+            raise RefusedError(f"its result is of rank {rank}, and its rule makes {result.rank}")
 
 
 def _check_known(site: Site, results: Sequence[State | None]) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from graphfix.lengths.domain import Other, Rows, State, Time, carries_time, same_size
+from graphfix.lengths.domain import Other, Rows, State, Time, carries_time, length_of, same_size
+from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,7 +111,22 @@ def _join_atom(a: Atom, b: Atom) -> Atom:
             raise RefusedError("it combines a tensor with one that runs backwards")
     elif same and not isinstance(a, Time) and not isinstance(b, Time):
         return a if isinstance(a, Rows) else b
-    raise RefusedError(f"it combines axes of size {a.size} and {b.size}")
+    raise RefusedError(_apart(a, b))
+
+
+def _apart(a: Atom, b: Atom) -> str:
+    """Why two axes do not run together; where one of them is fixed, what can be done."""
+    for time, other in ((a, b), (b, a)):
+        clip = length_of(time.size, other.size) if isinstance(time, Time) else None
+        if clip is not None and isinstance(other, Other):
+            name = next(iter(time.size.free_symbols)).name
+            return (
+                f"it takes {time.size} frames side by side with {other.size} of something that "
+                "does not follow the clip, so that no other clip runs and none is padded: fix "
+                f"the size (-p fix-dims:{quoted(name)}={clip}), or export the model with what is "
+                f"fixed, as a table of positions is, cut to the clip (table[:{time.size}])"
+            )
+    return f"it combines axes of size {a.size} and {b.size}"
 
 
 def _is_at_most(a: sympy.Expr, b: sympy.Expr) -> bool:

@@ -11,6 +11,7 @@ those of the clip alone.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +25,8 @@ from graphfix.lengths.site import Site
 from graphfix.lengths.trial import GARBAGE, LARGEST, Trial
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from graphfix.lengths.domain import Ids
 
 _LONGEST = 4096
@@ -117,6 +120,8 @@ def _trials(site: Site) -> tuple[tuple[int, int], ...]:
     if len(lengths) < 4:
         raise RefusedError("it is not as long as a multiple of the clip")
     pairs = {(lengths[1], lengths[3]), (lengths[2], lengths[-1]), (lengths[1], lengths[2])}
+    for size in _sizes(site):
+        pairs |= set(_changes(site, size, lengths[1])) | set(_changes(site, size, lengths[2]))
     for turn in _turns(site):
         if turn <= _FARTHEST:
             pairs |= {(turn - 2, turn - 1), (turn - 1, turn + 2), (turn - 2, turn + 1)}
@@ -132,17 +137,52 @@ def _check_turns(site: Site, trials: tuple[tuple[int, int], ...]) -> None:
             raise RefusedError(
                 f"how it is shaped goes another way from a clip of {turn} on, which is not tried"
             )
+    first = min(clip for clip, _ in trials)
+    for size in _sizes(site):
+        values = _at_lengths(site, size)
+        tried = {
+            int(np.sign(values[container - 1] - values[clip - 1])) for clip, container in trials
+        }
+        for clip, container in _changes(site, size, first):
+            if int(np.sign(values[container - 1] - values[clip - 1])) not in tried:
+                raise RefusedError(f"a size of it, {size}, is the same wherever it is tried")
 
 
-def _turns(site: Site) -> set[int]:
-    """The lengths of the padded dim from which on another one of several sizes is the least."""
+def _sizes(site: Site) -> set[sympy.Expr]:
+    """Every size that shapes a node, and the quotients, remainders and extrema in these."""
     sizes = [y for x in site.node.inputs if x is not None for y in site.dims(x) or ()]
     sizes += [y for i in range(len(site.states)) for y in site.contents(i) or ()]
     for i in range(len(site.node.outputs)):
         sizes += site.dims(site.node.outputs[i]) or ()
+    parts = {y for x in sizes for y in x.atoms(sympy.floor, sympy.Mod, sympy.Max, sympy.Min)}
+    known = {*sizes, *parts}
+    return {x for x in known if all(y.name in site.source.symbols for y in x.free_symbols)}
+
+
+def _changes(site: Site, size: sympy.Expr, clip: int) -> list[tuple[int, int]]:
+    """A clip, and the next lengths at which a size is more than it is there, and less.
+
+    What rises and falls, as the rest of a division does, is alike at every second or tenth length.
+    """
+    if not site.grows(size):
+        return []
+    values = _at_lengths(site, size)
+    own, later = values[clip - 1], values[clip:_LONGEST]
+    ways = (np.flatnonzero(later > own), np.flatnonzero(later < own))
+    return [(clip, clip + 1 + int(x[0])) for x in ways if x.size]
+
+
+def _way(site: Site, size: sympy.Expr, clip: int, container: int) -> int:
+    """Whether a size is more in a container than in its clip, 1, or less, -1."""
+    values = _at_lengths(site, size)
+    return int(np.sign(values[container - 1] - values[clip - 1]))
+
+
+def _turns(site: Site) -> set[int]:
+    """The lengths of the padded dim from which on another one of several sizes is the least."""
     found: set[int] = set()
-    for atom in {y for size in sizes for y in size.atoms(sympy.Max, sympy.Min)}:
-        if all(x.name in site.source.symbols for x in atom.free_symbols):
+    for atom in _sizes(site):
+        if isinstance(atom, sympy.Max | sympy.Min):
             found |= _turns_of(site, atom)
     return found
 
@@ -156,10 +196,15 @@ def _turns_of(site: Site, atom: sympy.Expr) -> set[int]:
     return {int(x) + 2 for x in np.flatnonzero((ways[:, 1:] != ways[:, :-1]).any(axis=0))}
 
 
-def _at_lengths(site: Site, size: sympy.Expr) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _at_lengths(site: Site, size: sympy.Expr) -> npt.NDArray[np.int64]:
     """A size at each length of the padded dim; what else varies is 1."""
-    symbol = sympy.Symbol(site.source.symbol)
-    own = {x: symbol if x.name == site.source.symbol else 1 for x in size.free_symbols}
+    return _evaluated(size, site.source.symbol)
+
+
+@functools.lru_cache(maxsize=128)
+def _evaluated(size: sympy.Expr, name: str) -> npt.NDArray[np.int64]:
+    symbol = sympy.Symbol(name)
+    own = {x: symbol if x.name == name else 1 for x in size.free_symbols}
     at = np.arange(1, _LONGEST * 8)
     made = sympy.lambdify(symbol, size.subs(own), "numpy")(at)
     return np.broadcast_to(np.asarray(made, np.int64), at.shape)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from graphfix.lengths.one_size import OneSize
     from graphfix.model.shapes import Shapes
+    from graphfix.model.symbolic import Dim
 
     Place = tuple[ir.Value, int]
 
@@ -137,27 +138,43 @@ def _several(shapes: Shapes, left: dict[str, Place], one: OneSize) -> str:
 def _image(
     shapes: Shapes, places: Sequence[tuple[str, ir.Value, int]], left: Sequence[Place]
 ) -> str | None:
-    """What to say of [N, C, H, W] of which none but the batch, or both sides, may vary."""
-    value = places[0][1]
+    """What to say of images, of which none but the batch, or both sides, may vary."""
+    value = left[0][0] if left else places[0][1]
     dims = shapes.dims(value) or ()
-    sides = [plain(x) for x in dims[2:]]
-    alone = all(x is value for _, x, _ in places)
-    if len(dims) != 4 or not alone or dims[1] not in (1, 3, 4):
+    sides = _sides(dims)
+    if sides is None:
         return None
-    is_ = f"ilens-mask: {value.name} is [{', '.join(map(str, dims))}], as images are"
-    if not left and not any(sides):
+    told = ", ".join(_own_name(value, i) or "?" if plain(x) else str(x) for i, x in enumerate(dims))
+    is_ = f"ilens-mask: {value.name} is [{told}], as images are"
+    vary = [plain(dims[i]) for i in sides]
+    if not left and not any(vary) and all(x is value for _, x, _ in places):
         return (
             f"{is_}: only the batch may vary, and rows of a batch are no time, so there is nothing "
             "to pad. Of a clip, export the model with a dynamic time axis, or try -p thaw first"
         )
-    if all(sides) and len(left) == 2:
-        fixed, axis = quoted(sides[0]), _text(value, 3)
+    if all(vary) and left == [(value, i) for i in sides]:
+        fixed = quoted(_own_name(value, sides[0]) or _bare(value, sides[0]))
         return (
             f"{is_}: both sides may vary, and what is padded here is a clip, along one axis of "
             "time. Where the width is time, as in a line of text, fix the height, at 48 for "
-            f"example: -p fix-dims:{fixed}=48,ilens-mask:axis={axis}"
+            f"example: -p fix-dims:{fixed}=48,ilens-mask:axis={_text(value, sides[1])}"
         )
     return None
+
+
+def _sides(dims: Sequence[Dim]) -> tuple[int, int] | None:
+    """Where the height and the width of an image are: behind the channels, or before them."""
+    if len(dims) == 4 and dims[3] in (1, 3, 4) and dims[1] not in (1, 3, 4):
+        return 1, 2
+    if len(dims) == 4 and dims[1] in (1, 3, 4):
+        return 2, 3
+    return (1, 2) if len(dims) == 3 and dims[0] in (3, 4) else None
+
+
+def _own_name(value: ir.Value, axis: int) -> str:
+    """What the model calls a dim; "" where it has no name of its own."""
+    dim = value.shape[axis] if value.shape is not None else None
+    return "" if dim is None or isinstance(dim, int) else str(dim.value or "")
 
 
 def _only_batch(shapes: Shapes, places: Sequence[tuple[str, ir.Value, int]]) -> str:

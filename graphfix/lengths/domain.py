@@ -277,6 +277,14 @@ def never_shrinks(size: sympy.Expr) -> bool:
     return len(size.free_symbols) != 1 or not (np.diff(_tried(size)) < 0).any()
 
 
+def length_of(size: sympy.Expr, number: sympy.Expr) -> int | None:
+    """The longest of 4096 clips at which a size is this number, if there is one."""
+    if len(size.free_symbols) != 1 or not number.is_Integer:
+        return None
+    found = np.flatnonzero(_tried(size) == int(number))
+    return int(_TRIED[found[-1]]) if found.size else None
+
+
 def _tried(size: sympy.Expr) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     """A size at each of the lengths that are tried, of its only symbol."""
     return evaluator(dim_of(size))({str(next(iter(size.free_symbols))): _TRIED})

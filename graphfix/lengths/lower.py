@@ -268,7 +268,15 @@ class Lengths:
 
     def along_rows(self, rows: ir.Value, state: State) -> ir.Value:
         """A number for each row, [B] or [1], in the rank of a tensor: [B, 1, 1]."""
-        at = next((i for i, a in enumerate(state.axes or ()) if a and isinstance(a[0], Rows)), 0)
+        axes = state.axes or ()
+        at = next((i for i, a in enumerate(axes) if any(isinstance(x, Rows) for x in a)), 0)
+        factors = axes[at]
+        own = next((i for i, x in enumerate(factors) if isinstance(x, Rows)), None)
+        if own is not None and len(factors) > 1:  # [B * H]: each row as often as it is there
+            others = [i for i in range(len(factors)) if i != own]
+            sizes = [1 if i == own else int(x.size) for i, x in enumerate(factors)]
+            wide = self._op.Expand(self.unsqueeze(rows, others), np.array(sizes, np.int64))
+            rows = self._op.Reshape(wide, np.array([-1], np.int64))
         return self.unsqueeze(rows, [i for i in range(state.rank) if i != at])
 
     # --- operators whose form depends on the opset --------------------------------------------

@@ -9,7 +9,8 @@ import sympy
 
 from graphfix.model.pads import mode_of, pads_of
 from graphfix.model.shapes import is_named
-from graphfix.model.symbolic.exprs import expr_of, never_negative
+from graphfix.model.symbolic.exprs import expr_of
+from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.values import attr_ints, ints_of, is_op, scalar_of
 
 if TYPE_CHECKING:

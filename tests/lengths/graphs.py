@@ -21,6 +21,14 @@ class Graph:
     initializers: list[onnx.TensorProto] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     count: int = 0
+    masked: tuple[str, str] | None = None
+
+    def mask(self) -> str:
+        """A mask of x, an input of its own: its dims have the names of those of x, or others."""
+        if self.masked is None:
+            own = int(self.rng.integers(3))
+            self.masked = ("C" if own == 1 else "B", "S" if own else "T")
+        return "mask"
 
     def name(self) -> str:
         self.count += 1
@@ -89,8 +97,13 @@ class Graph:
 
     def model(self, batch: object) -> onnx.ModelProto:
         x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, "T", FEATURES])
+        inputs = [x]
+        if self.masked is not None:
+            rows = self.masked[0] if isinstance(batch, str) else batch
+            dims = [rows, self.masked[1]]
+            inputs.append(helper.make_tensor_value_info("mask", TensorProto.INT64, dims))
         outputs = [onnx.ValueInfoProto(name=name) for name in self.outputs]
-        graph = helper.make_graph(self.nodes, "g", [x], outputs, self.initializers)
+        graph = helper.make_graph(self.nodes, "g", inputs, outputs, self.initializers)
         opsets = [helper.make_opsetid("", self.opset)]
         if any(node.domain for node in self.nodes):
             opsets.append(helper.make_opsetid("com.microsoft", 1))

@@ -49,6 +49,43 @@ class Outcome:
     what: str = ""
 
 
+TIMES = ("T", "S")
+"""What the time of x is called, and that of a mask."""
+TOGETHER = "ilens-mask:axis=x.1+mask.1"
+SPECS = (
+    "ilens-mask:axis=x.1",
+    "ilens-mask:axis=x.1:from=mask",
+    "ilens-mask:from=mask",
+    TOGETHER,
+)
+"""How a model with a mask is asked for; one without is asked for as in the first."""
+
+
+def masked(model: onnx.ModelProto) -> bool:
+    """Whether a model takes a mask beside x."""
+    return any(x.name == "mask" for x in model.graph.input)
+
+
+def fed(model: onnx.ModelProto, x: Array, lengths: list[int], behind: int) -> dict[str, Array]:
+    """x, how much of each row is valid, and its mask, with a number behind what is valid."""
+    feeds: dict[str, Array] = {"x": x, "ilens": np.array(lengths, np.int64)}
+    if masked(model):
+        at = np.arange(x.shape[1])
+        feeds["mask"] = np.where(at < feeds["ilens"][:, None], 1, behind).astype(np.int64)
+    return feeds
+
+
+def takes(alone: ort.InferenceSession, model: onnx.ModelProto, size: int) -> bool:
+    """Whether a clip of that size runs."""
+    x = np.zeros((1, size, FEATURES), np.float32)
+    feeds = fed(model, x, [size], 0)
+    try:
+        alone.run(None, {y.name: feeds[y.name] for y in alone.get_inputs()})
+    except Exception:
+        return False
+    return True
+
+
 def hold(model: onnx.ModelProto, seed: int, batch: object) -> Outcome:
     """Repair it, and hold clips in containers against the clips alone."""
     rng = np.random.default_rng(seed)
@@ -65,8 +102,10 @@ def hold(model: onnx.ModelProto, seed: int, batch: object) -> Outcome:
             # ONNX Runtime 1.31 dies of an InstanceNormalization of nothing.
             if emptied(model, x.shape[1]):
                 raise ValueError("a size is 0")
-            y = alone.run(None, {"x": x})[0]
-            noisy.append([alone.run(None, {"x": nudged(rng, x)})[0] for _ in range(3)])
+            feeds = fed(model, x, [x.shape[1]], 0)
+            own = {y.name: feeds[y.name] for y in alone.get_inputs()}
+            y = alone.run(None, own)[0]
+            noisy.append([alone.run(None, own | {"x": nudged(rng, x)})[0] for _ in range(3)])
             native.append(y)
         except Exception:  # a clip that is too short
             native.append(None)
@@ -75,7 +114,8 @@ def hold(model: onnx.ModelProto, seed: int, batch: object) -> Outcome:
         return Outcome("not run", "no clip runs")
     repaired = ir.from_proto(model)
     try:
-        report = graphfix.run(repaired, "ilens-mask:axis=x.1")
+        spec = SPECS[seed % len(SPECS)] if masked(model) else SPECS[0]
+        report = graphfix.run(repaired, spec)
     except (PaddingError, UsageError) as error:
         return Outcome("refused", str(error))
     changes = [change.note for one in report.passes for change in one.changes]
@@ -90,7 +130,7 @@ def hold(model: onnx.ModelProto, seed: int, batch: object) -> Outcome:
     for x, wanted, shaken in zip(clips, native, noisy, strict=True):
         if wanted is None or wanted.dtype.kind != "f":
             continue
-        feeds = {"x": x, "ilens": np.array([x.shape[1]], np.int64)}
+        feeds = fed(model, x, [x.shape[1]], 0)
         own = together.run(None, {k: v for k, v in feeds.items() if k in names})[0]
         if own.shape != wanted.shape:
             return Outcome("leaks", f"{own.shape} instead of {wanted.shape} without padding")
@@ -110,11 +150,13 @@ def hold(model: onnx.ModelProto, seed: int, batch: object) -> Outcome:
             x = rng.standard_normal(x.shape).astype(np.float32) * 30
         for row, frames in enumerate(clips):
             x[row, : lengths[row]] = frames[0]
-        feeds = {"x": x, "ilens": np.array(lengths, np.int64)}
+        # What is in the padding of the mask does not matter where ilens says what is valid.
+        behind = 1 if "ilens" in names and spec == TOGETHER else 0
+        feeds = fed(model, x, lengths, behind)
         try:
             y = together.run(None, {k: v for k, v in feeds.items() if k in names})[0]
         except Exception as error:
-            if "divisible" in str(error) or "cannot be reshaped" in str(error):
+            if not takes(alone, model, size):
                 continue  # the size behind ilens must be one that the model takes
             return Outcome("leaks", f"does not run at {size}: {error}")
         ran = True
@@ -137,9 +179,9 @@ def emptied(model: onnx.ModelProto, length: int) -> bool:
     text = model.SerializeToString()
     for dim in _dims(text):
         size = expr_of(int(dim) if dim.isdigit() else ir.SymbolicDim(dim))
-        number = size.subs({x: length if x.name == "T" else 1 for x in size.free_symbols})
+        number = size.subs({x: length if x.name in TIMES else 1 for x in size.free_symbols})
         # The statistics of one frame are all rounding.
-        grows = any(x.name == "T" for x in size.free_symbols)
+        grows = any(x.name in TIMES for x in size.free_symbols)
         alone = b"Normalization" in text and grows and number < 2
         if number < 1 or alone:
             return True

@@ -12,6 +12,13 @@ from tests.lengths.padding import hold
 INITIALIZERS = (
     "float eps = {0.00001}, int64[1] one = {1}, int64[1] m1 = {-1}, int64[1] m2 = {-2}, "
     "int64[1] zero1 = {0}, int64 at1 = {1}, int64 two = {2}, "
+    "float nought = {0.0}, float three = {3.0}, int64 none = {0}, int64[4] pairs = {0, -1, 2, 4}, "
+    "int64[3] whole = {0, -1, 4}, float[2, 1] halves = {1, 0.5}, int64[1] three1 = {3}, "
+    "float[1, 2, 1, 1] apart = {1, 0.5}, float[1, 2, 1, 1] deep = {0, 1}, int64[1] pair = {2}, "
+    "int64[1] four1 = {4}, float[1, 4, 4] w1 = {"
+    + ", ".join(str(round((11 * i % 17 - 8) / 20, 2)) for i in range(16))
+    + "}, "
+    "int64[3] rows = {-1, 1, 4}, int64[2] columns = {4, -1}, "
     "int64[1] far = {9223372036854775807}, "
     "int64[1] back = {-9223372036854775807}, float[3] by4 = {1, 1, 4}, "
     "float[3] by14 = {1, 1, 1.4}, "
@@ -57,8 +64,55 @@ REPAIRED = {
         y = Cast <to = 1> (r) }""",
     "the mean and deviation of a LayerNormalization": """{ z, m, i = LayerNormalization (x, g)
         s = Sub (z, m) y = ReduceMean <axes = [1]> (s) }""",
+    "entries of a table that numbers choose": """{ m = ReduceMax <axes = [2], keepdims = 0> (x)
+        a = Clip (m, nought, three) i = Cast <to = 7> (a) y = Gather (g, i) }""",
+    "a mean where batch and features are one axis": """{ c = Transpose <perm = [1, 0, 2]> (x)
+        n = Shape (c) t = Gather (n, zero1) s = Concat <axis = 0> (t, m1) f = Reshape (c, s)
+        m = ReduceMean <axes = [0]> (f) r = Reshape (m, rows) y = Sub (x, r) }""",
+    "a mean where features and batch are one axis": """{ c = Transpose <perm = [1, 2, 0]> (x)
+        n = Shape (c) t = Gather (n, zero1) s = Concat <axis = 0> (t, m1) f = Reshape (c, s)
+        m = ReduceMean <axes = [0]> (f) r = Reshape (m, columns)
+        z = Transpose <perm = [1, 0]> (r) u = Unsqueeze (z, one) y = Sub (x, u) }""",
+    "a mask that hides every score": """{ c = Transpose <perm = [0, 2, 1]> (x) s = MatMul (x, c)
+        n = Shape (x) t = Gather (n, at1) r = Range (none, t, at1) v = Less (t, r)
+        w = Where (v, s, low) p = Softmax <axis = -1> (w) y = MatMul (p, x) }""",
+    "numbers put over every score": """{ c = Transpose <perm = [0, 2, 1]> (x) s = MatMul (x, c)
+        n = Shape (x) t = Gather (n, at1) r = Range (none, t, at1) v = GreaterOrEqual (t, r)
+        w = Where (v, low, s) p = Softmax <axis = -1> (w) y = MatMul (p, x) }""",
+    "copies that fill up to a multiple, mirrored, behind a stride": f"""{{ {C}
+        d = Conv <strides = [2], pads = [1, 1]> (c, k) n = Shape (d) t = Gather (n, pair)
+        a = Add (t, three1) q = Div (a, four1) e = Mul (q, four1) o = Sub (e, t)
+        z = Concat <axis = 0> (zero1, zero1, four1, zero1, zero1, o)
+        f = Pad <mode = "reflect"> (d, z) r = Conv <strides = [4]> (f, k) {BACK}""",
+    "a recurrence that is told the size of all": """{ c = Transpose <perm = [1, 0, 2]> (x)
+        n = Shape (x) b = Gather (n, zero1) t = Gather (n, one) e = Expand (t, b)
+        l = Cast <to = 6> (e)
+        h = RNN <hidden_size = 4, direction = "reverse"> (c, w1, w1, , l)
+        f = Squeeze (h, one) y = Transpose <perm = [1, 0, 2]> (f) }""",
+    "the first of what runs backwards": """{ r = Slice (x, m1, back, one, m1) n = Shape (x)
+        b = Gather (n, zero1) s = Concat <axis = 0> (b, one) i = Expand (zero1, s)
+        f = GatherND <batch_dims = 1> (r, i) h = Relu (r) y = Mul (f, scale) }""",
 }
+# As many frames in front as fill up a pair; they are another place in each container.
+PAIRS = """n = Shape (x) t = Gather (n, one) d = Add (t, one) h = Div (d, pair)
+    e = Mul (h, pair) o = Sub (e, t)
+    z = Concat <axis = 0> (zero1, o, zero1, zero1, zero1, zero1) f = Pad (x, z)
+    r = Reshape (f, pairs)"""
 REFUSED = {
+    "pairs of frames that are filled up in front": (
+        f"{{ {PAIRS} w = Mul (r, halves) u = Reshape (w, whole) y = Slice (u, zero1, t, one) }}",
+        "positions that move",
+    ),
+    "the clip twice in one axis": (
+        "{ c = Unsqueeze (x, one) d = Mul (c, apart) y = Reshape (d, whole) }",
+        "time several times over in one axis",
+    ),
+    "an element of the clip twice in one axis": (
+        """{ c = Unsqueeze (x, one) e = Add (c, deep) u = Reshape (e, whole) n = Shape (x)
+        b = Gather (n, zero1) s = Concat <axis = 0> (b, one) i = Expand (three1, s)
+        y = GatherND <batch_dims = 1> (u, i) }""",
+        "holds time beside something else",
+    ),
     "backwards, but not all of it": ("{ y = Slice (x, m2, back, one, m1) }", "is not known"),
     "a shape as an output": ("{ y = Shape (x) }", "counts the padding in"),
     "a triangle that depends on the length": (

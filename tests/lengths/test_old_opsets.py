@@ -9,8 +9,9 @@ import pytest
 
 import graphfix
 from graphfix.errors import UsageError
+from tests.lengths.catalogue import generated
 from tests.lengths.padding import hold
-from tests.lengths.steps import STEPS, generated
+from tests.lengths.steps import STEPS
 
 BODIES = {
     "mean": "y = ReduceMean <axes = [1]> (x)",

@@ -93,3 +93,38 @@ def test_a_batch_behind_time_is_one() -> None:
     made = model("y = ReduceSum <keepdims = 0> (x)", "float[T, B, 4] x", 12)
     found = refusal(made, "ilens-mask:axis=x.0")
     assert "it sums over the batch" in found
+
+
+def test_a_table_that_is_not_cut_to_the_clip() -> None:
+    """Whisper's positions are those of 30 seconds, whatever dim its export has for time."""
+    entries = ", ".join(["0.5"] * 80)
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> m (float[B, 4, frames] x) => (float[] y)
+        <float[4, 4, 3] k = {{{", ".join(["1"] * 48)}}}, float[20, 4] table = {{{entries}}}>
+        {{ c = Conv <strides = [2], pads = [1, 1]> (x, k) h = Transpose <perm = [0, 2, 1]> (c)
+           p = Add (h, table) y = ReduceMax (p) }}"""
+    found = refusal(ir.from_proto(onnx.parser.parse_model(text)), "ilens-mask")
+    assert "with 20 of something that does not follow the clip" in found
+    assert "(-p fix-dims:frames=40)" in found
+    assert "cut to the clip (table[:floor(frames/2 + 1/2)])" in found
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told", "spec"),
+    [
+        ("float[N, H, W, 3] x", "[N, H, W, 3]", "fix-dims:H=48,ilens-mask:axis=x.2"),
+        ("float[3, H, W] x", "[3, H, W]", "fix-dims:H=48,ilens-mask:axis=x.2"),
+        ("float[N, 3, ?, ?] x", "[N, 3, ?, ?]", "fix-dims:x.2=48,ilens-mask:axis=x.3"),
+        ("float[N, 3, H, W] x, float[N, 2] s", "[N, 3, H, W]", "fix-dims:H=48,ilens-mask:axis=x.3"),
+    ],
+)
+def test_images_of_other_layouts_and_beside_other_inputs(inputs: str, told: str, spec: str) -> None:
+    made = model("y = Relu (x)", inputs)
+    found = refusal(made, "ilens-mask")
+    assert f"x is {told}, as images are: both sides may vary" in found
+    assert found.endswith(f"-p {spec}")
+    graphfix.run(made, spec)  # what it says works
+
+
+def test_what_varies_in_all_axes_is_not_taken_for_an_image() -> None:
+    found = refusal(model("y = Relu (x)", "float[B, C, T, F] x"), "ilens-mask")
+    assert "axis=x.2 (T)" in found

@@ -9,7 +9,7 @@ import sympy
 
 from graphfix.model import gate, symbolic
 from graphfix.model.shapes import Shapes, same, shapes_of
-from graphfix.model.symbolic import exprs, facts
+from graphfix.model.symbolic import exprs, facts, signs
 
 WEIGHT = ", ".join(["0.1"] * 12)
 
@@ -48,9 +48,9 @@ def test_no_size_grows_with_the_depth() -> None:
 def test_the_work_grows_with_the_depth_and_not_faster() -> None:
     def work(levels: int) -> int:
         exprs.settled.cache_clear()
-        exprs.never_negative.cache_clear()
+        signs.never_negative.cache_clear()
         shapes(pitch(levels))
-        return exprs.settled.cache_info().misses + exprs.never_negative.cache_info().misses
+        return exprs.settled.cache_info().misses + signs.never_negative.cache_info().misses
 
     few, many = work(4), work(8)
     assert many < 4 * few

@@ -18,8 +18,9 @@ import pytest
 
 from graphfix.model.shapes import Shapes, infer
 from graphfix.model.symbolic import expr_of
+from tests.lengths.catalogue import generated
 from tests.lengths.graphs import FEATURES, Graph
-from tests.lengths.steps import STEPS, generated
+from tests.lengths.steps import STEPS
 from tests.model.sizes import SIZES
 
 if TYPE_CHECKING:

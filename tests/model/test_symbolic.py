@@ -314,11 +314,16 @@ def test_a_table_with_zeros_around_it_cut_to_a_length_has_that_length() -> None:
         ("Max(0, T - 5) + 5 - T", True),
         ("Max(0, T - 5) + 4 - T", False),
         ("5 - T - Max(0, T - 5)", False),
+        ("T - 3*floor(T/3)", True),
+        ("T - 3*floor(T/3) - 1", False),
+        ("2*floor(T/2 + 1/2) - T", True),
+        ("floor(T/2) - 2*floor(floor(T/2)/2 - 3/2) - 3", True),
+        ("floor(T/2) - 2*floor(floor(T/2)/2 - 3/2) - 4", False),
     ],
 )
 def test_what_is_never_less_than_nothing(expr: str, is_never: bool) -> None:
     found = symbolic.exprs.expr_of(ir.SymbolicDim(expr))
-    assert symbolic.exprs.never_negative(found) is is_never
+    assert symbolic.never_negative(found) is is_never
     names = sorted(found.free_symbols, key=str)
     tried = itertools.product(range(1, 8), repeat=len(names))
     least = min(found.subs(dict(zip(names, at, strict=True))) for at in tried)

@@ -15,7 +15,7 @@ import graphfix
 from graphfix import planning
 from graphfix.directml.plan import Plan
 from graphfix.errors import ModelError
-from tests.lengths.steps import generated
+from tests.lengths.catalogue import generated
 
 COUNT = int(os.environ.get("GRAPHFIX_GRAPHS", "0"))
 QUICK = 24

@@ -23,6 +23,7 @@ Leak = Literal[
     "maximum pollution",
     "last-frame read",
     "frame copy",
+    "stray index",
     "recurrence",
     "length as data",
     "poisoned input",

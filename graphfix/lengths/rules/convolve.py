@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from graphfix.lengths.axes import RefusedError, check_apart
+from graphfix.lengths.axes import RefusedError, check_apart, check_maskable
 from graphfix.lengths.domain import (
     ANY,
     FINITE,
@@ -171,6 +171,7 @@ def global_average_pool(site: Site) -> State:
     times = [i for i in axes if carries_time(state.at(i))]
     for axis in times:
         state = site.need_zero(0, axis, "mean pollution")
+        check_maskable(state.axes or (), axis, site.source)
         for factor in state.at(axis):
             if isinstance(factor, Time):
                 site.check_size(factor.size)

@@ -87,12 +87,10 @@ def _combined(site: Site, op_type: str, states: Sequence[State], axes: tuple[Axi
     elif op_type == "Where" and levels[0] is not None:
         result = dataclasses.replace(result, inside=states[1 if levels[0] else 2].level)
     cut = states[0].clamped if op_type in ("Cast", "Identity") else None
-    return dataclasses.replace(
-        result,
-        steps=_steps(op_type, states),
-        length=_length(site, op_type, states),
-        clamped=cut,
-    )
+    length = _length(site, op_type, states)
+    if length is not None and not result.sign and never_negative(length):
+        result = dataclasses.replace(result, sign=1)  # of a row that has anything
+    return dataclasses.replace(result, steps=_steps(op_type, states), length=length, clamped=cut)
 
 
 def _largest(site: Site) -> float:

@@ -25,18 +25,21 @@ from graphfix.lengths.repairs import ClampedFrames, LastFrames
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.rules.tails import hidden
 from graphfix.lengths.site import Site
+from graphfix.lengths.stray import strays
 from graphfix.model.lookups import looked_up, own_rows
 from graphfix.model.values import attr_int, is_op, scalar_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import onnx_ir as ir
 
 
 def gather(site: Site) -> State:
     """Along time an index that is not negative; from the end, the end of what is valid."""
-    data, index = site.state(0), site.state(1)
-    if data.physical:
+    if site.state(0).physical:
         return of_sizes(site)
+    data, index = site.state(0), _in_range(site)
     if data.axes is None or index.axes is None:
         return site.without_time()
     axis = attr_int(site.node, "axis", 0) % data.rank
@@ -49,6 +52,17 @@ def gather(site: Site) -> State:
     if any(isinstance(x, Rows) for x in data.at(axis)) and data.timed:
         raise RefusedError("it picks rows of the batch")
     return _joined(data, index, axis)
+
+
+def _in_range(site: Site) -> State:
+    """An index that reads nowhere outside: where padding may be any number, there is a 0."""
+    index = site.state(1)
+    if index.timed and strays(site.node.inputs[1], site):
+        for axis in index.timed:
+            tail = site.state(1).tail(axis)
+            if tail.kind not in ("number", "last"):
+                site.need_zero(1, axis, "stray index")
+    return site.state(1)
 
 
 def _joined(data: State, index: State, axis: int, *, sign: bool = True) -> State:
@@ -67,13 +81,9 @@ def _joined(data: State, index: State, axis: int, *, sign: bool = True) -> State
 
 
 def _along_time(site: Site, data: State, index: State, axis: int) -> State:
-    time = time_of(data.at(axis))
     if index.stride is not None:
         return _by_row(data, index, axis)
-    if time is None:
-        raise RefusedError(
-            "it reads an axis that holds time beside something else, or runs backwards"
-        )
+    time = _forward(data, axis, "reads")
     array = site.array(1)
     contents = site.contents(1)
     offsets: tuple[int, ...] | None = None
@@ -125,7 +135,7 @@ def _by_row(data: State, index: State, axis: int) -> State:
     rows = len(factors) == 2 and isinstance(factors[0], Rows) and isinstance(factors[1], Time)
     if not rows or factors[1].size != index.stride or len(moved) != 1 or index.steps is None:
         raise RefusedError("it reads rows of another size than those it was made of")
-    result = _joined(data, index, axis)
+    result = dataclasses.replace(_joined(data, index, axis), length=data.length)
     return result.with_tail(axis + moved[0], data.tail(axis))
 
 
@@ -136,14 +146,13 @@ def _counts(data: State) -> bool:
 
 def gather_elements(site: Site) -> State:
     """An index for each element: valid where the index is, which natively was in range."""
-    data, index = site.state(0), site.state(1)
+    data, index = site.state(0), _in_range(site)
     if data.axes is None or index.axes is None:
         return site.without_time()
     axis = attr_int(site.node, "axis", 0) % data.rank
     if index.physical or data.physical:
         raise RefusedError("it reads at a place that depends on the padded length")
-    if carries_time(data.at(axis)) and index.sign < 1:
-        raise RefusedError("it reads along time at an index that may count from the end")
+    _check_places(data, index, (axis,))
     axes = tuple(
         index.at(i) if i == axis else join([data.at(i), index.at(i)]) for i in range(data.rank)
     )
@@ -152,9 +161,28 @@ def gather_elements(site: Site) -> State:
     return State(axes, tails, sign=data.sign)
 
 
+def _check_places(data: State, index: State, axes: Iterable[int]) -> None:
+    """Refuse places along time that do not count from its beginning."""
+    for axis in axes:
+        if carries_time(data.at(axis)):
+            if index.sign < 1:
+                raise RefusedError("it reads along time at an index that may count from the end")
+            _forward(data, axis, "reads")
+
+
+def _forward(data: State, axis: int, verb: str) -> Time:
+    """The time that is all there is of an axis, and runs forwards."""
+    time = time_of(data.at(axis))
+    if time is None:
+        raise RefusedError(
+            f"it {verb} an axis that holds time beside something else, or runs backwards"
+        )
+    return time
+
+
 def gather_nd(site: Site) -> State:
     """An index of several axes at once."""
-    data, index = site.state(0), site.state(1)
+    data, index = site.state(0), _in_range(site)
     batch = attr_int(site.node, "batch_dims", 0)
     if data.axes is None or index.axes is None or data.physical or index.physical:
         raise RefusedError("it reads at a place that depends on the padded length")
@@ -169,8 +197,7 @@ def gather_nd(site: Site) -> State:
     rows = [i for i in read if any(isinstance(x, Rows) for x in data.at(i))]
     if data.timed and not all(_reads_own_rows(site, index, i - batch) for i in rows):
         raise RefusedError("it picks rows of the batch")
-    if any(carries_time(data.at(i)) for i in read) and index.sign < 1:
-        raise RefusedError("it reads along time at an index that may count from the end")
+    _check_places(data, index, read)
     places = [join([data.at(i), index.at(i)]) for i in range(batch)]
     axes = (*places, *(index.axes[batch:-1]), *data.axes[batch + count :])
     finite = data.is_finite
@@ -200,9 +227,7 @@ def _in_place(site: Site, data: State, index: State) -> State | None:
         return None
     if any(carries_time(x) and t is None for x, t in zip(axes, tails, strict=True)):
         return None
-    return dataclasses.replace(
-        data, axes=tuple(axes), tails=tuple(tails), steps=None, stride=None, length=None
-    )
+    return dataclasses.replace(data, axes=tuple(axes), tails=tuple(tails), steps=None, stride=None)
 
 
 def scatter(site: Site) -> State:
@@ -244,8 +269,10 @@ def _check_written(site: Site, data: State, index: State) -> None:
         places = [array]
     for axis, place in zip(axes, places, strict=True):
         counts_back = index.sign < 1 and (place is None or bool(np.less(place, 0).any()))
-        if carries_time(data.at(axis)) and counts_back:
-            raise RefusedError("it writes along time at an index that may count from the end")
+        if carries_time(data.at(axis)):
+            _forward(data, axis, "writes to")
+            if counts_back:
+                raise RefusedError("it writes along time at an index that may count from the end")
         if place is not None:
             check_apart(data, (axis,))
 
@@ -277,7 +304,7 @@ def _masked(data: State, places: State, number: float | None) -> State:
         if tail is None:
             tails.append(None)
         elif mask is not None and mask.kind == "number":
-            tails.append(hidden(number, places.level) if mask.value else tail)
+            tails.append(hidden(number, True, places.level) if mask.value else tail)
         else:
             same = tail == Tail("number", number)
             tails.append(tail if same else FINITE if tail.is_finite else ANY)

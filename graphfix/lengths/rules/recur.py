@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import sympy
 
 from graphfix.lengths.axes import RefusedError
-from graphfix.lengths.domain import ZERO, Other, Rows, State, Time, plain
+from graphfix.lengths.domain import ZERO, Other, Rows, State, Time, plain, same_size
 from graphfix.lengths.repairs import SequenceLens
 from graphfix.lengths.site import Site
-from graphfix.model.values import attr_int
+from graphfix.model.values import attr_int, is_op
 
 if TYPE_CHECKING:
     from graphfix.lengths.domain import Axis
@@ -39,7 +39,7 @@ def recur(site: Site) -> list[State | None]:
         if time[0].turned:
             raise RefusedError("it runs over a tensor that was turned around")
         given = site.states[4] if site.has(4) else None
-        if given is None:
+        if given is None or _is_whole(site, time[0].size):
             site.check_size(time[0].size)
             site.repair(SequenceLens(site.node, "recurrence", time[0].size, state))
         elif given.length is None or given.length != time[0].size:
@@ -55,6 +55,17 @@ def recur(site: Site) -> list[State | None]:
     last = (rows, directions, hidden) if layout else (directions, rows, hidden)
     out += [plain(last) for _ in site.node.outputs[1:]]
     return out
+
+
+def _is_whole(site: Site, size: sympy.Expr) -> bool:
+    """Whether the lengths that it is given are the padded size, for all rows."""
+    value = site.node.inputs[4]
+    while (node := None if value is None else value.producer()) is not None:
+        held = site.held(value)
+        if held is not None or not is_op(node, "Cast", "Expand", "Identity", "Tile"):
+            return held is not None and len(held) == 1 and same_size(held[0], size)
+        value = node.inputs[0]
+    return False
 
 
 def _axis(dims: list[sympy.Expr] | None, index: int) -> Axis:

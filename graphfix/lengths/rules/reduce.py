@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from graphfix.lengths.axes import RefusedError, check_apart
+from graphfix.lengths.axes import RefusedError, check_apart, check_maskable
 from graphfix.lengths.domain import (
     ANY,
     FINITE,
@@ -60,6 +60,8 @@ def reduce_(site: Site) -> State:
     state = site.state()
     keep = bool(attr_int(site.node, "keepdims", 1))
     if times and op_type == "ReduceMean":
+        for axis in times:
+            check_maskable(state.axes or (), axis, site.source)
         site.repair(MaskedMean(site.node, "mean pollution", axes, keep, state))
     result = dropped(state, axes, keep=keep, times=bool(times))
     # A mean over the largest number is that number; other reductions make a new one.

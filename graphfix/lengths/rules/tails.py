@@ -85,14 +85,16 @@ def tail_of(
     return ANY
 
 
-def hidden(number: float, mask: float | None) -> Tail:
+def hidden(number: float, behind: bool, inside: float | None) -> Tail:
     """What a number is that a mask has put behind the valid length.
 
     Args:
         number: It.
-        mask: What the mask is where it is valid; None if it is no mask of lengths.
+        behind: What the mask is behind it.
+        inside: What the mask is where it is valid; None if it is no mask of lengths. One that is
+            the same there puts the number everywhere.
     """
-    scores = LOW >= number > -math.inf and mask is not None
+    scores = LOW >= number > -math.inf and inside is not None and bool(inside) != behind
     return HIDDEN if scores else Tail("number", number)
 
 
@@ -148,7 +150,9 @@ def _div(args: list[Tail], levels: list[float | None], floor: float) -> Tail | N
 def _where(args: list[Tail], levels: list[float | None], floor: float) -> Tail | None:
     if args[0].kind == "number":
         chosen = args[1 if args[0].value else 2]
-        return hidden(chosen.value, levels[0]) if chosen.kind == "number" else chosen
+        if chosen.kind != "number":
+            return chosen
+        return hidden(chosen.value, bool(args[0].value), levels[0])
     if args[1].kind == "low" and args[2].kind == "low":
         return HIDDEN
     if args[1] == args[2]:

@@ -12,7 +12,6 @@ from graphfix.model.symbolic.exprs import (
     expr_of,
     is_positive,
     key_of,
-    never_negative,
     positive_parts,
     quotient,
     replaced,
@@ -23,6 +22,7 @@ from graphfix.model.symbolic.exprs import (
 from graphfix.model.symbolic.facts import Facts, learning
 from graphfix.model.symbolic.quotients import floored
 from graphfix.model.symbolic.rules import register
+from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.symbolic.walk import infer
 
 __all__ = [

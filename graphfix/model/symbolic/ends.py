@@ -11,7 +11,8 @@ import functools
 import numpy as np
 import sympy
 
-from graphfix.model.symbolic.exprs import dim_of, evaluator, never_negative, settled
+from graphfix.model.symbolic.exprs import dim_of, evaluator, settled
+from graphfix.model.symbolic.signs import never_negative
 
 # Where an end is below 0 at more sizes than these, it is not looked into.
 _FEW = 64

@@ -19,10 +19,10 @@ from graphfix.model.symbolic.exprs import (
     equal,
     expr_of,
     is_at_most,
-    never_negative,
     positive_parts,
     settled,
 )
+from graphfix.model.symbolic.signs import never_negative
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator

@@ -1,0 +1,343 @@
+"""Steps of generated graphs that lay frames out anew: chunks, strides, edges, other orders of axes.
+
+As in :mod:`tests.lengths.steps` a step takes and gives [B, T, 4] for some T.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tests.lengths.graphs import FEATURES, Graph
+from tests.lengths.lookups import column, counted, number, weigh
+from tests.lengths.steps import FAR, unary
+
+if TYPE_CHECKING:
+    from tests.lengths.steps import Step
+
+
+def joined(g: Graph, *parts: str) -> str:
+    return g.op("Concat", *parts, axis=0)
+
+
+def chunks_of(g: Graph, size: str, wide: int) -> str:
+    """How many chunks there are, the last one begun: in the spellings of exporters."""
+    way = g.integer(0, 4)
+    if way == 0:
+        return g.op("Div", g.op("Add", size, g.ints(wide - 1)), g.ints(wide))
+    if way == 1:
+        less = g.op("Sub", size, g.ints(1))
+        return g.op("Add", g.op("Div", less, g.ints(wide)), g.ints(1))
+    if way == 2:
+        rest = g.op("Mod", g.op("Neg", size), g.ints(wide))
+        return g.op("Div", g.op("Add", size, rest), g.ints(wide))
+    part = g.op("Div", g.op("Cast", size, to=1), g.const([float(wide)]))
+    if way == 3:
+        return g.op("Cast", g.op("Ceil", part), to=7)
+    return g.op("Neg", g.op("Cast", g.op("Floor", g.op("Neg", part)), to=7))
+
+
+def chunks(g: Graph, x: str) -> str:
+    """Filled up to whole chunks; something within each; cut to what there was."""
+    wide, size = g.integer(2, 4), g.size(x)
+    count = chunks_of(g, size, wide)
+    whole = g.op("Mul", count, g.ints(wide))
+    none = g.ints(0)
+    mode = str(g.pick("constant", "constant", "edge", "reflect"))
+    more = g.op("Sub", whole, size)
+    front = g.pick(0, 0, 0, 1)
+    pads = joined(g, none, more if front else none, none, none, none if front else more, none)
+    y = g.op("Pad", x, pads, mode=mode)
+    if g.pick(0, 1):
+        y = g.op("Reshape", y, joined(g, g.ints(0), count, g.ints(wide, FEATURES)))
+    else:
+        y = g.op("Reshape", y, g.ints(0, -1, wide, FEATURES))
+    way = g.integer(0, 4)
+    if way == 0:
+        y = g.op("Sub", y, g.reduce(str(g.pick("ReduceMean", "ReduceMax")), y, [2], 1))
+    elif way == 1:
+        y = g.op("Mul", y, g.weights(wide, 1))
+    elif way == 2:
+        scores = g.op("MatMul", y, g.op("Transpose", y, perm=[0, 1, 3, 2]))
+        y = g.op("MatMul", g.op("Softmax", scores, axis=3), y)
+    elif way == 3:
+        return g.reduce(str(g.pick("ReduceMean", "ReduceMax", "ReduceSum")), y, [2], 0)
+    else:
+        y = g.op("Transpose", y, perm=[0, 2, 1, 3])
+        y = g.reduce("ReduceMean", y, [g.integer(1, 2)], 1)
+        y = g.op("Add", y, g.op("Reshape", x, joined(g, g.ints(0), g.ints(1, -1, FEATURES))))
+        return g.op("Reshape", y, g.ints(0, -1, FEATURES))
+    y = g.op("Reshape", y, g.ints(0, -1, FEATURES))
+    return y if g.pick(0, 0, 1) else g.op("Slice", y, g.ints(0), size, g.ints(1))
+
+
+def subsampled(g: Graph, x: str) -> str:
+    """So many frames as one, what is left over dropped; the size is computed."""
+    by, size = g.integer(2, 3), g.size(x)
+    count = g.op("Div", size, g.ints(by))
+    y = g.op("Slice", x, g.ints(0), g.op("Mul", count, g.ints(by)), g.ints(1))
+    if g.pick(0, 1):
+        y = g.op("Reshape", y, joined(g, g.size(x, 0), count, g.ints(by * FEATURES)))
+        return g.op("MatMul", y, g.weights(by * FEATURES, FEATURES))
+    shape = joined(g, g.size(x, 0), g.ints(by), count, g.ints(FEATURES))
+    if g.pick(0, 1):
+        shape = joined(g, g.size(x, 0), count, g.ints(by), g.ints(FEATURES))
+        return g.reduce("ReduceSum", g.op("Reshape", y, shape), [2], 0)
+    return g.reduce("ReduceSum", g.op("Reshape", y, shape), [1], 0)
+
+
+def strided(g: Graph, x: str) -> str:
+    """Frames stacked by Slices with a step, whose ends are computed."""
+    wide, step, size = g.integer(2, 3), g.integer(1, 3), g.size(x)
+    count = g.op("Add", g.op("Div", g.op("Sub", size, g.ints(wide)), g.ints(step)), g.ints(1))
+    reach = g.op("Mul", count, g.ints(step))
+    parts = [
+        g.op("Slice", x, g.ints(i), g.op("Add", reach, g.ints(i)), g.ints(1), g.ints(step))
+        for i in range(wide)
+    ]
+    y = g.op("Concat", *parts, axis=2)
+    return g.op("MatMul", y, g.weights(wide * FEATURES, FEATURES))
+
+
+def one_axis(g: Graph, x: str) -> str:
+    """Batch and time as one axis, or time and features, and something over it."""
+    way = g.integer(0, 5)
+    shape = g.op("Shape", x)
+    if way < 3:
+        flat = g.op("Reshape", x, g.ints(-1, FEATURES))
+        if way == 0:
+            return g.op("Reshape", unary(g, flat), shape)
+        if way == 1:
+            y = g.op("Gemm", flat, g.weights(FEATURES, FEATURES), g.weights(FEATURES))
+            return g.op("Reshape", y, shape)
+        return g.op("Sub", x, g.reduce("ReduceMean", flat, [0], 0))
+    if way == 3:
+        flat = g.op("Flatten", x, axis=g.integer(1, 2))
+        return g.op("Reshape", unary(g, flat), shape)
+    if way == 4:
+        turned = g.op("Transpose", x, perm=[1, 0, 2])
+        flat = g.op("Reshape", turned, joined(g, g.size(x), g.ints(-1)))
+        y = g.op("Sub", flat, g.reduce("ReduceMean", flat, [g.integer(0, 1)], 1))
+        back = joined(g, g.size(x), g.ints(-1, FEATURES))
+        return g.op("Transpose", g.op("Reshape", y, back), perm=[1, 0, 2])
+    turned = g.op("Transpose", x, perm=[1, 0, 2])
+    y = g.op("Reshape", turned, g.ints(-1, FEATURES))
+    y = g.op("Reshape", unary(g, y), joined(g, g.size(x), g.size(x, 0), g.ints(FEATURES)))
+    return g.op("Transpose", y, perm=[1, 0, 2])
+
+
+def swapped(g: Graph, x: str) -> str:
+    """Something along an axis of [T, B, 4] or [4, T, B]."""
+    perm = [[1, 0, 2], [2, 1, 0], [1, 2, 0]][g.integer(0, 2)]
+    back = [perm.index(i) for i in range(3)]
+    y, axis = g.op("Transpose", x, perm=perm), g.integer(0, 2)
+    way = g.integer(0, 3)
+    if way == 0:
+        names = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceL2")
+        y = g.op("Sub", y, g.reduce(str(g.pick(*names)), y, [axis], 1))
+    elif way == 1:
+        given = {"reverse": g.integer(0, 1), "exclusive": g.integer(0, 1)}
+        y = g.op("CumSum", y, number(g, axis), **given)
+    elif way == 2:
+        y = g.op("Softmax", y, axis=axis)
+    else:
+        one = g.op("Gather", y, g.ints(int(str(g.pick(0, -1)))), axis=axis)
+        y = g.op("Sub", y, one)
+    return g.op("Transpose", y, perm=back)
+
+
+def cumulative(g: Graph, x: str) -> str:
+    """The mean of all frames so far, or of all that follow."""
+    given = {"reverse": g.integer(0, 1)}
+    total = g.op("CumSum", x, number(g, 1), **given)
+    ones = g.op("ConstantOfShape", g.size(x), value=_float_one())
+    if g.pick(0, 1):
+        ones = g.op("CumSum", ones, number(g, 0), **given)
+        return g.op("Div", total, column(g, ones, 1, -1, 1))
+    many = g.reduce("ReduceSum", ones, [0], 0)
+    return g.op("Div", total, many)
+
+
+def _float_one() -> object:
+    from onnx import numpy_helper
+
+    return numpy_helper.from_array(np.ones(1, np.float32))
+
+
+def differences(g: Graph, x: str) -> str:
+    """Of frames to their neighbours, with a frame put back at either side."""
+    by = g.integer(1, 2)
+    y = g.op("Sub", g.slice(x, by, FAR), g.slice(x, 0, -by))
+    way = g.integer(0, 4)
+    if way == 0:
+        return y
+    if way == 1:
+        return g.op("Concat", g.slice(x, 0, by), y, axis=1)
+    if way == 2:
+        return g.op("Concat", y, g.slice(x, -by, FAR), axis=1)
+    if way == 3:
+        return g.op("Pad", y, g.ints(0, by, 0, 0, 0, 0))
+    return g.op("Pad", y, g.ints(0, 0, 0, 0, by, 0))
+
+
+def filled(g: Graph, x: str) -> str:
+    """Copies of the first frame before, of the last behind, as many as the length asks for."""
+    wide, size, rows = g.integer(2, 4), g.size(x), g.size(x, 0)
+    before = g.integer(0, 2)
+    whole = g.op("Mul", chunks_of(g, size, wide), g.ints(wide))
+    more = g.op("Sub", whole, size)
+    last = g.slice(x, -1, FAR) if g.pick(0, 0, 1) == 0 else g.slice(x, 0, 1)
+    if g.pick(0, 1):
+        behind = g.op("Tile", last, joined(g, g.ints(1), more, g.ints(1)))
+    else:
+        behind = g.op("Expand", last, joined(g, rows, more, g.ints(FEATURES)))
+    front = [g.op("Tile", g.slice(x, 0, 1), g.ints(1, before, 1))] if before else []
+    y = g.op("Concat", *front, x, behind, axis=1)
+    if before or g.pick(0, 1):
+        return y
+    y = g.op("Reshape", y, g.ints(0, -1, wide * FEATURES))
+    return g.op("MatMul", y, g.weights(wide * FEATURES, FEATURES))
+
+
+def both_ways(g: Graph, x: str) -> str:
+    """A GRU forwards, and one over the clip turned around by Slices."""
+
+    def over(y: str) -> str:
+        t = g.op("Transpose", y, perm=[1, 0, 2])
+        w, r = g.weights(1, 6, FEATURES), g.weights(1, 6, 2)
+        y = g.op("GRU", t, w, r, hidden_size=2)
+        return g.op("Transpose", g.squeeze(y, 1), perm=[1, 0, 2])
+
+    back = g.slice(over(g.slice(x, -1, -FAR, 1, -1)), -1, -FAR, 1, -1)
+    return g.op("Concat", over(x), back, axis=2)
+
+
+def told(g: Graph, x: str) -> str:
+    """A recurrence that is told how long each row is: the size of all of them, or less."""
+    name, gates = [("LSTM", 4), ("GRU", 3), ("RNN", 1)][g.integer(0, 2)]
+    size, rows = g.size(x), g.size(x, 0)
+    if g.pick(0, 0, 1):
+        size = g.op("Sub", size, g.ints(1))
+    lens = g.op("Cast", g.op("Expand", size, rows), to=6)
+    direction = str(g.pick("forward", "reverse"))
+    w, r = g.weights(1, gates * FEATURES, FEATURES), g.weights(1, gates * FEATURES, FEATURES)
+    t = g.op("Transpose", x, perm=[1, 0, 2])
+    y = g.op(name, t, w, r, "", lens, hidden_size=FEATURES, direction=direction)
+    return g.op("Transpose", g.squeeze(y, 1), perm=[1, 0, 2])
+
+
+def started(g: Graph, x: str) -> str:
+    """A recurrence with a first state; what is put out is its last one, for all frames."""
+    rows = g.size(x, 0)
+    state = g.op("ConstantOfShape", joined(g, g.ints(1), rows, g.ints(FEATURES)))
+    w, r = g.weights(1, 3 * FEATURES, FEATURES), g.weights(1, 3 * FEATURES, FEATURES)
+    t = g.op("Transpose", x, perm=[1, 0, 2])
+    direction = str(g.pick("forward", "reverse"))
+    given = [t, w, r, "", "", state]
+    y = g.op("GRU", *given, hidden_size=FEATURES, direction=direction, outputs=2)
+    if g.pick(0, 1):
+        return g.op("Add", x, g.op("Transpose", g.last(1), perm=[1, 0, 2]))
+    last = g.op("Gather", y, number(g, -1 if direction == "forward" else 0), axis=0)
+    return g.op("Add", x, g.op("Transpose", last, perm=[1, 0, 2]))
+
+
+def attention(g: Graph, x: str) -> str:
+    """Heads in one node, with or without a mask of what comes later."""
+    w = [g.op("MatMul", x, g.weights(FEATURES, FEATURES)) for _ in range(3)]
+    given = {"num_heads": 2, "domain": "com.microsoft"}
+    if g.pick(0, 1):
+        given["unidirectional"] = 1
+    if g.pick(0, 0, 1):
+        i, j = column(g, counted(g, g.size(x)), -1, 1), column(g, counted(g, g.size(x)), 1, -1)
+        apart = g.op("Cast", g.op("Sub", i, j), to=1)
+        bias = g.op(
+            "Reshape",
+            g.op("Neg", g.op("Abs", apart)),
+            joined(g, g.ints(1, 1), g.size(x), g.size(x)),
+        )
+        return g.op("MultiHeadAttention", *w, "", "", bias, **given)
+    return g.op("MultiHeadAttention", *w, **given)
+
+
+def rotated(g: Graph, x: str) -> str:
+    """Rotary embeddings: halves of the features, turned by an angle for each position."""
+    at = g.op("Cast", counted(g, g.size(x)), to=1)
+    angle = g.op("Mul", column(g, at, 1, -1, 1), g.const([[[1.0, 0.1]]]))
+    angle = g.op("Concat", angle, angle, axis=2)
+    cos, sin = g.op("Cos", angle), g.op("Sin", angle)
+    half = g.op("Concat", g.op("Neg", g.slice(x, 2, 4, 2)), g.slice(x, 0, 2, 2), axis=2)
+    y = g.op("Add", g.op("Mul", x, cos), g.op("Mul", half, sin))
+    return weigh(g, x, g.op("MatMul", y, g.turn(y)))
+
+
+def kept(g: Graph, x: str) -> str:
+    """A mask of frames that follows from the length alone."""
+    size = g.size(x)
+    at = counted(g, size)
+    way = g.integer(0, 5)
+    if way == 0:
+        limit = g.op("Div", size, g.ints(2))
+    elif way == 1:
+        limit = g.op("Sub", size, g.ints(g.integer(0, 2)))
+    elif way == 2:
+        limit = g.ints(g.integer(2, 9))
+    elif way == 3 and g.opset >= 12:
+        limit = g.op("Min", size, g.ints(g.integer(4, 9)))
+    else:
+        limit = size
+    if g.opset < 12:
+        ask = g.op("Less", at, limit)
+    else:
+        ask = g.op(str(g.pick("Less", "LessOrEqual", "Greater", "GreaterOrEqual")), at, limit)
+    if g.pick(0, 1):
+        return g.op("Where", column(g, ask, 1, -1, 1), x, g.const(g.pick(0.0, 1.0)))
+    scores = g.op("MatMul", x, g.turn(x))
+    low = g.const(g.pick(-1e4, -1e9))
+    return weigh(g, x, g.op("Where", column(g, ask, 1, 1, -1), scores, low))
+
+
+def stretched(g: Graph, x: str) -> str:
+    """Resized to a size that is computed, or back to what it was after a pool."""
+    t, size = g.turn(x), g.size(x)
+    if g.opset < 13:
+        return x
+    way = g.integer(0, 2)
+    if way == 0:
+        low = g.op(str(g.pick("MaxPool", "AveragePool")), t, kernel_shape=[2], strides=[2])
+        goal = size
+    else:
+        low = t
+        goal = g.op("Mul", size, g.ints(2)) if way == 1 else g.op("Div", size, g.ints(2))
+    mode = str(g.pick("nearest", "linear"))
+    where = str(g.pick("half_pixel", "asymmetric", "align_corners"))
+    sizes = joined(g, g.size(t, 0), g.ints(FEATURES), goal)
+    given = {"mode": mode, "coordinate_transformation_mode": where}
+    if mode == "nearest":
+        given["nearest_mode"] = "floor"
+    return g.turn(g.op("Resize", low, "", "", sizes, **given))
+
+
+def interleaved(g: Graph, x: str) -> str:
+    """Even and odd frames apart, and together again; or one after the other."""
+    way = g.integer(0, 2)
+    if way == 0:  # upsampling by two projections
+        parts = [g.op("MatMul", x, g.weights(FEATURES, FEATURES)) for _ in range(2)]
+        y = g.op("Concat", *(g.unsqueeze(p, 2) for p in parts), axis=2)
+        return g.op("Reshape", y, g.ints(0, -1, FEATURES))
+    if way == 1:
+        even, odd = g.slice(x, 0, FAR, 1, 2), g.slice(x, 1, FAR, 1, 2)
+        return g.op("Concat", even, odd, axis=1)
+    y = g.op("MatMul", x, g.weights(FEATURES, 2 * FEATURES))
+    return g.op(
+        "Reshape", y, joined(g, g.size(x, 0), g.op("Mul", g.size(x), g.ints(2)), g.ints(FEATURES))
+    )
+
+
+LAYOUTS: dict[str, Step] = {
+    f.__name__: f
+    for f in (
+        *(chunks, subsampled, strided, one_axis, swapped, cumulative, differences, filled),
+        *(both_ways, told, started, attention, rotated, kept, stretched, interleaved),
+    )
+}
