@@ -15,7 +15,7 @@ INITIALIZERS = (
     "float nought = {0.0}, float three = {3.0}, int64 none = {0}, int64[4] pairs = {0, -1, 2, 4}, "
     "int64[3] whole = {0, -1, 4}, float[2, 1] halves = {1, 0.5}, int64[1] three1 = {3}, "
     "float[1, 2, 1, 1] apart = {1, 0.5}, float[1, 2, 1, 1] deep = {0, 1}, int64[1] pair = {2}, "
-    "int64[1] four1 = {4}, float[1, 4, 4] w1 = {"
+    "int64[1] four1 = {4}, int64[1] nine1 = {9}, float[1, 4, 4] w1 = {"
     + ", ".join(str(round((11 * i % 17 - 8) / 20, 2)) for i in range(16))
     + "}, "
     "int64[3] rows = {-1, 1, 4}, int64[2] columns = {4, -1}, "
@@ -109,7 +109,7 @@ REFUSED = {
     ),
     "an element of the clip twice in one axis": (
         """{ c = Unsqueeze (x, one) e = Add (c, deep) u = Reshape (e, whole) n = Shape (x)
-        b = Gather (n, zero1) s = Concat <axis = 0> (b, one) i = Expand (three1, s)
+        b = Gather (n, zero1) s = Concat <axis = 0> (b, one) i = Expand (nine1, s)
         y = GatherND <batch_dims = 1> (u, i) }""",
         "holds time beside something else",
     ),
