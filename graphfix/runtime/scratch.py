@@ -68,11 +68,14 @@ class Folder:
             except BaseException:
                 removed_folder(self.path)
                 raise
-        self._remove = weakref.finalize(self, _remove, self.path, hold, os.getpid())
+        self._owner = os.getpid()
+        self._remove = weakref.finalize(self, _remove, self.path, hold, self._owner)
 
     def close(self) -> None:
         """Remove it. What is in use on Windows stays, and is removed by a later process."""
         self._remove()
+        if self.path.exists():  # it was in use when the process began to end
+            _remove(self.path, Hold.take(self.path / _HELD), self._owner)
 
     def __enter__(self) -> Self:
         return self
@@ -134,7 +137,7 @@ def _remove(path: Path, hold: Hold | None, owner: int) -> None:
         hold.release()  # it says to the next, too, that the folder is to be removed
     elif hold is not None:
         hold.remove(path / _HELD)
-    else:
+    elif not stays:
         removed(path / _HELD)
     with suppress(OSError):
         path.rmdir()

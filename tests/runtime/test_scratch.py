@@ -152,6 +152,11 @@ def test_what_is_in_use_goes_later(around: Path) -> None:
     with (folder.path / "file").open("w"):
         folder.close()
         assert folder.path.exists()
+    again = Folder()
+    with (again.path / "file").open("w"):
+        again.close()
+    again.close()
+    assert not again.path.exists()
     aged(folder.path)
     scratch.sweep(around)
     assert not folder.path.exists()
