@@ -9,7 +9,6 @@ names has gone into a ``DmlFusedNode``.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from graphfix.runtime.process import Runner
 from graphfix.runtime.provider import DML
 from graphfix.runtime.python import here
 from graphfix.runtime.remote import RemoteSession
+from graphfix.runtime.scratch import Folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,8 +75,8 @@ def placement(model: ir.Model, *, sizes: Mapping[str, int] | None = None) -> Pla
         UsageError: DirectML is not to be had here.
     """
     other = here("dml")
-    with tempfile.TemporaryDirectory(prefix="graphfix-") as scratch:
-        folder = Path(scratch)
+    with Folder() as scratch:
+        folder = scratch.path
         ir.save(_named(model), folder / "model.onnx", external_data="model.data")
         apart, error = _session(other, folder, "apart", sizes)
         if not apart or not (folder / "apart.onnx").is_file():

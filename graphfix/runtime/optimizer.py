@@ -8,9 +8,7 @@ this Python once more.
 from __future__ import annotations
 
 import re
-import tempfile
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
@@ -26,7 +24,7 @@ from graphfix.runtime.limits import run_seconds
 from graphfix.runtime.port import Port
 from graphfix.runtime.process import worker_for
 from graphfix.runtime.python import here
-from graphfix.runtime.scratch import scratch
+from graphfix.runtime.scratch import Folder, scratch
 from graphfix.runtime.source import with_outputs
 
 if TYPE_CHECKING:
@@ -60,8 +58,8 @@ def optimized(
     """
     held = _with_weights(model)
     seconds = run_seconds() + _SECONDS_A_NODE * sum(1 for _ in held.graph.all_nodes())
-    with scratch(), tempfile.TemporaryDirectory(prefix="graphfix-") as folder:
-        given, path = Path(folder) / "given.onnx", Path(folder) / "optimized.onnx"
+    with scratch(), Folder() as folder:
+        given, path = folder.path / "given.onnx", folder.path / "optimized.onnx"
         given.write_bytes(ir.to_proto(held).SerializeToString())
         _ask(
             {

@@ -28,7 +28,7 @@ from graphfix.errors import UsageError
 from graphfix.runtime import _wire
 from graphfix.runtime.errors import NoAnswerError, RunDiedError, RunError, reason_of
 from graphfix.runtime.provider import PROVIDERS
-from graphfix.runtime.scratch import scratch
+from graphfix.runtime.scratch import Folder, scratch
 from graphfix.runtime.together import Together
 
 if TYPE_CHECKING:
@@ -87,7 +87,11 @@ class Worker:
     def __init__(self, runner: Runner) -> None:
         with scratch():
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
-            self._arrays = _Arrays(runner)
+            try:
+                self._arrays = _Arrays(runner)
+            except BaseException:
+                self._errors.close()  # on Windows it has a name until then
+                raise
         script = runner.path(Path(__file__).with_name("_worker.py"))
         self._owner = os.getpid()
         self._asking = threading.Lock()
@@ -276,9 +280,12 @@ class _Arrays:
     """
 
     def __init__(self, runner: Runner) -> None:
-        self._path: str | None = None
+        self._folder: Folder | None = None
+        self._path: Path | None = None
         if os.name == "nt" or runner.prefix:  # nothing is inherited there, or not by Wine
-            number, self._path = tempfile.mkstemp(prefix="graphfix-")
+            self._folder = Folder()
+            self._path = self._folder.path / "arrays"
+            number = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
         elif hasattr(os, "memfd_create"):
             number = os.memfd_create("graphfix")
         else:
@@ -291,9 +298,8 @@ class _Arrays:
     def close(self) -> None:
         """Let go of it, and of its name."""
         self.file.close()
-        if self._path is not None:
-            with contextlib.suppress(OSError):  # on Windows the worker may take a moment to end
-                os.unlink(self._path)  # noqa: PTH108
+        if self._folder is not None:
+            self._folder.close()
 
 
 def _cause(code: int) -> str:

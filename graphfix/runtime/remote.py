@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
-import tempfile
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +25,7 @@ from graphfix.runtime.limits import SECONDS, run_seconds
 from graphfix.runtime.port import Array, Port
 from graphfix.runtime.process import Runner, Worker, worker_for
 from graphfix.runtime.profile import placed
-from graphfix.runtime.scratch import scratch
+from graphfix.runtime.scratch import Folder, scratch
 from graphfix.runtime.source import sourced
 
 if TYPE_CHECKING:
@@ -85,7 +83,7 @@ class RemoteSession:
     ) -> None:
         self._runner = runner
         self._bounded = bounded
-        self._scratch: Path | None = None
+        self._scratch: Folder | None = None
         self._worker: Worker | None = None
         self._unless_closed: weakref.finalize[[int], RemoteSession] | None = None
         self.run_seconds = 0.0
@@ -112,10 +110,8 @@ class RemoteSession:
     def _folder(self) -> Path:
         """A folder that goes with the session."""
         if self._scratch is None:
-            with scratch():
-                self._scratch = Path(tempfile.mkdtemp(prefix="graphfix-"))
-            self._remove = weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
-        return self._scratch
+            self._scratch = Folder()
+        return self._scratch.path
 
     def _on_disk(self, model: Source, extra: Sequence[str]) -> tuple[Path, Path | None]:
         """The model's file: another process cannot see what is in the memory of this one."""
@@ -298,5 +294,5 @@ class RemoteSession:
         """Let go of the model and of its files."""
         self.close_worker()
         if self._scratch is not None:
-            self._remove()
+            self._scratch.close()
             self._scratch = None

@@ -1,21 +1,39 @@
-"""The folder for temporary files: what is said when it takes none."""
+"""Temporary folders, which go with the process that made them, or with a later one.
+
+Who is killed removes nothing. So each folder has a file in it that its process holds, and the first
+that a process makes is made after those are removed that nobody holds any more. What has no such
+file, or belongs to another user, is not touched.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import stat
+import sys
 import tempfile
-from contextlib import contextmanager
+import time
+import weakref
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix.errors import UsageError
+from graphfix.model.holds import Hold, removed, removed_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Self
+
+_NAME = re.compile(r"graphfix-\w{8}")  # as tempfile makes them
+_HELD = ".held"
+_AGE = 60.0  # seconds; a folder that is younger may not be held yet
+_swept: set[str] = set()
 
 
 @contextmanager
 def scratch() -> Iterator[None]:
-    """Around what writes there: an error is of that folder, and of no file of the user's.
+    """Around what writes into a temporary folder: an error is of it, and of no file of the user's.
 
     Raises:
         UsageError: Something could not be written.
@@ -29,3 +47,97 @@ def scratch() -> Iterator[None]:
             f"{folder}: cannot be written: {error.strerror or error}; free some space there, or "
             f"name another folder for temporary files in {variable}"
         ) from error
+
+
+class Folder:
+    """A temporary folder; it goes when it is closed, with the object, or with the process.
+
+    Attributes:
+        path: Where it is.
+
+    Raises:
+        UsageError: It cannot be made.
+    """
+
+    def __init__(self) -> None:
+        with scratch():
+            self.path = Path(_made())
+            try:
+                (self.path / _HELD).write_text(_user(), encoding="utf-8", newline="")
+                hold = Hold.take(self.path / _HELD)  # None where there are no locks
+            except BaseException:
+                removed_folder(self.path)
+                raise
+        self._owner = os.getpid()
+        self._remove = weakref.finalize(self, _remove, self.path, hold, self._owner)
+
+    def close(self) -> None:
+        """Remove it. What is in use on Windows stays, and is removed by a later process."""
+        self._remove()
+        if self.path.exists():  # it was in use when the process began to end
+            _remove(self.path, Hold.take(self.path / _HELD), self._owner)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _made() -> str:
+    around = tempfile.gettempdir()
+    if around not in _swept:
+        _swept.add(around)
+        sweep(Path(around))
+    return tempfile.mkdtemp(prefix="graphfix-")
+
+
+def sweep(around: Path) -> None:
+    """Remove the folders in ``around`` whose process has died. What cannot be removed stays."""
+    with suppress(OSError), os.scandir(around) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                path = around / entry.name
+                if _NAME.fullmatch(entry.name) and _is_ours(path):
+                    hold = Hold.take(path / _HELD)
+                    if hold is not None:  # else its process lives
+                        _remove(path, hold, os.getpid())
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a folder was made here, by this user, and not just now."""
+    folder, held = path.lstat(), (path / _HELD).lstat()
+    if not stat.S_ISDIR(folder.st_mode) or not stat.S_ISREG(held.st_mode):
+        return False
+    if sys.platform != "win32" and (folder.st_uid != os.getuid() or folder.st_mode & 0o022):
+        return False
+    if time.time() - held.st_mtime < _AGE:
+        return False
+    return (path / _HELD).read_text(encoding="utf-8", errors="replace") == _user()
+
+
+def _user() -> str:
+    """Whose a folder is, where that cannot be seen of it."""
+    if sys.platform != "win32":
+        return ""
+    return "\\".join(os.environ.get(x, "") for x in ("USERDOMAIN", "USERNAME"))
+
+
+def _remove(path: Path, hold: Hold | None, owner: int) -> None:
+    if owner != os.getpid():
+        return  # a fork of who made it
+    stays = False
+    with suppress(OSError):
+        for inner in list(path.iterdir()):
+            if inner.name == _HELD:
+                continue
+            is_folder = inner.is_dir() and not inner.is_symlink()
+            stays |= not (removed_folder(inner) if is_folder else removed(inner))
+    if hold is not None and stays:
+        hold.release()  # it says to the next, too, that the folder is to be removed
+    elif hold is not None:
+        hold.remove(path / _HELD)
+    elif not stays:
+        removed(path / _HELD)
+    with suppress(OSError):
+        path.rmdir()

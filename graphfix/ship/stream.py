@@ -6,7 +6,6 @@ of :mod:`graphfix.benchmark`: one model a process, processes in turn, a copy of 
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from graphfix.model import io
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.python import choose, here
 from graphfix.runtime.remote import RemoteSession
+from graphfix.runtime.scratch import Folder
 from graphfix.ship.fit import fit
 from graphfix.ship.manifest import Manifest
 from graphfix.ship.padding import together
@@ -262,8 +262,7 @@ def _that_runs(
     except (ModelError, RunError) as error:
         model = io.load(source)
         pipeline.run(model, "directml")
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="graphfix-"))
-        path = Path(scratch) / source.name
+        path = stack.enter_context(Folder()).path / source.name
         io.save(model, path)
         return _Member((path,), steps), str(error)
 

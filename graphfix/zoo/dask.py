@@ -7,13 +7,12 @@ three more workers after the first is not given out again (Dask's ``allowed-fail
 from __future__ import annotations
 
 import socket
-import tempfile
 import threading
 from concurrent.futures import Future, wait
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from graphfix.errors import UsageError
+from graphfix.runtime.scratch import Folder
 from graphfix.zoo import cache
 from graphfix.zoo.work import TRAVELS, Request, apart, failed, received
 
@@ -119,8 +118,8 @@ def _heard(call: Callable[[], T]) -> T:
 
 def at_worker(data: Json) -> Json:
     """What a worker does: the work, in a process of its own, if it has the same graphfix."""
-    with tempfile.TemporaryDirectory(prefix="graphfix-zoo-") as folder:
-        request = received(data, Path(folder))
+    with Folder() as folder:
+        request = received(data, folder.path)
         if data["sources"] == cache.sources():
             return apart(request)
         where = socket.gethostname()

@@ -12,12 +12,12 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 from graphfix.errors import ModelError
+from graphfix.runtime.scratch import Folder
 from graphfix.runtime.together import Together
 from graphfix.version import __version__
 from graphfix.zoo import cache, gates
@@ -109,8 +109,8 @@ def work(request: Request, tell: Callable[[str], None] = lambda _: None) -> Json
 
     start = time.perf_counter()
     recipe, ep = request.recipe, request.ep
-    with tempfile.TemporaryDirectory(prefix="graphfix-zoo-") as scratch:
-        job = Job(recipe, ep, Path(scratch) / "model.fixed.onnx", tell=tell)
+    with Folder() as scratch:
+        job = Job(recipe, ep, scratch.path / "model.fixed.onnx", tell=tell)
         results = stages.run(job)
     figures = gather(results)
     judged = gates.judge(recipe, ep, results, figures)
@@ -142,8 +142,8 @@ def failed(request: Request, reason: str) -> Json:
 
 def apart(request: Request) -> Json:
     """Do the work in a process of its own; its death, or an hour without an end, is a result."""
-    with tempfile.TemporaryDirectory(prefix="graphfix-zoo-", ignore_cleanup_errors=True) as scratch:
-        folder = Path(scratch)
+    with Folder() as scratch:
+        folder = scratch.path
         (folder / "request.json").write_text(json.dumps(request.to_json()), encoding="utf-8")
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "graphfix.zoo", str(folder)],

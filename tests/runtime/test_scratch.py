@@ -1,0 +1,182 @@
+"""Temporary folders: each goes, with its process or with a later one, and no other does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from graphfix.runtime import scratch
+from graphfix.runtime.scratch import Folder
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="owners and links as POSIX has them")
+
+# One that is killed with a folder in its hands.
+DIES = """
+import os, sys
+from graphfix.runtime.scratch import Folder
+folder = Folder()
+(folder.path / "model.onnx").write_bytes(b"some gigabytes")
+(folder.path / "inner").mkdir()
+(folder.path / "inner" / "file").touch()
+print(folder.path, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(scratch, "_swept", set())
+    return tmp_path
+
+
+def begun(around: Path) -> tuple[subprocess.Popen[str], Path]:
+    names = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(around))
+    process = subprocess.Popen(
+        [sys.executable, "-c", DIES],
+        env={**os.environ, **names},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def killed(around: Path) -> Path:
+    process, path = begun(around)
+    process.kill()
+    process.communicate()
+    assert (path / "inner" / "file").exists()
+    return path
+
+
+def aged(path: Path) -> Path:
+    then = time.time() - 1000
+    os.utime(path / ".held", (then, then))
+    return path
+
+
+def test_it_goes_when_it_is_closed_and_with_its_process(around: Path) -> None:
+    with Folder() as folder:
+        (folder.path / "file").touch()
+    left = Folder()
+    (left.path / "inner").mkdir()
+    del left
+    process, path = begun(around)
+    process.communicate()
+    assert process.returncode == 0
+    assert not path.exists()
+    assert not list(around.iterdir())
+
+
+def test_what_the_killed_have_left_goes_with_the_next(around: Path) -> None:
+    first, second = aged(killed(around)), aged(killed(around))
+    with Folder():
+        assert not first.exists()
+        assert not second.exists()
+
+
+def test_what_is_alive_or_new_stays(around: Path) -> None:
+    process, path = begun(around)
+    try:
+        aged(path)
+        new = killed(around)
+        scratch.sweep(around)
+        assert (path / "inner" / "file").exists()
+        assert (new / "inner" / "file").exists()
+    finally:
+        process.communicate()
+    scratch.sweep(around)
+    assert not path.exists()
+
+
+def test_what_is_not_ours_stays(around: Path) -> None:
+    other = aged(killed(around))
+    renamed = other.rename(around / "graphfix-of-a-user")
+    plain = around / "graphfix-12345678"
+    plain.mkdir()
+    (plain / "notes").touch()
+    file = around / "graphfix-abcdefgh"
+    file.touch()
+    scratch.sweep(around)
+    assert all(x.exists() for x in (renamed / "inner" / "file", plain / "notes", file))
+
+
+def test_what_is_another_user_s_stays(around: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = aged(killed(around))
+    monkeypatch.setattr(scratch, "_user", lambda: "SOMEBODY\\else")
+    if sys.platform != "win32":
+        monkeypatch.undo()
+        monkeypatch.setattr(os, "getuid", lambda: 12345)
+    scratch.sweep(around)
+    assert (path / "inner" / "file").exists()
+
+
+@posix
+def test_a_folder_into_which_others_may_write_stays(around: Path) -> None:
+    path = aged(killed(around))
+    path.chmod(0o777)
+    scratch.sweep(around)
+    assert (path / "inner" / "file").exists()
+
+
+@posix
+def test_no_link_is_followed(around: Path) -> None:
+    mine = around / "mine"
+    mine.mkdir()
+    (mine / "kept").touch()
+    path = aged(killed(around))
+    (path / "link").symlink_to(mine)
+    (path / "inner" / "link").symlink_to(mine)
+    (around / "graphfix-linked_1").symlink_to(mine)
+    held = aged(killed(around))
+    (held / ".held").unlink()
+    (held / ".held").symlink_to(mine / "kept")
+    os.utime(held / ".held", (1, 1), follow_symlinks=False)
+    scratch.sweep(around)
+    assert not path.exists()
+    assert held.exists()
+    assert (mine / "kept").exists()
+
+
+@pytest.mark.skipif(sys.platform != "win32", reason="what is open can be removed elsewhere")
+def test_what_is_in_use_goes_later(around: Path) -> None:
+    folder = Folder()
+    with (folder.path / "file").open("w"):
+        folder.close()
+        assert folder.path.exists()
+    again = Folder()
+    with (again.path / "file").open("w"):
+        again.close()
+    again.close()
+    assert not again.path.exists()
+    aged(folder.path)
+    scratch.sweep(around)
+    assert not folder.path.exists()
+
+
+def test_a_folder_that_cannot_be_held_is_not_left(
+    around: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(scratch.UsageError, match="No space left"):
+        Folder()
+    assert not list(around.iterdir())
+
+
+def test_it_is_looked_for_once(around: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    swept: list[Path] = []
+    monkeypatch.setattr(scratch, "sweep", swept.append)
+    Folder().close()
+    Folder().close()
+    assert swept == [around]
