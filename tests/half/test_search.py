@@ -308,6 +308,19 @@ def test_what_only_the_loud_cases_of_verification_overflow_stays_too() -> None:
     np.testing.assert_allclose(device, Session(model, optimize=False).run({"x": x})["y"], atol=1e-2)
 
 
+def test_tensors_that_are_numbered_as_exporters_do_it() -> None:
+    model = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 17]>
+    m (float[B, T, 16] x) => (float[B, T, 16] y) { h = Tanh (x) i = Mul (h, h) y = Exp (i) }""")
+    names = iter(("input", "input.4", "y"))
+    for node in model.graph:
+        node.outputs[0].name = next(names)
+    graphfix.run(model, "float16")
+    made = rounded(model)
+    outputs = [x.name for node in made.graph for x in node.outputs]
+    assert {"input", "input.4"} <= set(outputs)
+    assert len(set(outputs)) == len(outputs)
+
+
 def test_what_is_run_dozens_of_times_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[list[int]] = []
     looked = search.overflowing
