@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 WHY = "rounding"
 # How many of the cases that miss show what a tensor costs, how many the search has to hold.
-_SHOWN, _HELD = 2, 6
+_SHOWN, _HELD = 1, 3
 # Seconds for the tensors one by one; more tensors than that allows go in groups, in their order.
 _SECONDS = 40.0
 # Roundings hold what the search says of them only nearly.

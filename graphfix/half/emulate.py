@@ -182,7 +182,8 @@ def _round(
 
     def make(op: str, *inputs: ir.Value) -> ir.Value:
         new = ir.node(op, list(inputs))
-        new.outputs[0].name = new.name = f"{name}.{len(made)}"
+        # Exporters name tensors "input", "input.4": no number alone behind a name.
+        new.outputs[0].name = new.name = f"graphfix.half.{name}.{len(made)}"
         made.append(new)
         return new.outputs[0]
 
@@ -199,6 +200,6 @@ def _round(
     for i, output in enumerate(graph.outputs):
         if output is value:
             graph.outputs[i] = result
-    value.name, result.name = f"{name}.raw", name
+    value.name, result.name = f"graphfix.half.{name}.raw", name
     result.type, result.shape = value.type, value.shape
     graph.insert_after(node, made)

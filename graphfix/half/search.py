@@ -20,7 +20,9 @@ from graphfix.core import Match
 from graphfix.errors import ModelError
 from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
-from graphfix.feeds.search import make_cases
+from graphfix.feeds.search import groups_of, make_cases
+from graphfix.feeds.signature import Signature
+from graphfix.feeds.work import Work
 from graphfix.half.costs import WHY, Costs, cost
 from graphfix.half.emulate import rounded
 from graphfix.half.layers import course
@@ -29,7 +31,7 @@ from graphfix.half.trials import Kept, Trials, extremes, name_of
 from graphfix.model.narrow import KEPT
 from graphfix.model.values import is_op, nodes_of
 from graphfix.proof.compare import OutputDiff
-from graphfix.proof.verify import Original, Tolerance, Verdict, verify
+from graphfix.proof.verify import Held, Original, Tolerance, Verdict, verify
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.randomness import draws, seeded
 from graphfix.runtime.session import Session
@@ -50,6 +52,8 @@ _USUAL = 0.5
 _WEIGHT = 1024
 # How many of them are tried one by one.
 _STORED = 6
+# Multiplications of the cases that candidates are tried on: a second or so on two cores.
+_WORK = 20_000_000_000
 # What the user, or the model itself, wants in float32.
 _WANTED = ("keep=", "it is not among only=", "the model itself has it")
 
@@ -118,6 +122,7 @@ class _Search:
         self._harder: list[Case] = []
         self._tried: list[Case] | None = None
         self._unrounded: set[str] = set()
+        self._held = Held()
         self.verdict: Verdict | None = None
 
     def find_cases(
@@ -131,7 +136,7 @@ class _Search:
             return
         names = {str(d) for x in before.graph.inputs for d in x.shape or ()}
         known = {name: sizes for name, sizes in dims.items() if name in names}
-        self._cases = list(make_cases(before, dims=known or None))
+        self._cases = _affordable(before, list(make_cases(before, dims=known or None)))
         # Verification makes more, garbage in the padding among them, and takes longer.
         self._tried = None if all_of_them else self._cases
 
@@ -232,6 +237,8 @@ class _Search:
                 cases=self._tried,
                 tolerance=self._tolerance,
                 safety=self._safety,
+                held=self._held,
+                brief=True,
                 map_feeds=self.trials.chosen.feeds if as_is else None,
                 may_change=("inputs", "outputs"),
                 locate=False,
@@ -240,6 +247,8 @@ class _Search:
         try:
             for i, diffs in self._run(model, self._original, as_is):
                 found[self._original.cases[i].name] = diffs
+                if not all(x.ok for x in diffs):
+                    break
         except (ModelError, RunError) as error:
             return Verdict(False, found, reason=str(error))
         return Verdict(all(x.ok for diffs in found.values() for x in diffs), found)
@@ -306,6 +315,23 @@ class _Search:
             if not any(asked):
                 sizes[name] = tensor.size
         return sorted(sizes, key=lambda x: -sizes[x])
+
+
+def _affordable(model: ir.Model, cases: list[Case]) -> list[Case]:
+    """Cases that are run dozens of times, as many as cost little; the one that costs least stays.
+
+    Verification has them all.
+    """
+    signature = Signature(model)
+    work = Work(signature)
+    costs = {case.name: work.at(groups_of(signature, case)) for case in cases}
+    kept: set[str] = set()
+    left = _WORK
+    for name in sorted(costs, key=lambda x: costs[x]):
+        left -= costs[name]
+        if left >= 0 or not kept:
+            kept.add(name)
+    return [x for x in cases if x.name in kept]
 
 
 def _loses(diff: OutputDiff) -> bool:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     Progress = Callable[[str], None]
 
+# Bytes of inner tensors at once: both models are run anew for each group of them.
+_BUDGET = 1 << 30
+
 
 @dataclass(frozen=True)
 class Kept:
@@ -155,7 +158,8 @@ class Trials:
                 count *= number
             return count
 
-        return Stream(before, Run(after, after, full_lengths(after, case.feeds)), size)
+        run = Run(after, after, full_lengths(after, case.feeds))
+        return Stream(before, run, size, budget=_BUDGET)
 
 
 def extremes(cases: Sequence[Case]) -> list[Case]:

@@ -1,7 +1,8 @@
 """How much of each output is valid for a clip: dims as inference has them, held to what clips show.
 
-Where inference leaves a size that only a run knows, what the exporter declared is tried, and the
-expression without what is not known; either counts only if every clip has shown it.
+Where inference leaves a size that only a run knows, what the exporter declared is tried, the
+expression without what is not known, and a multiple of the length; each counts only if every clip
+has shown it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from graphfix.runtime.port import Array
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
+# Lengths that have to show a size that nothing says: two would lie on a line in any case.
+_ENOUGH = 4
 _ORT_TYPES = {ir.DataType.FLOAT: "float", ir.DataType.DOUBLE: "double"}
 
 
@@ -171,6 +174,8 @@ class _Seen:
         if len(set(sizes)) == 1:
             yield sizes[0]
         yield from (without(d, symbols(d) - self.known) for d in given if symbols(d) & self.known)
+        if (line := _line([x.length for x in self.clips], sizes)) is not None:
+            yield ir.SymbolicDim(f"{line[0]}*{self.plan.time} + {line[1]}")
 
     def _sizes(self, dim: Dim) -> tuple[int | None, ...]:
         return tuple(self._size(dim, clip) for clip in self.clips)
@@ -180,6 +185,19 @@ class _Seen:
             return size_of(text_of(dim, self.rename), self.plan.alone(clip))
         except ValueError:
             return None
+
+
+def _line(lengths: Sequence[int], sizes: Sequence[int]) -> tuple[int, int] | None:
+    """``n * T + c`` of whole numbers, if clips of enough lengths have shown it."""
+    pairs = sorted(set(zip(lengths, sizes, strict=True)))
+    if len(pairs) < _ENOUGH:
+        return None
+    (first, low), (last, high) = pairs[0], pairs[-1]
+    if first == last or high <= low or (high - low) % (last - first):
+        return None
+    n = (high - low) // (last - first)
+    c = low - n * first
+    return (n, c) if all(n * length + c == size for length, size in pairs) else None
 
 
 def _legible(dim: Dim, users: Mapping[str, str]) -> Dim:

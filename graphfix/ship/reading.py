@@ -122,12 +122,24 @@ def read(
 def _plan(signature: Signature, wanted: Wanted, axis: str) -> Plan:
     groups = tuple(dict.fromkeys(signature.group(s) for s in signature.symbols()))
     if not groups:
-        raise UsageError("the model has no symbolic dim, so nothing can be padded: it is one size")
+        raise UsageError(
+            "the model has no symbolic dim, so nothing can be padded: it is one size, as a "
+            "container would be. What is left is its repair: graphfix run MODEL"
+        )
+    if groups == (signature.batch,) and not axis and not _names_batch(signature, wanted):
+        name = signature.user_name(groups[0])
+        raise UsageError(
+            f"only {name}, the batch, may vary, so there is no clip to pad and no container to "
+            "make; what can be had is fixed sizes: graphfix run MODEL -p "
+            f"directml,fix-dims:{quoted(name)}=1 -o fixed.onnx. If {name} is no batch but what is "
+            f"padded, say --axis {quoted(name)}"
+        )
     if signature.past:
         names = ", ".join(signature.user_name(x) for x in sorted(signature.past))
         raise UsageError(
             f"the model continues a cache ({names} grows from run to run), and a cache has no "
-            "container; fix its dims instead: graphfix run -p directml,fix-dims:..."
+            "container; fix its dims instead: graphfix run MODEL -p directml,fix-dims:"
+            + ":".join(f"{quoted(signature.user_name(g))}=SIZE" for g in groups)
         )
     sizes: dict[str, tuple[int, ...]] = {}
     for name, given in wanted.sizes.items():
@@ -157,6 +169,14 @@ def _plan(signature: Signature, wanted: Wanted, axis: str) -> Plan:
     others = {g: sizes[g][0] for g in groups}
     return Plan(
         time, signature.batch, groups, tuple({**others, time: size} for size in sizes[time])
+    )
+
+
+def _names_batch(signature: Signature, wanted: Wanted) -> bool:
+    """Whether a size of the batch is asked for by its own name: it may be what is padded."""
+    return any(
+        name.upper() not in ("B", "BATCH") and signature.symbol_of(name) == signature.batch
+        for name in wanted.sizes
     )
 
 

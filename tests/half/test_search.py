@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,14 @@ import pytest
 
 import graphfix
 from graphfix import job
-from graphfix.half import ranges
+from graphfix.feeds.case import Case
+from graphfix.half import ranges, search
 from graphfix.half.emulate import SWITCHES, rounded, switched
 from graphfix.half.search import settle
+from graphfix.half.trials import Kept, Trials
 from graphfix.model.narrow import KEPT
 from graphfix.proof.compare import HALF_GATE
+from graphfix.proof.verify import Verdict
 from graphfix.runtime.session import Session
 from graphfix.show import html
 
@@ -68,6 +72,13 @@ GENTLE = parse(
     "(float[B, T, 16] x, float[16, 16] w) => (float[B, T, 16] y)",
     "a = MatMul (x, w) b = Tanh (a) y = MatMul (b, w)",
     w=f(16, 16, scale=0.3),
+)
+
+
+HEAVY = parse(
+    "(float[B, 256, 256] x, float[256, 256] w) => (float[B, 256, 256] y)",
+    "a = MatMul (x, w) b = Tanh (a) y = MatMul (b, w)",
+    w=f(256, 256, scale=0.05),
 )
 
 
@@ -295,3 +306,51 @@ def test_what_only_the_loud_cases_of_verification_overflow_stays_too() -> None:
     assert {"a", "n"} <= set(reasons)
     device = Session(rounded(after), optimize=False).run({"x": x})["y"]
     np.testing.assert_allclose(device, Session(model, optimize=False).run({"x": x})["y"], atol=1e-2)
+
+
+def test_tensors_that_are_numbered_as_exporters_do_it() -> None:
+    model = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 17]>
+    m (float[B, T, 16] x) => (float[B, T, 16] y) { h = Tanh (x) i = Mul (h, h) y = Exp (i) }""")
+    names = iter(("input", "input.4", "y"))
+    for node in model.graph:
+        node.outputs[0].name = next(names)
+    graphfix.run(model, "float16")
+    made = rounded(model)
+    outputs = [x.name for node in made.graph for x in node.outputs]
+    assert {"input", "input.4"} <= set(outputs)
+    assert len(set(outputs)) == len(outputs)
+
+
+def test_what_is_run_dozens_of_times_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[list[int]] = []
+    looked = search.overflowing
+
+    def seen(trials: Trials, kept: Kept, cases: Sequence[Case]) -> dict[str, str]:
+        rows.append([x.feeds["x"].shape[0] for x in cases])
+        return looked(trials, kept, cases)
+
+    monkeypatch.setattr(search, "overflowing", seen)
+    settle(HEAVY.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
+    monkeypatch.setattr(search, "_WORK", 3 * 2 * 256**3)  # of one row and of two
+    settle(HEAVY.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
+    monkeypatch.setattr(search, "_WORK", 1)  # one runs, whatever it costs
+    settle(HEAVY.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
+    assert [max(x) for x in rows] == [3, 2, 1]
+
+
+def test_a_candidate_that_misses_the_gate_is_run_no_further(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs: list[list[bool]] = []
+
+    def verdict(self: search._Search, model: ir.Model, *, as_is: bool = False) -> Verdict:
+        result = original(self, model, as_is=as_is)
+        runs.append([all(x.ok for x in diffs) for diffs in result.cases.values()])
+        return result
+
+    original = search._Search._verdict
+    monkeypatch.setattr(search._Search, "_verdict", verdict)
+    monkeypatch.setattr(search, "_ROUNDS", 0)  # so that the nodes are bisected
+    settle(CANCELS.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
+    assert any(not x[-1] for x in runs)
+    assert all(all(x[:-1]) for x in runs)

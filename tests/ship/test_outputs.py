@@ -1,10 +1,13 @@
 """What is valid of an output is what every clip has shown, whatever inference knows."""
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx_ir as ir
 import pytest
 
 from graphfix.errors import ModelError
+from graphfix.ship.expression import size_of
 from graphfix.ship.outputs import Clip, Plan, _Seen
 
 PLAN = Plan("T", None, ("T",), ({"T": 400},))
@@ -53,3 +56,19 @@ def test_what_one_clip_contradicts_is_refused_with_what_was_tried() -> None:
     odd = [*FRAMES[:-1], FRAMES[-1] + 1]
     with pytest.raises(ModelError, match=r"axis 1 is 1, 1, 2, 2, \.\.\. for clips of 40, 59, 60"):
         dims(odd, "_d1 + floor(T/20) - 1", "frames")
+
+
+@pytest.mark.parametrize("law", [lambda n: 8 * n, lambda n: 320 * n - 40, lambda n: n + 3])
+def test_a_multiple_of_the_length_that_every_clip_shows(law: Callable[[int], int]) -> None:
+    sizes = [law(n) for n in LENGTHS]
+    found = dims(sizes, "_d1", "samples")
+    assert [size_of(str(found), {"T": n}) for n in (*LENGTHS, 41)] == [*sizes, law(41)]
+    with pytest.raises(ModelError, match=r"follows no size of the inputs"):
+        dims([*sizes[:2], sizes[2] + 1, *sizes[3:]], "_d1", "samples")
+
+
+def test_two_lengths_show_no_multiple() -> None:
+    clips = [Clip(n, {}, {"y": np.zeros((1, 8 * n), np.float32)}) for n in (40, 59)]
+    few = _Seen("y", PLAN, clips, {}, frozenset(["T"]))
+    with pytest.raises(ModelError, match=r"follows no size of the inputs"):
+        few.dims((1, ir.SymbolicDim("_d1")), (1, ir.SymbolicDim(None)))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -199,6 +200,30 @@ class TestRefusals:
         path.write_text(json.dumps(data), encoding="utf-8")
         with pytest.raises(ModelError, match="is malformed"):
             graphfix.Session(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("dims", "told"),
+    [
+        ("batch, 3", "graphfix run MODEL -p directml,fix-dims:batch=1 -o fixed.onnx"),
+        ("N, 3", "say --axis N"),
+        ("2, 3", "graphfix run MODEL"),
+    ],
+)
+def test_what_is_no_clip_is_refused_with_the_next_command(
+    tmp_path: Path, dims: str, told: str
+) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    fixed (float[{dims}] x) => (float[{dims}] y) {{ y = Softmax <axis = -1> (x) }}"""
+    with pytest.raises(UsageError, match=re.escape(told)):
+        build.ship_file(saved(text, tmp_path / "m.onnx"), tmp_path / "out", wanted(["T=9"]))
+
+
+def test_frames_that_come_first_are_padded_if_they_are_named(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    frames (float[T, 3] x) => (float[T, 3] y) { y = Softmax <axis = -1> (x) }"""
+    source = saved(text, tmp_path / "m.onnx")
+    assert build.ship_file(source, tmp_path / "out", wanted(["T=9"])).ok
 
 
 def test_dims_without_a_name(tmp_path: Path) -> None:
