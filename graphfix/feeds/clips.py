@@ -148,6 +148,20 @@ class Clips:
         """The size of each symbol of the inputs, for one clip or a container of this length."""
         return self._signature.sizes(self._groups(self._signature, self._time, length, 1))
 
+    def refusal(self, length: int) -> str | None:
+        """Why nothing so short is a clip; None for one that is long enough, as far as is known.
+
+        Raises:
+            FeedError: A dim would have a negative size.
+        """
+        groups = self._groups(self._signature, self._time, length, 1)
+        if not self._fit.reflects(groups):
+            return REFLECTS
+        node = self._fit.emptied(groups)
+        if node is None:
+            return None
+        return f"{node.op_type} {path_of(node)!r} has nothing to work on: too short"
+
     def alone(self, length: int, row: int, seed: int) -> dict[str, Array]:
         """The inputs of one clip at its own length.
 
@@ -160,11 +174,8 @@ class Clips:
             FeedError: A dim would have a negative size, a Pad reflect more than there is, or a
                 window have nothing to work on.
         """
-        groups = self._groups(self._signature, self._time, length, 1)
-        if not self._fit.reflects(groups):
-            raise FeedError(REFLECTS)
-        if (node := self._fit.emptied(groups)) is not None:
-            raise FeedError(f"{node.op_type} {path_of(node)!r} has nothing to work on: too short")
+        if (why := self.refusal(length)) is not None:
+            raise FeedError(why)
         feeds = self._made(self._signature, self._seed, seed, length, (length,))
         if row:  # what has no rows is the same for all of them
             own = self._seed + _SEEDS_APART * row

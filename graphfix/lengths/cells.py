@@ -139,12 +139,9 @@ def _check_turns(site: Site, trials: tuple[tuple[int, int], ...]) -> None:
             )
     first = min(clip for clip, _ in trials)
     for size in _sizes(site):
-        values = _at_lengths(site, size)
-        tried = {
-            int(np.sign(values[container - 1] - values[clip - 1])) for clip, container in trials
-        }
+        tried = {_way(site, size, clip, container) for clip, container in trials}
         for clip, container in _changes(site, size, first):
-            if int(np.sign(values[container - 1] - values[clip - 1])) not in tried:
+            if _way(site, size, clip, container) not in tried:
                 raise RefusedError(f"a size of it, {size}, is the same wherever it is tried")
 
 

@@ -39,6 +39,9 @@ def require(data: Mapping[str, Any]) -> None:
     rate = axis.get("rate")
     if rate is not None and not (_number(rate) and rate > 0):
         raise ValueError(f"rate is {rate!r:.80}, which is no number above 0")
+    shortest = axis.get("shortest", 1)
+    if not _whole(shortest) or not 1 <= shortest <= sizes[axis["dim"]]:
+        raise ValueError(f"shortest is {shortest!r:.80}, which is no length of a clip that fits")
     _list(data["weights"], "weights")
     for file in data["weights"]:
         _beside(file)

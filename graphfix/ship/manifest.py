@@ -64,12 +64,15 @@ class Axis:
         input: The input that tells a clip's length, by its size along ``axis``.
         axis: That axis.
         rate: How many of them a second has; None if nobody said.
+        shortest: The length of the shortest clip of which every window of the model makes
+            something. Of less ONNX Runtime's pools make a frame where the standard has none.
     """
 
     dim: str
     input: str
     axis: int
     rate: float | None = None
+    shortest: int = 1
 
 
 @dataclass(frozen=True)

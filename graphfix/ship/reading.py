@@ -6,6 +6,7 @@ are always equal, however many names the exporter gave them.
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,8 @@ def read(
 
         for signature in signatures(model, run, fits=plan_of):
             plan = plan_of(signature)
-            clips = _clips(signature, plan, run, reasons)
+            maker = _maker(signature, plan)
+            clips = _clips(signature, plan, maker, run, reasons)
             if clips:
                 break
         else:
@@ -107,7 +109,7 @@ def read(
     _require_sizes(signature, plan, clips, reasons)
     rename = {s: signature.group(s) for s in signature.symbols()}
     return Reading(
-        axis=_axis(signature, plan.time, wanted.rate),
+        axis=_axis(signature, plan.time, wanted.rate, _shortest(maker, plan)),
         batch=signature.batch,
         inputs=tuple(_input(signature, x, rename) for x in signature.inputs),
         outputs=outputs_of(model, signature, plan, clips, rename),
@@ -180,7 +182,31 @@ def _names_batch(signature: Signature, wanted: Wanted) -> bool:
     )
 
 
-def _clips(signature: Signature, plan: Plan, run: Run, reasons: dict[str, str]) -> tuple[Clip, ...]:
+def _maker(signature: Signature, plan: Plan) -> Clips:
+    dims = {
+        signature.user_name(g): (n,)
+        for g, n in plan.containers[0].items()
+        if g not in (plan.time, signature.batch)
+    }
+    return Clips(signature, plan.time, dims)
+
+
+def _shortest(maker: Clips, plan: Plan) -> int:
+    """The length from which on all is a clip, up to the smallest container."""
+
+    def is_clip(length: int) -> bool:
+        try:
+            return maker.refusal(length) is None
+        except FeedError:
+            return False
+
+    size = min(container[plan.time] for container in plan.containers)
+    return 1 + bisect.bisect_left(range(1, size), True, key=is_clip)
+
+
+def _clips(
+    signature: Signature, plan: Plan, maker: Clips, run: Run, reasons: dict[str, str]
+) -> tuple[Clip, ...]:
     """Clips of lengths from a container's own down to a twelfth, as far as the original runs."""
     lengths = {
         max(1, round(size[plan.time] * share)) - odd
@@ -188,13 +214,9 @@ def _clips(signature: Signature, plan: Plan, run: Run, reasons: dict[str, str]) 
         for share in _SHARES
         for odd in ((0, 1) if share in (1.0, 0.6) else (0,))
     }
-    dims = {
-        signature.user_name(g): (n,)
-        for g, n in plan.containers[0].items()
-        if g not in (plan.time, signature.batch)
-    }
+    if (shortest := _shortest(maker, plan)) > 1:
+        lengths.add(shortest)
     made = []
-    maker = Clips(signature, plan.time, dims)
     for row, length in enumerate(sorted(x for x in lengths if x > 0)):
         try:
             feeds = maker.alone(length, 0, row)
@@ -220,13 +242,13 @@ def _require_sizes(
             )
 
 
-def _axis(signature: Signature, time: str, rate: float | None) -> Axis:
+def _axis(signature: Signature, time: str, rate: float | None, shortest: int) -> Axis:
     members = set(signature.members(time))
     for item in signature.inputs:
         for place, dim in enumerate(item.dims):
             plain = dim.value if isinstance(dim, ir.SymbolicDim) else None
             if plain in members and item.role.kind in ("data", "tokens"):
-                return Axis(time, item.name, place, rate)
+                return Axis(time, item.name, place, rate, shortest)
     name = signature.user_name(time)
     raise UsageError(f"no input of data or tokens has the dim {name} by itself; name another one")
 

@@ -154,7 +154,7 @@ class Session:
 
         Raises:
             FeedError: An input is missing or does not fit, or a clip is longer than every
-                container.
+                container, or too short for the model to make anything of it.
         """
         wanted = self._wanted(output_names)
         key = _key(input_feed)
@@ -267,7 +267,12 @@ class Session:
 
     def _smallest(self, length: int) -> int | None:
         """Which container holds a clip; None where the fallback has to."""
-        dim = self.manifest.axis.dim
+        dim, shortest = self.manifest.axis.dim, self.manifest.axis.shortest
+        if length < shortest:
+            raise FeedError(
+                f"a clip of {dim}={length} is shorter than {shortest}, from where on every window "
+                "of the model has something to work on"
+            )
         for i, container in enumerate(self.manifest.containers):
             if container.sizes[dim] >= length:
                 return i

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
 import graphfix
 from graphfix.errors import FeedError, ModelError
+from graphfix.ship.build import ship_file
 from graphfix.ship.manifest import Manifest
+from graphfix.ship.wanted import wanted
 
 Pair = tuple[Path, Path]
 CPU = ["CPUExecutionProvider"]
@@ -254,3 +257,24 @@ def test_importing_it_needs_numpy_and_onnxruntime_only() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_clip_of_which_a_pool_makes_nothing_is_refused(tmp_path: Path) -> None:
+    """Of one frame ONNX Runtime's second pool makes one more, where the standard has none."""
+    source = tmp_path / "pools.onnx"
+    onnx.save(onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        pools (float[1, 2, T] x) => (float[1, 2] y) {
+            a = MaxPool <kernel_shape = [2], strides = [2]> (x)
+            b = MaxPool <kernel_shape = [2], strides = [2]> (a)
+            y = ReduceMean <axes = [2], keepdims = 0> (b)
+        }"""), source)  # fmt: skip
+    ship_file(source, tmp_path / "out", wanted(["T=16"]))
+    session = graphfix.Session(tmp_path / "out", CPU)
+    rng = np.random.default_rng(0)
+    for length in range(1, 17):
+        feeds = {"x": rng.standard_normal((1, 2, length)).astype(np.float32)}
+        if length < 4:
+            with pytest.raises(FeedError, match=rf"a clip of T={length} is shorter than 4"):
+                session.run(None, feeds)
+        else:
+            same(session.run(None, feeds), alone(source, feeds))
