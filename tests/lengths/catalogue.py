@@ -46,7 +46,7 @@ def generated(
     if only is not None:
         chosen[0 if only in MASKED else int(rng.integers(count))] = only
     for name in chosen:
-        x = ALL[name](g, x)
+        x = {**ALL, **steps}[name](g, x)
         names.append(name)
     end = str(rng.choice(sorted(ENDS), p=_weights()))
     names.append(end)

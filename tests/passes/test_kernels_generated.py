@@ -16,6 +16,7 @@ from graphfix import planning
 from graphfix.directml.plan import Plan
 from graphfix.errors import ModelError
 from tests.lengths.catalogue import generated
+from tests.lengths.steps import STEPS
 
 COUNT = int(os.environ.get("GRAPHFIX_GRAPHS", "0"))
 QUICK = 24
@@ -40,7 +41,7 @@ def kernels(plan: Plan) -> tuple[int, int, int]:
 @pytest.mark.parametrize("seed", range(QUICK))
 def test_no_profile_adds_a_kernel(seed: int) -> None:
     for number in range(seed, max(COUNT, QUICK), QUICK):
-        proto, names, _ = generated(number)
+        proto, names, _ = generated(number, steps=STEPS)
         before, repaired, fused = (ir.from_proto(proto) for _ in range(3))
         for model in (before, repaired, fused):
             RemoveUnusedNodesPass()(model)  # a kernel of which nobody reads what it makes
