@@ -23,6 +23,8 @@ Sizes = tuple[tuple[str, int], ...]
 Texts = tuple[tuple[str, str], ...]
 """The same for values that are no sizes, as text: ``sr=16000:is_last=true``."""
 
+_seen: dict[type, dict[str, object]] = {}
+
 
 def to_text(instance: object) -> str:
     """The options of a dataclass instance that differ from their defaults, ``k=v:k=v``."""
@@ -30,9 +32,9 @@ def to_text(instance: object) -> str:
         return ""
     values = {x: getattr(instance, x.name) for x in dataclasses.fields(instance)}
     given = {field: value for field, value in values.items() if value != field.default}
-    if not given:  # asked of every finding, and hints take 2 ms
+    if not given:
         return ""
-    hints = typing.get_type_hints(type(instance))
+    hints = _hints(type(instance))
     pairs = []
     for field, value in given.items():
         if _is_open(hints[field.name]):
@@ -48,7 +50,7 @@ def make(cls: type[P], name: str, given: Mapping[str, str]) -> P:
     Raises:
         UsageError: An option is unknown or its value does not fit; the message lists what would.
     """
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     fields = (
         {option_name(f.name): f for f in dataclasses.fields(cls)}
         if dataclasses.is_dataclass(cls)
@@ -79,6 +81,13 @@ def make(cls: type[P], name: str, given: Mapping[str, str]) -> P:
 def option_name(field: str) -> str:
     """The option that a field holds: ``from_`` holds ``from``, which Python keeps for itself."""
     return field.rstrip("_").replace("_", "-")
+
+
+def _hints(cls: type) -> dict[str, object]:
+    """The types of a class's fields; they take 2 ms, and every pipeline asks for them."""
+    if cls not in _seen:
+        _seen[cls] = typing.get_type_hints(cls)
+    return _seen[cls]
 
 
 def _is_open(hint: object) -> bool:

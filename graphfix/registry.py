@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -155,7 +156,8 @@ def _rules() -> Mapping[str, type[Check]]:
     return rules()
 
 
-def _folder() -> dict[str, Path]:
+@functools.cache
+def _folder() -> Mapping[str, Path]:
     spec = importlib.util.find_spec("graphfix.passes")
     if spec is None or spec.origin is None:
         raise PluginError("graphfix.passes is not installed; run 'pip install -e .' in the project")
