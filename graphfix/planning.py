@@ -96,10 +96,16 @@ def kernels(before: ir.Model, after: ir.Model, *, always: bool = False) -> Kerne
     """
     if not always and sum(1 for _ in before.graph.all_nodes()) > _TOO_MANY:
         return None
-    return {"before": _kernels_of(before), "after": _kernels_of(after)}
+    return {"before": kernels_of(before), "after": kernels_of(after)}
 
 
-def _kernels_of(model: ir.Model) -> dict[str, int] | None:
+def kernels_of(model: ir.Model) -> dict[str, int] | None:
+    """The kernels of a run, as foreseen; None where ONNX Runtime rejects the model.
+
+    Returns:
+        How many there are in ``all``, how many of them on ``directml`` and on the ``cpu``, and how
+        many are ``remade`` where another length comes.
+    """
     try:
         found = plan(model)
     except ModelError:
