@@ -1,6 +1,19 @@
 """Words for what is told to people, wherever it is told."""
 
+import re
+
+# Operators that are spelled out begin with the sound of their first letter: an LSTM, a GRU.
+_LETTERS = re.compile(r"[AEFHILMNORSX][A-Z]")
+_VOWEL = re.compile(r"[AEIOaeio]|[Uu](?!ni)")
+
 
 def plural(count: int, one: str, many: str | None = None) -> str:
     """``1 repair``, ``2 repairs``."""
     return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def a_or_an(word: str) -> str:
+    """``an Add``, ``a Mul``, ``an LSTM``, ``a Unique``."""
+    spelled = word[:2].isupper()
+    found = (_LETTERS if spelled else _VOWEL).match(word)
+    return f"{'an' if found else 'a'} {word}"

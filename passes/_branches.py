@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from graphfix.model.symbolic import key_of
 from graphfix.model.values import const_of, is_op
+from graphfix.words import a_or_an
 
 from ._fold_uniform import broadcast
 
@@ -110,21 +111,19 @@ def _may_fail(node: ir.Node, view: View) -> str:
     if is_op(node, "Constant"):
         return ""
     if is_op(node, *CONTROL):
-        return f"holds a {node.op_type}, which is control flow itself"
+        return f"holds {a_or_an(node.op_type)}, which is control flow itself"
     given = [x for x in node.inputs if x is not None]
     dtypes = {view.shapes.dtype(x) for x in (*given, *node.outputs)}
     if is_op(node, "Div") and not dtypes <= _FLOATS:
         return "divides integers, which fails by 0 although the branch is not taken"
     if not is_op(node, *_ELEMENTWISE):
-        return (
-            f"holds a {node.op_type}, which may fail where the branch is not taken, or takes long"
-        )
+        return f"holds {a_or_an(node.op_type)}, which may fail where the branch is not taken, or takes long"
     if not dtypes <= _NUMBERS:
         return f"computes {node.op_type} of a type that is not known, or none of numbers"
     dims = [_keys(x, view) for x in given]
     known = [x for x in dims if x is not None]
     if len(known) < len(dims) or (len(known) > 1 and broadcast(known) is None):
-        return f"holds a {node.op_type} of shapes that are not seen to fit at every size"
+        return f"holds {a_or_an(node.op_type)} of shapes that are not seen to fit at every size"
     return ""
 
 

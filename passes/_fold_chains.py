@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.values import attr_int, attr_ints, is_op
+from graphfix.words import a_or_an
 
 from ._fold_look import VIEWS, Found, alone, constant_of, nothing, same_shape
 from ._fold_sequences import taken
@@ -201,7 +202,7 @@ def _not(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
         return None
     inputs = list(first.inputs)
     op_type = _OPPOSITE[first.op_type]
-    return Found(f"it is a {op_type}", lambda op: [op.make(op_type, *inputs)])
+    return Found(f"it is {a_or_an(op_type)}", lambda op: [op.make(op_type, *inputs)])
 
 
 def _asked(node: ir.Node, source: ir.Value, look: Look) -> Found | None:

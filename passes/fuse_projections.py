@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import attr_int, is_op
+from graphfix.words import a_or_an
 
 from ._fusing import FLOATS, MICROSOFT, only_user
 
@@ -245,7 +246,7 @@ def _unfit(weights: Sequence[ir.Value]) -> str | None:
         for use in weight.uses():
             if not is_op(use.node, "MatMul", "Concat"):
                 return (
-                    f"the weight {weight.name!r} goes into a {use.node.op_type} as well, so it "
+                    f"the weight {weight.name!r} goes into {a_or_an(use.node.op_type)} as well, so it "
                     "would be held twice"
                 )
     return None

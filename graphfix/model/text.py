@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import onnx_ir as ir
 
 from graphfix.model.values import const_tensor, is_op, tensor_in
+from graphfix.words import a_or_an
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -44,7 +45,7 @@ def told(node: ir.Node) -> str:
         found = _nearest(node, others)
         if found is not None:
             return f"the {node.op_type} {word} {found.op_type} {path_of(found)!r} ({by} wrote it)"
-    return f"a {node.op_type} that {by} wrote"
+    return f"{a_or_an(node.op_type)} that {by} wrote"
 
 
 def _is_ours(node: ir.Node) -> bool:

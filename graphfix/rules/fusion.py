@@ -11,6 +11,7 @@ from graphfix.directml import facts, fusing
 from graphfix.model.symbolic import symbols_of
 from graphfix.model.values import const_of, is_op
 from graphfix.quoting import quoted
+from graphfix.words import a_or_an
 
 from .base import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded, nodes_of
 
@@ -242,7 +243,9 @@ class LostOutput(Rule):
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such output, at the node that makes it."""
         for lost in fusing.lost_outputs(view):
-            message = f"{lost.value.name!r} is an output and feeds a {lost.after.op_type}, which "
+            message = (
+                f"{lost.value.name!r} is an output and feeds {a_or_an(lost.after.op_type)}, which "
+            )
             message += f"DirectML puts into the {lost.home.op_type}: no session can be made"
             yield Hazard(lost.home, message, "error", self.repaired_by)
 

@@ -192,7 +192,7 @@ def test_a_graph_with_a_loop_does_not_fuse_anyway() -> None:
         ("u = Div (x, z)", {"kind": "int64"}, "its then branch divides integers"),
         ("u = Gather (x, first)", {}, "holds a Gather"),
         ("u = RandomNormalLike (x)", {}, "holds a RandomNormalLike"),
-        ("u = my.Op (x)", {}, "holds a Op"),
+        ("u = my.Op (x)", {}, "holds an Op"),
         ("u = Reshape (x, none)", {}, "holds a Reshape"),
         ("k = NonZero (x) u = Cast <to = 1> (k)", {}, "holds a NonZero"),
         ("u = Add (x, w)", {"asked": "bool flag, float[S] w"}, "not seen to fit"),
