@@ -117,7 +117,8 @@ def _may_fail(node: ir.Node, view: View) -> str:
     if is_op(node, "Div") and not dtypes <= _FLOATS:
         return "divides integers, which fails by 0 although the branch is not taken"
     if not is_op(node, *_ELEMENTWISE):
-        return f"holds {a_or_an(node.op_type)}, which may fail where the branch is not taken, or takes long"
+        held = a_or_an(node.op_type)
+        return f"holds {held}, which may fail where the branch is not taken, or takes long"
     if not dtypes <= _NUMBERS:
         return f"computes {node.op_type} of a type that is not known, or none of numbers"
     dims = [_keys(x, view) for x in given]

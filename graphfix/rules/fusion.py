@@ -243,10 +243,9 @@ class LostOutput(Rule):
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such output, at the node that makes it."""
         for lost in fusing.lost_outputs(view):
-            message = (
-                f"{lost.value.name!r} is an output and feeds {a_or_an(lost.after.op_type)}, which "
-            )
-            message += f"DirectML puts into the {lost.home.op_type}: no session can be made"
+            after = a_or_an(lost.after.op_type)
+            message = f"{lost.value.name!r} is an output and feeds {after}, which DirectML puts "
+            message += f"into the {lost.home.op_type}: no session can be made"
             yield Hazard(lost.home, message, "error", self.repaired_by)
 
 

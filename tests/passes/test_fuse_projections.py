@@ -156,7 +156,7 @@ STAYS = {
         f"{PRODUCTS} y = {MHA} <num_heads = 2, unidirectional = 1> (q, k, v)", {}),
     "it is in double": (PLAIN, {"dtype": "double", "out": "double[B, T, 8] y"}),
     "the weight 'wk' is an input": (PLAIN, {"signature": f"{X}, float[8, 8] wk"}),
-    "the weight 'wq' goes into an Add": (
+    "the weight 'wq', which goes into an Add too": (
         f"{PLAIN} n = Add (wq, wq)", {"out": f"{Y}, float[8, 8] n"}),
     "of more than one width": (
         f"{PRODUCTS.replace('wv', 'wide')} y = {MHA} <num_heads = 2> (q, k, v)",
