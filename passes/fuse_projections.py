@@ -245,6 +245,6 @@ def _unfit(weights: Sequence[ir.Value]) -> str | None:
             return f"the weight {weight.name!r} is an output"
         for use in weight.uses():
             if not is_op(use.node, "MatMul", "Concat"):
-                other = a_or_an(use.node.op_type)
-                return f"the weight {weight.name!r}, which goes into {other} too, would be held twice"
+                other, name = a_or_an(use.node.op_type), weight.name
+                return f"the weight {name!r}, which goes into {other} too, would be held twice"
     return None
