@@ -5,7 +5,6 @@ Importing it needs onnxruntime and numpy only.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,9 @@ import numpy as np
 import onnxruntime
 
 from graphfix.errors import FeedError, ModelError
-from graphfix.runtime.errors import reason_of
-from graphfix.runtime.paths import WEIGHTS_FOLDER, readable
 from graphfix.ship.fit import fit
 from graphfix.ship.manifest import NAME, Manifest
+from graphfix.ship.opened import Opened
 from graphfix.ship.padding import (
     DTYPES,
     length_of,
@@ -28,7 +26,6 @@ from graphfix.ship.padding import (
     split,
     together,
 )
-from graphfix.ship.providers import DIRECTML, default_providers
 
 if TYPE_CHECKING:
     import os
@@ -100,25 +97,14 @@ class Session:
     ) -> None:
         self.folder = Path(folder)
         self.manifest = Manifest.read(self.folder)
-        self._providers = list(default_providers() if providers is None else providers)
-        self._options = sess_options
-        self._share = share
+        self._opened = Opened(providers, sess_options, share=share)
         self._fallback = None if fallback is None else Path(fallback)
         self._paths = {x.file: self.folder / x.file for x in self.manifest.containers}
-        self._made: dict[Path, onnxruntime.InferenceSession] = {}
-        self._making = threading.Lock()
-        # DirectML runs one thing at a time, and says so by undefined behaviour.
-        self._running = threading.Lock() if self._on_directml else None
         self._outputs = {x.name: x for x in self.manifest.outputs}
         self._all = list(self._outputs)
         self._fits: dict[tuple[object, ...] | None, tuple[Container, Fit]] = {}
         if warm:
             self._warm(progress or (lambda done, total, file: None))
-
-    @property
-    def _on_directml(self) -> bool:
-        names = [x[0] if isinstance(x, tuple) else x for x in self._providers]
-        return DIRECTML in names
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs of the original model."""
@@ -130,7 +116,8 @@ class Session:
 
     def get_providers(self) -> list[str]:
         """The execution providers that the containers run on."""
-        made = next(iter(self._made.values()), None) or self._session(self.manifest.containers[0])
+        made = next(iter(self._opened.made.values()), None)
+        made = made or self._session(self.manifest.containers[0])
         return cast("list[str]", made.get_providers())
 
     def run(
@@ -162,7 +149,7 @@ class Session:
         if known is not None:  # shapes that fitted once fit again: the way that costs least
             container, one = known
             fed = one.again(cast("Mapping[str, Array]", input_feed))
-            arrays = self._run(self._session(container), wanted, fed, run_options)
+            arrays = self._opened.run(self._session(container), wanted, fed, run_options)
             return [one.outputs[name](array, 0) for name, array in zip(wanted, arrays, strict=True)]
         lists = {k: v for k, v in input_feed.items() if isinstance(v, (list, tuple))}
         if lists:
@@ -181,8 +168,7 @@ class Session:
 
     def close(self) -> None:
         """Let go of every session that was made; the next run makes its own again."""
-        with self._making:
-            self._made.clear()
+        self._opened.clear()
 
     def _run_lists(
         self,
@@ -242,7 +228,7 @@ class Session:
         container = self.manifest.containers[place]
         fits = [fit(self.manifest, container, length) for length in lengths]
         fed = together(self.manifest, container, clips, fits)
-        arrays = self._run(self._session(container), wanted, fed, run_options)
+        arrays = self._opened.run(self._session(container), wanted, fed, run_options)
         return [
             [one.outputs[name](array, row) for name, array in zip(wanted, arrays, strict=True)]
             for row, one in enumerate(fits)
@@ -292,37 +278,25 @@ class Session:
         run_options: onnxruntime.RunOptions | None,
     ) -> list[Array]:
         assert self._fallback is not None
-        session = self._open(self._fallback)
+        session = self._opened.get(self._fallback)
         known = {x.name for x in session.get_inputs()}
         fed = {name: array for name, array in clip.items() if name in known}
         lengths = self.manifest.lengths
         if lengths is not None and lengths in known and lengths not in fed:
             fed[lengths] = np.asarray([length], np.int64)
-        return self._run(session, wanted, fed, run_options)
-
-    def _run(
-        self,
-        session: onnxruntime.InferenceSession,
-        wanted: Sequence[str],
-        fed: Mapping[str, Array],
-        run_options: onnxruntime.RunOptions | None,
-    ) -> list[Array]:
-        if self._running is None:
-            return cast("list[Array]", session.run(wanted, fed, run_options))
-        with self._running:
-            return cast("list[Array]", session.run(wanted, fed, run_options))
+        return self._opened.run(session, wanted, fed, run_options)
 
     def _session(self, container: Container) -> onnxruntime.InferenceSession:
         path = self._paths[container.file]
-        if (made := self._made.get(path)) is not None:
+        if (made := self._opened.made.get(path)) is not None:
             return made
         try:
-            made = self._open(path)
+            made = self._opened.get(path)
             self._require_ports(path, made)
             return made
         finally:  # the folder may be another now, and its containers not those of the manifest
             if Manifest.read(self.folder) != self.manifest:
-                self._made.pop(path, None)
+                self._opened.made.pop(path, None)
                 raise ModelError(
                     f"{self.folder}: was shipped again since this session was made; make another"
                 )
@@ -337,30 +311,6 @@ class Session:
                 "ship the model again"
             )
 
-    def _open(self, path: Path) -> onnxruntime.InferenceSession:
-        made = self._made.get(path)
-        if made is not None:
-            return made
-        with self._making:
-            if path not in self._made:
-                options = self._options or _quiet()
-                if self._on_directml:  # what DirectML demands
-                    options.enable_mem_pattern = False
-                    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-                source, weights = readable(str(path))
-                if weights is not None:
-                    options.add_session_config_entry(WEIGHTS_FOLDER, str(weights))
-                if self._share:
-                    options.add_session_config_entry("session.disable_prepacking", "1")
-                try:
-                    self._made[path] = onnxruntime.InferenceSession(
-                        source, options, providers=self._providers
-                    )
-                except Exception as error:  # onnxruntime raises a dozen unrelated types
-                    reason = reason_of(error)
-                    raise ModelError(f"{path}: ONNX Runtime does not load it: {reason}") from error
-            return self._made[path]
-
     def _warm(self, progress: Callable[[int, int, str], None]) -> None:
         total = len(self.manifest.containers)
         for done, container in enumerate(self.manifest.containers):
@@ -373,7 +323,7 @@ class Session:
             }
             if self.manifest.lengths in zeros:  # a clip that fills it
                 zeros[self.manifest.lengths or ""][:] = container.sizes[self.manifest.axis.dim]
-            self._run(session, [x.name for x in session.get_outputs()], zeros, None)
+            self._opened.run(session, [x.name for x in session.get_outputs()], zeros)
         progress(total, total, "")
 
 
@@ -387,12 +337,6 @@ def _key(feed: Given) -> tuple[object, ...] | None:
             return None
         key += (name, array.shape, array.dtype)
     return tuple(key)
-
-
-def _quiet() -> onnxruntime.SessionOptions:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    return options
 
 
 def _whole(port: Port, parts: Sequence[Array]) -> Array:

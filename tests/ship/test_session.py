@@ -76,7 +76,7 @@ def test_lists_share_a_container_with_rows(masked: Pair) -> None:
     (found,) = session.run(["y"], {k: [c[k] for c in clips] for k in ("x", "mask")})
     for i, one in enumerate(clips):
         same([found[i]], alone(source, one))
-    assert len(session._made) == 2
+    assert len(session._opened.made) == 2
 
 
 def test_a_mask_of_the_users_stays_what_it_is(masked: Pair) -> None:
@@ -216,12 +216,12 @@ print(own() - before)
 
 def test_sessions_are_made_when_they_are_needed(mean: Pair) -> None:
     session = graphfix.Session(mean[1], CPU)
-    assert not session._made
+    assert not session._opened.made
     session.run(None, clip(5))
-    assert [x.name for x in session._made] == ["mean.8.onnx"]
+    assert [x.name for x in session._opened.made] == ["mean.8.onnx"]
     told: list[tuple[int, int, str]] = []
     warm = graphfix.Session(mean[1], CPU, warm=True, progress=lambda *x: told.append(x))
-    assert len(warm._made) == 2
+    assert len(warm._opened.made) == 2
     assert told == [(0, 2, "mean.8.onnx"), (1, 2, "mean.20.onnx"), (2, 2, "")]
 
 
@@ -233,7 +233,7 @@ def test_several_threads_at_once(mean: Pair) -> None:
         found = list(pool.map(lambda feeds: session.run(None, feeds), clips))
     for feeds, got in zip(clips, found, strict=True):
         same(got, alone(source, feeds))
-    assert len(session._made) == 2
+    assert len(session._opened.made) == 2
 
 
 def test_directml_is_asked_for_with_its_device(mean: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,8 +241,8 @@ def test_directml_is_asked_for_with_its_device(mean: Pair, monkeypatch: pytest.M
     known = ["DmlExecutionProvider", *CPU]
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: known)
     session = graphfix.Session(mean[1])
-    assert session._providers == [("DmlExecutionProvider", {"device_id": 0}), *CPU]
-    assert session._on_directml
+    assert session._opened.providers == [("DmlExecutionProvider", {"device_id": 0}), *CPU]
+    assert session._opened.on_directml
 
 
 def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
