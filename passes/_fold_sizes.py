@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.values import is_op
+from graphfix.model.values import const_of, is_op
 
 from ._fold_look import Found
 from ._fold_ways import NO_WAY, Dep, Need, Stock, Way, Ways
@@ -73,6 +73,8 @@ class Sizes:
         """Whether a size is needed by something that computes no size."""
         made = node.outputs[0] if len(node.outputs) == 1 else None
         if made is None or made not in self._stock.needs or self._stock.needs[made].known:
+            return False
+        if _ort_makes_it_constant(node):
             return False
         return not made.is_graph_output() and any(
             len(use.node.outputs) != 1 or not self._stock.is_size(use.node.outputs[0])
@@ -180,3 +182,30 @@ class Sizes:
         made = node.outputs[0]
         same = self._stock.needs[made] == need and list(self._stock.inputs(node)) == given
         return made if same and node.graph is not None else op.again(node, *given)
+
+
+def _ort_makes_it_constant(node: ir.Node) -> bool:
+    """Whether ONNX Runtime, as it loads a model, makes a constant of the target of a Reshape.
+
+    It knows a dim by Shape and Gather, puts 0 where one is copied, and -1 for at most one that is
+    computed (optimizer/reshape_fusion.cc). A Shape with ``start`` and ``end`` it does not know.
+    """
+    if not is_op(node, "Concat") or not all(
+        is_op(use.node, "Reshape") and use.idx == 1 for use in node.outputs[0].uses()
+    ):
+        return False
+    computed = [x for x in node.inputs if x is not None and const_of(x) is None]
+    copied = [x for x in computed if _is_dim(x)]
+    return bool(copied) and len(computed) - len(copied) <= 1
+
+
+def _is_dim(value: ir.Value) -> bool:
+    """Whether one dim of a tensor is taken out of its shape."""
+    maker = value.producer()
+    if is_op(maker, "Unsqueeze"):
+        maker = _maker(maker.inputs[0])
+    return is_op(maker, "Gather") and is_op(_maker(maker.inputs[0]), "Shape")
+
+
+def _maker(value: ir.Value | None) -> ir.Node | None:
+    return None if value is None else value.producer()

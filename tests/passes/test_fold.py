@@ -7,71 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
+from tests.passes.folding import data, execute, fold, model, ops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-SIZES = (1, 2, 5)
-
-
-def model(text: str, opset: int = 18, more: str = "") -> ir.Model:
-    return ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : {opset}{more}]>\n{text}')
-
-
-def ops(m: ir.Model) -> list[str]:
-    graphs = [m.graph, *(f.graph for f in m.functions.values())]
-    return [node.op_type for graph in graphs for node in graph.all_nodes()]
-
-
-def data(m: ir.Model) -> bytes:
-    return ir.to_proto(m).SerializeToString(deterministic=True)
-
-
-def execute(m: ir.Model, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = ort.InferenceSession(data(m), options, providers=["CPUExecutionProvider"])
-    return session.run(None, {x.name: feeds[x.name] for x in session.get_inputs()})
-
-
-def feeds_of(m: ir.Model, size: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Numbers for every input; symbols get ``size``, and one more each in their order."""
-    random, sizes, found = np.random.default_rng(seed), {}, {}
-    for value in m.graph.inputs:
-        dims = [x if isinstance(x, int) else sizes.setdefault(str(x), size) for x in value.shape]
-        array = random.integers(-3, 4, dims) if size or 0 not in dims else np.zeros(dims)
-        found[value.name] = np.asarray(array).astype(value.dtype.numpy())
-    return found
-
-
-def fold(m: ir.Model, *sizes: int, spec: str = "fold") -> ir.Model:
-    """The folded model: it computes the same, keeps its signature, and is folded already."""
-    after = m.clone()
-    report = graphfix.run(after, spec)
-    saved = data(after)
-    again = graphfix.run(after, spec)
-    assert not again.changed, again.passes[0].changes
-    assert data(after) == saved
-    if not report.changed:
-        assert saved == data(m)
-    for graph in ("inputs", "outputs"):
-        before, now = getattr(m.graph, graph), getattr(after.graph, graph)
-        assert [(x.name, x.dtype) for x in before] == [(x.name, x.dtype) for x in now]
-    for size in sizes or SIZES:
-        feeds = feeds_of(m, size)
-        for old, new in zip(execute(m, feeds), execute(after, feeds), strict=True):
-            assert (old.dtype, old.shape) == (new.dtype, new.shape)
-            np.testing.assert_array_equal(old, new)
-    return after
-
 
 HEAD = "m (float[B, T, 8] x) => (float[P, Q, R] y)"
 INTS = """<int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[2] ends = {0, 3},
@@ -237,111 +182,6 @@ def test_what_lies_beside_the_model_is_not_read(tmp_path: Path) -> None:
     )
     graphfix.run(before, "fold")
     assert ops(before) == ["Add", "Mul", "Mul"]
-
-
-# --- sizes -----------------------------------------------------------------------------------
-
-
-def test_one_shape_for_equal_dims_of_different_tensors() -> None:
-    after = fold(
-        model("""m (float[B, T, 8] x, float[B, T] k) => (float[I, J] y, float[K, L] z)
-            <int64 zero = {0}, int64 one = {1}, int64[1] axis = {0}> {
-            s = Shape (x) b = Gather (s, zero) b1 = Unsqueeze (b, axis)
-            r = Shape (k) t = Gather (r, one) t1 = Unsqueeze (t, axis)
-            st = Concat <axis = 0> (b1, t1) y = ConstantOfShape (st)
-            q = Shape (k) u = Gather (q, one) u1 = Unsqueeze (u, axis)
-            c = Gather (q, zero) c1 = Unsqueeze (c, axis)
-            su = Concat <axis = 0> (u1, c1) z = ConstantOfShape (su) }""")
-    )
-    assert sorted(ops(after)) == sorted(["ConstantOfShape"] * 2 + ["Shape"] * 3 + ["Concat"])
-
-
-@pytest.mark.parametrize("opset", [13, 14, 15, 18])
-def test_sizes_at_every_opset(opset: int) -> None:
-    after = fold(
-        model(
-            """m (float[B, T, 8] x, float[B, 1, U] k) => (float[B, 1, U] y)
-            <int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}> {
-            s = Shape (x) b = Gather (s, zero) b1 = Unsqueeze (b, axis)
-            r = Shape (k) u = Gather (r, two) u1 = Unsqueeze (u, axis)
-            s2 = Shape (x) t = Gather (s2, one) t_less = Sub (t, one) t2 = Add (t_less, one)
-            t3 = Unsqueeze (t2, axis)
-            shape = Concat <axis = 0> (b1, t3, u1)
-            e = Expand (k, shape) y = ReduceMax <keepdims = 1, axes = [1]> (e) }""",
-            opset=opset,
-        )
-        if opset < 18
-        else model(
-            """m (float[B, T, 8] x, float[B, 1, U] k) => (float[B, 1, U] y)
-            <int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}> {
-            s = Shape (x) b = Gather (s, zero) b1 = Unsqueeze (b, axis)
-            r = Shape (k) u = Gather (r, two) u1 = Unsqueeze (u, axis)
-            s2 = Shape (x) t = Gather (s2, one) t_less = Sub (t, one) t2 = Add (t_less, one)
-            t3 = Unsqueeze (t2, axis)
-            shape = Concat <axis = 0> (b1, t3, u1)
-            e = Expand (k, shape) a = Identity (axis) y = ReduceMax <keepdims = 1> (e, a) }""",
-            opset=opset,
-        )
-    )
-    assert len(ops(after)) <= (7 if opset >= 15 else 8)
-
-
-def test_a_size_that_is_decided_only_where_it_is_not_zero() -> None:
-    """``past == 0`` is False for every size that shape inference thinks of."""
-    before = model("""m (float[P, 4] past) => (float[N, 4] y)
-        <int64 zero = {0}, int64[1] axis = {0}, int64 one = {1}> {
-        s = Shape <start = 0, end = 1> (past) p = Squeeze (s) none = Equal (p, zero)
-        floor = Max (p, one)
-        y = If (none) < then_branch = t () => (float[N, 4] a) {
-                f1 = Unsqueeze (floor, axis) four = Constant <value_ints = [4]> ()
-                sh = Concat <axis = 0> (f1, four) a = ConstantOfShape (sh) },
-            else_branch = e () => (float[N, 4] b) { b = Neg (past) } > }""")
-    after = fold(before, 0, 1, 3)
-    assert "If" in ops(after)
-    assert "Max" in ops(after)
-
-
-def test_a_floor_division_at_size_zero() -> None:
-    before = model("""m (float[T] x) => (float[N] y) <int64[1] one = {1}, int64[1] two = {2}> {
-        s = Shape (x) a = Sub (s, one) h = Div (a, two) n = Add (h, one)
-        s2 = Shape (x) a2 = Sub (s2, one) h2 = Div (a2, two) n2 = Add (h2, one)
-        m1 = Max (n, n2) y = ConstantOfShape (m1) }""")
-    after = fold(before, 0, 1, 2, 3)
-    assert ops(after).count("Div") == 1
-
-
-def test_a_size_that_is_an_output() -> None:
-    after = fold(
-        model("""m (float[B, T] x) => (int64[2] s, int64 t, float[I, J] y)
-        <int64 one = {1}> { s = Shape (x) again = Shape (x) t = Gather (again, one)
-          y = ConstantOfShape (again) }""")
-    )
-    assert ops(after).count("Shape") == 1
-
-
-def test_a_long_chain_of_sizes_that_use_each_other_twice() -> None:
-    """Each size is worked out from the two before it: tried one by one that takes for ever."""
-    steps = " ".join(
-        f"a{i} = Add (a{i - 1}, a{i - 2}) a{i}u = Unsqueeze (a{i}, axis)" for i in range(2, 40)
-    )
-    text = f"""m (float[B, T] x) => (float[N] y)
-        <int64 zero = {{0}}, int64 one = {{1}}, int64[1] axis = {{0}}, int64[1] m = {{64}}> {{
-        s = Shape (x) a0 = Gather (s, zero) r = Shape (x) a1 = Gather (r, one) {steps}
-        k = Mod (a39u, m) y = ConstantOfShape (k) }}"""
-    assert len(ops(fold(model(text)))) < 50
-
-
-def test_a_pad_computed_by_reshape_and_slice() -> None:
-    """TorchScript turns the pairs of a Pad around with a matrix; the sizes can be put in order."""
-    text = """m (float[B, T] x) => (float[P, Q] y)
-        <int64 one = {1}, int64[1] axis = {0}, int64[2] pairs = {-1, 2}, int64[1] back = {-1},
-         int64[1] end = {-9223372036854775807}, int64[1] flat = {-1}, int64[1] nothing = {0}> {
-        s = Shape (x) t = Gather (s, one) t1 = Unsqueeze (t, axis) u1 = Unsqueeze (t, axis)
-        given = Concat <axis = 0> (nothing, t1, nothing, nothing)
-        matrix = Reshape (given, pairs) turned = Slice (matrix, back, end, nothing, back)
-        sides = Transpose <perm = [1, 0]> (turned) pads = Reshape (sides, flat)
-        p = Cast <to = 7> (pads) y = Pad (x, p) }"""
-    assert sorted(ops(fold(model(text)))) == ["Concat", "Pad", "Shape"]
 
 
 # --- masks that hide nothing, and sizes that nobody needs ------------------------------------
@@ -775,70 +615,6 @@ def test_any_chain_keeps_every_bit(chain: list[tuple[str, int]]) -> None:
         3,
         4,
     )
-
-
-SIZE_STEPS = (
-    "Shape <start = 0, end = 1> (x)",
-    "Shape <start = -1> (x)",
-    "Gather (whole, pick)",
-    "Add ({0}, {1})",
-    "Sub ({0}, {1})",
-    "Mul ({0}, two)",
-    "Div ({0}, two)",
-    "Div ({0}, {1})",
-    "Max ({0}, one)",
-    "Min ({0}, {1})",
-    "Mod ({0}, two)",
-    "Cast <to = 7> ({0})",
-    "Identity ({0})",
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(SIZE_STEPS), st.integers(0, 3), st.integers(0, 3)), max_size=10
-    ),
-    st.sampled_from([14, 18]),
-)
-def test_any_size_arithmetic_keeps_every_number(
-    steps: list[tuple[str, int, int]], opset: int
-) -> None:
-    """Of a tensor [B, T], at sizes of which one or both are 0."""
-    names = ["b", "t"]
-    lines = ["whole = Shape (x)", "b = Gather (whole, pick0)", "t = Gather (whole, pick)"]
-    for i, (step, first, second) in enumerate(steps):
-        if "<start" in step and opset < 15:
-            continue
-        if "Div" in step and "{1}" in step:
-            lines.append(f"d{i} = Max ({names[-1 - second % len(names)]}, one)")
-            lines.append(f"v{i} = Div ({names[-1 - first % len(names)]}, d{i})")
-        else:
-            args = [names[-1 - k % len(names)] for k in (first, second)]
-            lines.append(f"v{i} = {step.format(*args)}")
-        names.append(f"v{i}")
-    joined = ", ".join(names)
-    before = model(
-        f"""m (float[B, T] x) => (float[N] y)
-        <int64[1] pick0 = {{0}}, int64[1] pick = {{1}}, int64[1] one = {{1}}, int64[1] two = {{2}}>
-        {{ {" ".join(lines)} all = Concat <axis = 0> ({joined}) y = Cast <to = 1> (all) }}""",
-        opset=opset,
-    )
-    after = fold(before, 4)
-    for shape in ((0, 3), (3, 0), (0, 0), (1, 1), (5, 2)):
-        feeds = {"x": np.zeros(shape, np.float32)}
-        np.testing.assert_array_equal(execute(before, feeds)[0], execute(after, feeds)[0])
-
-
-def test_a_division_by_a_size_that_may_be_0() -> None:
-    """What fills half the heads of grouped attention: T // S, of which S may be 0."""
-    m = model("""g (float[T, 4] x, float[S, 4] w) => (float[U, 4] y)
-        <int64[1] zero = {0}, int64[1] one = {1}, int64[1] four = {4}> {
-        t = Shape <start = 0, end = 1> (x) s = Shape <start = 0, end = 1> (w)
-        q = Div (t, s) r = Mod (t, s) e = Equal (q, one) n = Equal (r, zero)
-        b = And (e, n) i = Cast <to = 7> (b) u = Max (i, one) z = Concat <axis = 0> (u, four)
-        first = Slice (x, zero, one, zero) y = Expand (first, z) }""")
-    fold(m, 1, 3)
 
 
 def test_an_if_that_hides_the_rank_of_what_a_range_takes_stays() -> None:
