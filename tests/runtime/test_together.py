@@ -98,6 +98,14 @@ def test_a_model_goes_with_the_row_of_the_zoo_that_it_is_for(endless: Path) -> N
     assert "its process died" in rows[0]["reason"]
 
 
+def test_rows_go_with_the_zoo_that_is_killed(endless: Path) -> None:
+    command = [sys.executable, "-m", "graphfix", "zoo", "--models", "."]
+    with subprocess.Popen(command, cwd=endless.parent, stdout=subprocess.DEVNULL) as zoo:
+        found = begun(zoo.pid, 3)  # the row's process, and its own one for models
+        zoo.kill()
+    assert not end(found)
+
+
 def test_a_run_on_the_cpu_has_the_same_bound_there(
     endless: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
