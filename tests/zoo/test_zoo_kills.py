@@ -33,15 +33,16 @@ NAMES = "abc"
 RELU = """<ir_version: 8, opset_import: ["" : 17]>
     m (float[T, 4] x) => (float[T, 4] y) { y = Relu (x) }"""
 
-# Starts the zoo in a console of its own, and presses Ctrl-C there when it is told to.
+# Starts the zoo in a console of its own, and presses Ctrl-C or Ctrl-Break there when it is told to.
 CONSOLE = """
-import ctypes, os, subprocess, sys
+import ctypes, os, signal, subprocess, sys
 kernel = ctypes.WinDLL("kernel32")
 kernel.SetConsoleCtrlHandler(None, False)  # what a shell runs behind it hears none
-zoo = subprocess.Popen([sys.executable, "-m", "graphfix", *sys.argv[1:]])
+zoo = subprocess.Popen([sys.executable, "-m", "graphfix", *sys.argv[2:]])
 sys.stdin.readline()
-kernel.SetConsoleCtrlHandler(None, True)
-kernel.GenerateConsoleCtrlEvent(0, 0)
+for number in (signal.SIGINT, signal.SIGBREAK):
+    signal.signal(number, signal.SIG_IGN)
+kernel.GenerateConsoleCtrlEvent(int(sys.argv[1]), 0)
 sys.exit(zoo.wait())
 """
 
@@ -68,23 +69,24 @@ class Zoo:
                 path.write_bytes(b"no model " + str(version).encode())
             else:
                 onnx.save(proto, path)
-            (path.parent / "model.toml").write_text("[bench]\nprocesses = 1\nruns = 1\n", encoding="utf-8")
-        for recipe in find(self.folder / "models"):
-            self.versions[recipe.id].add(cache.key_of(recipe, "cpu"))
+            recipe = "[bench]\nprocesses = 1\nruns = 1\n"
+            (path.parent / "model.toml").write_text(recipe, encoding="utf-8")
+        for found in find(self.folder / "models"):
+            self.versions[found.id].add(cache.key_of(found, "cpu"))
 
-    def begin(self, *, console: bool = False) -> subprocess.Popen[bytes]:
-        words = ["zoo", "-j", "2"]
-        start = ["-c", CONSOLE] if console else ["-m", "graphfix"]
-        flags = "CREATE_NEW_CONSOLE" if console else "CREATE_NEW_PROCESS_GROUP"
+    def begin(self, key: int | None = None) -> subprocess.Popen[bytes]:
+        """Start it; on Windows in a console, where that key can be pressed."""
+        start = ["-m", "graphfix"] if key is None else ["-c", CONSOLE, str(key)]
+        flag = "CREATE_NO_WINDOW" if key is None else "CREATE_NEW_CONSOLE"
         names = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(self.scratch))
         return subprocess.Popen(
-            [sys.executable, *start, *words],
+            [sys.executable, *start, "zoo", "-j", "2"],
             cwd=self.folder,
             env={**os.environ, **names},
-            stdin=subprocess.PIPE if console else subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if key is None else subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            creationflags=getattr(subprocess, flags, 0),
+            creationflags=getattr(subprocess, flag, 0),
             start_new_session=True,
         )
 
@@ -185,12 +187,12 @@ def test_killed_at_any_moment(zoo: Zoo) -> None:
 def test_interrupted(zoo: Zoo, how: str) -> None:
     """It ends all that it has begun, and leaves nothing."""
     number = getattr(signal, how, None)
-    on_windows = sys.platform == "win32"
-    if number is None or how.startswith("CTRL") != on_windows:
+    on_windows = how.startswith("CTRL")
+    if number is None or on_windows != (sys.platform == "win32"):
         pytest.skip("another system's way to interrupt")
-    process = zoo.begin(console=how == "CTRL_C_EVENT")
-    # graphfix, a row's process and its own one for models
-    while len(zoo.begun) < 3 + (how == "CTRL_C_EVENT"):
+    process = zoo.begin(number if on_windows else None)
+    # graphfix, a row's process and its own one for models; and who presses the key
+    while len(zoo.begun) < 3 + on_windows:
         assert zoo.until(process, 0.2)
     zoo.until(process, random.Random(SEED).uniform(0, 5))
     if process.stdin is not None:
