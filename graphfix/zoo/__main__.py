@@ -18,6 +18,10 @@ _PATIENCE = 1.0  # seconds for what is in temporary folders to go
 
 def main(folder: Path) -> None:
     """Do the request in ``folder/request.json``; the row goes to ``folder/row.json``."""
+    # A key is for who has begun this, and ends it: else it might be taken for one that died.
+    for name in ("SIGINT", "SIGBREAK"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what is in temporary folders goes
     if sys.platform != "win32":  # where it ends with who has begun it, see runtime/together.py
         threading.Thread(target=_listen, daemon=True).start()

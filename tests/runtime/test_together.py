@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -103,6 +104,24 @@ def test_rows_go_with_the_zoo_that_is_killed(endless: Path) -> None:
     with subprocess.Popen(command, cwd=endless.parent, stdout=subprocess.DEVNULL) as zoo:
         found = begun(zoo.pid, 3)  # the row's process, and its own one for models
         zoo.kill()
+    assert not end(found)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a key is pressed in test_zoo_kills.py there")
+def test_a_key_is_for_the_zoo_and_not_for_its_rows(endless: Path) -> None:
+    """A terminal tells them all; who died of it would be a row of a model that fails."""
+    request = work.Request(Recipe("a", endless), "cpu", "k")
+    thread = threading.Thread(target=work.apart, args=[request])
+    thread.start()
+    while not work._running:
+        time.sleep(0.01)
+    (process,) = work._running
+    found = begun(process.pid, 2)
+    process.send_signal(signal.SIGINT)
+    time.sleep(1.0)
+    assert lives(found[0])
+    work.end_all()
+    thread.join()
     assert not end(found)
 
 

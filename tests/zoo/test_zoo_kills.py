@@ -21,6 +21,7 @@ import pytest
 
 from graphfix.zoo import cache
 from graphfix.zoo.recipe import find
+from tests.systems import wine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,7 +127,6 @@ class Zoo:
         about = self.folder / "build"
         there = {x.name for x in about.rglob("*") if x.is_file()} if about.exists() else set()
         wanted = {f"{name}.json" for name in NAMES} | {"index.html"}
-        assert not list(self.folder.rglob("*.fixed*"))
         return (there - wanted) | {x.name for x in self.scratch.glob("graphfix-*")}
 
     def to_the_end(self) -> None:
@@ -190,6 +190,8 @@ def test_interrupted(zoo: Zoo, how: str) -> None:
     on_windows = how.startswith("CTRL")
     if number is None or on_windows != (sys.platform == "win32"):
         pytest.skip("another system's way to interrupt")
+    if how == "CTRL_BREAK_EVENT" and wine():
+        pytest.skip("Ctrl-Break ends what it reaches in Wine, and no handler is called")
     process = zoo.begin(number if on_windows else None)
     # graphfix, a row's process and its own one for models; and who presses the key
     while len(zoo.begun) < 3 + on_windows:
