@@ -11,7 +11,7 @@ from graphfix import pipeline
 from graphfix.directml import agreement
 from graphfix.directml import plan as planner
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import io, standin
+from graphfix.model import calls, io, standin
 from graphfix.model.shapes import shapes_of
 from graphfix.runtime.optimizer import optimized
 from graphfix.show import strip
@@ -91,12 +91,14 @@ def kernels(before: ir.Model, after: ir.Model, *, always: bool = False) -> Kerne
 
     Args:
         before: The model as it was given.
-        after: The model after passes; one that ONNX Runtime rejects has no kernels.
+        after: The model after passes, or the same object; one that ONNX Runtime rejects has no
+            kernels.
         always: Whether to count however long it takes.
     """
-    if not always and sum(1 for _ in before.graph.all_nodes()) > _TOO_MANY:
+    if not always and calls.count(before) > _TOO_MANY:
         return None
-    return {"before": kernels_of(before), "after": kernels_of(after)}
+    found = kernels_of(before)
+    return {"before": found, "after": found if after is before else kernels_of(after)}
 
 
 def kernels_of(model: ir.Model) -> dict[str, int] | None:

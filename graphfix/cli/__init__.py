@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 DONE, FOUND, BAD, INTERRUPTED = 0, 1, 2, 130
 _NOTHING = "interrupted; nothing was written"
+_NO_THREAD = "can't start new thread"  # a RuntimeError of Python
 
 
 class _Group(click.Group):
@@ -135,6 +136,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename is not None else ""
         return _fail(f"{where}{error.strerror or error}")
     except Exception as error:  # a fault of ours, or of a plugin: its traceback is what we need
+        if _NO_THREAD in str(error):
+            return _fail(
+                "the system starts no more threads for this user; nothing was written. End some "
+                "processes, or raise the limit (ulimit -u)"
+            )
         click.echo(_terminal.clean(traceback.format_exc()), err=True, nl=False)
         what = f"{type(error).__name__}: {error}"
         return _fail(f"unexpected {what}; this is a fault, please report the lines above")

@@ -7,8 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from graphfix.core import Match, Pass
-from graphfix.model import io
-from graphfix.model.values import nodes_of
+from graphfix.model import calls, io
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -34,7 +33,8 @@ def counted(task: Task, report: Report, model: ir.Model) -> Report:
     from graphfix import planning
 
     task.tell("counting kernels")
-    found = planning.kernels(before, model, always=bool(task.kernels))
+    after = model if report.changed else before
+    found = planning.kernels(before, after, always=bool(task.kernels))
     return dataclasses.replace(report, kernels=found)
 
 
@@ -45,7 +45,7 @@ def elsewhere(task: Task, report: Report, before: ir.Model) -> dict[str, dict[st
     that there was nothing of the kind.
     """
     changed = any(done.changes for done in report.passes)
-    if not changed or sum(1 for _ in nodes_of(before.graph)) > _MANY:
+    if not changed or calls.count(before) > _MANY:
         return {}
     by: dict[str, str] = {}
     for done in report.passes:

@@ -10,6 +10,7 @@ from onnx_ir.passes.common import InlinePass, inliner
 
 from graphfix.errors import ModelError
 from graphfix.model.malformed import MalformedError
+from graphfix.model.values import nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -62,6 +63,34 @@ def _counted_names() -> Iterator[None]:
         yield
     finally:
         inliner._make_unique_name = theirs
+
+
+def count(model: ir.Model) -> int:
+    """How many nodes there are once all functions are written out, those in bodies among them."""
+    counts: dict[ir.OperatorIdentifier, int] = {}
+
+    def of(graph: ir.Graph) -> int:
+        return sum(1 + counts.get(node.op_identifier(), 0) for node in nodes_of(graph))
+
+    for key in _innermost_first(model):
+        counts[key] = of(model.functions[key].graph)
+    return of(model.graph)
+
+
+def _innermost_first(model: ir.Model) -> Iterator[ir.OperatorIdentifier]:
+    """The functions, each behind those that it calls."""
+    done: set[ir.OperatorIdentifier] = set()
+    for root in model.functions:
+        stack = [root]
+        while stack:
+            nodes = nodes_of(model.functions[stack[-1]].graph)
+            called = (x.op_identifier() for x in nodes)
+            left = next((x for x in called if x in model.functions and x not in done), None)
+            if left is not None:
+                stack.append(left)
+            elif (key := stack.pop()) not in done:
+                done.add(key)
+                yield key
 
 
 def require_end(

@@ -208,18 +208,43 @@ def removed(path: Path) -> bool:
 
 
 def removed_folder(path: Path) -> bool:
-    """Remove a folder with all that is in it; whether it is gone."""
-    if sys.platform == "win32":
-        with contextlib.suppress(OSError):
-            for file in path.rglob("*"):
-                _writable(file)
+    """Remove a folder with all that is in it; whether it is gone. Of a link, only the link goes."""
+    if is_link(path):
+        return removed(path)
+    with contextlib.suppress(OSError):
+        _all_writable(path)
     shutil.rmtree(path, ignore_errors=True)
     return not path.exists()
 
 
+def is_link(path: Path) -> bool:
+    """Whether a name leads elsewhere, as a link does or, on Windows, a junction."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    if sys.platform == "win32" and found.st_reparse_tag == stat.IO_REPARSE_TAG_MOUNT_POINT:
+        return True
+    return stat.S_ISLNK(found.st_mode)
+
+
+def _all_writable(folder: Path) -> None:
+    if sys.platform != "win32":
+        return
+    for path in folder.iterdir():  # Path.rglob and os.walk go into junctions below Python 3.12
+        if is_link(path):
+            continue
+        if path.is_dir():
+            _all_writable(path)
+        else:
+            _writable(path)
+
+
 def _writable(path: Path) -> None:
     """Windows removes no file that is read-only, which others do."""
-    if sys.platform == "win32" and path.exists() and not path.stat().st_mode & stat.S_IWRITE:
+    if sys.platform != "win32" or is_link(path) or not path.exists():
+        return
+    if not path.stat().st_mode & stat.S_IWRITE:
         path.chmod(stat.S_IREAD | stat.S_IWRITE)
 
 

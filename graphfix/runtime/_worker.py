@@ -336,6 +336,9 @@ def main() -> None:
     The argument comes before each answer: what else is printed has none.
     """
     mark = sys.argv[1]
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")  # whatever PYTHONIOENCODING says
     if sys.path and os.path.abspath(sys.path[0]) == os.path.dirname(os.path.abspath(__file__)):  # noqa: PTH100, PTH120
         del sys.path[0]  # what is beside this script has the names of modules, such as profile
     for line, done in _requests():

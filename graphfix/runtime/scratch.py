@@ -2,7 +2,8 @@
 
 Who is killed removes nothing. So each folder has a file in it that its process holds, and the first
 that a process makes is made after those are removed that nobody holds any more. What has no such
-file, or belongs to another user, is not touched.
+file, belongs to another user or leads elsewhere is not touched: in a folder for all, anybody may
+have made it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix.errors import UsageError
-from graphfix.model.holds import Hold, removed, removed_folder
+from graphfix.model.holds import Hold, is_link, removed, removed_folder
+from graphfix.runtime.owner import is_mine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +65,7 @@ class Folder:
         with scratch():
             self.path = Path(_made())
             try:
-                (self.path / _HELD).write_text(_user(), encoding="utf-8", newline="")
+                (self.path / _HELD).touch(exist_ok=False)
                 hold = Hold.take(self.path / _HELD)  # None where there are no locks
             except BaseException:
                 removed_folder(self.path)
@@ -107,20 +109,11 @@ def sweep(around: Path) -> None:
 def _is_ours(path: Path) -> bool:
     """Whether a folder was made here, by this user, and not just now."""
     folder, held = path.lstat(), (path / _HELD).lstat()
-    if not stat.S_ISDIR(folder.st_mode) or not stat.S_ISREG(held.st_mode):
+    if not stat.S_ISDIR(folder.st_mode) or not stat.S_ISREG(held.st_mode) or is_link(path):
         return False
-    if sys.platform != "win32" and (folder.st_uid != os.getuid() or folder.st_mode & 0o022):
+    if sys.platform != "win32" and folder.st_mode & 0o022:  # others may write into it
         return False
-    if time.time() - held.st_mtime < _AGE:
-        return False
-    return (path / _HELD).read_text(encoding="utf-8", errors="replace") == _user()
-
-
-def _user() -> str:
-    """Whose a folder is, where that cannot be seen of it."""
-    if sys.platform != "win32":
-        return ""
-    return "\\".join(os.environ.get(x, "") for x in ("USERDOMAIN", "USERNAME"))
+    return is_mine(path) and time.time() - held.st_mtime >= _AGE
 
 
 def _remove(path: Path, hold: Hold | None, owner: int) -> None:
@@ -131,8 +124,7 @@ def _remove(path: Path, hold: Hold | None, owner: int) -> None:
         for inner in list(path.iterdir()):
             if inner.name == _HELD:
                 continue
-            is_folder = inner.is_dir() and not inner.is_symlink()
-            stays |= not (removed_folder(inner) if is_folder else removed(inner))
+            stays |= not (removed_folder(inner) if inner.is_dir() else removed(inner))
     if hold is not None and stays:
         hold.release()  # it says to the next, too, that the folder is to be removed
     elif hold is not None:

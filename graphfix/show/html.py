@@ -9,6 +9,7 @@ import json
 from importlib import resources
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from graphfix.model import drafts
 from graphfix.plain import plain
@@ -74,7 +75,13 @@ def render(template: str, **values: object) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["number"] = number
+    environment.filters["anchor"] = anchor
     return environment.get_template(template).render(values)
+
+
+def anchor(name: str) -> str:
+    """A name as a link to a part of the page has it; a file's may be in no encoding."""
+    return quote(name, errors="backslashreplace")  # as the page is written
 
 
 def _headline(data: Data) -> dict[str, str]:

@@ -8,6 +8,7 @@ is no line of a text, so places are logical locations; who insists on a line get
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -99,7 +100,8 @@ def _uri(source: str) -> str:
     """A path as a URI: relative to where graphfix runs, if it is below, or with its scheme."""
     path = Path(source)
     if path.is_absolute():
-        if not path.is_relative_to(Path.cwd()):
+        try:
+            path = path.relative_to(Path.cwd())
+        except (ValueError, OSError):  # elsewhere; or where graphfix runs is no more
             return path.as_uri()
-        path = path.relative_to(Path.cwd())
-    return quote(path.as_posix())
+    return quote(os.fsencode(path.as_posix()))  # its bytes: a name may be in no encoding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -65,7 +66,8 @@ def run(
         The rows: first those that are known, then the others as they come.
 
     Raises:
-        UsageError: A recipe names no passes, or DirectML or the cluster is not to be had.
+        UsageError: A recipe names no passes, DirectML or the cluster is not to be had, or nothing
+            can be written into ``out``.
     """
     requests = []
     for recipe in recipes:
@@ -78,6 +80,7 @@ def run(
     if not requests:
         return
     _can_be_done(requests, here=dask is None)
+    _made(out)
     if dask is not None:
         from graphfix.zoo.dask import rows
 
@@ -129,6 +132,16 @@ def _can_be_done(requests: Sequence[Request], *, here: bool) -> None:
         from graphfix.runtime.python import require
 
         require("dml")
+
+
+def _made(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        reason = "is a file" if out.is_file() else f"cannot be written: {error.strerror or error}"
+        raise UsageError(f"--out {out}: {reason}; name a folder for the results") from error
 
 
 def _place(out: Path, recipe: Recipe) -> Path:

@@ -145,27 +145,30 @@ def apart(request: Request) -> Json:
     with Folder() as scratch:
         folder = scratch.path
         (folder / "request.json").write_text(json.dumps(request.to_json()), encoding="utf-8")
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "graphfix.zoo", str(folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            # What it cannot remove because it was ended goes with this folder.
-            env={**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))},
-        )
+        heard = folder / "stderr"
+        with heard.open("wb") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "graphfix.zoo", str(folder)],
+                stdin=subprocess.PIPE,  # whose end it hears when we are killed
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                # What it cannot remove because it was ended goes with this folder.
+                env={**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))},
+            )
         _running[process] = Together(process)
         try:
-            _, heard = process.communicate(timeout=JOB_SECONDS)
+            process.wait(JOB_SECONDS)
         except subprocess.TimeoutExpired:
             return failed(request, f"its process did not end within {JOB_SECONDS / 60:.0f} minutes")
         finally:
             del _running[process]
             process.kill()  # where it has not ended by itself
             process.wait()
+            process.stdin.close()  # type: ignore[union-attr]
         answer = cache.known(folder / "row.json")
         if answer is not None:
             return answer
-        said = heard.decode("utf-8", "replace").strip().splitlines()
+        said = heard.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         words = f": {said[-1]}" if said else ""
         return failed(request, f"its process died, exit code {process.returncode}{words}")
 

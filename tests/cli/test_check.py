@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import onnx
 import pytest
@@ -322,6 +324,21 @@ class TestSarif:
             log: Any = document(source, [finding], {})
             place = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
             assert place["artifactLocation"]["uri"] == "models/a%20b.onnx"
+
+    def test_a_file_of_any_name_has_a_uri(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Also one that is named in no encoding, and where the current folder is no more."""
+
+        def gone() -> Path:
+            raise FileNotFoundError(2, "No such file or directory")
+
+        finding = Finding("no-kernel", "warning", "Sin of y", "no kernel", None)
+        names = ["m\udcff.onnx", "模型.onnx", str(Path("/a/m.onnx").absolute())]
+        monkeypatch.setattr(Path, "cwd", gone)
+        for name in names:
+            log: Any = document(name, [finding], {})
+            place = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+            uri = place["artifactLocation"]["uri"]
+            assert os.fsdecode(unquote_to_bytes(uri)).endswith(Path(name).name)
 
     def test_the_same_finding_has_the_same_fingerprint_and_another_has_not(self) -> None:
         def prints(*findings: Finding) -> list[str]:

@@ -257,6 +257,36 @@ def test_kernels_of_many_nodes_are_counted_only_if_asked_for(
     assert graphfix.repair_file(file, kernels=True).kernels is not None
 
 
+def test_nodes_of_functions_are_counted_as_often_as_they_are_called(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = " ".join(f"x{i + 1} = f.Outer (x{i})" for i in range(5))
+    text = f"""<ir_version: 9, opset_import: ["" : 17, "f" : 1]>
+        m (float[N] x0) => (float[N] x5) {{ {calls} }}
+        <domain: "f", opset_import: ["" : 17, "f" : 1]> Outer (a) => (b) {{ c = f.Inner (a)
+            b = f.Inner (c) }}
+        <domain: "f", opset_import: ["" : 17]> Inner (a) => (b) {{ c = Relu (a) b = Neg (c) }}"""
+    onnx.save(onnx.parser.parse_model(text), file)
+    monkeypatch.setattr("graphfix.planning._TOO_MANY", 35)
+    assert graphfix.repair_file(file).kernels is not None
+    monkeypatch.setattr("graphfix.planning._TOO_MANY", 34)
+    assert graphfix.repair_file(file).kernels is None
+
+
+def test_kernels_of_what_did_not_change_are_counted_once(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnx.save(onnx.parser.parse_model(MASKLESS), file)
+    counted: list[object] = []
+    real = planning.plan
+    monkeypatch.setattr(planning, "plan", lambda x: counted.append(x) or real(x))
+    report = graphfix.repair_file(file)
+    assert len(counted) == 1
+    assert report.kernels is not None
+    assert report.kernels["before"] is not None
+    assert report.kernels["after"] == report.kernels["before"]
+
+
 def test_buckets_have_their_kernels(file: Path) -> None:
     reports = graphfix.repair_buckets(file, passes="additive-mask,fix-dims:B=1:T=4,8,fold")
     counted = [x.kernels for x in reports]
@@ -264,6 +294,8 @@ def test_buckets_have_their_kernels(file: Path) -> None:
     assert counted[0] == counted[1]
 
 
+MASKLESS = """<ir_version: 9, opset_import: ["" : 17]>
+    m (float[N] x) => (float[N] y) { y = Relu (x) }"""
 LEAK = "mean = ReduceMean <axes = [1]> (x) y = Sub (x, mean)"
 
 

@@ -52,6 +52,15 @@ def test_it_runs_a_model(model: Path) -> None:
     session.close()
 
 
+def test_how_the_user_s_streams_are_encoded_does_not_matter(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could not be spoken to, and was waited for."""
+    monkeypatch.setenv("PYTHONIOENCODING", "utf-16")
+    process.stop_all()  # one that is there has begun with others
+    RemoteSession(model, HERE).close()
+
+
 def test_a_reason_is_handed_on(model: Path, tmp_path: Path) -> None:
     session = RemoteSession(model, HERE)
     with pytest.raises(RunError, match="x"):

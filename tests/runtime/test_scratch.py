@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from graphfix.runtime import scratch
+from graphfix.model import holds
+from graphfix.runtime import owner, scratch
+from graphfix.runtime.owner import is_mine
 from graphfix.runtime.scratch import Folder
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="owners and links as POSIX has them")
@@ -111,9 +113,10 @@ def test_what_is_not_ours_stays(around: Path) -> None:
 
 def test_what_is_another_user_s_stays(around: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = aged(killed(around))
-    monkeypatch.setattr(scratch, "_user", lambda: "SOMEBODY\\else")
-    if sys.platform != "win32":
-        monkeypatch.undo()
+    assert is_mine(path)
+    if sys.platform == "win32":  # what is ours has nobody's number
+        monkeypatch.setattr(owner._security, "EqualSid", lambda *_: 0)
+    else:
         monkeypatch.setattr(os, "getuid", lambda: 12345)
     scratch.sweep(around)
     assert (path / "inner" / "file").exists()
@@ -146,6 +149,48 @@ def test_no_link_is_followed(around: Path) -> None:
     assert (mine / "kept").exists()
 
 
+def junction(at: Path, target: Path) -> None:
+    """What leads to another folder on Windows, which anybody may make, as `mklink /J` does."""
+    if sys.platform != "win32":
+        pytest.skip("junctions are of Windows")
+    import _winapi
+
+    try:
+        _winapi.CreateJunction(str(target), str(at))
+    except OSError as error:
+        pytest.skip(f"no junctions here: {error}")
+
+
+def test_no_junction_is_followed(around: Path) -> None:
+    mine = around / "mine"
+    mine.mkdir()
+    (mine / ".held").touch()
+    aged(mine)
+    (mine / "kept").touch()
+    (mine / "kept").chmod(0o444)
+    path = aged(killed(around))
+    junction(path / "junction", mine)
+    junction(path / "inner" / "junction", mine)
+    junction(around / "graphfix-linked_1", mine)
+    scratch.sweep(around)
+    assert not path.exists()
+    assert sorted(x.name for x in mine.iterdir()) == [".held", "kept"]
+    assert not os.access(mine / "kept", os.W_OK)
+
+
+def test_what_leads_elsewhere_is_not_gone_into(
+    around: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no junctions can be made: a folder that is said to be one."""
+    path = aged(killed(around))
+    with monkeypatch.context() as patch:
+        patch.setattr(scratch, "is_link", lambda x: x == path)
+        scratch.sweep(around)
+    monkeypatch.setattr(holds, "is_link", lambda x: x == path / "inner")
+    scratch.sweep(around)
+    assert (path / "inner" / "file").exists()
+
+
 @pytest.mark.skipif(sys.platform != "win32", reason="what is open can be removed elsewhere")
 def test_what_is_in_use_goes_later(around: Path) -> None:
     folder = Folder()
@@ -168,7 +213,7 @@ def test_a_folder_that_cannot_be_held_is_not_left(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "touch", full)
     with pytest.raises(scratch.UsageError, match="No space left"):
         Folder()
     assert not list(around.iterdir())

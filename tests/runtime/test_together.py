@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -96,6 +97,32 @@ def test_a_model_goes_with_the_row_of_the_zoo_that_it_is_for(endless: Path) -> N
     thread.join()
     assert not end(found)
     assert "its process died" in rows[0]["reason"]
+
+
+def test_rows_go_with_the_zoo_that_is_killed(endless: Path) -> None:
+    command = [sys.executable, "-m", "graphfix", "zoo", "--models", "."]
+    with subprocess.Popen(command, cwd=endless.parent, stdout=subprocess.DEVNULL) as zoo:
+        found = begun(zoo.pid, 3)  # the row's process, and its own one for models
+        zoo.kill()
+    assert not end(found)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a key is pressed in test_zoo_kills.py there")
+def test_a_key_is_for_the_zoo_and_not_for_its_rows(endless: Path) -> None:
+    """A terminal tells them all; who died of it would be a row of a model that fails."""
+    request = work.Request(Recipe("a", endless), "cpu", "k")
+    thread = threading.Thread(target=work.apart, args=[request])
+    thread.start()
+    while not work._running:
+        time.sleep(0.01)
+    (process,) = work._running
+    found = begun(process.pid, 2)
+    process.send_signal(signal.SIGINT)
+    time.sleep(1.0)
+    assert lives(found[0])
+    work.end_all()
+    thread.join()
+    assert not end(found)
 
 
 def test_a_run_on_the_cpu_has_the_same_bound_there(

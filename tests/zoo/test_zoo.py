@@ -498,6 +498,18 @@ class TestFailures:
         assert "make dml" in capsys.readouterr().err
         assert not Path("build").exists()
 
+    @pytest.mark.parametrize("below", ["", "deeper"])
+    def test_results_that_have_no_place_are_told_before_any_work(
+        self, below: str, done: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        model("a")
+        Path("file").touch()
+        assert main(["zoo", "--out", str(Path("file") / below)]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert said.startswith("graphfix: error: --out file")
+        assert said.endswith("; name a folder for the results")
+        assert not done
+
     def test_wrong_usage(self) -> None:
         model("a")
         assert main(["zoo", "-j", "0"]) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import ctypes
 import json
 import os
 import signal
@@ -21,6 +20,7 @@ from graphfix.cli import main
 from graphfix.zoo import dask
 from graphfix.zoo.recipe import Recipe
 from graphfix.zoo.work import Request
+from tests.systems import wine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,14 +28,10 @@ if TYPE_CHECKING:
 distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
 
 
-def _wine() -> bool:
-    return sys.platform == "win32" and hasattr(ctypes.WinDLL("ntdll"), "wine_get_version")
-
-
 # Dask's own: threads that outlive their loop, sockets that the collector closes.
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(_wine(), reason="Dask's clock (metrics.resync) never comes to rest in Wine"),
+    pytest.mark.skipif(wine(), reason="Dask's clock (metrics.resync) never comes to rest in Wine"),
     pytest.mark.xdist_group("dask"),
 ]
 RELU = """<ir_version: 8, opset_import: ["": 17]>

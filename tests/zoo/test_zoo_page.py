@@ -10,6 +10,7 @@ import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import onnx
 import pytest
@@ -318,6 +319,16 @@ def test_nothing_in_it_is_markup_but_ours(row: dict[str, Any]) -> None:
     assert [tag for tag, _ in seen.tags].count("script") == 1
     assert "img" not in {tag for tag, _ in seen.tags}
     assert json.loads(seen.embedded)["rows"] == [spoiled]
+
+
+@pytest.mark.parametrize("name", ["a b#c", "m\udcff", "模型"])
+def test_links_lead_to_models_of_any_name(row: dict[str, Any], name: str, tmp_path: Path) -> None:
+    """Also to one whose file is named in no encoding, as Python gives it."""
+    page.write([{**row, "id": name}], tmp_path / "index.html")
+    tags = Reader((tmp_path / "index.html").read_text(encoding="utf-8")).tags
+    (section,) = (found["id"] for tag, found in tags if tag == "section" and "id" in found)
+    links = [str(found["href"]) for tag, found in tags if tag == "a" and "href" in found]
+    assert f"#{section}" in map(unquote, links)
 
 
 def test_it_asks_for_no_other_file(row: dict[str, Any]) -> None:
