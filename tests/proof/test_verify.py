@@ -98,7 +98,8 @@ def test_the_json_is_plain_and_holds_no_nan():
     assert len(data["cases"]) == len(verdict.cases)
 
 
-CHOOSES = """m (float[B, T, 3] x) => (int64[B, T, 1] y) <int64[1] one = {1}, float[3] near = {1, 1, 1}> {
+CHOOSES = """m (float[B, T, 3] x) => (int64[B, T, 1] y)
+    <int64[1] one = {1}, float[3] near = {1, 1, 1}> {
         z = Sub (x, x) s = Add (z, near) v, y = TopK (s, one)
     }"""
 
