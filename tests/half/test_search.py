@@ -399,3 +399,19 @@ def test_a_candidate_that_was_just_run_is_neither_made_nor_run_again(
     assert (len(runs), result.trials) == (3, 1)
     assert result.verdict is not None
     assert len(result.verdict.cases) > 1
+
+
+@pytest.mark.parametrize("odd", [None, np.nan, np.inf, -np.inf, -1e4, -2e4, 33000.0, 65504.0, 1e38])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 3e3, 2e4])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 5)])
+def test_a_tensor_of_plain_numbers_is_looked_at_in_a_short_way(
+    odd: float | None, scale: float, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = np.asarray(f(*shape, scale=scale))
+    with np.errstate(over="ignore"):
+        half = np.asarray(wide.astype(np.float16))
+    if odd is not None and wide.size:
+        wide.reshape(-1)[0] = odd
+    found = ranges.gap_of("x", wide, half)
+    monkeypatch.setattr(ranges, "_plain_gap", lambda *_: None)
+    assert repr(found) == repr(ranges.gap_of("x", wide, half))
