@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -37,7 +38,7 @@ from graphfix.runtime.randomness import draws, seeded
 from graphfix.runtime.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from graphfix.core import Feeds, Pass, Safety
     from graphfix.half.trials import Progress
@@ -123,6 +124,7 @@ class _Search:
         self._tried: list[Case] | None = None
         self._unrounded: set[str] = set()
         self._held = Held()
+        self._last: tuple[ir.Model, dict[int, Diffs]] | None = None
         self.verdict: Verdict | None = None
 
     def find_cases(
@@ -158,6 +160,12 @@ class _Search:
         self._harder = found
         return bool(found)
 
+    @cached_property
+    def _original(self) -> Original:
+        return Original(
+            self.trials.before, cases=self._tried, tolerance=self._tolerance, safety=self._safety
+        )
+
     def run(self) -> Kept:
         """What must be kept."""
         kept = loading(self.trials)
@@ -165,9 +173,6 @@ class _Search:
             return Kept()
         cases = [*extremes(self._cases), *self._harder]
         kept = kept.more(overflowing(self.trials, kept, cases))
-        self._original = Original(
-            self.trials.before, cases=self._tried, tolerance=self._tolerance, safety=self._safety
-        )
         for _ in range(_ROUNDS):
             missed = self._missed(kept)
             if not missed:
@@ -202,7 +207,7 @@ class _Search:
     def _passes(self, kept: Kept) -> bool:
         self.trials.tell(f"float16: trying with {len(kept)} kept")
         candidate = self.trials.candidate(kept)
-        self.verdict = self._verdict(rounded(candidate))
+        self.verdict = self._known(candidate) or self._verdict(rounded(candidate))
         if self.verdict.ok:
             self.verdict = self._verdict(candidate, as_is=True)
         return self.verdict.ok
@@ -210,12 +215,24 @@ class _Search:
     def _missed(self, kept: Kept) -> list[int]:
         """The cases in which a candidate misses the gate as a device rounds, the worst first."""
         self.trials.tell(f"float16: trying with {len(kept)} kept")
-        found = {}
+        candidate = self.trials.candidate(kept)
+        found: dict[int, Diffs] = {}
         with contextlib.suppress(RunError):
-            for i, diffs in self._run(rounded(self.trials.candidate(kept)), self._original):
-                if not all(x.ok for x in diffs):
-                    found[i] = cost(diffs, self._tolerance)
-        return sorted(found, key=lambda i: -found[i])
+            for i, diffs in self._run(rounded(candidate), self._original):
+                found[i] = diffs
+            self._last = candidate, found
+        costs = {
+            i: cost(diffs, self._tolerance)
+            for i, diffs in found.items()
+            if not all(x.ok for x in diffs)
+        }
+        return sorted(costs, key=lambda i: -costs[i])
+
+    def _known(self, candidate: ir.Model) -> Verdict | None:
+        """The verdict on a candidate, as a device rounds, of which all cases were just run."""
+        if self._last is None or self._last[0] is not candidate or _has_branches(candidate):
+            return None
+        return self._told(self._last[1].items())
 
     def _run(
         self, model: ir.Model, original: Original, feeds: bool = False
@@ -229,7 +246,7 @@ class _Search:
                 yield i, original.diffs(session, i, more)
 
     def _verdict(self, model: ir.Model, *, as_is: bool = False) -> Verdict:
-        if any(is_op(x, "If") for x in model.graph.all_nodes()):
+        if _has_branches(model):
             # Branches that no case takes are forced there.
             return verify(
                 self.trials.before,
@@ -243,9 +260,13 @@ class _Search:
                 may_change=("inputs", "outputs"),
                 locate=False,
             )
+        return self._told(self._run(model, self._original, as_is))
+
+    def _told(self, runs: Iterable[tuple[int, Diffs]]) -> Verdict:
+        """The verdict on a candidate that was run on one case after the other."""
         found: dict[str, Diffs] = {}
         try:
-            for i, diffs in self._run(model, self._original, as_is):
+            for i, diffs in runs:
                 found[self._original.cases[i].name] = diffs
                 if not all(x.ok for x in diffs):
                     break
@@ -332,6 +353,10 @@ def _affordable(model: ir.Model, cases: list[Case]) -> list[Case]:
         if left >= 0 or not kept:
             kept.add(name)
     return [x for x in cases if x.name in kept]
+
+
+def _has_branches(model: ir.Model) -> bool:
+    return any(is_op(x, "If") for x in model.graph.all_nodes())
 
 
 def _loses(diff: OutputDiff) -> bool:

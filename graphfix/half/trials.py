@@ -66,6 +66,7 @@ class Trials:
         self.before = _copy(model)
         self.chosen, self.tell = chosen, tell
         self.count = 0
+        self._last: tuple[Pass, ir.Model] | None = None
 
     def made(self, kept: Kept) -> Pass:
         """The pass that keeps these as well."""
@@ -78,11 +79,16 @@ class Trials:
         return dataclasses.replace(self.chosen, **new)  # type: ignore[type-var]
 
     def candidate(self, kept: Kept) -> ir.Model:
-        """What the pass makes of the model."""
-        self.count += 1
-        copy = _copy(self.before)
-        self.made(kept)(copy)
-        return copy
+        """What the pass makes of the model, which nobody is to change: it is asked for again."""
+        made = self.made(kept)
+        if self._last is None or self._last[0] != made:
+            self._last = None  # one at a time is enough to hold
+            self.count += 1
+            copy = copy_of(self.before)
+            shapes.carry(self.before, copy)  # what they are does not depend on what is kept
+            made(copy)
+            self._last = made, copy
+        return self._last[1]
 
     # The model before
 

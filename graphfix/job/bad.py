@@ -103,25 +103,35 @@ def bad_places(task: Task, report: Report, held: Held | None = None) -> Found:
     # What must stay in float32 is searched for by itself; here, what goes before it is held.
     chosen = tuple(x for x in task.chosen if not (isinstance(x, Pass) and x.measured))
     before = dataclasses.replace(task, chosen=chosen, tolerance=None) if task.measured else task
-    alone = task.ep == "cpu" and all(x.dispensable for x in chosen if isinstance(x, Pass))
+    bare = task.ep == "cpu" and all(x.dispensable for x in chosen if isinstance(x, Pass))
 
     from graphfix.proof.verify import Held  # what only repairs need not load ONNX Runtime
 
     known = held or Held()
 
-    def proves(passes: Sequence[Check], leave: Leaving) -> str:
+    def proves(passes: Sequence[Check], leave: Leaving, single: bool) -> str:
         trial = dataclasses.replace(before, chosen=tuple(passes))
         try:
             model, made = make(trial, leave)
             told = prove(trial, model, model, made, locate=False, held=known, brief=True)
-            return why_not(told)
+            why = why_not(told)
+            if why and single:
+                told = prove(trial, model, model, made, held=known, brief=True)
+                why = why_not(told) if _is_rounding(told) else why
+            return why
         except GraphfixError as error:
             return str(error)
 
     done = [x for x in report.passes if x.name in {one.name for one in chosen}]
     why = "" if task.measured else why_not(report)
     tensors = tensors_of(io.load(task.source))
-    return search(chosen, done, tensors, proves, task.tell, why=why, alone=alone)
+    return search(chosen, done, tensors, proves, task.tell, why=why, alone=bare)
+
+
+def _is_rounding(report: Report) -> bool:
+    """Whether two models part where rounding decides: then no place computes what is wrong."""
+    first = (report.verdict or {}).get("first_divergence")
+    return isinstance(first, dict) and first["given"] is not None
 
 
 def tensors_of(model: ir.Model) -> frozenset[str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from graphfix.report import PassReport, Report
 
     Places = frozenset[Place]
-    Proves = Callable[[Sequence[Check], Leaving], str]
+    Proves = Callable[[Sequence[Check], Leaving, bool], str]
 
 TRIES = 60
 """How many models are tried at most."""
@@ -76,7 +76,8 @@ def search(
         done: What they did when all ran.
         tensors: The tensors of the model before.
         proves: Repairs the model with passes that leave something alone; why the result fails, or
-            "" if it is proved.
+            "" if it is proved. The last argument is whether a single place is to blame if it fails,
+            so that it is worth to look where the two part.
         tell: Called with a short text at each step.
         why: Why the model fails if all of it is done, if that is known.
         alone: Whether the model has to be proved where nothing is repaired; if it is not, it is
@@ -138,7 +139,7 @@ class _Search:
 
     # Trying
 
-    def _why(self, places: Collection[Place]) -> str:
+    def _why(self, places: Collection[Place], *, single: bool = False) -> str:
         """Why the model fails if these places, and no others, are repaired; "" if it is proved."""
         key = frozenset(places)
         if key not in self._known:
@@ -147,7 +148,7 @@ class _Search:
             self._tries += 1
             count, all_of_it = len(key), len(self._at)
             self._tell(f"searching, try {self._tries}: {count} of {all_of_it} places repaired")
-            self._known[key] = self._proves(self._with_others(), self._only(key))
+            self._known[key] = self._proves(self._with_others(), self._only(key), single)
             if not self._known[key] and len(key) > len(self._proved):
                 self._proved = key
         return self._known[key]
@@ -189,7 +190,7 @@ class _Search:
         """As many of ``places`` as can be, added to ``kept``, which is proved."""
         if not places:
             return kept
-        why = self._why({*kept, *places})
+        why = self._why({*kept, *places}, single=len(places) == 1)
         if not why:
             return kept | frozenset(places)
         specs = self._specs(places)

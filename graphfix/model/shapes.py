@@ -116,6 +116,13 @@ class Shapes:
         if dtype is not None:
             self._dtypes[value] = dtype
 
+    def of(self, same: Mapping[ir.Value, ir.Value]) -> Shapes:
+        """The same for values that stand for those of this model in another."""
+        dims = {same[x]: known for x, known in self._dims.items()}
+        dtypes = {same[x]: known for x, known in self._dtypes.items()}
+        data = {same[x]: known for x, known in self._data.items()}
+        return Shapes(dims, dtypes, data, self._never_empty)
+
     def adopt(self, new: ir.Value, old: ir.Value) -> None:
         """Let ``new``, which now computes what ``old`` did, have its shape."""
         for known in (self._dims, self._dtypes, self._data):
@@ -170,6 +177,12 @@ def renew(model: ir.Model) -> bool:
         return False
     forget(model)
     return True
+
+
+def carry(model: ir.Model, copy: ir.Model) -> None:
+    """Let a clone of ``model``, in which nothing has changed yet, have its shapes."""
+    same = dict(zip(_values(model), _values(copy), strict=True))
+    copy.meta[_META] = shapes_of(model).of(same)
 
 
 def note(model: ir.Model, value: ir.Value, array: npt.NDArray[np.generic]) -> None:

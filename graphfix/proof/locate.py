@@ -7,7 +7,7 @@ then what its first unequal tensor comes from, up to equal ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # So many inner tensors are looked at in one run.
 CHUNK = 256
+# They make whole numbers, as do those that choose, compare and count, but of floats.
+_WHOLE = ("Ceil", "Floor", "Round", "Sign")
 # What is below this in both models takes its position out of a Softmax, in either way.
 _FILL = -1e3
 
@@ -42,12 +44,24 @@ class Divergence:
         node: The name of the node that makes it in the original.
         op: The operator of that node.
         diff: How far apart it is.
+        given: How far apart what it is given is at most, where that is within what may differ, and
+            the least difference may decide what it makes: which element is the largest, whether a
+            number is above another; None otherwise.
     """
 
     tensor: str
     node: str
     op: str
     diff: OutputDiff
+    given: float | None = None
+
+    def __str__(self) -> str:
+        node = f"{self.op} {self.node!r}" if self.node else self.op
+        text = f"The first tensor to part is {self.tensor!r} ({node})."
+        if self.given is None:
+            return text
+        given = f"What it is given differs by {self.given:.3g} at most"
+        return f"{text} {given}: there rounding decides."
 
 
 @dataclass(frozen=True)
@@ -97,13 +111,41 @@ def first_divergence(
                 found = Divergence(name, node.name or "", node.op_type, diff)
                 break
             equal.add(name)
-        if found is None or len(sample) == len(candidates):
-            return found
+        if found is None:
+            return None
         above = _above(found.tensor, candidates, equal)
-        if len(above) == 1:
-            return found
+        if len(sample) == len(candidates) or len(above) == 1:
+            whole = node.op_type in _WHOLE or ours[found.tensor].dtype.kind in "iub"
+            given = _given(before, after, node, case, tolerance, content) if whole else None
+            return replace(found, given=given)
         candidates = above
     return None
+
+
+def _given(
+    before: Side,
+    after: Side,
+    node: ir.Node,
+    case: str,
+    tolerance: Tolerance,
+    content: Content | None,
+) -> float | None:
+    """How far apart the floats are that a node takes, if that is within what may differ."""
+    made = dict(_candidates(before.graph, after.graph))
+    names = [x.name for x in node.inputs if x is not None and x.name in made]
+    apart = 0.0
+    try:
+        ours, theirs = _peek(before, names), _peek(after, names)
+    except (ModelError, RunError):
+        return None
+    for name in names:
+        if ours[name].dtype.kind != "f":
+            continue
+        if _differ(name, case, ours[name], theirs[name], tolerance, content) is not None:
+            return None
+        gap = np.abs(ours[name].astype(np.float64) - theirs[name])
+        apart = max(apart, float(np.max(gap[np.isfinite(gap)], initial=0.0)))
+    return apart or None
 
 
 def _above(

@@ -71,6 +71,7 @@ class Verdict:
                 "node": first.node,
                 "op": first.op,
                 "diff": _plain(first.diff),
+                "given": first.given,
             },
             "cases": [
                 {
@@ -94,11 +95,7 @@ class Verdict:
         if worst is None:
             return "nothing was compared"
         if not self.ok:
-            where = ""
-            if self.first_divergence is not None:
-                first = self.first_divergence
-                node = f"{first.op} {first.node!r}" if first.node else first.op
-                where = f" The first tensor to part is {first.tensor!r} ({node})."
+            where = "" if self.first_divergence is None else f" {self.first_divergence}"
             return f"output {worst.output!r} {worst.reason}, in case {worst.case!r}.{where}"
         count = len(self.cases)
         text = f"the same in {plural(count, 'case')}: "

@@ -86,6 +86,9 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
             # weights: neither pays for a few runs. Without them such a model loads in 0.4 s.
             options.enable_mem_reuse = False
             options.add_session_config_entry("session.disable_prepacking", "1")
+            # Threads that wait for the next operator turn in circles meanwhile, and most of what
+            # is run here is small.
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     for name, size in request["free_dims"].items():
         options.add_free_dimension_override_by_name(name, size)
     for key, value in request.get("config", {}).items():

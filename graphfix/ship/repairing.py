@@ -158,7 +158,7 @@ class Order:
         """
         plain = dataclasses.replace(self, tolerance=self.usual)
 
-        def proves(passes: Sequence[Check], leave: Leaving) -> str:
+        def proves(passes: Sequence[Check], leave: Leaving, _single: bool) -> str:
             for one in failed:
                 own = dict(zip(map(name_of, chosen), self._held(one.container), strict=True))
                 try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +16,10 @@ from graphfix.half import ranges, search
 from graphfix.half.emulate import SWITCHES, rounded, switched
 from graphfix.half.search import settle
 from graphfix.half.trials import Kept, Trials
+from graphfix.model import shapes
 from graphfix.model.narrow import KEPT
 from graphfix.proof.compare import HALF_GATE
-from graphfix.proof.verify import Verdict
+from graphfix.proof.verify import Original, Verdict
 from graphfix.runtime.session import Session
 from graphfix.show import html
 
@@ -354,3 +355,63 @@ def test_a_candidate_that_misses_the_gate_is_run_no_further(
     settle(CANCELS.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
     assert any(not x[-1] for x in runs)
     assert all(all(x[:-1]) for x in runs)
+
+
+def test_what_a_candidate_computes_is_inferred_once_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inferred: list[ir.Model] = []
+    infer = shapes.infer
+
+    def seen(model: ir.Model) -> shapes.Shapes:
+        inferred.append(model)
+        return infer(model)
+
+    monkeypatch.setattr(shapes, "infer", seen)
+    trials = Trials(CANCELS.clone(), graphfix.get_pass("float16"), lambda _: None)
+    trials.candidate(Kept())
+    trials.candidate(Kept({"b": "why"}))
+    assert inferred == [trials.before]
+    copy = trials.before.clone()
+    shapes.carry(trials.before, copy)
+    mine, own = shapes.shapes_of(copy), infer(copy)
+    for value in (*copy.graph.inputs, *(x for node in copy.graph for x in node.outputs)):
+        assert mine.dims(value) == own.dims(value) is not None
+        assert mine.dtype(value) == own.dtype(value)
+        assert mine.data(value) == own.data(value)
+
+
+def test_a_candidate_that_was_just_run_is_neither_made_nor_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs: list[ir.Model] = []
+    original = search._Search._run
+
+    def run(
+        self: search._Search, model: ir.Model, original_: Original, feeds: bool = False
+    ) -> Iterator[tuple[int, search.Diffs]]:
+        runs.append(model)
+        return original(self, model, original_, feeds)
+
+    monkeypatch.setattr(search._Search, "_run", run)
+    _, result = settle(GENTLE.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
+    # As a device rounds, as it is, and in all cases.
+    assert (len(runs), result.trials) == (3, 1)
+    assert result.verdict is not None
+    assert len(result.verdict.cases) > 1
+
+
+@pytest.mark.parametrize("odd", [None, np.nan, np.inf, -np.inf, -1e4, -2e4, 33000.0, 65504.0, 1e38])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 3e3, 2e4])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 5)])
+def test_a_tensor_of_plain_numbers_is_looked_at_in_a_short_way(
+    odd: float | None, scale: float, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = np.asarray(f(*shape, scale=scale))
+    with np.errstate(over="ignore"):
+        half = np.asarray(wide.astype(np.float16))
+    if odd is not None and wide.size:
+        wide.reshape(-1)[0] = odd
+    found = ranges.gap_of("x", wide, half)
+    monkeypatch.setattr(ranges, "_plain_gap", lambda *_: None)
+    assert repr(found) == repr(ranges.gap_of("x", wide, half))

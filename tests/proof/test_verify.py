@@ -98,6 +98,35 @@ def test_the_json_is_plain_and_holds_no_nan():
     assert len(data["cases"]) == len(verdict.cases)
 
 
+CHOOSES = """m (float[B, T, 3] x) => (int64[B, T, 1] y)
+    <int64[1] one = {1}, float[3] near = {1, 1, 1}> {
+        z = Sub (x, x) s = Add (z, near) v, y = TopK (s, one)
+    }"""
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "decides"),
+    [
+        ("near = {1, 1, 1}", "near = {1, 1, 1.0000001}", True),
+        ("near = {1, 1, 1}", "near = {1, 1, 1.5}", False),  # the sum parts first
+        ("TopK", "TopK <largest = 0>", False),  # what is given is the same
+    ],
+)
+def test_where_rounding_decides_the_verdict_says_so(was: str, now: str, decides: bool):
+    before = CHOOSES if decides else CHOOSES.replace("Sub (x, x)", "Identity (x)")
+    verdict = verify(model(before), model(before.replace(was, now)))
+    assert not verdict.ok
+    first = verdict.first_divergence
+    assert first is not None
+    assert ("there rounding decides" in str(verdict)) == decides
+    if decides:
+        assert first.tensor == "y"
+        assert first.given == np.float32(1.0000001) - np.float32(1)
+        assert verdict.to_json()["first_divergence"]["given"] == first.given
+    else:
+        assert first.given is None
+
+
 def test_locating_can_be_left_out():
     verdict = verify(model(PLAIN), model(PLAIN.replace("Neg (a)", "Abs (a)")), locate=False)
     assert not verdict.ok

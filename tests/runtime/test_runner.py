@@ -273,3 +273,20 @@ class TestFind:
 def test_the_reason_of_directml_is_short() -> None:
     said = r"E:\_work\1\s\onnxruntime\core\x.cpp(2853)\y.pyd!00: (caller: 0F) Exception(1) tid(24) "
     assert reason_of(RuntimeError(f"node: {said}80070057 Bad")) == "node: 80070057 Bad"
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_threads_that_wait_do_not_spin_unless_a_model_runs_as_users_have_it(
+    model: Path, optimize: bool
+) -> None:
+    from graphfix.runtime import _worker
+
+    request = {"provider": "CPUExecutionProvider", "free_dims": {}, "profile": "", "weights": ""}
+    _worker._open({**request, "id": 1, "model": str(model), "optimize": optimize})
+    entries = _worker._sessions.pop(1).get_session_options()
+    spins = "session.intra_op.allow_spinning"
+    try:
+        assert entries.get_session_config_entry(spins) == "0"
+        assert not optimize
+    except RuntimeError:  # there is none
+        assert optimize

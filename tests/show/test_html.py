@@ -123,6 +123,11 @@ def test_a_failed_verdict_is_told() -> None:
     page = read(evil())
     assert "Failed: the repaired model does not compute the same" in page.text
     assert "The first tensor to part is" in page.text
+    assert "there rounding decides" not in page.text
+    data = evil()
+    data["verdict"]["first_divergence"]["given"] = 1.25e-7
+    text = " ".join(read(data).text.split())
+    assert "What it is given differs by 1.25e-07 at most: there rounding decides." in text
     assert any(tag == "tr" and a.get("class") == "bad" for tag, a in page.seen)
 
 

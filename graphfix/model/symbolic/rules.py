@@ -45,6 +45,7 @@ def register() -> None:
         for version in registry.version_boundaries("", op_type):
             library = registry.get("", op_type, version)
             if library is not None:
+                library = windows.slid(library) if op_type == "Conv" else library
                 rule = _rule(op_type, library, _SHAPES.get(op_type))
                 registry.register("", op_type, version)(rule)
     for op_type, added in _MICROSOFT.items():
