@@ -12,7 +12,7 @@ from graphfix.core import Skip
 from graphfix.errors import UsageError
 from graphfix.model import dims
 from graphfix.model.broadcast import BROADCAST
-from graphfix.model.shapes import input_symbols as input_symbols
+from graphfix.model.shapes import input_names as input_names
 from graphfix.model.symbolic import symbols_of as symbols_of
 from graphfix.model.text import path_of
 from graphfix.model.values import attr_int, is_op
@@ -21,6 +21,7 @@ from graphfix.quoting import quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from graphfix.model.spelling import Spelling
     from graphfix.model.symbolic import Dim
     from graphfix.model.view import View
 
@@ -43,7 +44,7 @@ def named(model: ir.Model, sizes: Sequence[tuple[str, int]], by: str) -> dict[st
     Raises:
         UsageError: A dim is given two sizes, or another than it has.
     """
-    known, called = input_symbols(model), dims.dim_names(model)
+    known, called = input_names(model), dims.dim_names(model)
     found: dict[str, int] = {}
     for name, size in sizes:
         at = None if name in known else dims.place_of(model, name)
@@ -72,13 +73,28 @@ def require_known(names: Sequence[str], known: Sequence[str], by: str) -> None:
             )
 
 
-def set_sizes(value: ir.Value, sizes: Mapping[str, int], inferred: Sequence[Dim] | None) -> bool:
-    """Write the sizes into what a value declares of its shape; whether anything changed."""
+def set_sizes(
+    value: ir.Value,
+    sizes: Mapping[str, int],
+    inferred: Sequence[Dim] | None,
+    spelling: Spelling,
+) -> bool:
+    """Write the sizes into what a value declares of its shape; whether anything changed.
+
+    Args:
+        value: The value.
+        sizes: Sizes by name.
+        inferred: What inference has found of its shape.
+        spelling: How the dims were spelled before any got a size.
+    """
     if value.shape is None:
         return False
     shape = value.shape.copy()
+    by_symbol = {spelling.symbol(name): size for name, size in sizes.items()}
     for i, dim in enumerate(shape):
-        size = with_sizes(dim, sizes)
+        size = with_sizes(spelling.read(dim), by_symbol)
+        if not isinstance(size, int):
+            size = dim if size == spelling.read(dim) else spelling.write(size)
         known = inferred[i] if inferred is not None and len(inferred) == len(shape) else None
         if not isinstance(dim, int) and isinstance(known, int):
             size = known
@@ -98,8 +114,11 @@ def differs(declared: ir.Shape, inferred: Sequence[Dim]) -> bool:
     )
 
 
-def contradicts(declared: ir.Shape, inferred: Sequence[Dim], names: frozenset[str]) -> bool:
+def contradicts(
+    declared: ir.Shape, inferred: Sequence[Dim], names: frozenset[str], spelling: Spelling
+) -> bool:
     """Whether a declared shape is wrong at some size of the inputs."""
+    declared = ir.Shape(map(spelling.read, declared))
     return differs(declared, inferred) or any(
         overstates(a, b, names) for a, b in zip(declared, inferred, strict=True)
     )
@@ -117,14 +136,20 @@ def overstates(declared: Dim, inferred: Dim, names: frozenset[str]) -> bool:
     return declared.value in names and inferred.value in names and declared != inferred
 
 
-def renewed(declared: ir.Shape | None, inferred: Sequence[Dim], names: frozenset[str]) -> ir.Shape:
+def renewed(
+    declared: ir.Shape | None,
+    inferred: Sequence[Dim],
+    names: frozenset[str],
+    spelling: Spelling,
+) -> ir.Shape:
     """The declared dims, but for those that contradict."""
-    fresh = [x if isinstance(x, int) or symbols_of(x) <= names else None for x in inferred]
+    here = (x if isinstance(x, int) or symbols_of(x) <= names else None for x in inferred)
+    fresh = [None if x is None else spelling.write(x) for x in here]
     if declared is None or len(declared) != len(inferred):
         return ir.Shape(fresh)
     shape: ir.Shape = declared.copy()
     for i, (old, new) in enumerate(zip(declared, inferred, strict=True)):
-        if differs(ir.Shape([old]), [new]) or overstates(old, new, names):
+        if differs(ir.Shape([old]), [new]) or overstates(spelling.read(old), new, names):
             shape[i] = fresh[i]
     return shape
 

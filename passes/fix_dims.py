@@ -10,12 +10,13 @@ from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
 from graphfix.errors import UsageError
 from graphfix.model import shapes
 from graphfix.model.dims import dim_names, is_nameless, name_dims
+from graphfix.model.spelling import Spelling
 from graphfix.model.view import View
 from graphfix.options import Sizes
 from graphfix.quoting import divided, halves, quoted, unquoted
 
 from ._folding import Folding
-from ._sizes import conflicts, input_symbols, named, require_known, set_sizes, symbols_of
+from ._sizes import conflicts, input_names, named, require_known, set_sizes, symbols_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -120,20 +121,21 @@ class FixDims(Pass):
 
     def runs_at(self, model: ir.Model) -> Mapping[str, Sequence[int]]:
         """The sizes, and no others."""
-        known, sizes = input_symbols(model), named(model, self.dims, self.name)
+        known, sizes = input_names(model), named(model, self.dims, self.name)
         return {name: (size,) for name, size in sizes.items() if name in known}
 
     def sites(self, model: ir.Model) -> Iterator[InputSite | Skip]:
         """The inputs that would be fixed, or the nodes that cannot run at these sizes."""
         found = list(self._inputs(model))
-        if not self.dims and (names := input_symbols(model)) and len(model.graph):
+        if not self.dims and (names := input_names(model)) and len(model.graph):
             example = ":".join(f"{quoted(x)}=SIZE" for x in names)
             yield Skip(model.graph[0], f"no size is given; fix-dims:{example} would fix them all")
         if found:
             fixed, sizes = model.clone(), named(model, self.dims, self.name)
             name_dims(fixed)
+            spelling = Spelling(fixed)
             for value in fixed.graph.inputs:
-                set_sizes(value, sizes, None)
+                set_sizes(value, sizes, None, spelling)
             here = dict(zip(fixed.graph, model.graph, strict=True))
             blocked = [Skip(here[x.node], x.reason) for x in conflicts(View(fixed))]
             yield from blocked
@@ -148,9 +150,10 @@ class FixDims(Pass):
             return
         sizes = named(model, self.dims, self.name)
         self._name(model, sizes)
+        spelling = Spelling(model)
         for value in model.graph.inputs:
             before = f"{value.type}{value.shape} {value.name}"
-            if set_sizes(value, sizes, None):
+            if set_sizes(value, sizes, None, spelling):
                 after = f"{value.type}{value.shape} {value.name}"
                 yield Change(self.name, value.name or "", value.name or "", (before,), (after,))
         shapes.forget(model)
@@ -158,7 +161,7 @@ class FixDims(Pass):
         for graph in (model.graph, *model.graph.subgraphs()):
             made = (x for node in graph for x in node.outputs)
             for value in (*graph.inputs, *made):
-                set_sizes(value, sizes, view.shapes.dims(value))
+                set_sizes(value, sizes, view.shapes.dims(value), spelling)
         yield from self._fold(view)
         known = _fixed_before(model) | sizes
         model.metadata_props[KEY] = ":".join(f"{quoted(k)}={known[k]}" for k in sorted(known))
@@ -175,11 +178,12 @@ class FixDims(Pass):
             if before.get(name, size) != size:
                 raise UsageError(f"{self.name}: {name} is fixed at {before[name]} already")
         wanted = sizes.keys() - before.keys()
-        require_known(sorted(wanted), input_symbols(model), self.name)
-        called = dim_names(model)
+        require_known(sorted(wanted), input_names(model), self.name)
+        called, spelling = dim_names(model), Spelling(model)
+        symbols = set(map(spelling.symbol, wanted))
         for value in model.graph.inputs:
             places = [(value.name or "", axis) for axis in range(len(value.shape or ()))]
-            if any(symbols_of(dim) & wanted for dim in value.shape or ()) or any(
+            if any(symbols_of(spelling.read(dim)) & symbols for dim in value.shape or ()) or any(
                 called.get(place) in wanted for place in places
             ):
                 users = [use.node for use in value.uses()] or list(model.graph)

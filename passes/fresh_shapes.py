@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 import onnx_ir as ir
 
 from graphfix.core import Change, Match, Pass, Safety, Skip
+from graphfix.model.shapes import input_symbols
+from graphfix.model.spelling import Spelling
 from graphfix.model.text import path_of
 from graphfix.model.values import nodes_of
 from graphfix.model.view import View
 
-from ._sizes import contradicts, input_symbols, renewed
+from ._sizes import contradicts, renewed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,25 +89,25 @@ class FreshShapes(Pass):
 
     def sites(self, model: ir.Model) -> Iterator[StaleSite | Skip]:
         """Every tensor with a contradiction."""
-        view, names = View(model), frozenset(input_symbols(model))
+        view, names, spelling = View(model), frozenset(input_symbols(model)), Spelling(model)
         for node in nodes_of(model.graph):
             for value in node.outputs:
                 if value.shape is None:
                     continue
                 inferred = view.shapes.dims(value)
-                if inferred is not None and contradicts(value.shape, inferred, names):
+                if inferred is not None and contradicts(value.shape, inferred, names, spelling):
                     yield StaleSite(node, value, inferred)
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Write the inferred dims where the declared ones contradict them."""
-        names = frozenset(input_symbols(model))
+        names, spelling = frozenset(input_symbols(model)), Spelling(model)
         for site in list(self.sites(model)):
             if isinstance(site, Skip):
                 yield site
                 continue
             value = site.value
             before = f"{value.type}{value.shape} {value.name}"
-            value.shape = renewed(value.shape, site.inferred, names)
+            value.shape = renewed(value.shape, site.inferred, names, spelling)
             after = f"{value.type}{value.shape} {value.name}"
             yield Change(self.name, path_of(site.node), value.name or "", (before,), (after,))
 

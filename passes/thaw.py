@@ -9,11 +9,13 @@ import numpy as np
 
 from graphfix.core import Change, Match, NodePass, Safety, Skip
 from graphfix.model import shapes
+from graphfix.model.shapes import input_symbols
+from graphfix.model.spelling import Spelling
 from graphfix.model.values import attr_int, ints_of, is_op
 from graphfix.model.view import View
 
 from ._frozen import Thawed, pinned, thawed, written
-from ._sizes import input_symbols, renewed, symbols_of
+from ._sizes import renewed, symbols_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -152,16 +154,16 @@ class Thaw(NodePass[FrozenSite]):
                 break
             changed = True
             shapes.forget(model)
-        names = frozenset(input_symbols(model))
+        names, spelling = frozenset(input_symbols(model)), Spelling(model)
         for value, dims in _known(model) if changed else ():
             if value.shape is not None and before.get(value.name) != dims:
-                value.shape = renewed(value.shape, dims, names)
+                value.shape = renewed(value.shape, dims, names, spelling)
 
     def runs_at(self, model: ir.Model) -> Mapping[str, Sequence[int]]:
         """The size that each dim was frozen at: the original runs at no other."""
         found = [x.thawed for x in self.sites(model) if isinstance(x, FrozenSite)]
-        names = input_symbols(model)
-        return {str(x.dim): (x.size,) for x in found if str(x.dim) in names}
+        names, spelling = input_symbols(model), Spelling(model)
+        return {spelling.name(str(x.dim)): (x.size,) for x in found if str(x.dim) in names}
 
     def message(self, site: Match) -> str:
         """The dim, and the size that it was frozen at."""

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import keyword
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.model.calls import inline
 from graphfix.model.copying import copy_of
-from graphfix.model.dims import dim_names, identifier, is_nameless
+from graphfix.model.dims import dim_names, identifier, is_expression, is_nameless
 from graphfix.model.symbolic import Dim
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def scratch(model: ir.Model) -> ir.Model:
@@ -62,16 +58,12 @@ def rename_dims(model: ir.Model) -> dict[str, str]:
     return names
 
 
-def _renamed(dim: Dim, fallback: str, alone: Iterable[str], names: dict[str, str]) -> Dim:
+def _renamed(dim: Dim, fallback: str, alone: set[str], names: dict[str, str]) -> Dim:
     if is_nameless(dim):
         return ir.SymbolicDim(fallback)
     if isinstance(dim, int) or dim.value is None or _is_plain(dim.value):
         return dim
-    try:
-        parts = dim.free_symbols()
-    except ValueError:
-        parts = frozenset()
-    if parts and parts <= set(alone):
+    if is_expression(dim, alone):
         return dim
     new = identifier(dim.value)
     if not _is_plain(new):

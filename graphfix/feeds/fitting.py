@@ -29,9 +29,11 @@ _ALL, _STEPS, _LARGEST = 4096, (160, 1000), 480_000
 _ROWS = (1, 2, 3)
 # A size so far from another is as good.
 _NEAR = 8
+_POOLS = ("AveragePool", "LpPool", "MaxPool")
 # More are the sizes of a model of very many parts, and the first say enough.
 _MOST_NEEDS = 400
 REFLECTS = "a Pad reflects more than there is"
+POOLS = "a pool has less than its window, of which ONNX Runtime may make a frame"
 
 
 class Fit:
@@ -77,8 +79,20 @@ class Fit:
         Of 3 samples, by a window of 4 and a stride of 2, its pools (1.32.0) make a frame where the
         standard has none: it rounds (3 - 4) / 2 to 0.
         """
-        sizes = self._signature.sizes(groups)
-        for node, dims in self._windows:
+        return self._first_empty(groups, self._windows)
+
+    def undefined(self, groups: Mapping[str, int]) -> str:
+        """Why what is computed at these sizes is not defined; "" if it is, as far as is known."""
+        if not self.reflects(groups):
+            return REFLECTS
+        pools = [x for x in self._windows if is_op(x[0], *_POOLS)] if self._pools else []
+        return POOLS if self._first_empty(groups, pools) is not None else ""
+
+    def _first_empty(
+        self, groups: Mapping[str, int], windows: Sequence[tuple[ir.Node, Sequence[Dim]]]
+    ) -> ir.Node | None:
+        sizes = self._signature.sizes(groups) if windows else {}
+        for node, dims in windows:
             for dim in dims:
                 size = dim if isinstance(dim, int) else dim.evaluate(sizes)
                 if isinstance(size, int) and size < 1:
@@ -118,6 +132,11 @@ class Fit:
         if not any(x.attributes["mode"].value == "reflect" for x in pads):
             return []
         return [need for need in self._needs if need.kind == "reflects"]
+
+    @cached_property
+    def _pools(self) -> bool:
+        """Whether it has any; shapes are not inferred for a model that has none."""
+        return any(is_op(x, *_POOLS) for x in self._signature.model.graph)
 
     @cached_property
     def _windows(self) -> list[tuple[ir.Node, Sequence[Dim]]]:

@@ -18,7 +18,7 @@ from graphfix.feeds import trying
 from graphfix.feeds.arrays import SCHEDULE, Maker
 from graphfix.feeds.case import Case, Cases, Dropped
 from graphfix.feeds.cover import Cover
-from graphfix.feeds.fitting import REFLECTS, Fit
+from graphfix.feeds.fitting import Fit
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.work import Work
 from graphfix.model import io
@@ -243,6 +243,12 @@ class _Search:
                 return
             self._try(step, 1 + step % 2, length)
 
+    def _undefined(self, groups: Mapping[str, int]) -> str:
+        try:
+            return self._fit.undefined(groups)
+        except FeedError:  # a dim such as T - 5 would be negative
+            return ""
+
     def _is_costly(self, groups: Mapping[str, int]) -> bool:
         try:
             return self._work.at(groups) > _GROWN
@@ -262,9 +268,9 @@ class _Search:
         if key in self._seen:
             return True
         self._seen.add(key)
-        if not self._fit.reflects(groups):
+        if why := self._undefined(groups):
             name = self._maker.name(groups)
-            self._dropped.append(Dropped(name, REFLECTS, made=False))
+            self._dropped.append(Dropped(name, why, made=False))
             self._dropped_at[name] = groups
             return False
         try:
@@ -292,7 +298,7 @@ class _Search:
         """Try one case that covers more; what does not run is no loss to tell of."""
         try:
             groups = self._fit.snapped(groups) if self._fits else groups
-            if not self._fit.reflects(groups):
+            if self._undefined(groups):
                 return False
             case = self._maker.case(step, groups, None, style, chosen)
             names = {x.name for x in self._found}

@@ -13,6 +13,7 @@ from graphfix.lengths.domain import Time
 from graphfix.lengths.given import LengthInput
 from graphfix.lengths.lower import OLDEST, Lengths
 from graphfix.lengths.repairs import zeroed
+from graphfix.model.spelling import Spelling
 from graphfix.model.text import line_of, path_of
 from graphfix.model.view import View
 from graphfix.quoting import quoted
@@ -124,15 +125,15 @@ def _add_output(
     op.start(model.graph[-1])
     new = op.extend(lambda: op.Identity(lengths.rows(time.size)))
     new.name = OUTPUT
-    new.type, new.shape = ir.TensorType(ir.DataType.INT64), _rows_shape(lengths)
+    new.type, new.shape = ir.TensorType(ir.DataType.INT64), _rows_shape(lengths, model)
     model.graph.outputs.append(new)
     note = f"output: the valid length of {value.name!r}"
     return Made(OUTPUT, OUTPUT, (), op.finish(), note)
 
 
-def _rows_shape(lengths: Lengths) -> ir.Shape:
+def _rows_shape(lengths: Lengths, model: ir.Model) -> ir.Shape:
     batch = lengths.source.batch
-    return ir.Shape([batch if batch is not None else 1])
+    return ir.Shape([Spelling(model).name(batch) if batch is not None else 1])
 
 
 def _require_free(model: ir.Model, name: str) -> None:
@@ -147,7 +148,7 @@ def _require_free(model: ir.Model, name: str) -> None:
 
 
 def _new_input(model: ir.Model, batch: str | None) -> ir.Value:
-    shape = ir.Shape([batch if batch is not None else 1])
+    shape = ir.Shape([Spelling(model).name(batch) if batch is not None else 1])
     value = ir.Value(name=INPUT, shape=shape, type=ir.TensorType(ir.DataType.INT64))
     model.graph.inputs.append(value)
     return value

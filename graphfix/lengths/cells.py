@@ -207,5 +207,5 @@ def _evaluated(size: sympy.Expr, name: str) -> npt.NDArray[np.int64]:
     return np.broadcast_to(np.asarray(made, np.int64), at.shape)
 
 
-STARTS = frozenset({"Pad", "Range", "Reshape", "Slice"})
+STARTS = frozenset({"Add", "Pad", "Range", "Reshape", "Slice", "Sub"})
 """Operators that may move positions, where their own rules see no way."""

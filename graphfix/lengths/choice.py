@@ -119,7 +119,9 @@ def _several(shapes: Shapes, left: dict[str, Place], one: OneSize) -> str:
         else:
             own.append(name)
     firsts = [(x[0], *left[x[0]]) for x in groups]
-    told = ", ".join(f"{_SPEC}{_text(value, i)} ({name})" for name, value, i in firsts)
+    told = ", ".join(
+        f"{_SPEC}{_text(value, i)} ({_called(name, value, i)})" for name, value, i in firsts
+    )
     ways = [f"if one is padded alone, name it: {told}"]
     if len({value for _, value, _ in firsts}) == len(firsts):
         same = "+".join(_bare(value, i) for _, value, i in firsts)
@@ -177,8 +179,13 @@ def _own_name(value: ir.Value, axis: int) -> str:
     return "" if dim is None or isinstance(dim, int) else str(dim.value or "")
 
 
+def _called(symbol: str, value: ir.Value, axis: int) -> str:
+    """The name of a dim, which is another than that of its symbol where it is no identifier."""
+    return _own_name(value, axis) or symbol
+
+
 def _only_batch(shapes: Shapes, places: Sequence[tuple[str, ir.Value, int]]) -> str:
-    told = ", ".join(f"{_bare(value, i)} ({name})" for name, value, i in places)
+    told = ", ".join(f"{_bare(value, i)} ({_called(name, value, i)})" for name, value, i in places)
     inputs = dict.fromkeys(value for _, value, _ in places)
     fixed = ", ".join(
         f"{_bare(value, i)} is {dim}"
@@ -196,7 +203,7 @@ def _only_batch(shapes: Shapes, places: Sequence[tuple[str, ir.Value, int]]) -> 
 
 
 def _listed(firsts: Sequence[tuple[str, ir.Value, int]]) -> str:
-    return ", ".join(f"{_bare(value, i)} ({name})" for name, value, i in firsts)
+    return ", ".join(f"{_bare(value, i)} ({_called(name, value, i)})" for name, value, i in firsts)
 
 
 def _bare(value: ir.Value, axis: int) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from graphfix.lengths.axes import RefusedError
 from graphfix.lengths.domain import Ids, carries_time
+from graphfix.lengths.numbered import NUMBERS, numbers_of
 from graphfix.lengths.trial import FILL, LARGEST, Trial, mix
 from graphfix.model.values import attr_int, attr_ints, const_of
 
@@ -41,7 +42,7 @@ def _python_slice(start: int, end: int, step: int, size: int) -> slice:
 
 def _range(trial: Trial, place: int) -> Ids:
     start, limit, step = (trial.contents(i)[0] for i in range(3))
-    return np.arange(start, limit, step, dtype=np.int64) + 100_000
+    return np.arange(start, limit, step, dtype=np.int64) + NUMBERS
 
 
 def _reshape(trial: Trial, place: int) -> Ids:
@@ -101,6 +102,11 @@ def _expand(trial: Trial, place: int) -> Ids:
 
 def _mixed(trial: Trial, place: int) -> Ids:
     """Element by element of several tensors."""
+    made = trial.site.node.outputs[0]
+    if any(x is not None and x.physical for x in trial.site.states):
+        numbers = numbers_of(trial, made)
+        if numbers is not None:
+            return numbers + NUMBERS
     found: Ids | None = None
     for i, state in enumerate(trial.site.states):
         if state is None or state.physical:
@@ -189,6 +195,23 @@ def _gather(trial: Trial, place: int) -> Ids:
     return ids.reshape([*[1] * axis, *ids.shape, *[1] * (data.rank - axis - 1)])
 
 
+def _gather_elements(trial: Trial, place: int) -> Ids:
+    """What each element is read from, where it is known which that is."""
+    data = trial.site.state(0)
+    index = numbers_of(trial, trial.site.node.inputs[1])
+    if index is None or data.fill is not None:
+        raise RefusedError("it reads at positions that move when the clip is padded")
+    real = trial.real(0)
+    axis = attr_int(trial.site.node, "axis", 0) % data.rank
+    ids = trial.of(data, place, real)
+    ids = _laid_out(ids, axis, real[axis], False)
+    shape = [max(a, b) for a, b in zip(ids.shape, index.shape, strict=True)]
+    shape[axis] = index.shape[axis]
+    laid = list(shape)
+    laid[axis] = ids.shape[axis]
+    return np.take_along_axis(np.broadcast_to(ids, laid), np.broadcast_to(index, shape), axis)
+
+
 MOVES: dict[str, Callable[[Trial, int], Ids]] = {
     "Identity": _same,
     "Add": _mixed,
@@ -196,6 +219,7 @@ MOVES: dict[str, Callable[[Trial, int], Ids]] = {
     "Div": _mixed,
     "Expand": _expand,
     "Gather": _gather,
+    "GatherElements": _gather_elements,
     "MatMul": _matmul,
     "Mul": _mixed,
     "Pad": _pad,

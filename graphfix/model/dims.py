@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
 # What exporters write where they know no name; each stands for any size, not for one size.
 _NO_NAMES = frozenset({"n/a", "none", "null", "nan", "unk", "unknown", "undefined"})
+# What inference reads as one symbol.
+_SYMBOL = re.compile(r"[^\W\d][\w.]*")
 _LETTER = re.compile(r"[^\W\d]")
 
 
@@ -84,15 +86,35 @@ def place_of(model: ir.Model, name: str) -> tuple[ir.Value, int] | None:
 def fixed_since(before: ir.Model, after: ir.Model) -> dict[str, int]:
     """Sizes of dims that are symbols in ``before`` and numbers in ``after``, by the names there."""
     names = dim_names(before)
+    plain = {x for x in names.values() if is_symbol(x)}
     shapes = {value.name: value.shape for value in after.graph.inputs}
     found: dict[str, int] = {}
     for value in before.graph.inputs:
         for axis, size in enumerate(shapes.get(value.name) or ()):
             name = names.get((value.name or "", axis), "")
-            # An expression such as past + 1 follows from its symbols.
-            if name.isidentifier() and isinstance(size, int) and size >= 0:
+            follows = not name or is_expression(ir.SymbolicDim(name), plain)
+            if not follows and isinstance(size, int) and size >= 0:
                 found[name] = size
     return found
+
+
+def is_symbol(text: str) -> bool:
+    """Whether inference reads the text of a dim as one symbol."""
+    return _SYMBOL.fullmatch(text) is not None
+
+
+def is_expression(dim: int | ir.SymbolicDim, names: Container[str]) -> bool:
+    """Whether a dim is computed from others, which are called ``names``: ``past + 1`` of ``past``.
+
+    Only the model's own names make it one: ``batch-size`` is a name.
+    """
+    if isinstance(dim, int) or not dim.value or is_symbol(dim.value):
+        return False
+    try:
+        parts = dim.free_symbols()
+    except ValueError:
+        return False
+    return bool(parts) and all(x in names for x in parts)
 
 
 def identifier(name: str) -> str:

@@ -18,6 +18,7 @@ import onnx_shape_inference
 
 from graphfix.model import symbolic
 from graphfix.model.dims import dim_names, is_nameless, without_no_names
+from graphfix.model.spelling import Spelling
 from graphfix.model.symbolic import Dim as Dim
 from graphfix.model.values import SMALL, bodies_of, graphs_of, ints_of, is_op, tensor_in
 
@@ -140,16 +141,22 @@ def same(a: Dim, b: Dim) -> bool:
     return symbolic.equal(a, b)
 
 
+def input_names(model: ir.Model) -> list[str]:
+    """What a user calls the symbolic dims of the inputs, in their order."""
+    spelling = Spelling(model)
+    return [spelling.name(x) for x in input_symbols(model)]
+
+
 def input_symbols(model: ir.Model) -> list[str]:
-    """What the symbolic dims of the inputs are called, in their order."""
-    called = dim_names(model)
+    """What stands for the symbolic dims of the inputs in symbolic shapes, in their order."""
+    called, spelling = dim_names(model), Spelling(model)
     names: dict[str, None] = {}
     for value in model.graph.inputs:
         for axis, dim in enumerate(value.shape or ()):
             if is_nameless(dim):
                 names[called[value.name or "", axis]] = None
             else:
-                names.update(dict.fromkeys(sorted(symbolic.symbols_of(dim))))
+                names.update(dict.fromkeys(sorted(symbolic.symbols_of(spelling.read(dim)))))
     return list(names)
 
 
@@ -320,10 +327,12 @@ def _without_claims(
     Dropped are what the file says of shapes, and constants that a caller may override. A clone of
     the model would do as well, and takes a third as long as inference itself.
     """
+    spelling = Spelling(model)
     with _kept(values):
         for value in values:
             if value.shape is not None and value.producer() is None:
-                value.shape = without_no_names(value.shape.copy())
+                shape = without_no_names(value.shape.copy())
+                value.shape = ir.Shape(map(spelling.read, shape)) if spelling.symbols else shape
         for value in model.graph.inputs:
             value.const_value = None
             if renamed and value.shape is not None:

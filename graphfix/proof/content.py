@@ -232,10 +232,11 @@ def keeps_clean(
     """Where the original gives the same with garbage in the padding as without.
 
     Decided for whole rows: an element that is the same by chance, in a row that leaks, does not
-    count. Without ``dims``, the whole array is one row.
+    count. Without ``dims``, the whole array is one row. What garbage makes longer or shorter, the
+    frames that a predictor fires, is not kept at all.
     """
     if clean.shape != spoiled.shape or clean.dtype != spoiled.dtype:
-        return np.zeros(clean.shape, np.bool_)
+        return np.zeros(spoiled.shape, np.bool_)
     if clean.dtype.kind in "fV":
         a, b = clean.astype(np.float64), spoiled.astype(np.float64)
         scale = float(np.max(np.abs(a), initial=0.0, where=np.isfinite(a)))

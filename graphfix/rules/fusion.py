@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import onnx_ir as ir
 
 from graphfix.directml import facts, fusing
+from graphfix.model.spelling import Spelling
 from graphfix.model.symbolic import symbols_of
 from graphfix.model.values import const_of, is_op
 from graphfix.quoting import quoted
@@ -106,9 +107,10 @@ class DynamicDims(Rule):
         named = {dim: ports for dim, ports in _named_dims(view).items() if dim in first}
         if not named:
             return
-        counts = ", ".join(f"{followed[dim]} follow {dim!r}" for dim in named)
-        sizes = ",".join(f"{quoted(dim)}=SIZE" for dim in named)
-        ports = (f"{dim!r} of input {', '.join(map(repr, named[dim]))}" for dim in named)
+        called = {dim: Spelling(view.model).name(dim) for dim in named}
+        counts = ", ".join(f"{followed[dim]} follow {called[dim]!r}" for dim in named)
+        sizes = ",".join(f"{quoted(called[dim])}=SIZE" for dim in named)
+        ports = (f"{called[dim]!r} of input {', '.join(map(repr, named[dim]))}" for dim in named)
         yield Hazard(
             first[next(iter(named))],
             f"of {total} nodes, {counts} in size: none of these can be fused; "
@@ -313,9 +315,10 @@ def _followers(view: View) -> tuple[Counter[str], int, dict[str, ir.Node]]:
 def _named_dims(view: View) -> dict[str, list[str]]:
     """The inputs of each symbolic dim."""
     found: dict[str, dict[str, None]] = {}
+    spelling = Spelling(view.model)
     for value in view.model.graph.inputs:
         for dim in value.shape or ():
-            for symbol in sorted(symbols_of(dim)):
+            for symbol in sorted(symbols_of(spelling.read(dim))):
                 found.setdefault(symbol, {})[value.name or ""] = None
     return {symbol: list(names) for symbol, names in found.items()}
 

@@ -517,3 +517,17 @@ def test_a_batch_comes_second_in_states(first: str, states: str, batch: str | No
     if batch:
         assert [x.rows for x in signature.inputs] == [0, 1]
         assert signature.times == ["T"]
+
+
+@pytest.mark.parametrize("pool", ["MaxPool", "AveragePool"])
+def test_no_case_is_made_of_less_than_the_window_of_a_pool(pool: str) -> None:
+    """ONNX Runtime makes a frame of 3 by a window of 4 and a stride of 2, the standard none."""
+    cases = make_cases(
+        model(f"""m (float[B, 2, T] x) => (float[B, 2, S] y)
+            {{ y = {pool} <kernel_shape = [4], strides = [2]> (x) }}""")
+    )
+    lengths = {case.feeds["x"].shape[2] for case in cases}
+    assert min(lengths) >= 4
+    assert len(lengths) >= 3
+    told = {x.reason for x in cases.dropped}
+    assert any("a pool has less than its window" in x for x in told)

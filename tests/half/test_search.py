@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -12,12 +13,13 @@ import pytest
 import graphfix
 from graphfix import job
 from graphfix.feeds.case import Case
-from graphfix.half import ranges, search
+from graphfix.half import costs, ranges, search
 from graphfix.half.emulate import SWITCHES, rounded, switched
 from graphfix.half.search import settle
 from graphfix.half.trials import Kept, Trials
 from graphfix.model import shapes
 from graphfix.model.narrow import KEPT
+from graphfix.proof.baseline import Baseline
 from graphfix.proof.compare import HALF_GATE
 from graphfix.proof.verify import Original, Verdict
 from graphfix.runtime.session import Session
@@ -415,3 +417,90 @@ def test_a_tensor_of_plain_numbers_is_looked_at_in_a_short_way(
     found = ranges.gap_of("x", wide, half)
     monkeypatch.setattr(ranges, "_plain_gap", lambda *_: None)
     assert repr(found) == repr(ranges.gap_of("x", wide, half))
+
+
+def test_few_cases_tell_what_rounding_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is run for every tensor; the search has to hold more of them than tell the costs."""
+    alone: set[int] = set()
+    held: set[int] = set()
+    missed: list[int] = []
+    into = held
+
+    class Counted(costs.Costs):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            missed.append(len(given[-1]))
+
+        def alone(self) -> np.ndarray:
+            nonlocal into
+            into = alone
+            found = super().alone()
+            into = held
+            return found
+
+        def _cost(self, on: np.ndarray, case: int) -> float:
+            into.add(case)
+            return super()._cost(on, case)
+
+    monkeypatch.setattr(search, "Costs", Counted)
+    monkeypatch.setattr(search, "_ROUNDS", 1)
+    settle(CANCELS.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
+    assert missed[0] > 3
+    assert len(alone) == 1
+    assert len(held) == 3
+
+
+def test_inner_tensors_are_looked_at_a_gibibyte_at_once() -> None:
+    """A case says how large they would be; what runs here is small."""
+    model = parse(
+        "(float[B, T, 16] x) => (float[B, T, 16] y)",
+        "a = Tanh (x) b = Tanh (a) c = Tanh (b) d = Tanh (c) y = Tanh (d)",
+    )
+    trials = Trials(model, graphfix.get_pass("float16"), lambda _: None)
+    candidate = trials.candidate(Kept())
+    names = trials.shared(candidate)
+    assert len(names) == 5
+
+    def runs(mebibytes: int) -> int:
+        case = Case("large", {"B": 1, "T": (mebibytes << 20) // (6 * 16)}, {"x": f(1, 3, 16)})
+        stream = trials.stream(candidate, case)
+        assert [name for name, _, _ in stream.pairs(names)] == names
+        return stream.runs
+
+    assert [runs(200), runs(300), runs(600)] == [1, 2, 5]
+
+
+def test_an_original_with_an_if_is_run_once_for_all_candidates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[B, T, 16] x, bool much) => (float[B, T, 16] y)
+        <float far = {3000.0}, float[1] zero = {0.0}> {
+            b = Add (x, far)
+            d = Sub (b, far)
+            y = If (much) <then_branch = t () => (float[B, T, 16] p) { p = Tanh (d) },
+                else_branch = e () => (float[B, T, 16] q) { q = Add (d, zero) }>
+        }""")
+    verdicts: list[Verdict] = []
+    runs: list[int] = []
+
+    def verdict(*given: Any, **options: Any) -> Verdict:
+        before = len(found)
+        verdicts.append(verified(*given, **options))
+        runs.append(len(found) - before)
+        return verdicts[-1]
+
+    def find(self: Baseline, *given: Any) -> None:
+        found.append(self)
+        run(self, *given)
+
+    found: list[Baseline] = []
+    run, verified = Baseline.find, search.verify
+    monkeypatch.setattr(Baseline, "find", find)
+    monkeypatch.setattr(search, "verify", verdict)
+    _, result = settle(
+        model, graphfix.get_pass("float16"), tolerance=HALF_GATE, dims={"B": [1], "T": [9]}
+    )
+    assert {"b", "d"} <= set(result.reasons)
+    assert len(verdicts) > 1
+    assert runs == [1, *[0] * (len(verdicts) - 1)]

@@ -192,6 +192,18 @@ def test_poison_that_the_original_leaks_too_is_not_held_against_the_repair():
     assert any("the original leaks NaN" in note for note in verdict.notes)
 
 
+def test_poison_that_makes_an_output_longer():
+    """A predictor fires another number of frames where NaN reaches what it counts."""
+    text = """m (float[B, T] x, bool[B, T] k) => (float[B, N] y)
+        <float[1] zero = {0.0}, int64[1] few = {3}, int64[1] many = {5}, int64[1] ax = {0}>
+        { f = Cast <to = 1> (k)  z = Mul (x, f)  r = ReduceSum <keepdims = 0> (z)  w = IsNaN (r)
+          n = Where (w, many, few)  s = Shape <end = 1> (x)  d = Concat <axis = 0> (s, n)
+          y = Expand (zero, d) }"""
+    verdict = verify(model(text), model(text))
+    assert verdict.ok, str(verdict)
+    assert any("NaN in the padding" in case for case in verdict.cases)
+
+
 def test_nan_of_the_original_is_equal_to_nan():
     text = "m (float[B, T] x) => (float[B, T] y) { y = Log (x) }"
     verdict = verify(model(text), model(text))

@@ -172,7 +172,7 @@ def cumsum(site: Site) -> State:
         raise RefusedError("its axis is not constant")
     at = axis[0] % state.rank
     check_apart(state, (at,))
-    ones = state.fill == 1
+    step = None if state.fill is None or not state.fill.is_integer() else int(state.fill)
     if carries_time(state.at(at)):
         factors = state.at(at)
         if len(factors) != 1 or not isinstance(factors[0], Time):
@@ -181,7 +181,8 @@ def cumsum(site: Site) -> State:
         if backwards != factors[0].turned:
             state = site.need_zero(0, at, "sum pollution")
         elif not state.tail(at).is_zero:
-            return _sums(state, at, FINITE if state.is_finite else ANY, _first(site, ones, state))
+            tail = FINITE if state.is_finite else ANY
+            return _sums(state, at, tail, _counting(site, step, state))
         exclusive = bool(attr_int(site.node, "exclusive", 0))
         # Started in a tail of zeros it is zero there; run into one, it stays what it was.
         tail = ZERO if backwards != factors[0].turned else FINITE if exclusive else LAST
@@ -189,12 +190,14 @@ def cumsum(site: Site) -> State:
     return _sums(state, None, FINITE, None)
 
 
-def _first(site: Site, ones: bool, state: State) -> int | None:
-    plain_sum = not attr_int(site.node, "reverse", 0) and len(state.timed) == 1
-    return None if not (ones and plain_sum) else 0 if attr_int(site.node, "exclusive", 0) else 1
+def _counting(site: Site, step: int | None, state: State) -> tuple[int, int] | None:
+    """What the sums of one number count: where they start, and by what they go on."""
+    if not step or attr_int(site.node, "reverse", 0) or len(state.timed) != 1:
+        return None
+    return (0 if attr_int(site.node, "exclusive", 0) else step), step
 
 
-def _sums(state: State, axis: int | None, tail: Tail, first: int | None) -> State:
+def _sums(state: State, axis: int | None, tail: Tail, steps: tuple[int, int] | None) -> State:
     tails = tuple(
         None
         if x is None
@@ -207,7 +210,6 @@ def _sums(state: State, axis: int | None, tail: Tail, first: int | None) -> Stat
         else ANY
         for i, x in enumerate(state.tails)
     )
-    steps = None if first is None else (first, 1)
     return dataclasses.replace(
         state, tails=tails, fill=None, inside=None, steps=steps, sign=min(state.sign, 1)
     )
