@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphfix.errors import UsageError
 from graphfix.lengths.one_size import plain
+from graphfix.model.values import is_op
 from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
@@ -127,7 +128,8 @@ def _several(shapes: Shapes, left: dict[str, Place], one: OneSize) -> str:
         same = "+".join(_bare(value, i) for _, value, i in firsts)
         ways.insert(0, f"if they are of one size, name them together: {_SPEC}{quoted(same)}")
     for (_, x, i), (_, mask, j) in itertools.permutations(firsts, 2):
-        if shapes.rank(mask) == 2 and j == 1 and (shapes.rank(x) or 0) > 1 and x is not mask:
+        two = shapes.rank(mask) == 2 and j == 1 and (shapes.rank(x) or 0) > 1
+        if two and x is not mask and _may_be_mask(mask, shapes):
             says = f"{_SPEC}{_text(x, i)}:from={quoted(mask.name or '')}"
             ways.append(f"if {mask.name} is 1 for what is valid and 0 behind it: {says}")
             break
@@ -177,6 +179,15 @@ def _own_name(value: ir.Value, axis: int) -> str:
     """What the model calls a dim; "" where it has no name of its own."""
     dim = value.shape[axis] if value.shape is not None else None
     return "" if dim is None or isinstance(dim, int) else str(dim.value or "")
+
+
+def _may_be_mask(value: ir.Value, shapes: Shapes) -> bool:
+    """Whether an input could say what is valid: no tokens, which are looked up, and no curve."""
+    if "mask" in (value.name or "").lower():
+        return True
+    dtype = shapes.dtype(value)
+    looked_up = any(is_op(use.node, "Gather") and use.idx == 1 for use in value.uses())
+    return dtype is not None and not dtype.is_floating_point() and not looked_up
 
 
 def _called(symbol: str, value: ir.Value, axis: int) -> str:

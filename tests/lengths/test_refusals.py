@@ -128,3 +128,25 @@ def test_images_of_other_layouts_and_beside_other_inputs(inputs: str, told: str,
 def test_what_varies_in_all_axes_is_not_taken_for_an_image() -> None:
     found = refusal(model("y = Relu (x)", "float[B, C, T, F] x"), "ilens-mask")
     assert "axis=x.2 (T)" in found
+
+
+@pytest.mark.parametrize(
+    ("inputs", "body", "says"),
+    [
+        ("int64[B, U] ids, float[B, T, 4] x", "e = Gather (table, ids)", False),
+        ("float[B, U] f0, float[B, T, 4] x", "e = Unsqueeze (f0, last)", False),
+        ("float[B, U] x_mask, float[B, T, 4] x", "e = Unsqueeze (x_mask, last)", True),
+        ("int64[B, U] valid, float[B, T, 4] x", "c = Cast <to = 1> (valid) e = Identity (c)", True),
+    ],
+    ids=["tokens", "a curve", "a mask", "numbers"],
+)
+def test_only_what_may_be_a_mask_is_said_to_be_one(inputs: str, body: str, says: bool) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        m ({inputs}) => (float[] y)
+        <float[1, 4] table = {{1, 1, 1, 1}}, int64[1] last = {{2}}>
+        {{ {body} a = ReduceMean <keepdims = 0> (e) y = Mul (a, x) }}"""
+    made = onnx.parser.parse_model(text)
+    made.graph.output[0].ClearField("type")
+    told = refusal(ir.from_proto(made), "ilens-mask")
+    assert "several dims may be time" in told
+    assert ("for what is valid" in told) is says
