@@ -163,7 +163,7 @@ class Uniform:
             return None
         kept = self._kept(node)
         dims = look.dims(node.outputs[0])
-        if kept is None or dims is None or look.dims(kept) != dims:
+        if kept is None or dims is None or look.dims(kept) != dims or _ends_norm(node, kept):
             return None
         return Found("what it adds or hides is nothing", lambda op: [kept])
 
@@ -243,6 +243,26 @@ class Uniform:
             return False
         size = broadcast(known)
         return size is not None and (size == wanted or self._suits(made, size, depth - 1))
+
+
+def _ends_norm(node: ir.Node, kept: ir.Value) -> bool:
+    """Whether it is the scale or the bias of a LayerNorm in pieces.
+
+    ONNX Runtime makes one kernel of those that have both (optimizer/layer_norm_fusion.cc), also of
+    ones and zeros, which a model has that was not trained.
+    """
+    maker = kept.producer()
+    if is_op(node, "Add") and is_op(maker, "Mul"):
+        return any(x is not None and _is_norm(x.producer()) for x in maker.inputs)
+    return is_op(node, "Mul") and _is_norm(maker)
+
+
+def _is_norm(node: ir.Node | None) -> bool:
+    """Whether it divides what a mean was taken from by a root."""
+    if not is_op(node, "Div"):
+        return False
+    makers = [None if x is None else x.producer() for x in node.inputs]
+    return is_op(makers[0], "Sub") and is_op(makers[1], "Sqrt")
 
 
 def broadcast(shapes: Sequence[tuple[Key, ...]]) -> tuple[Key, ...] | None:

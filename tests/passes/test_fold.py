@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
+from graphfix import planning
 from tests.passes.folding import data, execute, fold, model, ops
 
 if TYPE_CHECKING:
@@ -201,6 +202,24 @@ def test_a_mask_that_is_true_everywhere() -> None:
     )
     assert "Range" not in ops(after)
     assert "Where" not in ops(after)
+
+
+def test_ones_and_zeros_of_a_layer_norm_stay() -> None:
+    """ONNX Runtime makes one kernel of the pieces, if none is missing."""
+    text = """m (float[B, T, 4] x) => (float[B, T, 4] y)
+        <float[4] w = {1.0, 1.0, 1.0, 1.0}, float[4] b = {0.0, 0.0, 0.0, 0.0}, float two = {2.0},
+         float eps = {0.00001}> {
+        c = ReduceMean <axes = [-1]> (x) d = Sub (x, c) p = Pow (d, two)
+        v = ReduceMean <axes = [-1]> (p) e = Add (v, eps) s = Sqrt (e) n = Div (d, s)
+        scaled = Mul (w, n) moved = Add (scaled, b) y = Relu (moved) }"""
+    before = model(text, 14)
+    counted = planning.kernels_of(before)
+    assert counted is not None
+    assert counted["all"] == 2
+    assert planning.kernels_of(fold(before)) == counted
+    # What is neither is not needed.
+    other = model(text.replace("Div (d, s)", "Div (d, two)"), 14)
+    assert "Mul" not in ops(fold(other))
 
 
 @pytest.mark.parametrize(
