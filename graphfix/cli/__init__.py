@@ -133,6 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("out of memory; nothing was written. Try smaller sizes with --dims")
     except OSError as error:
         _terminal.silence()  # perhaps it was the standard output
+        if error.filename is None and not _is_somewhere():
+            return _fail("the current folder is no more; change to one that is there")
         where = f"{error.filename}: " if error.filename is not None else ""
         return _fail(f"{where}{error.strerror or error}")
     except Exception as error:  # a fault of ours, or of a plugin: its traceback is what we need
@@ -148,6 +150,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.getLogger().removeHandler(remarks)
         warnings.showwarning = showing
     return code if isinstance(code, int) else DONE
+
+
+def _is_somewhere() -> bool:
+    try:
+        Path.cwd()
+    except OSError:
+        return False
+    return True
 
 
 def _fail(message: str) -> int:

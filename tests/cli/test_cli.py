@@ -646,6 +646,23 @@ class TestTrouble:
         assert tree(masked.parent) == before
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+    @pytest.mark.skipif(sys.platform == "win32", reason="no folder goes there that somebody is in")
+    def test_the_current_folder_is_no_more(
+        self,
+        masked: Path,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        (tmp_path / "gone").mkdir()
+        monkeypatch.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+        words = ("ship", masked, "-o", "s", "--container", "T=8")
+        code, _, err = said(capsys, *words)
+        monkeypatch.undo()
+        assert code == 2
+        assert "the current folder is no more; change to one" in " ".join(err.split())
+
     def test_a_full_disk_while_the_graph_is_written(
         self, masked: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
