@@ -85,7 +85,8 @@ def _innermost_first(model: ir.Model) -> Iterator[ir.OperatorIdentifier]:
         while stack:
             nodes = nodes_of(model.functions[stack[-1]].graph)
             called = (x.op_identifier() for x in nodes)
-            left = next((x for x in called if x in model.functions and x not in done), None)
+            known = {*done, *stack}  # one that calls itself is refused where a model is read
+            left = next((x for x in called if x in model.functions and x not in known), None)
             if left is not None:
                 stack.append(left)
             elif (key := stack.pop()) not in done:

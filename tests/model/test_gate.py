@@ -218,6 +218,16 @@ def test_functions_come_to_an_end(tmp_path: Path) -> None:
     gate.check(proto)
 
 
+def test_counting_nodes_ends_where_a_function_calls_itself() -> None:
+    """Who builds a model in Python has passed no gate."""
+    proto = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 17, "d" : 1]> m (float[T] x) => (float[T] y)
+        { y = d.F (x) }
+        <domain: "d", opset_import: ["" : 17, "d" : 1]> F (a) => (b) { t = d.F (a) b = Neg (t) }"""
+    )
+    assert calls.count(ir.from_proto(proto)) == 3
+
+
 def test_names_in_the_place_of_calls_are_those_of_onnx_ir(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found without trying all that are taken for each call."""
     body = " ".join(f"c{i + 1} = d.F (c{i})" for i in range(9))
