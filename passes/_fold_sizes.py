@@ -60,6 +60,8 @@ class Sizes:
         wanted = {
             x: self._stock.needs[x.outputs[0]] for x in self._stock.order if self._is_wanted(x)
         }
+        if all(map(_ort_makes_it_constant, wanted)):
+            return {}
         now = self._count_now(list(wanted))
         for node, need in wanted.items():
             self._ways.choose(need, self._stock.order[node])
@@ -73,8 +75,6 @@ class Sizes:
         """Whether a size is needed by something that computes no size."""
         made = node.outputs[0] if len(node.outputs) == 1 else None
         if made is None or made not in self._stock.needs or self._stock.needs[made].known:
-            return False
-        if _ort_makes_it_constant(node):
             return False
         return not made.is_graph_output() and any(
             len(use.node.outputs) != 1 or not self._stock.is_size(use.node.outputs[0])

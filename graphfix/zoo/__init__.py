@@ -80,7 +80,7 @@ def run(
     if not requests:
         return
     _can_be_done(requests, here=dask is None)
-    _made(out)
+    _require_room(out)
     if dask is not None:
         from graphfix.zoo.dask import rows
 
@@ -134,14 +134,17 @@ def _can_be_done(requests: Sequence[Request], *, here: bool) -> None:
         require("dml")
 
 
-def _made(out: Path) -> None:
+def _require_room(out: Path) -> None:
+    """Raise UsageError where no results can be put; nothing is made of the folder yet."""
+    # A drive that is not there has no folder above.
+    there = next((x for x in (out, *out.absolute().parents) if x.exists()), out)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
+        with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        reason = "is a file" if out.is_file() else f"cannot be written: {error.strerror or error}"
-        raise UsageError(f"--out {out}: {reason}; name a folder for the results") from error
+        reason = "is a file" if there.is_file() else f"cannot be written: {error.strerror or error}"
+        where = f"--out {out}" if there == out else f"--out {out}: {there}"
+        raise UsageError(f"{where}: {reason}; name a folder for the results") from error
 
 
 def _place(out: Path, recipe: Recipe) -> Path:

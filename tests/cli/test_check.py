@@ -408,7 +408,7 @@ class TestMeasured:
         [
             ("two (float[B, S, 4] sa, float[B, T, 4] te) => (float[B, 4] y)", "--axis sa.1 (S)"),
             ("two (float[B, S, 4] sa, float[B, T, 4] te) => (float[B, 4] y)", "--axis sa.1+te.1"),
-            ("two (float[B, S, 4] sa, float[B, T] te) => (float[B, 4] y)", "sa.1 --from te"),
+            ("two (float[B, S, 4] sa, float[B, T] mask) => (float[B, 4] y)", "sa.1 --from mask"),
         ],
     )
     def test_what_may_be_padded_is_said_as_check_takes_it(
@@ -419,7 +419,7 @@ class TestMeasured:
             <int64[2] flat = {{0, -1}}>
             {{
                 a = ReduceMean <axes = [1], keepdims = 0> (sa)
-                b = Reshape (te, flat)
+                b = Reshape ({"mask" if "mask" in text else "te"}, flat)
                 c = ReduceMean <axes = [1], keepdims = 1> (b)
                 y = Add (a, c)
             }}"""
