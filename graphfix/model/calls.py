@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import onnx
 from onnx_ir.passes.common import InlinePass, inliner
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     import onnx_ir as ir
+
+K = TypeVar("K")
 
 # A graph that gets more than this many nodes as its functions are written out is a trap: some
 # kilobytes that take gigabytes. An export with all of its operators as functions gets 20,000.
@@ -67,31 +69,36 @@ def _counted_names() -> Iterator[None]:
 
 def count(model: ir.Model) -> int:
     """How many nodes there are once all functions are written out, those in bodies among them."""
+    made = {key: _operators(function.graph) for key, function in model.functions.items()}
     counts: dict[ir.OperatorIdentifier, int] = {}
-
-    def of(graph: ir.Graph) -> int:
-        return sum(1 + counts.get(node.op_identifier(), 0) for node in nodes_of(graph))
-
-    for key in _innermost_first(model):
-        counts[key] = of(model.functions[key].graph)
-    return of(model.graph)
+    for key in _innermost_first(made):
+        counts[key] = sum(1 + counts.get(x, 0) for x in made[key])
+    return sum(1 + counts.get(x, 0) for x in _operators(model.graph))
 
 
-def _innermost_first(model: ir.Model) -> Iterator[ir.OperatorIdentifier]:
-    """The functions, each behind those that it calls."""
-    done: set[ir.OperatorIdentifier] = set()
-    for root in model.functions:
-        stack = [root]
+def _operators(graph: ir.Graph) -> list[ir.OperatorIdentifier]:
+    return [node.op_identifier() for node in nodes_of(graph)]
+
+
+def _innermost_first(calls: Mapping[K, Collection[K]]) -> Iterator[K]:
+    """The keys, each behind those that it calls; of a circle, one is behind the rest.
+
+    Args:
+        calls: What each calls; what is no key is passed over.
+    """
+    entered: set[K] = set()
+    for root in calls:
+        stack = [] if root in entered else [(root, iter(calls[root]))]
+        entered.add(root)
         while stack:
-            nodes = nodes_of(model.functions[stack[-1]].graph)
-            called = (x.op_identifier() for x in nodes)
-            known = {*done, *stack}  # one that calls itself is refused where a model is read
-            left = next((x for x in called if x in model.functions and x not in known), None)
-            if left is not None:
-                stack.append(left)
-            elif (key := stack.pop()) not in done:
-                done.add(key)
+            key, called = stack[-1]
+            inner = next((x for x in called if x in calls and x not in entered), None)
+            if inner is None:
+                stack.pop()
                 yield key
+            else:
+                entered.add(inner)
+                stack.append((inner, iter(calls[inner])))
 
 
 def require_end(
@@ -107,24 +114,11 @@ def require_end(
         return
     calls = {key: _calls(x.node, functions) for key, x in functions.items()}
     total: dict[tuple[str, str, str], int] = {}
-    open_: set[tuple[str, str, str]] = set()
-    for root in functions:
-        stack = [root]
-        while stack:
-            key = stack[-1]
-            if key in total:
-                stack.pop()
-                continue
-            open_.add(key)
-            left = [x for x in calls[key][1] if x not in total]
-            if any(x in open_ for x in left):
-                raise MalformedError(f"the function {key[1]!r} calls itself")
-            if left:
-                stack += left[:1]
-                continue
-            total[key] = calls[key][0] + sum(total[x] for x in calls[key][1])
-            open_.discard(key)
-            stack.pop()
+    for key in _innermost_first({key: called for key, (_, called) in calls.items()}):
+        count, called = calls[key]
+        if any(x not in total for x in called):
+            raise MalformedError(f"the function {key[1]!r} calls itself")
+        total[key] = count + sum(total[x] for x in called)
     _, called = _calls(proto.graph.node, functions)
     if max([sum(total[x] for x in called), *total.values()]) > _MOST_NODES:
         raise MalformedError(

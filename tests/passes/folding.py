@@ -4,32 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 
 import graphfix
+from tests.passes.models import data, execute
 
 SIZES = (1, 2, 5)
-
-
-def model(text: str, opset: int = 18, more: str = "") -> ir.Model:
-    return ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : {opset}{more}]>\n{text}')
-
-
-def ops(m: ir.Model) -> list[str]:
-    graphs = [m.graph, *(f.graph for f in m.functions.values())]
-    return [node.op_type for graph in graphs for node in graph.all_nodes()]
-
-
-def data(m: ir.Model) -> bytes:
-    return ir.to_proto(m).SerializeToString(deterministic=True)
-
-
-def execute(m: ir.Model, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = ort.InferenceSession(data(m), options, providers=["CPUExecutionProvider"])
-    return session.run(None, {x.name: feeds[x.name] for x in session.get_inputs()})
 
 
 def feeds_of(m: ir.Model, size: int, seed: int = 0) -> dict[str, np.ndarray]:

@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
 from graphfix.errors import UsageError
+from tests.passes.models import execute, ops
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17{functions}]>\n'
 
 
 def model(text: str) -> ir.Model:
     return ir.from_onnx_text(HEAD.format(functions="") + text)
-
-
-def ops(m: ir.Model) -> list[str]:
-    return [node.op_type for node in m.graph.all_nodes()]
-
-
-def execute(m: ir.Model, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    session = ort.InferenceSession(
-        ir.to_proto(m).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return session.run(None, feeds)
 
 
 def both(text: str, feeds: dict[str, np.ndarray], spec: str = "additive-mask") -> tuple:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import graphfix
+from tests.passes.models import execute, ops
 
 HEAD = '<ir_version: 8, opset_import: ["" : {opset}{more}]>\n'
 KINDS = {"float": np.float32, "float16": np.float16, "double": np.float64}
@@ -31,21 +31,11 @@ def cast(before: str = "v = Identity (x)", how: str = "b = Cast <to = 9> (v)") -
 
 
 def run(m: ir.Model, feeds: dict[str, np.ndarray]) -> np.ndarray:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    session = ort.InferenceSession(
-        ir.to_proto(m).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    names = [x.name for x in session.get_inputs()]
-    return session.run(None, {name: feeds[name] for name in names})[0]
+    return execute(m, feeds)[0]
 
 
 def feeds(x: np.ndarray) -> dict[str, np.ndarray]:
     return {"x": x, "c": np.arange(len(x)) % 3 == 0, "i": np.arange(len(x)) - 2}
-
-
-def ops(m: ir.Model) -> list[str]:
-    return [node.op_type for node in m.graph.all_nodes()]
 
 
 REPAIRED = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import graphfix
+from tests.passes.models import opened
 
 KINDS = {
     "float": np.float32,
@@ -42,10 +42,7 @@ def model(
 
 
 def run(m: ir.Model, x: np.ndarray) -> np.ndarray:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    data = ir.to_proto(m).SerializeToString()
-    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    session = opened(m)
     return session.run(None, {"x": x, "given": np.zeros((), x.dtype)})[0]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
+from tests.passes.models import execute, ops
 
 HEAD = '<ir_version: 8, opset_import: ["" : {opset}{more}]>\n'
 
@@ -34,17 +34,7 @@ def feeds(m: ir.Model, b: int = 2, t: int = 5) -> dict[str, np.ndarray]:
 
 
 def run(m: ir.Model, given: dict[str, np.ndarray]) -> np.ndarray:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    session = ort.InferenceSession(
-        ir.to_proto(m).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    names = [x.name for x in session.get_inputs()]
-    return session.run(None, {name: given[name] for name in names})[0]
-
-
-def ops(m: ir.Model) -> list[str]:
-    return [node.op_type for node in m.graph.all_nodes()]
+    return execute(m, given)[0]
 
 
 REPAIRED = {

@@ -4,36 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
 from graphfix.errors import UsageError
+from tests.passes.models import data, execute, model, ops
 
 SIZES = (0, 1, 2, 7)
-
-
-def model(text: str, opset: int = 18) -> ir.Model:
-    return ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}')
-
-
-def ops(m: ir.Model) -> list[str]:
-    graphs = [m.graph, *(f.graph for f in m.functions.values())]
-    return [node.op_type for graph in graphs for node in graph.all_nodes()]
-
-
-def data(m: ir.Model) -> bytes:
-    return ir.to_proto(m).SerializeToString(deterministic=True)
-
-
-def execute(m: ir.Model, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = ort.InferenceSession(data(m), options, providers=["CPUExecutionProvider"])
-    return session.run(None, feeds)
 
 
 def of_length(n: int) -> dict[str, np.ndarray]:

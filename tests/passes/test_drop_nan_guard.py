@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 
 import graphfix
+from tests.passes.models import execute, ops
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17{more}]>\n'
 GUARD = "broken = IsNaN (p) y = Where (broken, zero, p)"
@@ -29,13 +29,7 @@ def model(addend: str, *, guard: str = GUARD, after: str = "p = Softmax <axis = 
 
 
 def run(m: ir.Model, given: dict[str, np.ndarray]) -> np.ndarray:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(
-        ir.to_proto(m).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return session.run(None, {x.name: given[x.name] for x in session.get_inputs()})[0]
+    return execute(m, given, optimized=False)[0]
 
 
 def feeds(hidden: list[int]) -> dict[str, np.ndarray]:
@@ -48,10 +42,6 @@ def feeds(hidden: list[int]) -> dict[str, np.ndarray]:
         "mask": mask,
         "given": np.zeros(4, np.float32),
     }
-
-
-def ops(m: ir.Model) -> list[str]:
-    return [node.op_type for node in m.graph.all_nodes()]
 
 
 PLAIN = "masked = Identity (scores)"

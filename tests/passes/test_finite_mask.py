@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 
 import graphfix
 from graphfix.errors import UsageError
+from tests.passes.models import execute
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17{more}]>\n'
 
@@ -30,12 +30,7 @@ def model(addend: str, *, end: str = "weights = Softmax <axis = -1> (masked)",
 
 
 def run(m: ir.Model, given: dict[str, np.ndarray]) -> np.ndarray:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    session = ort.InferenceSession(
-        ir.to_proto(m).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return session.run(None, {x.name: given[x.name] for x in session.get_inputs()})[0]
+    return execute(m, given)[0]
 
 
 def feeds(hidden: list[int]) -> dict[str, np.ndarray]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,18 +16,9 @@ from hypothesis import strategies as st
 import graphfix
 from graphfix import pipeline
 from graphfix.errors import UsageError
+from tests.passes.models import data, execute, model, ops
 
-
-def model(text: str, opset: int = 18) -> ir.Model:
-    return ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}')
-
-
-def data(m: ir.Model) -> bytes:
-    return ir.to_proto(m).SerializeToString(deterministic=True)
-
-
-def ops(m: ir.Model) -> list[str]:
-    return [node.op_type for node in m.graph.all_nodes()]
+unoptimized = functools.partial(execute, optimized=False)
 
 
 def model_of(text: str, *dims: list[int | str]) -> ir.Model:
@@ -40,15 +31,6 @@ def model_of(text: str, *dims: list[int | str]) -> ir.Model:
 
 def shape(value: ir.Value) -> list[int | str | None]:
     return [x if isinstance(x, int) else x.value for x in value.shape or ()]
-
-
-def execute(m: ir.Model, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(data(m), options, providers=["CPUExecutionProvider"])
-    return session.run(None, feeds)
 
 
 def feeds_of(m: ir.Model) -> dict[str, np.ndarray]:
@@ -71,7 +53,7 @@ def same_numbers(old: np.ndarray, new: np.ndarray) -> None:
 def check_same(before: ir.Model, after: ir.Model) -> None:
     onnx.checker.check_model(ir.to_proto(after), full_check=True)
     feeds = feeds_of(after)
-    for old, new in zip(execute(before, feeds), execute(after, feeds), strict=True):
+    for old, new in zip(unoptimized(before, feeds), unoptimized(after, feeds), strict=True):
         assert old.dtype == new.dtype
         same_numbers(old, new)
 
@@ -318,7 +300,11 @@ def test_what_stays_computed(text: str, sizes: str, left: list[str]) -> None:
         feeds = feeds_of(after) | {"n": np.array([3])} if "n)" in text else feeds_of(after)
         feeds = {k: v for k, v in feeds.items() if k in {x.name for x in after.graph.inputs}}
         feeds.pop("k", None)
-        for old, new in zip(execute(before, feeds), execute(after, feeds), strict=True):
+        for old, new in zip(
+            unoptimized(before, feeds),
+            unoptimized(after, feeds),
+            strict=True,
+        ):
             same_numbers(old, new)
 
 
@@ -435,7 +421,7 @@ def test_a_branch_that_may_not_run_is_no_conflict() -> None:
     after, report = fix(model(text), "T=6")
     assert report.changes
     feeds = {"x": np.arange(6, dtype=np.float32), "c": np.array(False)}
-    np.testing.assert_array_equal(execute(after, feeds)[0], feeds["x"])
+    np.testing.assert_array_equal(unoptimized(after, feeds)[0], feeds["x"])
 
 
 @pytest.mark.parametrize("target", ["{0, -1}", "{2, -1, 3}", "{6, 1}", "{-1}", "{3, 2}"])
@@ -574,7 +560,7 @@ def test_models_of_the_zoo_keep_their_numbers(name: str, sizes: dict[str, int]) 
     feeds = {
         x.name: np.ones([int(str(d)) for d in x.shape], x.dtype.numpy()) for x in after.graph.inputs
     }
-    for old, new in zip(execute(before, feeds), execute(after, feeds), strict=True):
+    for old, new in zip(unoptimized(before, feeds), unoptimized(after, feeds), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-4, atol=1e-5)
 
 

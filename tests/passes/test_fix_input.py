@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 
 import graphfix
@@ -16,6 +15,7 @@ from graphfix.probing.padded import padded
 from graphfix.ship.build import ship_file
 from graphfix.ship.session import Session
 from graphfix.ship.wanted import wanted
+from tests.passes.models import execute
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 
@@ -52,9 +52,7 @@ def saved(tmp_path: Path, text: str) -> Path:
 
 
 def run(m: ir.Model, **feeds: np.ndarray) -> list[np.ndarray]:
-    data = ir.to_proto(m).SerializeToString()
-    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
-    return session.run(None, feeds)
+    return execute(m, feeds)
 
 
 @pytest.mark.parametrize(("sr", "factor"), [("16000", 2), ("8000", 3)])

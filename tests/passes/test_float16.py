@@ -17,6 +17,7 @@ from graphfix import pipeline
 from graphfix.errors import UsageError
 from graphfix.model import io
 from graphfix.model.narrow import Narrowed, extent_of, narrowed
+from tests.passes.models import opened
 
 RNG = np.random.default_rng(7)
 FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
@@ -44,10 +45,7 @@ def add(model: ir.Model, **weights: np.ndarray) -> ir.Model:
 
 
 def run(model: ir.Model, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    data = ir.to_proto(model).SerializeToString()
-    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    session = opened(model)
     names = [x.name for x in session.get_outputs()]
     return dict(zip(names, session.run(names, feeds), strict=True))
 

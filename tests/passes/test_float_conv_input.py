@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidGraph
 
 import graphfix
 from graphfix.errors import ModelError
+from tests.passes.models import opened
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17{more}]>\n'
 
@@ -21,20 +21,12 @@ def model(body: str, *, kind: str = "bool", out: str = "float[P, Q, R] y", more:
     return ir.from_onnx_text(HEAD.format(more=more) + text)
 
 
-def session(m: ir.Model) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    return ort.InferenceSession(
-        ir.to_proto(m).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-
-
 def run(m: ir.Model, x: np.ndarray) -> np.ndarray:
     rng = np.random.default_rng(0)
     given = {"x": x, "w": rng.standard_normal((4, 4, 3)).astype(np.float32)}
     given |= {"b": np.ones(4, np.float32), "m": np.full((4, 2), 0.5, np.float32)}
     given["d"] = np.full((4, 2), 0.5)
-    made = session(m)
+    made = opened(m)
     return made.run(None, {v.name: given[v.name] for v in made.get_inputs()})[0]
 
 
@@ -56,7 +48,7 @@ REPAIRED = {
 def test_what_is_refused_loads_and_computes_as_floats_do(case: str, kind: str) -> None:
     after = model(REPAIRED[case], kind=kind)
     with pytest.raises((Fail, InvalidGraph)):
-        session(after)
+        opened(after)
     assert graphfix.run(after, "float-conv-input").changed
     made = [n for n in after.graph if n.metadata_props.get("graphfix.pass") == "float-conv-input"]
     assert sum(n.op_type == "Cast" for n in made) == 1
@@ -77,7 +69,7 @@ def test_gemm_and_a_weight_that_is_no_float() -> None:
     assert graphfix.run(after, "float-conv-input").changed
     assert [n.op_type for n in after.graph] == ["Cast", "Cast", "Gemm"]
     given = {"x": np.ones((1, 4), np.float32), "c": np.array([True, False])}
-    np.testing.assert_array_equal(session(after).run(None, given)[0], [[17, 20]])
+    np.testing.assert_array_equal(opened(after).run(None, given)[0], [[17, 20]])
 
 
 def test_a_mask_that_is_computed() -> None:
@@ -96,7 +88,7 @@ def test_in_a_branch() -> None:
     after = ir.from_onnx_text(HEAD.format(more="") + text)
     assert len(graphfix.run(after, "float-conv-input").passes[0].changes) == 2
     assert [n.op_type for n in after.graph] == ["Cast", "If"]
-    session(after)
+    opened(after)
 
 
 LEFT = {

@@ -14,19 +14,13 @@ from hypothesis.extra import numpy as hnp
 
 import graphfix
 from graphfix import registry
+from tests.passes.models import opened
 
 
 def model(body: str, *, kind: str = "float16", opset: int = 17, ends: str = "") -> ir.Model:
     return ir.from_onnx_text(f"""<ir_version: 8, opset_import: ["" : {opset}]>
     m ({kind}[B, 3, N] x, {kind}[N] s, {kind}[N] b, {kind}[3] t, {kind}[3] u)
         => ({kind}[B, 3, N] y{ends}) {{ {body} }}""")
-
-
-def session(m: ir.Model) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    data = ir.to_proto(m).SerializeToString()
-    return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 
 
 def scales(n: int) -> dict[str, np.ndarray]:
@@ -49,7 +43,7 @@ def repaired(case: str) -> ort.InferenceSession:
     assert len(report.passes[0].changes) == 1
     assert report.safety == "conditional"
     assert not graphfix.run(after, "float-norm").changed
-    return session(after)
+    return opened(after)
 
 
 def truth(case: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

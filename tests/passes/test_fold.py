@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import graphfix
 from graphfix import planning
-from tests.passes.folding import data, execute, fold, model, ops
+from tests.passes.folding import fold
+from tests.passes.models import data, execute, model, ops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 import graphfix
 from graphfix import planning
+from tests.passes.models import opened, ops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,20 +48,12 @@ def model(text: str, opset: int = 17) -> ir.Model:
     return made
 
 
-def ops(m: ir.Model) -> list[str]:
-    return [node.op_type for node in m.graph.all_nodes()]
-
-
 def views(m: ir.Model) -> int:
     return sum(x in VIEWS for x in ops(m))
 
 
 def run(m: ir.Model, sizes: dict[str, int]) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    data = ir.to_proto(m).SerializeToString()
-    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    session = opened(m)
     random = np.random.default_rng(0)
     feeds = {}
     for value in m.graph.inputs:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import graphfix
+from tests.passes.models import execute, ops
 
 NUMBERS = """int64 zero = {{0}}, int64 k = {{{k}}}, int64 one = {{1}}, int64 two = {{2}},
     int64 other = {{{other}}}, int64 minus = {{-1}}"""
@@ -28,14 +28,8 @@ def model(body: str, *, k: int = 2, dims: str = "B", dtype: str = "int64", more:
     return ir.from_onnx_text(text)
 
 
-def ops(m: ir.Model) -> list[str]:
-    return [node.op_type for node in m.graph]
-
-
 def run(m: ir.Model, **feeds: np.ndarray) -> list[np.ndarray]:
-    data = ir.to_proto(m).SerializeToString()
-    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
-    return session.run(None, {x.name: feeds[x.name] for x in session.get_inputs()})
+    return execute(m, feeds)
 
 
 def folded(m: ir.Model) -> ir.Model:

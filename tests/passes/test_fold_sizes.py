@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphfix import planning
-from tests.passes.folding import execute, fold, model, ops
+from tests.passes.folding import fold
+from tests.passes.models import execute, model, ops
 
 
 def test_one_shape_for_equal_dims_of_different_tensors() -> None:
@@ -27,28 +28,17 @@ def test_one_shape_for_equal_dims_of_different_tensors() -> None:
 
 @pytest.mark.parametrize("opset", [13, 14, 15, 18])
 def test_sizes_at_every_opset(opset: int) -> None:
+    longest = "<keepdims = 1, axes = [1]> (e)" if opset < 18 else "<keepdims = 1> (e, a)"
     after = fold(
         model(
-            """m (float[B, T, 8] x, float[B, 1, U] k) => (float[B, 1, U] y)
-            <int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}> {
+            f"""m (float[B, T, 8] x, float[B, 1, U] k) => (float[B, 1, U] y)
+            <int64 zero = {{0}}, int64 one = {{1}}, int64 two = {{2}}, int64[1] axis = {{0}}> {{
             s = Shape (x) b = Gather (s, zero) b1 = Unsqueeze (b, axis)
             r = Shape (k) u = Gather (r, two) u1 = Unsqueeze (u, axis)
             s2 = Shape (x) t = Gather (s2, one) t_less = Sub (t, one) t2 = Add (t_less, one)
             t3 = Unsqueeze (t2, axis)
             shape = Concat <axis = 0> (b1, t3, u1)
-            e = Expand (k, shape) y = ReduceMax <keepdims = 1, axes = [1]> (e) }""",
-            opset=opset,
-        )
-        if opset < 18
-        else model(
-            """m (float[B, T, 8] x, float[B, 1, U] k) => (float[B, 1, U] y)
-            <int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] axis = {0}> {
-            s = Shape (x) b = Gather (s, zero) b1 = Unsqueeze (b, axis)
-            r = Shape (k) u = Gather (r, two) u1 = Unsqueeze (u, axis)
-            s2 = Shape (x) t = Gather (s2, one) t_less = Sub (t, one) t2 = Add (t_less, one)
-            t3 = Unsqueeze (t2, axis)
-            shape = Concat <axis = 0> (b1, t3, u1)
-            e = Expand (k, shape) a = Identity (axis) y = ReduceMax <keepdims = 1> (e, a) }""",
+            e = Expand (k, shape) a = Identity (axis) y = ReduceMax {longest} }}""",
             opset=opset,
         )
     )

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
+from tests.passes.models import data
 
 ZOO = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[3] / "shared" / "zoo")) / "models"
 Dims = list[int | str | None]
@@ -45,10 +46,6 @@ def find(m: ir.Model, name: str) -> ir.Value:
 
 def dims(value: ir.Value) -> Dims:
     return [x if isinstance(x, int) else x.value for x in value.shape or ()]
-
-
-def data(m: ir.Model) -> bytes:
-    return ir.to_proto(m).SerializeToString(deterministic=True)
 
 
 def renew(m: ir.Model) -> tuple[ir.Model, graphfix.PassReport]:

@@ -6,23 +6,19 @@ import dataclasses
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
+from tests.passes.models import opened
 
 SIZES = ({"B": 1, "T": 1, "S": 3}, {"B": 2, "T": 5, "S": 3}, {"B": 3, "T": 4, "S": 4})
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 
 
 def run(model: ir.Model, sizes: dict[str, int]) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    session = ort.InferenceSession(
-        ir.to_proto(model).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = opened(model)
     random = np.random.default_rng(7)
     feeds = {}
     for value in session.get_inputs():

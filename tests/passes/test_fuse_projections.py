@@ -14,6 +14,7 @@ from graphfix import planning
 from graphfix.model import io
 from graphfix.model.shapes import shapes_of
 from graphfix.runtime.session import Session
+from tests.passes.models import ops
 
 SIZES = {"B": 2, "T": 5, "S": 3}
 X, Y = "float[B, T, 8] x", "float[B, T, 8] y"
@@ -61,10 +62,6 @@ def run(m: ir.Model) -> list[np.ndarray]:
                 feeds[x.name] = np.arange(SIZES["T"]) < np.array([[3], [5]])
                 feeds[x.name] = feeds[x.name].astype(np.int32)
         return list(session.run(feeds).values())
-
-
-def ops(m: ir.Model) -> list[str]:
-    return [node.op_type for node in m.graph]
 
 
 FORMS = {

@@ -2,23 +2,16 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 
 import graphfix
+from tests.passes.models import execute, ops
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 
 
 def model_of(text: str) -> ir.Model:
     return ir.from_onnx_text(f"{HEAD} m {text}")
-
-
-def run(model: ir.Model, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    session = ort.InferenceSession(
-        ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    return session.run(None, feeds)
 
 
 def converted(text: str, feeds: dict[str, np.ndarray] | None = None) -> ir.Model:
@@ -28,13 +21,9 @@ def converted(text: str, feeds: dict[str, np.ndarray] | None = None) -> ir.Model
     assert not graphfix.get_pass("gather-int64", convert=True)(model).modified
     assert not list(graphfix.get_pass("gather-int64").sites(model))
     if feeds is not None:
-        for a, b in zip(run(model_of(text), feeds), run(model, feeds), strict=True):
+        for a, b in zip(execute(model_of(text), feeds), execute(model, feeds), strict=True):
             np.testing.assert_array_equal(a, b)
     return model
-
-
-def ops(model: ir.Model) -> list[str]:
-    return [node.op_type for node in model.graph.all_nodes()]
 
 
 X = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -92,7 +81,7 @@ def test_what_onnx_forbids_is_an_error(op: str) -> None:
     assert finding.severity == "error"
     assert f"ONNX allows only int64 for {op}" in finding.message
     with pytest.raises(Exception, match="tensor\\(int32\\)"):
-        run(model, {})
+        execute(model, {})
 
 
 @pytest.mark.parametrize("op", FORBIDDEN)
@@ -101,7 +90,7 @@ def test_it_loads_once_it_is_int64(op: str) -> None:
     feeds = {"x": X, "i": np.array([[1, 2]], np.int32)}
     if op == "ScatterND":
         feeds["u"] = np.array([9], np.float32)
-    (found,) = run(model, feeds)
+    (found,) = execute(model, feeds)
     assert (found[0] if op == "GatherND" else found[1, 2]) == (8 if op == "GatherND" else 9)
 
 
@@ -111,7 +100,7 @@ def test_int16_is_an_error_that_can_be_repaired() -> None:
     assert finding.severity == "error"
     assert "only int32 or int64" in finding.message
     graphfix.run(model, "gather-int64:convert=yes")
-    run(model, {"x": X, "i": np.array([1, 2], np.int16)})
+    execute(model, {"x": X, "i": np.array([1, 2], np.int16)})
 
 
 def test_a_float_index_is_an_error_that_cannot() -> None:
@@ -147,7 +136,7 @@ def test_a_default_that_the_caller_may_override_is_cast() -> None:
     model.graph.inputs.append(model.graph.initializers["i"])
     graphfix.run(model, "gather-int64:convert=yes")
     assert ops(model) == ["Cast", "Gather"]
-    (found,) = run(model, {"x": X, "i": np.array([0, 1], np.int32)})
+    (found,) = execute(model, {"x": X, "i": np.array([0, 1], np.int32)})
     np.testing.assert_array_equal(found, X[:2])
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 
 import graphfix
+from tests.passes.models import opened, ops
 
 INITS = f"""float[4, 3] w = {{{", ".join(str(i % 5 - 2) for i in range(12))}}},
     float[3] b = {{1, 2, 3}},
@@ -26,13 +26,8 @@ def model(body: str = LINEAR, *, x: str = "float[B, T, 4] x", out: str = "float[
     )
 
 
-def ops(m: ir.Model) -> list[str]:
-    return [node.op_type for node in m.graph]
-
-
 def run(m: ir.Model, dims: tuple[int, ...] = (2, 5, 4)) -> list[np.ndarray]:
-    data = ir.to_proto(m).SerializeToString()
-    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    session = opened(m)
     x = np.random.default_rng(0).standard_normal(dims).astype(np.float32)
     return session.run(None, {"x": x})
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 import graphfix
 from graphfix import registry
 from graphfix.core import Skip
+from tests.passes.models import execute, ops
 
 KINDS = {"float": np.float32, "float16": np.float16, "double": np.float64}
 KINDS |= {"int64": np.int64, "int32": np.int32, "uint8": np.uint8}
@@ -38,17 +38,8 @@ def model(
     return ir.from_onnx_text(text)
 
 
-def ops(m: ir.Model) -> list[str]:
-    return [node.op_type for node in m.graph.all_nodes()]
-
-
 def run(m: ir.Model, **feeds: np.ndarray) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    data = ir.to_proto(m).SerializeToString()
-    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    return session.run(None, {x.name: feeds[x.name] for x in session.get_inputs()})
+    return execute(m, feeds, optimized=False)
 
 
 def repaired(m: ir.Model) -> ir.Model:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
 from graphfix.hazards import repairs
+from tests.passes.models import opened
 
 HEAD = '<ir_version: 8, opset_import: ["" : {opset}]>\n'
 WEIGHTS = """<float[4, 4] w = {1, -1, 0.5, 0, 1, 2, -2, 1, 0, 0.5, 1, 1, -1, 1, 1, 0},
@@ -25,11 +25,7 @@ def model(body: str, *, opset: int = 17, shape: str = "N, 4", outputs: str = "h,
 
 
 def run(m: ir.Model, x: np.ndarray) -> dict[str, np.ndarray]:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    data = ir.to_proto(m).SerializeToString()
-    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    session = opened(m, optimized=False)
     names = [x.name for x in session.get_outputs()]
     return dict(zip(names, session.run(None, {"x": x}), strict=True))
 

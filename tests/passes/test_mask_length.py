@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 
 import graphfix
+from tests.passes.models import execute
 
 
 def model(
@@ -35,9 +35,7 @@ def model(
 
 
 def run(m: ir.Model, feeds: dict[str, np.ndarray]) -> np.ndarray:
-    data = ir.to_proto(m).SerializeToString()
-    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
-    return session.run(None, feeds)[0]
+    return execute(m, feeds)[0]
 
 
 X = np.random.default_rng(0).standard_normal((3, 6, 4)).astype(np.float32)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 
 import graphfix
+from tests.passes.models import execute, opened, ops
 
 
 def run(m: ir.Model, feeds: dict[str, np.ndarray]) -> np.ndarray:
-    data = ir.to_proto(m).SerializeToString()
-    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
-    return session.run(None, feeds)[0]
+    return execute(m, feeds)[0]
 
 
 INITS = """int64 zero = {0}, int64 one = {1}, int64[1] all = {-1}, int64[1] nought = {0},
@@ -41,10 +39,6 @@ def flat(body: str = "", *, out: str = "int64[B, 1, 1, T] y") -> ir.Model:
         f'<ir_version: 8, opset_import: ["" : 17]> m (int64[B, T] mask) => ({out}) <{INITS}>'
         f"{{ {RANGES} flat = Reshape (mask, all) {body or place} y = Gather (flat, place) }}"
     )
-
-
-def ops(m: ir.Model) -> list[str]:
-    return [x.op_type for x in m.graph]
 
 
 MASK = np.array([[1, 1, 0, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
@@ -167,8 +161,7 @@ def test_an_output_on_the_way_keeps_its_number() -> None:
     m = flat()
     m.graph.outputs.append(next(x for x in m.graph if x.op_type == "Add").outputs[0])
     graphfix.run(m, "mask-lookup")
-    data = ir.to_proto(m).SerializeToString()
-    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    session = opened(m)
     _, place = session.run(None, {"mask": MASK})
     np.testing.assert_array_equal(place.reshape(3, 5), np.arange(15).reshape(3, 5))
 

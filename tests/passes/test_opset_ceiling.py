@@ -12,23 +12,13 @@ import pytest
 
 import graphfix
 from graphfix.errors import UsageError
+from tests.passes.models import data, opened
 
 READ_UP_TO = importlib.import_module("graphfix.passes._opsets").READ_UP_TO
 
 
 def model(text: str, opset: int, domains: str = "") -> ir.Model:
     return ir.from_onnx_text(f'<ir_version: 10, opset_import: ["" : {opset}{domains}]>\n{text}')
-
-
-def data(m: ir.Model) -> bytes:
-    return ir.to_proto(m).SerializeToString(deterministic=True)
-
-
-def session(m: ir.Model) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    return ort.InferenceSession(data(m), options, providers=["CPUExecutionProvider"])
 
 
 def feeds_of(session: ort.InferenceSession) -> dict[str, np.ndarray]:
@@ -48,7 +38,7 @@ def feeds_of(session: ort.InferenceSession) -> dict[str, np.ndarray]:
 
 
 def check_same(before: ir.Model, after: ir.Model) -> None:
-    first, second = session(before), session(after)
+    first, second = opened(before), opened(after)
     feeds = feeds_of(first)
     for old, new in zip(first.run(None, feeds), second.run(None, feeds), strict=True):
         assert old.dtype == new.dtype

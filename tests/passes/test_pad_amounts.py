@@ -9,6 +9,7 @@ import pytest
 import graphfix
 from graphfix.model.values import const_of
 from graphfix.runtime.session import Session
+from tests.passes.models import ops
 
 CONSTANTS = """int64[1] none = {0}, int64[1] flat = {-1}, float value = {7}, int64[1] two = {2},
     int64 one = {1}, float unit = {1}"""
@@ -37,10 +38,6 @@ def outputs(m: ir.Model, length: int) -> np.ndarray:
     x = np.random.default_rng(length).standard_normal((2, 2, length)).astype(np.float32)
     with Session(m) as session:
         return session.run({"x": x})["y"]
-
-
-def ops(m: ir.Model) -> list[str]:
-    return [node.op_type for node in m.graph]
 
 
 @pytest.mark.parametrize("kernel", [1, 3, 7])

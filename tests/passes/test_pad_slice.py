@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
+from tests.passes.models import model, opened, ops
 
 KINDS = {"float": np.float32, "float16": np.float16, "int64": np.int64, "uint8": np.uint8}
 MODES = ("constant", "edge", "reflect", "wrap")
-
-
-def model(text: str, opset: int = 18) -> ir.Model:
-    return ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}')
 
 
 def pad(
@@ -34,14 +30,6 @@ def pad(
     return model(f"m ({kind}[A, B, C] x) => ({kind}[D, E, F] y) {constants} {{ {head} }}", opset)
 
 
-def session(m: ir.Model) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    data = ir.to_proto(m).SerializeToString()
-    return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-
-
 def repaired(m: ir.Model) -> tuple[ir.Model, graphfix.Report]:
     copy = ir.from_proto(ir.to_proto(m))
     report = graphfix.run(copy, "pad-slice")
@@ -51,17 +39,13 @@ def repaired(m: ir.Model) -> tuple[ir.Model, graphfix.Report]:
     return copy, report
 
 
-def ops(m: ir.Model) -> list[str]:
-    return [node.op_type for node in m.graph]
-
-
 def same(before: ir.Model, after: ir.Model, x: np.ndarray) -> bool:
     """Whether both compute the same; False where the Pad itself refuses to run."""
     try:
-        want = session(before).run(None, {"x": x})[0]
+        want = opened(before).run(None, {"x": x})[0]
     except Exception:  # ONNX Runtime has no type for it
         return False
-    got = session(after).run(None, {"x": x})[0]
+    got = opened(after).run(None, {"x": x})[0]
     assert got.dtype == want.dtype
     np.testing.assert_array_equal(got, want)
     return True
@@ -164,7 +148,7 @@ def test_pads_that_follow_a_size_cut_where_it_is_small() -> None:
     assert report.changed
     assert ops(after)[-1] == "Slice"
     assert all(
-        session(after).run(None, {"x": np.zeros((1, t), np.float32)})[0].shape == (2, 2 * t - 1)
+        opened(after).run(None, {"x": np.zeros((1, t), np.float32)})[0].shape == (2, 2 * t - 1)
         for t in (1, 4, 5)
     )
     for t in range(1, 12):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import graphfix
+from tests.passes.models import execute
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18{more}]>\n'
 SHAPE = """
@@ -36,12 +36,7 @@ def constant(target: str, *, x: str = "B, T, 8") -> str:
 
 
 def run(m: ir.Model, feeds: dict[str, np.ndarray]) -> np.ndarray:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    session = ort.InferenceSession(
-        ir.to_proto(m).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return session.run(None, feeds)[0]
+    return execute(m, feeds)[0]
 
 
 def allowzero(m: ir.Model) -> list[int]:

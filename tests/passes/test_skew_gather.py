@@ -13,6 +13,7 @@ import pytest
 import graphfix
 from graphfix import planning
 from graphfix.model.values import const_of
+from tests.passes.models import opened, ops
 
 WIDTH = 3
 CONSTANTS = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] three = {3},
@@ -100,17 +101,6 @@ def both(source: str) -> tuple[ir.Model, ir.Model, graphfix.Report]:
     return before, after, graphfix.run(after, "skew-gather")
 
 
-def ops(m: ir.Model) -> list[str]:
-    return [node.op_type for node in m.graph]
-
-
-def session(m: ir.Model) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    data = ir.to_proto(m).SerializeToString()
-    return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-
-
 def feeds(lead: tuple[int, ...], size: int) -> dict[str, np.ndarray]:
     numbers = np.random.default_rng(size)
     shapes = {"q": (*lead, size, WIDTH), "p": (*lead, size, size)}
@@ -118,7 +108,7 @@ def feeds(lead: tuple[int, ...], size: int) -> dict[str, np.ndarray]:
 
 
 def agree(before: ir.Model, after: ir.Model, lead: tuple[int, ...], sizes: range) -> None:
-    first, second = session(before), session(after)
+    first, second = opened(before), opened(after)
     given = {x.name for x in first.get_inputs()}
     for size in sizes:
         feed = {k: v for k, v in feeds(lead, size).items() if k in given}
@@ -187,7 +177,7 @@ def test_in_other_types(dtype: type) -> None:
     feed = {k: v.astype(dtype) for k, v in feeds((2,), 5).items() if k == "q"}
     feed["p"] = np.zeros((2, 5, 5), dtype)
     np.testing.assert_array_equal(
-        session(after).run(None, feed)[0], session(before).run(None, feed)[0]
+        opened(after).run(None, feed)[0], opened(before).run(None, feed)[0]
     )
 
 
@@ -328,8 +318,8 @@ def test_a_nan_far_from_a_key_no_longer_shows() -> None:
     feed = {k: v for k, v in feeds((1,), 6).items() if k == "p"}
     feed["q"] = np.zeros((1, 6, WIDTH), np.float32)
     feed["p"][0, 0, 5] = np.nan
-    assert np.isnan(session(before).run(None, feed)[0]).any()
-    assert not np.isnan(session(after).run(None, feed)[0]).any()
+    assert np.isnan(opened(before).run(None, feed)[0]).any()
+    assert not np.isnan(opened(after).run(None, feed)[0]).any()
 
 
 def random_skew(pick: random.Random, name: str) -> str:
@@ -386,7 +376,7 @@ def stays(source: str) -> bool:
     if not report.changed:
         assert not report.passes[0].left
         return False
-    first, second, ran = session(before), session(after), 0
+    first, second, ran = opened(before), opened(after), 0
     given = {x.name for x in first.get_inputs()}
     for size in range(1, 6):
         feed = {k: v for k, v in feeds((2,), size).items() if k in given}

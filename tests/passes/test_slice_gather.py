@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
 from graphfix.model.values import ints_of
+from tests.passes.models import execute
 
 CONSTANTS = """<int64[1] s = {0}, int64[1] e = {18}, int64[1] a = {1}, int64[1] two = {2},
     int64[1] all = {20}, int64[3] r = {1, 20, 8}, int64[2] flat = {18, 8}, int64[2] both = {0, 2},
@@ -24,9 +24,7 @@ def model(body: str, given: str = "float[1, 20, 8] x", made: str = "float[P, Q, 
 
 
 def run(m: ir.Model, x: np.ndarray) -> list[np.ndarray]:
-    data = ir.to_proto(m).SerializeToString()
-    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
-    return session.run(None, {"x": x})
+    return execute(m, {"x": x})
 
 
 SITES = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
 from graphfix.model.values import ints_of
+from tests.passes.models import execute
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 WORD = -(2**31)
@@ -32,9 +32,7 @@ def model(
 
 
 def run(m: ir.Model, x: np.ndarray) -> np.ndarray:
-    data = ir.to_proto(m).SerializeToString()
-    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
-    return session.run(None, {"x": x})[0]
+    return execute(m, {"x": x})[0]
 
 
 def starts_of(m: ir.Model) -> tuple[int, ...] | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 
 import graphfix
+from tests.passes.models import opened, ops
 
 INITS = f"""int64 zero = {{0}}, int64 one = {{1}}, int64 two = {{2}}, int64 second = {{1}},
     int64[1] front = {{0}}, int64[1] at = {{1}}, int64[1] step = {{1}}, int64[1] twice = {{2}},
@@ -25,13 +25,8 @@ def model(body: str, *, opset: int = 17) -> ir.Model:
         m (float[B, T, 2] x) => (float y) <{INITS}> {{ {SIZE} {body} }}""")
 
 
-def ops(m: ir.Model) -> list[str]:
-    return [node.op_type for node in m.graph]
-
-
 def run(m: ir.Model, size: int) -> np.ndarray:
-    data = ir.to_proto(m).SerializeToString()
-    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    session = opened(m)
     x = np.random.default_rng(0).standard_normal((2, size, 2)).astype(np.float32)
     return session.run(None, {"x": x})[0]
 

@@ -10,20 +10,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
 from graphfix.model import view
+from tests.passes.models import data, execute, model
 
 ZOO = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[3] / "shared" / "zoo")) / "models"
 frozen = importlib.import_module("graphfix.passes._frozen")
-
-
-def model(text: str, opset: int = 18) -> ir.Model:
-    return ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}')
 
 
 def test_the_inputs_are_asked_for_their_dims_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,19 +38,6 @@ def reshape(data: str, target: list[int], attributes: str = "") -> ir.Model:
     return model(f"""m (float[{data}] x) => (float[{", ".join("PQRSU"[:rank])}] y)
     <int64[{rank}] to = {{{", ".join(map(str, target))}}}>
     {{ y = Reshape {attributes} (x, to) }}""")
-
-
-def data(m: ir.Model) -> bytes:
-    return ir.to_proto(m).SerializeToString(deterministic=True)
-
-
-def execute(m: ir.Model, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    return ort.InferenceSession(data(m), options, providers=["CPUExecutionProvider"]).run(
-        None, feeds
-    )
 
 
 def targets(m: ir.Model) -> list[list[int]]:

@@ -4,13 +4,13 @@ import re
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
 import graphfix
+from tests.passes.models import opened
 
 REFUSALS = (Fail, InvalidArgument, RuntimeException)
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
@@ -26,11 +26,7 @@ def model_of(text: str) -> ir.Model:
 
 
 def run(model: ir.Model, sizes: dict[str, int]) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    session = ort.InferenceSession(
-        ir.to_proto(model).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = opened(model)
     feeds = {}
     for value in session.get_inputs():
         shape = [sizes.get(d, d) for d in value.shape]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
+from tests.passes.models import opened
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 PLACES = """t1 = Shape <start = 1, end = 2> (x) t0 = Squeeze (t1)
@@ -133,11 +133,7 @@ def encoder(
 
 
 def run(model: ir.Model, sizes: dict[str, int], seed: int = 7) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    session = ort.InferenceSession(
-        ir.to_proto(model).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = opened(model)
     random = np.random.default_rng(seed)
     feeds = {}
     for value in session.get_inputs():

@@ -84,7 +84,7 @@ def evil() -> dict[str, Any]:
         "summary": EVIL,
         "reason": EVIL,
         "worst": diff,
-        "first_divergence": {"tensor": EVIL, "node": EVIL, "op": EVIL, "diff": diff},
+        "first_divergence": {"tensor": EVIL, "node": EVIL, "op": EVIL, "diff": diff, "given": None},
         "cases": [{"name": EVIL, "outputs": [diff]}],
         "dropped": [{"name": EVIL, "reason": EVIL}],
         "notes": [EVIL],

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 import sympy
 
+from graphfix.model.dims import is_nameless
 from graphfix.model.symbolic.exprs import Dim, dim_of, expr_of, settled, whole_numbers
 from graphfix.model.symbolic.facts import current
 from graphfix.model.symbolic.layout import join_shapes, set_shape
@@ -98,15 +99,11 @@ def _slid(node: ir.Node) -> list[Dim] | None:
     dims: list[Dim] = [data[0], weights[0]]
     for i, size in enumerate(list(data)[2:]):
         width, step = kernel[i], strides[i]
-        if not isinstance(width, int) or min(step, dilations[i]) < 1 or _is_nameless(size):
+        if not isinstance(width, int) or min(step, dilations[i]) < 1 or is_nameless(size):
             return None
         more = pads[i] + pads[i + len(ones)] - (width - 1) * dilations[i] - 1
         dims.append(_steps(size, more, step))
     return dims
-
-
-def _is_nameless(dim: Dim) -> bool:
-    return not isinstance(dim, int) and dim.value is None
 
 
 @functools.lru_cache(maxsize=4096)
