@@ -36,7 +36,7 @@ _REPAIRS = (
     *("mask-lookup", "table-rows", "additive-mask", "finite-mask", "drop-nan-guard"),
     *("cumsum-index", "unflatten-heads", "gather-int64"),
     *("convtranspose-2d", "opset-ceiling", "slice-start", "slice-gather", "gemm-bias"),
-    *("keep-output", "fold", "if-where", "reshape-allowzero"),
+    *("keep-output", "host-output", "fold", "if-where", "reshape-allowzero"),
 )
 # An attention takes the biases of its inputs, so it is fused first. Residual sums stay apart from
 # their norms: ONNX Runtime's CPU kernel for both is too slow (fuse-norm).

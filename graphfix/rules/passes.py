@@ -42,7 +42,9 @@ _DML: tuple[Provider, ...] = ("dml",)
 _ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
     **dict.fromkeys(("reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index"), _DML),
     **dict.fromkeys(("gather-int64", "slice-start", "pad-slice", "clip-minmax"), _DML),
-    **dict.fromkeys(("keep-output", "gemm-bias", "pad-amounts", "slice-gather"), _DML),
+    **dict.fromkeys(
+        ("keep-output", "host-output", "gemm-bias", "pad-amounts", "slice-gather"), _DML
+    ),
     "opset-ceiling": ("dml", "cuda"),
 }
 

@@ -167,3 +167,34 @@ def test_a_gemm_without_a_bias_leaves_no_session(case: str) -> None:
     with pytest.raises(ModelError, match=r"DmlFusedGemm|fell back"):
         agrees(before, feeds)
     assert agrees(repaired(before, "gemm-bias"), feeds)
+
+
+EMPTY = {
+    "nothing is found": ("t = Greater (x, top) z = NonZero (t)", "int64[2, N] z"),
+    "a branch of a decoder": (
+        """k = ReduceMax <axes = [0, 1], keepdims = 0> (x) more = Greater (k, top)
+        z = If (more) <
+            then_branch = a () => (float[C, 4] u) { u = Neg (y) },
+            else_branch = b () => (float[D, 4] v) { v = ConstantOfShape (none) }>""",
+        "float[N, 4] z",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EMPTY)
+def test_an_empty_output_spoils_no_other(case: str) -> None:
+    body, output = EMPTY[case]
+    before = model(
+        f"(float[B, 4] x) => (float[B, 4] y, {output}) "
+        f"<float top = {{50}}, int64[2] none = {{0, 4}}> {{ y = Sqrt (x) {body} }}",
+        17,
+    )
+    full = np.arange(100, 112, dtype=np.float32).reshape(3, 4)
+    for m, right in ((before, False), (repaired(before, "host-output"), True)):
+        with Session(m) as cpu, Session(m, ep="dml") as dml:
+            # What lay in memory is then not what is computed now.
+            for x in (full, full / 7, full, full / 11):
+                want, got = cpu.run({"x": x}), dml.run({"x": x})
+                assert [x.shape for x in got.values()] == [x.shape for x in want.values()]
+                same = all(np.allclose(want[k], got[k], rtol=1e-5) for k in want)
+                assert same == (right or bool(want["z"].size))

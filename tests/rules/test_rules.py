@@ -351,6 +351,7 @@ class TestLibrary:
             "pad-slice",
             "clip-minmax",
             "keep-output",
+            "host-output",
             "gemm-bias",
         }
         left = {"dml": set(), "cuda": only, "cpu": {*only, "opset-ceiling"}}

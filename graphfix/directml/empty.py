@@ -1,0 +1,72 @@
+"""Outputs that may be empty, which DirectML does not give back rightly with others beside them.
+
+What a run has left on the device is copied to the host in one go, and the provider ends that as
+soon as it meets a tensor of no elements: what was to be copied stays what lay in memory
+(ExecutionProvider.cpp of ONNX Runtime's DirectML provider, ExecutionProviderImpl::CopyTensors).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphfix.directml.placement import Rules
+from graphfix.model.shapes import input_symbols
+from graphfix.model.symbolic import symbols_of
+from graphfix.model.values import bodies_of, is_op
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    import onnx_ir as ir
+
+    from graphfix.model.symbolic import Dim
+    from graphfix.model.view import View
+
+# Some sizes are 0 at large sizes of the inputs, too: T - 4 * floor(T / 4). What is so at small ones
+# only is a window that is longer than what it slides over.
+_LARGE = range(960, 1024)
+_APART = 1024  # no two names have one size: A - B is not always 0
+
+
+def spoiling(view: View) -> Iterator[ir.Value]:
+    """The outputs that may be empty on the device, with others beside them, in their order."""
+    outputs = dict.fromkeys(view.model.graph.outputs)
+    known = frozenset(input_symbols(view.model))
+    empty = [x for x in outputs if _may_be_empty(x, view, known)] if len(outputs) > 1 else []
+    if not empty:
+        return
+    on_cpu = Rules(view.model.graph.opset_imports, view.shapes).on_cpu(view.model.graph)
+    there = {x for x in outputs if _is_on_device(x, on_cpu)}
+    if len(there) > 1:
+        yield from (x for x in empty if x in there)
+
+
+def _is_on_device(value: ir.Value, on_cpu: Collection[ir.Node]) -> bool:
+    node = value.producer()
+    if node is None or node in on_cpu:
+        return False
+    if not is_op(node, "OptionalGetElement") or node.inputs[0] is None:
+        return True
+    # Seen: what Optional has wrapped on the CPU is unwrapped there.
+    return not is_op(node.inputs[0].producer(), "Optional")
+
+
+def _may_be_empty(value: ir.Value, view: View, known: frozenset[str]) -> bool:
+    node, dims = value.producer(), view.shapes.dims(value)
+    if is_op(node, "If"):
+        place = list(node.outputs).index(value)
+        return any(_may_be_empty(x.outputs[place], view, known) for x in bodies_of(node))
+    return dims is None or any(_may_be_zero(x, known) for x in dims)
+
+
+def _may_be_zero(dim: Dim, known: frozenset[str]) -> bool:
+    """Whether a size may be 0 although all inputs are long enough."""
+    if isinstance(dim, int):
+        return dim == 0
+    names = sorted(symbols_of(dim))
+    if dim.value is None or not known.issuperset(names):
+        return True  # data decides
+    return any(
+        dim.evaluate({name: size + _APART * i for i, name in enumerate(names)}) == 0
+        for size in _LARGE
+    )

@@ -1,0 +1,121 @@
+"""host-output: which outputs may be empty on the device, and that they are given back alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import graphfix
+from graphfix.core import Skip
+from tests.passes.models import data, execute, model, ops
+
+NUMBERS = """<int64 zero = {0}, int64 one = {1}, int64 four = {4}, int64[1] i0 = {0},
+    int64[1] i1 = {1}, int64[1] far = {9223372036854775807}, int64[2] none = {0, 4},
+    int64[2] rows = {-1, 4}, float[4, 4, 3] k = {CUBE}>""".replace("CUBE", ", ".join(["0.5"] * 48))
+COUNT = "t = Shape <start = 1, end = 2> (x)"
+
+
+def given(body: str, outputs: str, opset: int = 17, more: str = "") -> ir.Model:
+    text = f"m (float[B, T, 4] x{more}) => ({outputs}) {NUMBERS} {{ y = Relu (x) {body} }}"
+    made = model(text, opset)
+    for value in [x for x in made.graph.initializers.values() if not x.uses()]:
+        del made.graph.initializers[value.name]
+    return made
+
+
+Y, Z = "float[B, T, 4] y", "float[P, Q, R] z"
+MAY_BE = {
+    "nothing is found": ("z = NonZero (y)", f"{Y}, int64[3, N] z"),
+    "durations": (
+        """total = ReduceSum <keepdims = 0> (y) n = Cast <to = 7> (total)
+        r = Range (zero, n, one) z = Neg (r)""",
+        f"{Y}, int64[N] z",
+    ),
+    "frames that are left over": (
+        f"""{COUNT} whole = Div (t, four) start = Mul (whole, four)
+        z = Slice (y, start, far, i1)""",
+        f"{Y}, {Z}",
+    ),
+    "none, ever": ("e = ConstantOfShape (none) z = Sin (e)", f"{Y}, float[P, Q] z"),
+    "the first": ("z = NonZero (y)", f"int64[3, N] z, {Y}"),
+    "a branch of a decoder": (
+        """z = If (cached) <
+            then_branch = t () => (float[C, 4] a) { a = ConstantOfShape (none) },
+            else_branch = e () => (float[D, 4] b) { b = Reshape (y, rows) }>""",
+        f"{Y}, float[N, 4] z",
+    ),
+}
+
+
+def feeds(size: int, seed: int = 0) -> dict[str, np.ndarray]:
+    x = np.random.default_rng(seed).uniform(-1, 1, (1, size, 4)).astype(np.float32)
+    return {"x": -np.abs(x) if seed else x, "cached": np.array(bool(seed))}
+
+
+@pytest.mark.parametrize("case", MAY_BE)
+def test_leaves_the_device_by_itself(case: str) -> None:
+    more = ", bool cached" if "If (" in MAY_BE[case][0] else ""
+    before, after = (given(*MAY_BE[case], more=more) for _ in range(2))
+    found = [(x.rule, x.severity, x.fix) for x in graphfix.check(before, "empty-output")]
+    assert found == [("empty-output", "warning", "host-output")]
+    report = graphfix.run(after, "host-output").passes[0]
+    assert [x.tensor for x in report.changes] == ["z"]
+    assert sorted(ops(after)) == sorted([*ops(before), "Optional", "OptionalGetElement"])
+    assert [(x.name, x.dtype) for x in after.graph.outputs] == [
+        (x.name, x.dtype) for x in before.graph.outputs
+    ]
+    assert not graphfix.check(after, "empty-output,host-output")
+    assert not graphfix.run(after, "host-output").changed
+    for feed in (feeds(8), feeds(7), feeds(3, 1)):
+        for old, new in zip(execute(before, feed), execute(after, feed), strict=True):
+            assert (old.dtype, old.shape) == (new.dtype, new.shape)
+            np.testing.assert_array_equal(old, new)
+
+
+LEFT = {
+    "the only output": ("z = NonZero (y)", "int64[3, N] z"),
+    "as long as the input": ("z = Neg (y)", f"{Y}, {Z}"),
+    "frames of windows, none below one window": (
+        "a = Transpose <perm = [0, 2, 1]> (y) z = Conv (a, k)",
+        f"{Y}, {Z}",
+    ),
+    "made on the CPU": ("z, w, u, v = Unique (y)", f"{Y}, float[N] z"),
+    "the others are made on the CPU": (
+        "z = NonZero (y) c, w, u, v = Unique (y)",
+        "float[N] c, int64[3, M] z",
+    ),
+    "an input": ("", f"{Y}, float[B, T, 4] x"),
+    "branches that are never empty": (
+        """z = If (cached) <
+            then_branch = t () => (float[B, T, 4] a) { a = Neg (y) },
+            else_branch = e () => (float[B, T, 4] b) { b = Abs (y) }>""",
+        f"{Y}, {Z}",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_left_alone(case: str) -> None:
+    more = ", bool cached" if "If (" in LEFT[case][0] else ""
+    after = given(*LEFT[case], more=more)
+    before = data(after)
+    assert not graphfix.check(after, "empty-output")
+    assert not graphfix.run(after, "host-output").changed
+    assert data(after) == before
+
+
+def test_told_below_opset_15() -> None:
+    before = given(*MAY_BE["nothing is found"], opset=14)
+    found = list(graphfix.get_pass("host-output").sites(before))
+    assert len(found) == 1
+    assert isinstance(found[0], Skip)
+    assert "opset 15" in found[0].reason
+    assert not graphfix.run(before, "host-output").changed
+
+
+def test_the_profile_has_it() -> None:
+    after = given(*MAY_BE["durations"])
+    graphfix.run(after, "directml")
+    assert after.graph.outputs[1].producer().op_type == "OptionalGetElement"
+    assert not graphfix.run(after, "directml").changed
