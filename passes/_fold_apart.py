@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from graphfix.directml.facts import MATRIX_DIMS
 from graphfix.model.broadcast import is_broadcast
 from graphfix.model.symbolic import key_of, times
 from graphfix.model.values import attr_int, attr_ints, is_op, nodes_of
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from ._fold_views import Reshaping
 
 
-# DirectML's MatMul takes no more dims; what takes more lies beside one, or is hardly worth it.
-_MOST_DIMS = 4
 # An attention has less than twenty nodes; a region of so many is a whole network.
 _MOST_NODES = 100
 
@@ -144,7 +143,8 @@ class Apart:
         """Which dims of ``many`` are one dim of ``few``, if all others are as they were."""
         wide, narrow = self._look.dims(many), self._look.dims(few)
         parts = self._look.view.shapes.dims(many)
-        if wide is None or narrow is None or parts is None or len(wide) > _MOST_DIMS:
+        # What takes more dims than a MatMul does is hardly worth it.
+        if wide is None or narrow is None or parts is None or len(wide) > MATRIX_DIMS:
             return
         count = len(wide) - len(narrow) + 1
         for place, whole in enumerate(narrow if count > 1 else ()):
@@ -188,7 +188,7 @@ class Apart:
         if value.is_graph_output() or (value, place, lead) in self._failed:
             return False
         dims = self._look.dims(value)
-        if dims is None or len(dims) + len(lead.parts) - 1 > _MOST_DIMS:
+        if dims is None or len(dims) + len(lead.parts) - 1 > MATRIX_DIMS:
             return False
         # A mask of [B, T] is what an attention takes, once fused: [B, 1, 1, T] costs it a Squeeze.
         if lead.is_mere and self._look.view.shapes.dtype(value) == ir.DataType.BOOL:

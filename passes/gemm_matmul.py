@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.directml.facts import MATRIX_DIMS
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, is_op
 
@@ -102,7 +103,7 @@ class GemmMatmul(NodePass[FlatSite]):
         flat, made = view.shapes.dims(rows), view.shapes.dims(product)
         if before is None or after is None or flat is None or made is None:
             return None
-        if not 3 <= len(before) == len(after):
+        if not 3 <= len(before) == len(after) <= MATRIX_DIMS:
             return None
         wanted = (*before[:-1], made[-1])
         if not same(before[-1], flat[-1]) or not all(map(same, after, wanted)):

@@ -24,6 +24,9 @@ _MISPLACED = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 """Operators of ONNX Runtime in ONNX's domain, the first until opset 17
 (graph/contrib_ops/contrib_defs.cc)."""
 
+MATRIX_DIMS = 4
+"""So many dims a product of matrices takes (DML_GEMM_OPERATOR_DESC); more end in 80070057."""
+
 
 @dataclass(frozen=True)
 class Kernel:

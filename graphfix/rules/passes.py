@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 CODES: Mapping[str, tuple[str, ...]] = {
     "reshape-allowzero": ("80070057", "8007023E", "re-use buffer"),
     "convtranspose-2d": ("80070057",),
+    "matmul-4d": ("80070057",),
     "slice-start": ("80070057",),
     "slice-gather": ("80070057",),
     "pad-amounts": ("80070057",),
@@ -41,7 +42,7 @@ CODES: Mapping[str, tuple[str, ...]] = {
 _DML: tuple[Provider, ...] = ("dml",)
 _ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
     **dict.fromkeys(("reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index"), _DML),
-    **dict.fromkeys(("gather-int64", "slice-start", "pad-slice", "clip-minmax"), _DML),
+    **dict.fromkeys(("gather-int64", "slice-start", "pad-slice", "clip-minmax", "matmul-4d"), _DML),
     **dict.fromkeys(
         ("keep-output", "host-output", "gemm-bias", "pad-amounts", "slice-gather"), _DML
     ),
@@ -139,6 +140,7 @@ def _elements(node: ir.Node) -> list[ir.Value | None]:
 _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "reshape-allowzero": _allowzero,
     "convtranspose-2d": _unless_folded,
+    "matmul-4d": _unless_folded,
     "slice-start": _unless_folded,
     "slice-gather": lambda *_: "error",
     "bool-cast": _bool_cast,

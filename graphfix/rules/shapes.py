@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from graphfix.directml.facts import MATRIX_DIMS
+from graphfix.directml.placement import Rules
 from graphfix.model.values import attr_ints
 
 from .base import Hazard, Provider, Rule, is_fixed, is_folded
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
     from graphfix.model.view import View
 
 _MOST_DIMS = 8
+_PRODUCTS = (
+    *("MatMul", "MatMulInteger"),
+    *("com.microsoft.FusedMatMul", "com.microsoft.DynamicQuantizeMatMul"),
+)
 _COUNTED = ("NonZero", "Compress", "Unique", "NonMaxSuppression")
 
 
@@ -51,6 +57,44 @@ class ReshapeRank(Rule):
             if rank is not None and rank > _MOST_DIMS and not is_folded(node):
                 message = f"Reshape makes {rank} dims, and DirectML has {_MOST_DIMS}: 80070057"
                 yield Hazard(node, message, "error")
+
+
+class MatMulRank(Rule):
+    """A product of matrices of more than 4 dims.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4: MatMul, FusedMatMul, MatMulInteger and
+        DynamicQuantizeMatMul with a factor of five dims end in 80070057, of four they run.
+        DirectML's products of matrices have four dims at most (DML_GEMM_OPERATOR_DESC).
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        windows (float[B, 3, 4, 8, 2] q, float[B, 3, 4, 2, 8] k) => (float[B, 3, 4, 8, 8] y)
+        {
+            y = MatMul (q, k)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        windows (float[B, 4, 8, 2] q, float[B, 4, 2, 8] k) => (float[B, 4, 8, 8] y)
+        {
+            y = MatMul (q, k)
+        }
+    """
+
+    name: ClassVar[str] = "matmul-rank"
+    repaired_by: ClassVar[str | None] = "matmul-4d"
+    codes: ClassVar[tuple[str, ...]] = ("80070057",)
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each product of too many dims that has a kernel on DirectML."""
+        rules = Rules(view.model.graph.opset_imports, view.shapes)
+        for node in view.nodes(*_PRODUCTS):
+            rank = max((view.shapes.rank(x) or 0 for x in node.inputs[:2]), default=0)
+            if rank > MATRIX_DIMS and rules.kernel(node) is not None and not is_folded(node):
+                message = f"{node.op_type} of {rank} dims, and DirectML takes {MATRIX_DIMS}"
+                fix = self.repaired_by if node.op_type == "MatMul" else None
+                yield Hazard(node, message, "error", fix)
 
 
 class SamePadding(Rule):

@@ -8,6 +8,7 @@ import pytest
 
 import graphfix
 from graphfix.errors import ModelError
+from graphfix.runtime.errors import RunError
 from graphfix.runtime.session import Session
 
 Feeds = dict[str, np.ndarray]
@@ -198,3 +199,26 @@ def test_an_empty_output_spoils_no_other(case: str) -> None:
                 assert [x.shape for x in got.values()] == [x.shape for x in want.values()]
                 same = all(np.allclose(want[k], got[k], rtol=1e-5) for k in want)
                 assert same == (right or bool(want["z"].size))
+
+
+WIDE = {
+    "windows": ((2, 3, 4, 8, 2), (2, 3, 4, 2, 8), "B, W, 4, 8, 2", "B, W, 4, 2, 8"),
+    "all sizes known": ((2, 3, 4, 8, 2), (2, 3, 4, 2, 8), "2, 3, 4, 8, 2", "2, 3, 4, 2, 8"),
+    "a weight": ((2, 3, 4, 8, 2), (2, 5), "A, B, C, M, K", "K, N"),
+    "a weight of each head": ((2, 3, 4, 8, 2), (4, 2, 5), "A, B, 4, M, K", "4, K, N"),
+}
+
+
+@pytest.mark.parametrize("case", WIDE)
+def test_a_product_of_five_dims(case: str) -> None:
+    first, second, a, b = WIDE[case]
+    before = model(
+        f"(float[{a}] x, float[{b}] w) => (float[P, Q, R, S, U] y) {{ y = MatMul (x, w) }}"
+    )
+    random = np.random.default_rng(0)
+    feeds = {
+        k: random.standard_normal(d).astype(np.float32) for k, d in (("x", first), ("w", second))
+    }
+    with pytest.raises((ModelError, RunError), match="80070057"):
+        agrees(before, feeds)
+    assert agrees(repaired(before, "matmul-4d"), feeds)

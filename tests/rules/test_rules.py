@@ -352,6 +352,7 @@ class TestLibrary:
             "clip-minmax",
             "keep-output",
             "host-output",
+            "matmul-4d",
             "gemm-bias",
         }
         left = {"dml": set(), "cuda": only, "cpu": {*only, "opset-ceiling"}}

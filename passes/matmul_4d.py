@@ -1,0 +1,193 @@
+"""matmul-4d: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.directml.facts import MATRIX_DIMS
+from graphfix.model.shapes import Dim, same
+from graphfix.model.symbolic import times
+
+from ._fusing import FLOATS
+from ._targets import Target, target_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.build import Builder
+    from graphfix.model.view import View
+
+# Which factor has a dim: both, of one size; one, and the other is repeated; neither, and it is 1.
+_Has = Literal["both", "first", "second", "neither"]
+
+
+@dataclass(frozen=True)
+class WideSite(Match):
+    """A MatMul of more than four dims.
+
+    Attributes:
+        groups: Which of the dims before the matrices become one: starts and ends.
+        whole: The factor that has all of them.
+    """
+
+    groups: tuple[tuple[int, int], ...]
+    whole: ir.Value
+
+
+@dataclass(frozen=True)
+class Matmul4d(NodePass[WideSite]):
+    """A MatMul of more than four dims is done in three or four, between Reshapes.
+
+    Why:
+        Attention in windows or chunks (SNAC, Swin, dual-path models) has [B, W, H, T, D], and
+        DirectML multiplies matrices of up to four dims (DML_GEMM_OPERATOR_DESC). Run on
+        onnxruntime-directml 1.24.4: a MatMul with a factor of five or six dims ends in 80070057,
+        whatever their sizes, also where the other is a plain matrix; in a static model no session
+        is made. Of four dims it runs.
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        windows (float[B, 3, 4, 8, 2] q, float[B, 3, 4, 2, 8] k) => (float[B, 3, 4, 8, 8] y)
+        {
+            y = MatMul (q, k)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        windows (float[B, 3, 4, 8, 2] q, float[B, 3, 4, 2, 8] k) => (float[B, 3, 4, 8, 8] y)
+        <int64[3] first = {-1, 8, 2}, int64[3] second = {-1, 2, 8},
+            int64[5] back = {-1, 3, 4, 8, 8}>
+        {
+            rows = Reshape (q, first)
+            columns = Reshape (k, second)
+            product = MatMul (rows, columns)
+            y = Reshape (product, back)
+        }
+
+    Safety:
+        Exact: the same products of matrices. Dims become one only where both factors have them, of
+        one size, or one factor has none of them or only 1. Refused, with the reason: sizes that
+        may differ; a vector; more than two turns of which factor is repeated, so that four dims
+        are not enough.
+    """
+
+    name: ClassVar[str] = "matmul-4d"
+    safety: ClassVar[Safety] = "exact"
+    anchors: ClassVar[tuple[str, ...]] = ("MatMul",)
+
+    def match(self, node: ir.Node, view: View) -> WideSite | Skip | None:
+        """A product that DirectML refuses."""
+        first, second = node.inputs
+        a, b = view.shapes.dims(first), view.shapes.dims(second)
+        if first is None or second is None or a is None or b is None:
+            return None
+        if max(len(a), len(b)) <= MATRIX_DIMS or view.shapes.dtype(first) not in FLOATS:
+            return None
+        if min(len(a), len(b)) < 2:
+            return Skip(node, "one of its factors is a vector")
+        leads = _leads(a, b)
+        kinds = [_has(x, y) for x, y in zip(*leads, strict=True)]
+        if None in kinds:
+            at = kinds.index(None)
+            told = f"its factors have {leads[0][at]} and {leads[1][at]} at axis {at}"
+            return Skip(node, f"{told}, which may differ")
+        groups = _runs(kinds)
+        whole = next(
+            (x for x, has in ((first, "second"), (second, "first")) if has not in kinds), None
+        )
+        if (
+            len(groups) > MATRIX_DIMS - 2
+            or whole is None
+            or view.shapes.rank(whole) != len(kinds) + 2
+        ):
+            return Skip(node, "now one factor is repeated, now the other: four dims are not enough")
+        if any(sum(map(_is_open, _merged(x, groups))) > 1 for x in leads):
+            return Skip(node, "two sizes that it would have are products known only at run time")
+        return WideSite(node, groups, whole)
+
+    def message(self, site: Match) -> str:
+        """What goes wrong."""
+        return "a MatMul of more than four dims: DirectML refuses it with 80070057"
+
+    def rewrite(self, match: WideSite, op: Builder) -> ir.Value:
+        """The same product in four dims, and its dims again."""
+        first, second = (x for x in match.node.inputs if x is not None)
+        shapes = op.view.shapes
+        a, b, made = (shapes.dims(x) or () for x in (first, second, match.node.outputs[0]))
+        leads = _leads(a, b)
+        rows = _narrowed(first, a, [*_merged(leads[0], match.groups), *a[-2:]], op)
+        columns = _narrowed(second, b, [*_merged(leads[1], match.groups), *b[-2:]], op)
+        product = op.MatMul(rows, columns)
+        lead = shapes.dims(match.whole) or ()
+        narrow = [*_merged(lead[:-2], match.groups), a[-2], b[-1]]
+        found = target_of(narrow, [*lead[:-2], a[-2], b[-1]], None, shapes, copies=False)
+        if isinstance(found, Target):
+            return found.build(product, op)
+        outer = op.Slice(op.Shape(match.whole), _vector(0), _vector(-2))
+        inner = op.Slice(op.Shape(product), _vector(-2), _vector(len(made) + MATRIX_DIMS))
+        return op.Reshape(product, op.Concat(outer, inner, axis=0))
+
+
+def _vector(number: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    return np.array([number], np.int64)
+
+
+def _leads(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
+    """The dims before the matrices, as many of each: the missing ones are 1."""
+    count = max(len(a), len(b)) - 2
+    return (
+        [*[1] * (count + 2 - len(a)), *a[:-2]],
+        [*[1] * (count + 2 - len(b)), *b[:-2]],
+    )
+
+
+def _has(a: Dim, b: Dim) -> _Has | None:
+    """Which factor has a dim, or None if the two may differ."""
+    if a == 1:
+        return "neither" if b == 1 else "second"
+    return "first" if b == 1 else "both" if same(a, b) else None
+
+
+def _runs(kinds: Sequence[_Has | None]) -> tuple[tuple[int, int], ...]:
+    """Dims beside each other of which the same factors have some: starts and ends."""
+    starts, last = [0], "neither"
+    for i, kind in enumerate(kinds):
+        if kind != "neither":
+            if last not in ("neither", kind):
+                starts.append(i)
+            last = kind or last
+    return tuple(zip(starts, [*starts[1:], len(kinds)], strict=True))
+
+
+def _merged(lead: Sequence[Dim], groups: Sequence[tuple[int, int]]) -> list[Dim]:
+    return [reduce(times, lead[start:end]) for start, end in groups]
+
+
+def _is_open(dim: Dim) -> bool:
+    return not isinstance(dim, int)
+
+
+def _narrowed(value: ir.Value, dims: Sequence[Dim], wanted: Sequence[Dim], op: Builder) -> ir.Value:
+    """A factor in the dims that are wanted, if it has not got them."""
+    missing = len(wanted) - len(dims)
+    if missing >= 0 and all(map(same, [*[1] * missing, *dims], wanted)):
+        return value
+    found = target_of(dims, wanted, None, op.view.shapes, copies=False)
+    if isinstance(found, Target):
+        return found.build(value, op)
+    lead = [-1 if _is_open(x) else x for x in wanted[:-2]]
+    matrix = op.Slice(op.Shape(value), _vector(-2), _vector(len(dims)))
+    return op.Reshape(value, op.Concat(np.array(lead, np.int64), matrix, axis=0))
