@@ -13,7 +13,7 @@ from graphfix.directml import plan as planner
 from graphfix.errors import ModelError, UsageError
 from graphfix.model import calls, io, standin
 from graphfix.model.shapes import shapes_of
-from graphfix.runtime.optimizer import optimized
+from graphfix.runtime.optimizer import Optimizer
 from graphfix.show import strip
 
 if TYPE_CHECKING:
@@ -168,8 +168,9 @@ def _widened(
 
 
 def _both(model: ir.Model, sizes: Mapping[str, int] | None) -> tuple[ir.Model, ir.Model]:
-    basic = optimized(model, "basic", sizes=sizes)
-    return basic, optimized(model, "extended", sizes=sizes, without=planner.CPU_ONLY)
+    with Optimizer(model, sizes) as optimizer:
+        basic = optimizer.optimized("basic")
+        return basic, optimizer.optimized("extended", without=planner.CPU_ONLY)
 
 
 def _as_it_is(model: ir.Model) -> ir.Model:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from graphfix.errors import FeedError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from graphfix.feeds.arrays import Maker
     from graphfix.feeds.case import Case
     from graphfix.feeds.signature import Signature
+    from graphfix.model.symbolic import Dim
 
     Attempt = Callable[[int, Mapping[str, int], Style, Mapping[str, tuple[int, ...]]], bool]
 
@@ -215,12 +217,13 @@ class Cover:
             sizes = self._signature.sizes(groups)
         except FeedError:  # a dim such as T - 5 would be negative
             return 0
-        most = 1
-        for item in self._signature.inputs:
-            if item.role.kind in ("data", "tokens"):
-                free = [d for d in item.dims if not isinstance(d, int)]
-                most = max(most, math.prod(size_of(d, sizes) for d in free))
-        return most
+        return max([1, *(math.prod(size_of(d, sizes) for d in free) for free in self._free)])
+
+    @cached_property
+    def _free(self) -> list[tuple[Dim, ...]]:
+        """The open dims of each input of content, each combination once."""
+        items = (x for x in self._signature.inputs if x.role.kind in ("data", "tokens"))
+        return list({tuple(d for d in x.dims if not isinstance(d, int)): None for x in items})
 
     def _groups_of(self, case: Case) -> dict[str, int]:
         signature = self._signature

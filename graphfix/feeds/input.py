@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import numpy.typing as npt
+    import onnx_ir as ir
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,11 @@ def size_of(dim: Dim, sizes: Mapping[str, int]) -> int:
     Raises:
         FeedError: A symbol in it has no size, or the size would be negative.
     """
-    known = dim if isinstance(dim, int) else dim.evaluate(sizes)
+    if isinstance(dim, int):
+        known: object = dim
+    else:  # most dims are one name, which is looked up and not worked out
+        name = plain(dim)
+        known = int(sizes[name]) if name is not None and name in sizes else dim.evaluate(sizes)
     if not isinstance(known, int) or known < 0:
         raise FeedError(f"the dim {dim} has no size at {dict(sizes)}; give one with --dims")
     return known
@@ -56,7 +62,12 @@ def size_of(dim: Dim, sizes: Mapping[str, int]) -> int:
 
 def symbols(dim: Dim) -> frozenset[str]:
     """The names in ``dim``."""
-    return frozenset() if isinstance(dim, int) else dim.free_symbols()
+    return frozenset() if isinstance(dim, int) else _names(dim)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _names(dim: ir.SymbolicDim) -> frozenset[str]:
+    return dim.free_symbols()
 
 
 def plain(dim: Dim) -> str | None:
@@ -68,4 +79,5 @@ def plain(dim: Dim) -> str | None:
 
 def symbols_of(inputs: Iterable[Input]) -> list[str]:
     """Every symbol of the inputs, in order of appearance."""
-    return list(dict.fromkeys(s for x in inputs for d in x.dims for s in sorted(symbols(d))))
+    dims = dict.fromkeys(d for x in inputs for d in x.dims)  # thousands of inputs share a few
+    return list(dict.fromkeys(s for d in dims for s in sorted(symbols(d))))

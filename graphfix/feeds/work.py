@@ -16,12 +16,12 @@ from graphfix.model.symbolic import evaluator
 from graphfix.model.values import is_op
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import onnx_ir as ir
 
     from graphfix.feeds.signature import Signature
-    from graphfix.model.shapes import Dim
+    from graphfix.model.shapes import Dim, Shapes
 
 _PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 
@@ -56,16 +56,23 @@ class Work:
     @cached_property
     def _products(self) -> list[tuple[Dim, ...]]:
         """The factors of each: the sizes of what it makes, or takes, and of what it sums over."""
-        return list(self._factors())
+        return list(products(self._signature.model.graph, lambda: self._signature.shapes))
 
-    def _factors(self) -> Iterator[tuple[Dim, ...]]:
-        shapes = self._signature.shapes
-        for node in self._signature.model.graph:
-            if is_op(node, *_PRODUCTS):
-                given = [shapes.dims(x) for x in node.inputs[:2]]
-                made = shapes.dims(node.outputs[0])
-                if given[0] and given[1] and made is not None:
-                    yield _of(node, given[0], given[1], made)
+
+def products(graph: ir.Graph, known: Callable[[], Shapes]) -> Iterator[tuple[Dim, ...]]:
+    """The factors of each product whose sizes are known.
+
+    Args:
+        graph: What is computed.
+        known: Gives symbolic shapes; they are asked for if there is a product.
+    """
+    for node in graph:
+        if is_op(node, *_PRODUCTS):
+            shapes = known()
+            given = [shapes.dims(x) for x in node.inputs[:2]]
+            made = shapes.dims(node.outputs[0])
+            if given[0] and given[1] and made is not None:
+                yield _of(node, given[0], given[1], made)
 
 
 def _of(node: ir.Node, a: Sequence[Dim], b: Sequence[Dim], made: Sequence[Dim]) -> tuple[Dim, ...]:

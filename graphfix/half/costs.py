@@ -9,7 +9,6 @@ others may be rounded. What makes and what takes such a tensor stays in float32.
 from __future__ import annotations
 
 import math
-import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +16,7 @@ import onnx_ir as ir
 
 from graphfix.build import PASS_KEY
 from graphfix.half.emulate import LAYOUT, SWITCHES, switched
+from graphfix.half.reckoning import reckoned
 from graphfix.half.trials import name_of
 from graphfix.model.values import const_of, is_op
 from graphfix.runtime.errors import RunError
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 WHY = "rounding"
 # How many of the cases that miss show what a tensor costs, how many the search has to hold.
 _SHOWN, _HELD = 1, 3
-# Seconds for the tensors one by one; more tensors than that allows go in groups, in their order.
+# Seconds for the tensors one by one, as they are reckoned: by a clock another keep would be found
+# where the machine is busy. More tensors than that allows go in groups, in their order.
 _SECONDS = 40.0
 # Roundings hold what the search says of them only nearly.
 _AIM = 0.9
@@ -117,9 +118,7 @@ class Costs:
         """What rounding each tensor alone costs, as a share of the gate."""
         count = len(self.tensors)
         shown = self._missed[:_SHOWN]
-        start = time.monotonic()
-        self._cost(np.zeros(count, np.bool_), shown[0])
-        each = time.monotonic() - start
+        each = reckoned(self._trials.before, self._original.cases[shown[0]].feeds)
         size = max(1, math.ceil(count * len(shown) * each / _SECONDS))
         costs = np.zeros(count)
         for i in range(0, count, size):

@@ -169,6 +169,28 @@ def _choose(graph: ir.Graph, value: ir.Value, wide: ir.TensorProtocol, on: ir.Va
         use.node.replace_input_with(use.idx, node.outputs[0])
 
 
+def _if(
+    on: ir.Value, made: list[ir.Node], value: ir.Value, name: str
+) -> tuple[ir.Value, list[ir.Node]]:
+    """What these nodes make if ``on``, and ``value`` if not: what is not rounded costs a copy.
+
+    One tensor is rounded at a time, of hundreds, and the nodes would take as long as the model.
+    """
+    copy = ir.node("Identity", [value])
+    copy.name = copy.outputs[0].name = f"{name}.as_it_was"
+    for last in (made[-1], copy):
+        last.outputs[0].type = value.type
+    branches = {
+        f"{branch}_branch": ir.Graph(
+            [], [nodes[-1].outputs[0]], nodes=nodes, name=f"{name}.{branch}"
+        )
+        for branch, nodes in (("then", made), ("else", [copy]))
+    }
+    node = ir.node("If", [on], branches)
+    node.name = node.outputs[0].name = name
+    return node.outputs[0], [node]
+
+
 def _round(
     graph: ir.Graph,
     node: ir.Node,
@@ -187,14 +209,14 @@ def _round(
         made.append(new)
         return new.outputs[0]
 
+    uses = list(value.uses())
     size = make("Abs", value)
     scaled = make("Max", make("Mul", size, held["split"]), held["least"])
     cut = make("Mul", make("Sub", scaled, make("Sub", scaled, size)), make("Sign", value))
     fits = make("Less", size, held["end"])
     result = make("Where", fits, cut, make("Mul", value, held["huge"]))
     if on is not None:
-        result = make("Where", on, result, value)
-    uses = [use for use in value.uses() if use.node not in made]
+        result, made = _if(on, made, value, f"graphfix.half.{name}.if")
     for use in uses:
         use.node.replace_input_with(use.idx, result)
     for i, output in enumerate(graph.outputs):

@@ -8,8 +8,8 @@ this Python once more.
 from __future__ import annotations
 
 import re
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import onnx
 import onnx_ir as ir
@@ -30,63 +30,123 @@ from graphfix.runtime.source import with_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    Level = Literal["basic", "extended"]
+    """``basic``: what is done before nodes are given to providers; ``extended``: also the fusions
+    for the CPU, of which most are the same for DirectML."""
 
 _TENSOR = re.compile(r"tensor\((\w+)\)")
 _DTYPES = {x.name.lower(): x for x in ir.DataType}
 # What an honest graph takes, at the slowest that was seen, times ten.
 _SECONDS_A_NODE = 0.02
+# No shape, axis or scale has as many elements.
+_LARGE = 4096
 
 
-def optimized(
-    model: ir.Model,
-    level: Literal["basic", "extended"],
-    *,
-    sizes: Mapping[str, int] | None = None,
-    without: Sequence[str] = (),
-) -> ir.Model:
-    """Let ONNX Runtime rewrite a model for the CPU, and read what it made of it.
+class Optimizer:
+    """A model that is rewritten, once or at several levels; its weights are written down once.
 
     Args:
         model: The model; it is not changed. Its weights are loaded.
-        level: ``basic``: what is done before nodes are given to providers; ``extended``: also the
-            fusions for the CPU, of which most are the same for DirectML.
         sizes: Sizes for symbolic dims, as ONNX Runtime's free-dimension overrides.
-        without: Names of ONNX Runtime's optimizers that are to be left out.
-
-    Raises:
-        ModelError: ONNX Runtime rejects the model, or has no CPU kernel for a node of it; or its
-            process died of it, or had not ended after as long as a run may take.
     """
-    held = _with_weights(model)
-    seconds = run_seconds() + _SECONDS_A_NODE * calls.count(held)
-    with scratch(), Folder() as folder:
-        given, path = folder.path / "given.onnx", folder.path / "optimized.onnx"
-        given.write_bytes(ir.to_proto(held).SerializeToString())
+
+    def __init__(self, model: ir.Model, sizes: Mapping[str, int] | None = None) -> None:
+        self._model, self._sizes = model, dict(sizes or {})
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opened:
+            opened.enter_context(scratch())
+            folder = opened.enter_context(Folder()).path
+            held = _with_weights(self._model)
+            self._seconds = run_seconds() + _SECONDS_A_NODE * calls.count(held)
+            self._given, self._made = folder / "given.onnx", folder / "optimized.onnx"
+            self._asked = folder / "asked.onnx"
+            self._given.write_bytes(ir.to_proto(held).SerializeToString())
+            self._open = opened.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.__exit__(kind, error, trace)
+
+    def optimized(self, level: Level, *, without: Sequence[str] = ()) -> ir.Model:
+        """Let ONNX Runtime rewrite the model for the CPU, and read what it made of it.
+
+        Args:
+            level: How far.
+            without: Names of ONNX Runtime's optimizers that are to be left out.
+
+        Raises:
+            ModelError: ONNX Runtime rejects the model, or has no CPU kernel for a node of it; or
+                its process died of it, or had not ended after as long as a run may take.
+        """
         _ask(
             {
                 "verb": "optimize",
-                "model": str(given),
-                "optimized": str(path),
+                "model": str(self._given),
+                "optimized": str(self._made),
                 "level": level,
-                "free_dims": dict(sizes or {}),
+                "free_dims": self._sizes,
                 "without": list(without),
             },
-            seconds,
+            self._seconds,
         )
-        proto = onnx.load(path)
-        found = ir.from_proto(proto)
+        found = ir.from_proto(onnx.load(self._made))
         values = {x.name: x for node in found.graph for x in node.outputs if x.name}
-        given.write_bytes(with_outputs(proto, list(values)))
-        answer = _ask({"verb": "outputs", "model": str(given)}, seconds)
-        unsure = _learn_shapes(values, [Port(n, t, tuple(s)) for n, t, s in answer["outputs"]])
+        unsure = _learn_shapes(values, self._ports(found, list(values)))
         if unsure:
-            given.write_bytes(ir.to_proto(found).SerializeToString())
+            self._asked.write_bytes(_light(found).SerializeToString())
             with suppress(RunError):  # they stay unknown
-                shapes = call(INFERRED, str(given), {}, seconds, "inferring shapes")
+                shapes = call(INFERRED, str(self._asked), {}, self._seconds, "inferring shapes")
                 for name in unsure & shapes.keys():
                     dims = [x if x > 0 else None for x in shapes[name].tolist()]
                     values[name].shape = ir.Shape(dims)
-    return found
+        return found
+
+    def _ports(self, found: ir.Model, names: Sequence[str]) -> list[Port]:
+        """What ONNX Runtime infers of these tensors of a graph that is not rewritten any more."""
+        try:
+            answer = self._ask_outputs(with_outputs(_light(found), names))
+        except ModelError:  # of a kernel that wants its weights to be constants
+            answer = self._ask_outputs(with_outputs(ir.to_proto(found), names))
+        return [Port(n, t, tuple(s)) for n, t, s in answer["outputs"]]
+
+    def _ask_outputs(self, model: bytes) -> dict[str, Any]:
+        self._asked.write_bytes(model)
+        return _ask({"verb": "outputs", "model": str(self._asked)}, self._seconds)
+
+
+def _light(model: ir.Model) -> onnx.ModelProto:
+    """A model for shapes to be inferred of: its large weights are inputs, as no shape is in them.
+
+    Weights of 100 MB are written, read and written again in a second or two.
+    """
+    graph = model.graph
+    held = dict(graph.initializers)
+    heavy = [x for x in held.values() if _is_large(x)]
+    try:
+        for value in heavy:
+            del graph.initializers[value.name or ""]
+        graph.inputs.extend(heavy)
+        return ir.to_proto(model)
+    finally:
+        if heavy:
+            del graph.inputs[-len(heavy) :]
+            graph.initializers.clear()  # they are in the order that they had
+            graph.initializers.update(held)
+
+
+def _is_large(value: ir.Value) -> bool:
+    tensor = value.const_value
+    given = value.is_graph_input() or value.is_graph_output()
+    return tensor is not None and tensor.size > _LARGE and not given
 
 
 def _ask(request: dict[str, object], seconds: float) -> dict[str, Any]:

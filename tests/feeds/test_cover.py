@@ -6,8 +6,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from graphfix.feeds import cover
 from graphfix.feeds.case import Cases
 from graphfix.feeds.coverage import coverage
+from graphfix.feeds.input import size_of
 from graphfix.feeds.roles import roles_of
 from graphfix.feeds.search import search
 from graphfix.feeds.style import ends_of
@@ -145,3 +147,24 @@ def test_ends(rows: int, whole: int):
     for found in (first, none, short, empty):
         assert len(found) == rows
         assert all(0 <= n <= whole for n in found)
+
+
+def test_inputs_that_share_their_dims_are_looked_at_once(monkeypatch):
+    """Thousands of inputs have a handful of sizes: none is worked out input by input."""
+
+    def sized(inputs: int) -> tuple[int, int]:
+        asked, evaluated = [], []
+        monkeypatch.setattr(cover, "size_of", lambda *x: asked.append(x) or size_of(*x))
+        worked_out = ir.SymbolicDim.evaluate
+        monkeypatch.setattr(
+            ir.SymbolicDim, "evaluate", lambda *x: evaluated.append(x) or worked_out(*x)
+        )
+        names = [f"x{i}" for i in range(inputs)]
+        declared = ", ".join(f"float[B, T] {x}" for x in names)
+        made = model(f"m ({declared}) => (float[B, T] y) {{ y = Sum ({', '.join(names)}) }}")
+        assert search(made, lambda case: None, cover=True)
+        monkeypatch.undo()
+        return len(asked), len(evaluated)
+
+    assert sized(3) == sized(30)
+    assert sized(30)[1] == 0

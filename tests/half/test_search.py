@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 import graphfix
 from graphfix import job
 from graphfix.feeds.case import Case
-from graphfix.half import costs, ranges, search
+from graphfix.half import costs, ranges, reckoning, search
 from graphfix.half.emulate import SWITCHES, rounded, switched
+from graphfix.half.reckoning import reckoned
 from graphfix.half.search import settle
 from graphfix.half.trials import Kept, Trials
 from graphfix.model import shapes
@@ -245,6 +247,21 @@ def test_one_switch_rounds_one_tensor() -> None:
     np.testing.assert_allclose(weighted, x @ w, rtol=1e-5, atol=1e-4)
 
 
+def test_what_is_not_rounded_costs_a_copy() -> None:
+    """One tensor of hundreds is rounded in a run; the nodes that round the others do not run."""
+    model = OVERFLOWS.clone()
+    graphfix.run(model, "float16")
+    made = switched(model, {k: v.const_value for k, v in OVERFLOWS.graph.initializers.items()})
+    weights = len(OVERFLOWS.graph.initializers)
+    ops = Counter(x.op_type for x in made.model.graph)
+    new = ops - Counter(x.op_type for x in model.graph)
+    assert new == {
+        "Gather": len(made.tensors),
+        "If": len(made.tensors) - weights,
+        "Where": weights,
+    }
+
+
 def test_a_large_weight_of_what_stays_is_stored_in_float16_if_that_passes() -> None:
     model = parse(
         "(float[B, T, 40] x, float[40, 40] w, float[40, 40] v, float small) => (float[B, T, 40] y)",
@@ -448,6 +465,46 @@ def test_few_cases_tell_what_rounding_costs(monkeypatch: pytest.MonkeyPatch) -> 
     assert missed[0] > 3
     assert len(alone) == 1
     assert len(held) == 3
+
+
+@pytest.mark.parametrize(("share", "groups"), [(0.0, None), (0.5, 2), (2.0, 1)])
+def test_tensors_go_in_groups_by_what_a_run_is_reckoned_to_take(
+    monkeypatch: pytest.MonkeyPatch, share: float, groups: int | None
+) -> None:
+    """A clock would group others, and keep others, where the machine is busy."""
+    looked: list[tuple[int, int]] = []
+
+    class Counted(costs.Costs):
+        runs = 0
+
+        def alone(self) -> np.ndarray:
+            before = self.runs
+            found = super().alone()
+            looked.append((self.runs - before, len(self.tensors)))
+            return found
+
+        def _cost(self, on: np.ndarray, case: int) -> float:
+            self.runs += 1
+            return super()._cost(on, case)
+
+    if share:
+        monkeypatch.setattr(costs, "reckoned", lambda *_: share * costs._SECONDS)
+    monkeypatch.setattr(search, "Costs", Counted)
+    monkeypatch.setattr(search, "_ROUNDS", 1)
+    settle(CANCELS.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
+    ((runs, tensors),) = looked
+    assert tensors > 4
+    assert runs == (groups or tensors)
+
+
+def test_a_run_is_reckoned_by_its_products_its_tensors_and_its_nodes() -> None:
+    def rows(count: int) -> float:
+        return reckoned(GENTLE, {"x": f(2, count, 16)})
+
+    per_row = 2 * 16 * (2 * 16 * reckoning._MULTIPLICATION + 3 * reckoning._ELEMENT)
+    assert rows(0) == pytest.approx(3 * reckoning._NODE)
+    assert rows(5) - rows(0) == pytest.approx(5 * per_row)
+    assert reckoned(GENTLE, {}) == rows(0)  # no size is known
 
 
 def test_inner_tensors_are_looked_at_a_gibibyte_at_once() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import onnx_ir as ir
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from graphfix.errors import ModelError
 from graphfix.runtime import optimizer, process, python
 from graphfix.runtime.errors import LoadDiedError
-from graphfix.runtime.optimizer import optimized
+from graphfix.runtime.optimizer import Optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,11 @@ SMALL = f"{HEAD} m (float[T, 4] x) => (float[T, 4] y) {{ h = Relu (x) y = Relu (
 
 def endless() -> ir.Model:
     return ir.from_onnx_text(ENDLESS.replace("{}", PRODUCTS))
+
+
+def optimized(model: ir.Model, level: Literal["basic", "extended"]) -> ir.Model:
+    with Optimizer(model) as optimizer:
+        return optimizer.optimized(level)
 
 
 def workers() -> list[process.Worker]:
@@ -80,3 +86,49 @@ def test_what_it_rejects_it_says_why() -> None:
     text = f"{HEAD} m (float[T, 4] x) => (float[T, 4] y) {{ y = NoSuchThing (x) }}"
     with pytest.raises(ModelError, match="NoSuchThing"):
         optimized(ir.from_onnx_text(text), "basic")
+
+
+HEAVY = f"""{HEAD} m (float[T, 4] x) => (float[T, 5000] y)
+    <float[5000] b = {{{", ".join(["0.5"] * 5000)}}}, int64[2] four = {{4, 1}},
+     float[1, 4] row = {{1.0, 2.0, 3.0, 4.0}}> {{
+    c = Reshape (row, four)  p = MatMul (x, c)  s = Add (p, b)  y = Relu (s) }}"""
+
+
+def test_weights_are_written_once_for_all_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor again where only shapes are asked for: gigabytes of them say nothing of these."""
+    asked: list[tuple[str, int]] = []
+    ask = optimizer._ask
+
+    def counted(request: dict[str, object], seconds: float) -> dict[str, object]:
+        asked.append((str(request["verb"]), Path(str(request["model"])).stat().st_size))
+        return ask(request, seconds)
+
+    monkeypatch.setattr(optimizer, "_ask", counted)
+    copied: list[ir.Model] = []
+    with_weights = optimizer._with_weights
+    monkeypatch.setattr(optimizer, "_with_weights", lambda x: copied.append(x) or with_weights(x))
+    with Optimizer(ir.from_onnx_text(HEAVY)) as one:
+        basic, extended = one.optimized("basic"), one.optimized("extended")
+    assert len(copied) == 1
+    assert [verb for verb, _ in asked] == ["optimize", "outputs"] * 2
+    assert all((size > 4 * 5000) == (verb == "optimize") for verb, size in asked)
+    for made in (basic, extended):  # in their order, with their numbers
+        assert not {x.name for x in made.graph.inputs} - {"x"}
+        assert made.graph.initializers["b"].const_value.numpy().sum() == 2500
+        assert str(made.graph[-1].outputs[0].shape) == "[T,5000]"
+        assert str(made.graph[0].outputs[0].shape) == "[T,1]"
+
+
+def test_what_wants_its_weights_constant_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel may refuse a weight that is an input; then the whole model is shown."""
+    ask = optimizer._ask
+
+    def refuses(request: dict[str, object], seconds: float) -> dict[str, object]:
+        model = Path(str(request["model"])).read_bytes()
+        if request["verb"] == "outputs" and len(model) < 4 * 5000:
+            raise ModelError("B must be a constant")
+        return ask(request, seconds)
+
+    monkeypatch.setattr(optimizer, "_ask", refuses)
+    made = optimized(ir.from_onnx_text(HEAVY), "basic")
+    assert str(made.graph[-1].outputs[0].shape) == "[T,5000]"

@@ -73,6 +73,12 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without bench, which starts a dozen processes a model: 19 of each 20 seconds here."""
+    monkeypatch.setattr(stages, "STAGES", tuple(x for x in stages.STAGES if x.name != "bench"))
+
+
 def model(name: str, text: str = RELU, recipe: str | None = "") -> Path:
     """``models/NAME`` with its recipe, or ``models/NAME.onnx`` without one."""
     folder = Path("models") / name if recipe is not None else Path("models")
@@ -271,6 +277,7 @@ class TestWork:
             "dynamic-reshapes": True,
         }
 
+    @pytest.mark.usefixtures("unmeasured")
     @pytest.mark.parametrize(
         ("recipe", "says"),
         [
@@ -289,6 +296,7 @@ class TestWork:
         assert says in " ".join(capsys.readouterr().out.split())
         assert not row_of("a")["ok"]
 
+    @pytest.mark.usefixtures("unmeasured")
     def test_a_gate_without_a_figure_is_not_judged(self, done: list[str]) -> None:
         model("a", recipe="[gates]\ncrashes = 0")
         assert main(["zoo"]) == 0
@@ -338,6 +346,7 @@ class TestWork:
         ran = row["stages"]["placement"]["after"]["nodes"]
         assert [(node["op"], node["on"]) for node in ran] == [("Reshape", "cpu")]
 
+    @pytest.mark.usefixtures("unmeasured")
     def test_json(self, done: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         model("b")
         model("a", HEADS)
@@ -346,6 +355,7 @@ class TestWork:
         assert data["ok"]
         assert data["rows"] == [row_of("b"), row_of("a")]
 
+    @pytest.mark.usefixtures("unmeasured")
     def test_a_stage_is_one_function_and_one_line(
         self, done: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -359,6 +369,7 @@ class TestWork:
         assert row_of("a")["figures"]["copies"]["before"] == 3
 
 
+@pytest.mark.usefixtures("unmeasured")
 class TestCache:
     def test_what_did_not_change_is_not_done_again(self, done: list[str]) -> None:
         model("a")
@@ -448,6 +459,7 @@ class TestFailures:
         assert row["stages"]["probe"]["skipped"].endswith("inputs of the first: oh")
         assert row["stages"]["bench"]["models"]
 
+    @pytest.mark.usefixtures("unmeasured")
     def test_a_fault_in_a_stage_is_a_reason(
         self, done: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:

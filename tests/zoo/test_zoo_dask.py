@@ -129,7 +129,10 @@ def test_the_command_line_does_the_same_there(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    onnx.save(onnx.parser.parse_model(RELU), tmp_path / "a.onnx")
+    (tmp_path / "a").mkdir()
+    onnx.save(onnx.parser.parse_model(RELU), tmp_path / "a/model.onnx")
+    recipe = "[bench]\nprocesses = 1\nruns = 1\n"  # what takes its time has its own tests
+    (tmp_path / "a/model.toml").write_text(recipe, encoding="utf-8")
     (tmp_path / "b.onnx").write_bytes(b"no model")
     arguments = ["zoo", "--models", ".", "--dask", cluster.scheduler_address]
     assert main(arguments) == 1
