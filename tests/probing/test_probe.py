@@ -157,6 +157,14 @@ def test_another_shape_of_an_output_is_an_error():
     assert at(found) == [("y", "another attribute")]
 
 
+def test_where_all_agree_inputs_of_zeros_are_not_what_is_shown():
+    text = "m (float[N, 4] x) => (float[N, 4] y) <float k = {%s}> { a = Mul (x, k)  y = Tanh (a) }"
+    found = probe(model(text % "1.0"), model(text % "1.000001"))
+    assert found.ok
+    assert "zeros" not in found.case
+    assert max(place.inner.max_abs for place in found.places) > 0
+
+
 def test_the_users_own_inputs(tmp_path: Path):
     text = "m (float[T] x) => (float[T] y) { a = Relu (x)  y = Neg (a) }"
     other = model(text.replace("Relu", "Identity"))
