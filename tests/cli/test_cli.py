@@ -517,14 +517,17 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("spec", "says"),
         [
-            ("additive-masc", "did you mean 'additive-mask'"),
+            ("additive-masc", "did you mean 'additive-mask'? 'graphfix passes' lists them\n"),
+            ("fp16", "did you mean 'float16'?"),
+            ("FLOAT16", "did you mean 'float16'?"),
+            ("xyz", "there is no pass 'xyz'; 'graphfix passes' lists them\n"),
             ("directm", "did you mean 'directml'"),
             ("additive-mask:flor=-1e3", "did you mean 'floor'"),
             ("additive-mask:floor=high", "not a number"),
             ("additive-mask:floor=5", "must be a finite number"),
             ("additive-mask:floor", "write floor=VALUE"),
             ("directml:floor=1", "takes no options"),
-            ("additive-mask,,cumsum-index", "there is no pass ''"),
+            ("additive-mask,,cumsum-index", "there is no pass '': a comma is too many"),
         ],
     )
     @pytest.mark.parametrize("verb", ["run", "check"])
@@ -539,6 +542,10 @@ class TestBadInput:
             (["runn"], "Did you mean 'run'"),
             (["run"], "Missing argument 'MODEL'"),
             (["run", "m.onnx", "--jsn"], "--json"),
+            (["run", "m.onnx", "-p", "fix-dims", "T=4"], "argument (T=4). Try 'g"),
+            (["run", "."], "is a folder; name the .onnx file in it"),
+            (["explain", "8007023"], "an error is a code such as 8007023E"),
+            (["bench", "m.onnx", "--runs", "0"], "--runs 0: at least 1\n"),
             (["run", "m.onnx", "--atol", "small"], "not a valid float"),
             (["run", "m.onnx", "--atol", "-1"], "at least 0"),
             (["run", "m.onnx", "--atol", "nan"], "at least 0"),
