@@ -252,3 +252,9 @@ def test_what_was_seen_to_be_right_is_a_note(pads: list[int], mode: str, severit
     m = pad(pads, mode)
     for name in ("negative-pads", "pad-slice"):
         assert [x.severity for x in graphfix.check(m, name)] == [severity]
+
+
+def test_a_constant_is_padded_when_the_model_is_loaded() -> None:
+    m = model("""m (float[B, 3] x) => (float[B, 3] y)
+        <float[4] c = {1, 2, 3, 4}, int64[2] cut = {-1, 0}> { p = Pad (c, cut) y = Add (x, p) }""")
+    assert not graphfix.run(m, "pad-slice").changed
