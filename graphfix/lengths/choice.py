@@ -120,9 +120,7 @@ def _several(shapes: Shapes, left: dict[str, Place], one: OneSize) -> str:
         else:
             own.append(name)
     firsts = [(x[0], *left[x[0]]) for x in groups]
-    told = ", ".join(
-        f"{_SPEC}{_text(value, i)} ({_called(name, value, i)})" for name, value, i in firsts
-    )
+    told = ", ".join(_placed(f"{_SPEC}{_text(value, i)}", value, i) for _, value, i in firsts)
     ways = [f"if one is padded alone, name it: {told}"]
     if len({value for _, value, _ in firsts}) == len(firsts):
         same = "+".join(_bare(value, i) for _, value, i in firsts)
@@ -190,13 +188,14 @@ def _may_be_mask(value: ir.Value, shapes: Shapes) -> bool:
     return dtype is not None and not dtype.is_floating_point() and not looked_up
 
 
-def _called(symbol: str, value: ir.Value, axis: int) -> str:
-    """The name of a dim, which is another than that of its symbol where it is no identifier."""
-    return _own_name(value, axis) or symbol
+def _placed(place: str, value: ir.Value, axis: int) -> str:
+    """``place``, with the name that the model gives the dim; a symbol of ours says nothing."""
+    name = _own_name(value, axis)
+    return f"{place} ({name})" if name else place
 
 
 def _only_batch(shapes: Shapes, places: Sequence[tuple[str, ir.Value, int]]) -> str:
-    told = ", ".join(f"{_bare(value, i)} ({_called(name, value, i)})" for name, value, i in places)
+    told = _listed(places)
     inputs = dict.fromkeys(value for _, value, _ in places)
     fixed = ", ".join(
         f"{_bare(value, i)} is {dim}"
@@ -214,7 +213,7 @@ def _only_batch(shapes: Shapes, places: Sequence[tuple[str, ir.Value, int]]) -> 
 
 
 def _listed(firsts: Sequence[tuple[str, ir.Value, int]]) -> str:
-    return ", ".join(f"{_bare(value, i)} ({_called(name, value, i)})" for name, value, i in firsts)
+    return ", ".join(_placed(_bare(value, i), value, i) for _, value, i in firsts)
 
 
 def _bare(value: ir.Value, axis: int) -> str:

@@ -130,6 +130,15 @@ def test_what_varies_in_all_axes_is_not_taken_for_an_image() -> None:
     assert "axis=x.2 (T)" in found
 
 
+def test_a_dim_without_a_name_has_only_its_place() -> None:
+    made = model("y = Relu (x)", "float[B, T, 4, N] x")
+    given = made.graph.inputs[0]
+    given.shape = ir.Shape([ir.SymbolicDim("B"), ir.SymbolicDim(None), 4, ir.SymbolicDim("N")])
+    told = refusal(made, "ilens-mask")
+    assert "of one size: x.1, x.3 (N); " in told
+    assert "-p ilens-mask:axis=x.1, -p ilens-mask:axis=x.3 (N)" in told
+
+
 @pytest.mark.parametrize(
     ("inputs", "body", "says"),
     [
