@@ -158,7 +158,7 @@ def test_pads_that_follow_a_size_cut_where_it_is_small() -> None:
 def test_check_says_where_pads_that_follow_a_size_cut() -> None:
     (told,) = [x for x in graphfix.check(model(POSITIONS, 17)) if x.severity == "error"]
     assert (told.rule, told.fix) == ("negative-pads", "pad-slice")
-    assert "negative pads, T - 5, where that is short" in told.message
+    assert "negative pads where T - 5 is below 0" in told.message
 
 
 @given(st.lists(st.integers(-9, 9), min_size=4, max_size=4))
