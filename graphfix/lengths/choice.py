@@ -125,11 +125,11 @@ def _several(shapes: Shapes, left: dict[str, Place], one: OneSize) -> str:
     if len({value for _, value, _ in firsts}) == len(firsts):
         same = "+".join(_bare(value, i) for _, value, i in firsts)
         ways.insert(0, f"if they are of one size, name them together: {_SPEC}{quoted(same)}")
-    for (_, x, i), (_, mask, j) in itertools.permutations(firsts, 2):
-        two = shapes.rank(mask) == 2 and j == 1 and (shapes.rank(x) or 0) > 1
-        if two and x is not mask and _may_be_mask(mask, shapes):
-            says = f"{_SPEC}{_text(x, i)}:from={quoted(mask.name or '')}"
-            ways.append(f"if {mask.name} is 1 for what is valid and 0 behind it: {says}")
+    for (_, x, i), (_, other, j) in itertools.permutations(firsts, 2):
+        means = _meaning(other, j, shapes) if (shapes.rank(x) or 0) > 1 and x is not other else None
+        if means is not None:
+            says = f"{_SPEC}{_text(x, i)}:from={quoted(other.name or '')}"
+            ways.append(f"if {other.name} {means}: {says}")
             break
     return (
         "ilens-mask: several dims may be time; nothing in the graph says that they are of one "
@@ -177,6 +177,16 @@ def _own_name(value: ir.Value, axis: int) -> str:
     """What the model calls a dim; "" where it has no name of its own."""
     dim = value.shape[axis] if value.shape is not None else None
     return "" if dim is None or isinstance(dim, int) else str(dim.value or "")
+
+
+def _meaning(value: ir.Value, axis: int, shapes: Shapes) -> str | None:
+    """What an input may say of another one's rows."""
+    rank, dtype = shapes.rank(value), shapes.dtype(value)
+    if rank == 2 and axis == 1 and _may_be_mask(value, shapes):
+        return "is 1 for what is valid and 0 behind it"
+    if rank == 1 and dtype is not None and dtype.is_integer():
+        return "is how much is valid of each row"
+    return None
 
 
 def _may_be_mask(value: ir.Value, shapes: Shapes) -> bool:
