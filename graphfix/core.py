@@ -250,6 +250,10 @@ class Pass(Check, ir.passes.InPlacePass):
         """
         return old
 
+    def pads(self, model: ir.Model) -> str:
+        """Of a pass that is :attr:`safe_to_pad`: the axis that it looked along, as ``audio.2``."""
+        return ""
+
     def instead(self) -> Iterator[Pass]:
         """What may be tried in this pass's place where the repaired model computes something else.
 

@@ -144,10 +144,12 @@ def load_plugin(path: str | Path) -> list[str]:
 
 def unknown(name: str) -> str:
     """The sentence for a name that is neither a pass nor a profile."""
-    known = [*names(), *PROFILES]
-    close = difflib.get_close_matches(name, [*known, *_rules()], n=1)
+    if not name:
+        return f"there is no pass {name!r}: a comma is too many"
+    known = [*names(), *PROFILES, *_rules()]
+    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"there is no pass {name!r}; {hint}Passes and profiles: {', '.join(known)}"
+    return f"there is no pass {name!r}; {hint}'graphfix passes' lists them"
 
 
 def _rules() -> Mapping[str, type[Check]]:

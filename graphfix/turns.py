@@ -67,7 +67,8 @@ class Turns:
         """Give all passes further turns until none finds anything.
 
         Those that were called for what they make of the interface, of padding or of types have one
-        turn only; and before one that rounds, the passes before it have had theirs.
+        turn only. Before one that rounds, the passes before it have had theirs; behind it only
+        those that change no number have more, such as of what made an output and no longer does.
         """
         rounding = [i for i, x in enumerate(self._checks) if isinstance(x, Pass) and x.measured]
         start = rounding[-1] + 1 if rounding else 0
@@ -76,7 +77,7 @@ class Turns:
         taking = {
             i: x
             for i, x in enumerate(self._checks)
-            if i >= start and isinstance(x, Pass) and x.dispensable
+            if isinstance(x, Pass) and x.dispensable and (i >= start or x.safety == "exact")
         }
         busy: list[str] = []
         for _ in range(ROUNDS):

@@ -16,6 +16,7 @@ import onnx_ir as ir
 from graphfix.directml.facts import MATRIX_DIMS
 from graphfix.model.broadcast import is_broadcast
 from graphfix.model.symbolic import key_of, times
+from graphfix.model.text import size_told
 from graphfix.model.values import attr_int, attr_ints, is_op, nodes_of
 
 from ._fold_look import VIEWS, Found, alone
@@ -119,7 +120,7 @@ class Apart:
         region = self._ends.get(node)
         if region is None:
             return None
-        parts = ", ".join(str(x) for x in region.lead.parts)
+        parts = ", ".join(map(size_told, region.lead.parts))
         return Found(
             f"what it is made from can be computed with [{parts}] apart",
             lambda op: [self._ended(node, region, op)],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import numpy as np
 
 from graphfix.model.shapes import Dim, Shapes, same
 from graphfix.model.symbolic import times
+from graphfix.model.text import size_told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.build import Builder
-
-# Symbols of shape inference for sizes that it cannot express in those of the inputs.
-_UNNAMED = re.compile(r"\b_d\d+\b")
 
 
 # DirectML has tensors of up to so many dims.
@@ -156,16 +153,12 @@ def constant_target(
             left.append(i)
             target.append(-1)
     if len(left) > 1:
-        entries = " and ".join(f"entry {i} ({_size(sizes[i])})" for i in left)
-        dims = ", ".join(_size(x) for x in source)
+        entries = " and ".join(f"entry {i} ({size_told(sizes[i])})" for i in left)
+        dims = ", ".join(size_told(x) for x in source)
         return f"one -1 is not enough: {entries} are not what the input [{dims}] has there"
     if left and not (given is not None and len(given) == len(sizes) and given[left[0]] == -1):
         perhaps = [str(x) for x in copied if not shapes.never_empty(x)]
         if perhaps:
-            entry = f"entry {left[0]} ({_size(sizes[left[0]])})"
+            entry = f"entry {left[0]} ({size_told(sizes[left[0]])})"
             return f"{entry} would have to be -1, which is ambiguous if {' or '.join(perhaps)} is 0"
     return tuple(target)
-
-
-def _size(dim: Dim) -> str:
-    return "a size known only at run time" if _UNNAMED.search(str(dim)) else str(dim)

@@ -138,6 +138,10 @@ class IlensMask(Pass):
         if self.floor is not None and not -1e38 < self.floor <= -1e3:
             raise ValueError(f"floor={self.floor:g} must be a finite number, at most -1000")
 
+    def pads(self, model: ir.Model) -> str:
+        """The axis that is named, or found."""
+        return find(model, self.axis, self.from_).spec
+
     def sites(self, model: ir.Model) -> Iterator[Leak | Skip]:
         """Every leak, and every node that cannot be seen through."""
         found = self._analysis(model)

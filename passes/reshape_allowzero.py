@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.shapes import is_named, same
+from graphfix.model.text import size_told
 from graphfix.model.values import attr_int, ints_of
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from graphfix.model.symbolic import Dim
     from graphfix.model.view import View
 
-# Symbols of shape inference for sizes that it cannot express in those of the inputs.
-_UNNAMED = re.compile(r"\b_d\d+\b")
 
 Shape = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
@@ -121,7 +119,7 @@ class ReshapeAllowzero(NodePass[ZeroSite]):
         elif (empty := next((i for i, x in doubts if x == 0), None)) is not None:
             return Skip(node, f"entry {empty} of its shape is 0: it is meant to be empty")
         else:
-            entries = " and ".join(f"{i} ({_size(x)})" for i, x in doubts)
+            entries = " and ".join(f"{i} ({size_told(x)})" for i, x in doubts)
             why = (
                 f"nothing says that entry {entries} of {shape.name!r} is never 0" if doubts else ""
             )
@@ -165,10 +163,6 @@ def _doubts(
         if not (source is not None and i < len(source) and same(source[i], entry))
         and not (is_named(entry) and shapes.never_empty(entry))
     ]
-
-
-def _size(dim: Dim) -> str:
-    return "a size known only at run time" if _UNNAMED.search(str(dim)) else str(dim)
 
 
 def _resolved(shape: ir.Value, sizes: Sequence[Dim] | None) -> Shape | None:

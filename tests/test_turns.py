@@ -60,6 +60,16 @@ def test_before_a_pass_that_rounds_the_others_have_their_turns() -> None:
     assert [node.inputs[1].const_value.numpy().tolist() for node in starts] == [[0]]
 
 
+def test_what_a_pass_that_rounds_leaves_over_is_folded() -> None:
+    """An Identity stays where it makes an output; behind it, float16 puts a Cast."""
+    text = f"""{HEAD} m (float[B, 2] x) => (float[B, 2] y) <float[2, 2] w = {{0.5, 1, 2, 4}}>
+        {{ h = MatMul (x, w) t = Tanh (h) y = Identity (t) }}"""
+    model = ir.from_onnx_text(text)
+    graphfix.run(model, "fold,float16")
+    assert [x.op_type for x in model.graph] == ["Cast", "MatMul", "Tanh", "Cast"]
+    assert not graphfix.run(model, "fold,float16").changed
+
+
 def test_shapes_that_are_not_all_known_are_inferred_anew() -> None:
     known = ir.from_proto(onnx.parser.parse_model(COMPUTED))
     text = COMPUTED.replace(

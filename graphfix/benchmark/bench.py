@@ -113,8 +113,9 @@ def bench(
     """
     if not models:
         raise UsageError("name at least one model to time")
-    if (runs is not None and runs < 1) or (processes is not None and processes < 1):
-        raise UsageError(f"--runs {runs}, --processes {processes}: at least 1 of each")
+    for option, count in (("--runs", runs), ("--processes", processes)):
+        if count is not None and count < 1:
+            raise UsageError(f"{option} {count}: at least 1")
     tell = progress or (lambda _: None)
     where, note = choose(ep)
     effort = EFFORT[where]

@@ -113,7 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "graphfix"
-        return _fail(f"{error.format_message()} Try '{command} --help'.")
+        sentence = error.format_message()
+        end = "" if sentence.endswith((".", "?", "?)")) else "."
+        return _fail(f"{sentence}{end} Try '{command} --help'.")
     except click.ClickException as error:
         return _fail(error.format_message())
     except (click.Abort, KeyboardInterrupt) as error:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from graphfix.benchmark.entrant import Feeds, MapFeeds
     from graphfix.core import Pass
+    from graphfix.proof.compare import Tolerance
 
 
 def passes_between(before: ir.Model, after: ir.Model, name: str) -> list[Pass]:
@@ -40,3 +41,20 @@ def feeds_through(passes: Sequence[Pass]) -> MapFeeds:
         return old
 
     return new_feeds
+
+
+def gate_between(passes: Sequence[Pass], after: ir.Model) -> Tolerance | None:
+    """What the passes that ``after`` went through promise of its numbers; None for the usual."""
+    from graphfix.job.settling import gate
+    from graphfix.proof.compare import computes_in_half
+
+    return gate(passes) if computes_in_half(after) else None
+
+
+def advice(before: ir.Model, after: ir.Model) -> str:
+    """What lets numbers that another tool has rounded pass; "" where none are."""
+    from graphfix.proof.compare import computes_in_half
+
+    if computes_in_half(before) or not computes_in_half(after):
+        return ""
+    return "; it computes in float16: --rtol 0.01 allows what that rounds"

@@ -46,7 +46,10 @@ def explain(name: str, model: str | None, as_json: bool, plugin: tuple[str, ...]
             click.echo(f"  {member}")
         click.echo("\nMore about one: graphfix explain NAME")
         return 0
-    cls = registry.pass_class(name)
+    try:
+        cls = registry.pass_class(name)
+    except UsageError as error:
+        raise UsageError(f"{error}, and an error is a code such as 8007023E") from error
     from graphfix.manual import manual_of, rule_manual_of
     from graphfix.rules import Rule
 

@@ -75,8 +75,11 @@ def time_of(
     if len(found) == 1:
         return found[0]
     if not found:
+        batch = signature.batch and signature.user_name(signature.batch)
+        named = f"; if {batch} is no batch but time, name it: --axis {batch}" if batch else ""
         raise FeedError(
-            f"the model has no dim that could be padded; the symbolic dims are: {known}"
+            f"the model has no dim that could be padded; the symbolic dims are: {known}. Export "
+            f"it with a dynamic time axis, or try graphfix run -p thaw first{named}"
         )
     names = [signature.user_name(t) for t in found]
     raise FeedError(

@@ -73,7 +73,10 @@ def _read_npz(path: str | os.PathLike[str]) -> dict[str, Array]:
             with file:
                 return {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
-        raise FeedError(f"{path}: not an .npz file of arrays: {error}") from error
+        # Of what is no archive, numpy speaks of pickles.
+        why = f" ({error})" if path.is_file() and zipfile.is_zipfile(path) else ""
+        told = f"{path}: not an .npz file of arrays{why}; save one with np.savez(path, name=array)"
+        raise FeedError(told) from error
 
 
 def _lengths_in(

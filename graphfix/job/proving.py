@@ -44,7 +44,7 @@ def prove(
     verdict = _verify(task, made, report, locate, held, brief)
     report = dataclasses.replace(report, verdict=verdict.to_json())
     if verdict.ok and _must_pad(task, model):
-        report = dataclasses.replace(report, padded=_check_padding(task, made, report).to_json())
+        report = dataclasses.replace(report, padded=_padded(task, made, model, report).to_json())
     return report
 
 
@@ -99,13 +99,18 @@ def _must_pad(task: Task, model: ir.Model) -> bool:
     return promised or (told is not None and LengthInput.of(io.load(task.source)) != told)
 
 
-def _check_padding(task: Task, made: Path | ir.Model, report: Report) -> PaddedVerdict:
+def _padded(task: Task, made: Path | ir.Model, model: ir.Model, report: Report) -> PaddedVerdict:
     from graphfix.probing.padded import padded
+
+    # Where no leak was found, the model does not say along which axis.
+    looked = (x.pads(model) for x in task.chosen if isinstance(x, Pass) and x.safe_to_pad)
+    axis = next(looked, "") if LengthInput.of(model) is None else ""
 
     return padded(
         made,
         original=task.source,
         dims=task.dims,
+        axis=axis,
         tolerance=_allowed(task, report),
         ep=task.ep,
         progress=lambda done, total, what: task.tell(f"padding {done}/{total}: {what}"),

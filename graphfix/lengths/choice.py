@@ -120,18 +120,16 @@ def _several(shapes: Shapes, left: dict[str, Place], one: OneSize) -> str:
         else:
             own.append(name)
     firsts = [(x[0], *left[x[0]]) for x in groups]
-    told = ", ".join(
-        f"{_SPEC}{_text(value, i)} ({_called(name, value, i)})" for name, value, i in firsts
-    )
+    told = ", ".join(_placed(f"{_SPEC}{_text(value, i)}", value, i) for _, value, i in firsts)
     ways = [f"if one is padded alone, name it: {told}"]
     if len({value for _, value, _ in firsts}) == len(firsts):
         same = "+".join(_bare(value, i) for _, value, i in firsts)
         ways.insert(0, f"if they are of one size, name them together: {_SPEC}{quoted(same)}")
-    for (_, x, i), (_, mask, j) in itertools.permutations(firsts, 2):
-        two = shapes.rank(mask) == 2 and j == 1 and (shapes.rank(x) or 0) > 1
-        if two and x is not mask and _may_be_mask(mask, shapes):
-            says = f"{_SPEC}{_text(x, i)}:from={quoted(mask.name or '')}"
-            ways.append(f"if {mask.name} is 1 for what is valid and 0 behind it: {says}")
+    for (_, x, i), (_, other, j) in itertools.permutations(firsts, 2):
+        means = _meaning(other, j, shapes) if (shapes.rank(x) or 0) > 1 and x is not other else None
+        if means is not None:
+            says = f"{_SPEC}{_text(x, i)}:from={quoted(other.name or '')}"
+            ways.append(f"if {other.name} {means}: {says}")
             break
     return (
         "ilens-mask: several dims may be time; nothing in the graph says that they are of one "
@@ -181,6 +179,16 @@ def _own_name(value: ir.Value, axis: int) -> str:
     return "" if dim is None or isinstance(dim, int) else str(dim.value or "")
 
 
+def _meaning(value: ir.Value, axis: int, shapes: Shapes) -> str | None:
+    """What an input may say of another one's rows."""
+    rank, dtype = shapes.rank(value), shapes.dtype(value)
+    if rank == 2 and axis == 1 and _may_be_mask(value, shapes):
+        return "is 1 for what is valid and 0 behind it"
+    if rank == 1 and dtype is not None and dtype.is_integer():
+        return "is how much is valid of each row"
+    return None
+
+
 def _may_be_mask(value: ir.Value, shapes: Shapes) -> bool:
     """Whether an input could say what is valid: no tokens, which are looked up, and no curve."""
     if "mask" in (value.name or "").lower():
@@ -190,13 +198,14 @@ def _may_be_mask(value: ir.Value, shapes: Shapes) -> bool:
     return dtype is not None and not dtype.is_floating_point() and not looked_up
 
 
-def _called(symbol: str, value: ir.Value, axis: int) -> str:
-    """The name of a dim, which is another than that of its symbol where it is no identifier."""
-    return _own_name(value, axis) or symbol
+def _placed(place: str, value: ir.Value, axis: int) -> str:
+    """``place``, with the name that the model gives the dim; a symbol of ours says nothing."""
+    name = _own_name(value, axis)
+    return f"{place} ({name})" if name else place
 
 
 def _only_batch(shapes: Shapes, places: Sequence[tuple[str, ir.Value, int]]) -> str:
-    told = ", ".join(f"{_bare(value, i)} ({_called(name, value, i)})" for name, value, i in places)
+    told = _listed(places)
     inputs = dict.fromkeys(value for _, value, _ in places)
     fixed = ", ".join(
         f"{_bare(value, i)} is {dim}"
@@ -214,7 +223,7 @@ def _only_batch(shapes: Shapes, places: Sequence[tuple[str, ir.Value, int]]) -> 
 
 
 def _listed(firsts: Sequence[tuple[str, ir.Value, int]]) -> str:
-    return ", ".join(f"{_bare(value, i)} ({_called(name, value, i)})" for name, value, i in firsts)
+    return ", ".join(_placed(_bare(value, i), value, i) for _, value, i in firsts)
 
 
 def _bare(value: ir.Value, axis: int) -> str:

@@ -6,6 +6,7 @@ Tensors are matched by name and compared while they stream by; only their statis
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -114,7 +115,7 @@ def probe_padded(
     Args:
         model: The model; the container runs on it.
         dims: Sizes of symbolic dims by name; that of the time axis is the clip.
-        container: How long the container is; by default four times the clip.
+        container: How long the container is; by default four times the clip, or as much as runs.
         axis: The dim that is padded, by name or place (``audio.2``), if several could be.
         original: The model that runs the clip alone; by default ``model`` itself.
         fill: What to put into the padding.
@@ -137,18 +138,26 @@ def probe_padded(
         found = alone.run(native)
     length = max(n for n, _ in found)  # of those tried: one frame alone has no neighbours
     clip = found[length, 0][0]
-    size = container or 4 * length
     name = alone.name
-    case = f"with {name}={length} alone and in {size}, padding {fill}"
-    feeds = alone.clips.together([clip.feeds], size, fill, 0)
-    runs = (
-        Run(job.native_source, job.native, clip.feeds),
-        Run(job.source, job.graph, feeds, ep),
-    )
-    try:
-        runs[1].peek([])
-    except RunError as error:
-        raise FeedError(f"the model does not run, {case}: {error}") from error
+    error: RunError | None = None
+    # A window or a state may not take the first of them.
+    for size in wanted or (4 * length, math.ceil(1.5 * length), 12 * length):
+        case = f"with {name}={length} alone and in {size}, padding {fill}"
+        feeds = alone.clips.together([clip.feeds], size, fill, 0)
+        runs = (
+            Run(job.native_source, job.native, clip.feeds),
+            Run(job.source, job.graph, feeds, ep),
+        )
+        try:
+            runs[1].peek([])
+            break
+        except RunError as this:
+            error = error or this
+    else:
+        first = f"with {name}={length} alone and in {wanted[0] if wanted else 4 * length}"
+        raise FeedError(
+            f"the model does not run, {first}, padding {fill}: {error}; name another container"
+        ) from error
     shares = {x.name for x in alone.signature.inputs if x.role.kind == "relative-lengths"}
     known = carrying(job.graph, frozenset(shares))
     parting = Parting(job.graph, job.tolerance, crop=True, carries=known)

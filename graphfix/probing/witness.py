@@ -47,6 +47,8 @@ def parting_case(
 ) -> tuple[Case, Signature]:
     """The smallest case whose outputs part, without ragged rows if one does; else the largest.
 
+    Where none part, one of zeros alone says little: inputs that vary come first.
+
     Raises:
         FeedError: There is no case that both models run.
     """
@@ -88,8 +90,14 @@ def parting_case(
                 bad.append(case)
     if not ran:
         raise FeedError(f"the second model does not run on the inputs of the first: {reason}")
-    ordered = sorted(bad or ran, key=lambda c: (c.ragged, c.volume))
-    return (ordered[0] if bad else ordered[-1]), signature
+    if bad:
+        return min(bad, key=lambda c: (c.ragged, c.volume)), signature
+    return max(ran, key=lambda c: (c.ragged, _varying(c), c.volume)), signature
+
+
+def _varying(case: Case) -> int:
+    """How many inputs hold more than one number."""
+    return sum(bool((x != x.flat[0]).any()) for x in case.feeds.values() if x.size)
 
 
 def fed_whole(model: ir.Model, case: Case) -> dict[str, Array]:

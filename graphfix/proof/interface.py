@@ -14,13 +14,16 @@ from graphfix.lengths.given import LengthInput
 from graphfix.model.fixed_inputs import texts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from graphfix.core import Interface
 
 
 def interface_changes(
-    before: ir.Model, after: ir.Model, may_change: Collection[Interface] = ()
+    before: ir.Model,
+    after: ir.Model,
+    may_change: Collection[Interface] = (),
+    made: Mapping[str, int] | None = None,
 ) -> list[str]:
     """What is different from outside, in sentences without a subject.
 
@@ -29,11 +32,13 @@ def interface_changes(
         after: The repaired model. An input that its ``graphfix.lengths`` metadata names may be new,
             and those for which ``graphfix.inputs`` has a value may be gone.
         may_change: What is not looked at.
+        made: How many dims the outputs of the original have in a run, if it was run. One that is
+            declared with others by mistake may be set right.
     """
     found: list[str] = []
     if "outputs" not in may_change:
         found += _order("output", _names(before.graph.outputs), _names(after.graph.outputs))
-        found += _values("output", before.graph.outputs, after.graph.outputs, dims=False)
+        found += _values("output", before.graph.outputs, after.graph.outputs, made or {})
     if "inputs" not in may_change:
         told = LengthInput.of(after)
         new = {told.input} if told is not None else set()
@@ -43,7 +48,7 @@ def interface_changes(
             "input", old, [x for x in _names(after.graph.inputs) if x in old or x not in new]
         )
         dims = "dims" not in may_change
-        found += _values("input", before.graph.inputs, after.graph.inputs, dims=dims)
+        found += _values("input", before.graph.inputs, after.graph.inputs, {}, dims=dims)
         found += _defaults(before, after)
     return found
 
@@ -65,7 +70,12 @@ def _order(kind: str, old: list[str], new: list[str]) -> Iterator[str]:
 
 
 def _values(
-    kind: str, before: Collection[ir.Value], after: Collection[ir.Value], *, dims: bool
+    kind: str,
+    before: Collection[ir.Value],
+    after: Collection[ir.Value],
+    made: Mapping[str, int],
+    *,
+    dims: bool = False,
 ) -> Iterator[str]:
     known = {x.name: x for x in after}
     for old in before:
@@ -78,6 +88,8 @@ def _values(
         if old.shape is None or new.shape is None:
             continue
         if len(old.shape) != len(new.shape):
+            if made.get(old.name or "") == len(new.shape):
+                continue
             yield f"has the {what} with {len(new.shape)} dims instead of {len(old.shape)}"
             continue
         for axis, (was, now) in enumerate(zip(old.shape, new.shape, strict=True)):

@@ -286,7 +286,9 @@ class _Job:
         reasons: list[str] = []
         if ok:
             reasons += known.faults(found)
-            changes = interface_changes(self._graph, self._repaired, may_change)
+            ran = self._original.runs[0].outputs
+            ranks = {name: x.ndim for name, x in ran.items() if hasattr(x, "ndim")}
+            changes = interface_changes(self._graph, self._repaired, may_change, ranks)
             if changes:
                 reasons.append(f"it {'; it '.join(changes)}")
             self._judge.notes.update(dict.fromkeys(known.notes(found)))

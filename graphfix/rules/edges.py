@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import onnx_ir as ir
 
 from graphfix.model.pads import are_misread, can_be_split, is_negative, may_cut, pads_of
+from graphfix.model.text import size_told
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 from graphfix.model.wide import WIDE, is_made_wide
 
@@ -63,7 +64,7 @@ class NegativePads(Rule):
         """Each Pad whose pads are known to go below 0, or do so where a size is small."""
         for node in view.nodes("Pad"):
             pads = pads_of(node, view) or ()
-            short = [str(x) for x in pads if may_cut(x)]
+            short = [size_told(x) for x in pads if may_cut(x)]
             if not (is_negative(pads) or short) or is_folded(node):
                 continue
             how: tuple[str, Severity] = ("other numbers come out, in silence", "error")
@@ -72,7 +73,7 @@ class NegativePads(Rule):
             elif not are_misread(node, pads):
                 how = ("these were seen to come out right", "note")
             fix = self.repaired_by if can_be_split(node, pads, view.opset(node)) else None
-            where = f", {short[0]}, where that is short" if short else ""
+            where = f" where {short[0]} is below 0" if short else ""
             told = f"Pad has negative pads{where}: {how[0]}; write a Slice"
             yield Hazard(node, told, how[1], fix)
 

@@ -353,6 +353,27 @@ class TestOtherVerbs:
         code, out, err = said(capsys, "verify", masked, fixed, "--json", "--safety", "exact")
         assert json.loads(out)["ok"] == (code == 0)
 
+    def test_verify_holds_float16_to_what_its_pass_promises(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 17]> m (float[N, 2] x) => (float[N, 2] z)
+            <float[2, 2] w = {0.1, 0.2, 0.3, 0.7}> { y = MatMul (x, w) z = Tanh (y) }"""
+        before, after = save(tmp_path / "model.onnx", text), tmp_path / "half.onnx"
+        assert said(capsys, "run", before, "-p", "float16", "-o", after)[0] == 0
+        code, out, err = said(capsys, "verify", before, after)
+        assert (code, err) == (0, "")
+        assert "of the largest element off" in out
+        code, _, err = said(capsys, "verify", before, after, "--atol", "1e-6")
+        assert code == 1
+        assert "--rtol" not in err
+        other = ir.load(after)
+        other.metadata_props.clear()  # as another tool would have made it
+        ir.save(other, after)
+        code, _, err = said(capsys, "verify", before, after)
+        assert code == 1
+        assert "it computes in float16: --rtol 0.01 allows what that rounds" in err
+        assert said(capsys, "verify", before, after, "--rtol", "0.01")[0] == 0
+
     def test_verify_of_different_models(
         self, plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -496,14 +517,17 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("spec", "says"),
         [
-            ("additive-masc", "did you mean 'additive-mask'"),
+            ("additive-masc", "did you mean 'additive-mask'? 'graphfix passes' lists them\n"),
+            ("fp16", "did you mean 'float16'?"),
+            ("FLOAT16", "did you mean 'float16'?"),
+            ("xyz", "there is no pass 'xyz'; 'graphfix passes' lists them\n"),
             ("directm", "did you mean 'directml'"),
             ("additive-mask:flor=-1e3", "did you mean 'floor'"),
             ("additive-mask:floor=high", "not a number"),
             ("additive-mask:floor=5", "must be a finite number"),
             ("additive-mask:floor", "write floor=VALUE"),
             ("directml:floor=1", "takes no options"),
-            ("additive-mask,,cumsum-index", "there is no pass ''"),
+            ("additive-mask,,cumsum-index", "there is no pass '': a comma is too many"),
         ],
     )
     @pytest.mark.parametrize("verb", ["run", "check"])
@@ -518,6 +542,10 @@ class TestBadInput:
             (["runn"], "Did you mean 'run'"),
             (["run"], "Missing argument 'MODEL'"),
             (["run", "m.onnx", "--jsn"], "--json"),
+            (["run", "m.onnx", "-p", "fix-dims", "T=4"], "argument (T=4). Try 'g"),
+            (["run", "."], "is a folder; name the .onnx file in it"),
+            (["explain", "8007023"], "an error is a code such as 8007023E"),
+            (["bench", "m.onnx", "--runs", "0"], "--runs 0: at least 1\n"),
             (["run", "m.onnx", "--atol", "small"], "not a valid float"),
             (["run", "m.onnx", "--atol", "-1"], "at least 0"),
             (["run", "m.onnx", "--atol", "nan"], "at least 0"),

@@ -155,7 +155,7 @@ def test_names_forge_no_lines_and_no_colours(
     [
         ("one.npy", None, "holds one array"),
         ("broken.npz", b"PK\x03\x04 and no more", "not an .npz file of arrays"),
-        ("text.npz", b"hello", "not an .npz file of arrays"),
+        ("text.npz", b"hello", "not an .npz file of arrays; save one with np.savez"),
         ("none.npz", b"", "not an .npz file of arrays"),
     ],
 )

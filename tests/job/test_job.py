@@ -324,3 +324,13 @@ def test_a_promise_of_safe_padding_is_held_also_where_nothing_was_repaired(
     assert report.padded is not None
     assert report.ok is safe
     assert (tmp_path / "o.onnx").exists() is safe
+
+
+@pytest.mark.parametrize("spec", ["ilens-mask", "ilens-mask:axis=x.0"])
+def test_where_no_leak_was_found_the_same_axis_is_padded(tmp_path: Path, spec: str) -> None:
+    """A matrix of N rows: by its name N is a batch, which nobody would pad."""
+    model = '<ir_version: 8, opset_import: ["" : 17]> m (float[N, 4] x) => (float[N, 4] y)'
+    onnx.save(onnx.parser.parse_model(f"{model} {{ y = Relu (x) }}"), tmp_path / "m.onnx")
+    report = graphfix.repair_file(tmp_path / "m.onnx", tmp_path / "o.onnx", spec)
+    assert report.padded is not None
+    assert report.ok

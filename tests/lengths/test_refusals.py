@@ -130,6 +130,25 @@ def test_what_varies_in_all_axes_is_not_taken_for_an_image() -> None:
     assert "axis=x.2 (T)" in found
 
 
+def test_one_number_for_each_row_may_be_its_length() -> None:
+    """Rows have two names, so that nothing says that there are as many of both."""
+    given = "int64[B, T] ids, int64[C] length"
+    made = model("c = Cast <to = 1> (ids) y = ReduceMean <axes = [1]> (c)", given)
+    told = refusal(made, "ilens-mask")
+    spec = "ilens-mask:axis=ids.1:from=length"
+    assert told.endswith(f"if length is how much is valid of each row: -p {spec}")
+    assert graphfix.run(made, spec).changed  # what it says works
+
+
+def test_a_dim_without_a_name_has_only_its_place() -> None:
+    made = model("y = Relu (x)", "float[B, T, 4, N] x")
+    given = made.graph.inputs[0]
+    given.shape = ir.Shape([ir.SymbolicDim("B"), ir.SymbolicDim(None), 4, ir.SymbolicDim("N")])
+    told = refusal(made, "ilens-mask")
+    assert "of one size: x.1, x.3 (N); " in told
+    assert "-p ilens-mask:axis=x.1, -p ilens-mask:axis=x.3 (N)" in told
+
+
 @pytest.mark.parametrize(
     ("inputs", "body", "says"),
     [

@@ -448,3 +448,25 @@ def test_the_numbers_stay(
     assert "Where" not in ops(after)
     np.testing.assert_allclose(got[0], want[0], atol=1e-5)
     assert not graphfix.run(after, "additive-mask").changed
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (
+            "f = Expand (inf, sizes) masked = Where (mask, f, scores) y = Softmax (masked)",
+            "its fill may be larger than 'scores'",
+        ),
+        (
+            """m = Where (mask, inf, scores) w = Softmax (m) z = Expand (zero, sizes)
+            y = Where (mask, z, w)""",
+            "its zero may be larger than 'w'",
+        ),
+    ],
+)
+def test_a_fill_of_a_size_of_its_own_may_make_the_result_larger(body: str, reason: str) -> None:
+    text = f"""
+        m (float[B, 1, T] scores, bool[B, 1, T] mask, int64[3] sizes) => (float[P, Q, R] y)
+        <float inf = {{-inf}}, float zero = {{0.0}}> {{ {body} }}"""
+    report = graphfix.run(model(text), "additive-mask")
+    assert reason in [why for _, why in report.passes[0].skips]

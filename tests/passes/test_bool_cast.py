@@ -148,6 +148,16 @@ def test_equal_takes_no_floats_before_opset_11() -> None:
     assert report.passes[0].skips[0][1] == "in opset 9 Equal takes no float"
 
 
+def test_equal_takes_integers_of_any_shape_from_opset_7_on() -> None:
+    """Before, a number was no tensor of one element for it."""
+    m = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 6]> m (int64[N] i) => (bool[N] y)
+        <int64 wide = {4294967296}, int64[N] v>
+        { v = Mul <broadcast = 1> (i, wide) y = Cast <to = 9> (v) }""")
+    report = graphfix.run(m, "bool-cast")
+    assert not report.changed
+    assert [why for _, why in report.passes[0].skips] == ["in opset 6 Equal takes no int64"]
+
+
 def test_a_type_that_only_the_call_of_a_function_tells_is_refused() -> None:
     after = ir.from_onnx_text(
         HEAD.format(opset=17, more=', "f" : 1')

@@ -51,7 +51,9 @@ REPAIRED = {
 
 
 @pytest.mark.parametrize("case", REPAIRED)
-@pytest.mark.parametrize(("opset", "group", "bias"), [(17, 1, True), (11, 2, False), (22, 2, True)])
+@pytest.mark.parametrize(
+    ("opset", "group", "bias"), [(17, 1, True), (11, 2, False), (12, 1, True), (22, 2, True)]
+)
 def test_repairs(case: str, opset: int, group: int, bias: bool) -> None:
     attributes = f"{REPAIRED[case]}, group = {group}"
     before, after = (model(attributes, opset=opset, group=group, bias=bias) for _ in range(2))

@@ -105,6 +105,11 @@ LEFT = {
         "bool",
         "'x' is no float, nor is another: which type is meant?",
     ),
+    "MatMul of two integers": (
+        "i = Cast <to = 6> (x) y = MatMul (x, i)",
+        "int64",
+        "'x' is no float, nor is another: which type is meant?",
+    ),
     "Conv of integers alone": (
         "y = Conv (x, x)",
         "int64",

@@ -139,3 +139,10 @@ def test_the_rule_names_it_and_no_profile_holds_it() -> None:
     told = graphfix.check(model(BODIES["layer"][0]), "half-norm")
     assert [(x.severity, x.fix) for x in told] == [("warning", "float-norm")]
     assert all("float-norm" not in x for x in registry.PROFILES.values())
+
+
+def test_a_norm_of_a_constant_is_left_to_folding() -> None:
+    m = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 17]>
+        m (float16[B, 2] x) => (float16[B, 2] y) <float16[2] c = {1, 2}, float16[2] s = {1, 1}>
+        { n = LayerNormalization (c, s) y = Add (x, n) }""")
+    assert not graphfix.run(m, "float-norm").changed

@@ -286,3 +286,23 @@ def test_any_order(factors: list[str], side: int, outer: int, inner: int) -> Non
     m = model(f"{argument} {ERF} {first} {last}")
     assert graphfix.run(m, "fuse-gelu").changed
     assert ops(m) == ["Gelu"]
+
+
+def test_a_bias_of_two_dims_stays_apart() -> None:
+    """Its last size is that of the tensor, and its first one, too."""
+    m = ir.from_onnx_text(
+        f"""<ir_version: 8, opset_import: ["" : 17]> m (float[B, 8, 8] g, float[8, 8] w)
+        => (float[B, 8, 8] y) <{CONSTANTS}> {{ h = Add (g, w) {WHOLE} }}"""
+    )
+    assert graphfix.run(m, "fuse-gelu").changed
+    assert ops(m) == ["Add", "Gelu"]
+
+
+def test_which_gelu_it_is_a_call_may_say() -> None:
+    m = ir.from_onnx_text("""<ir_version: 10, opset_import: ["" : 20, "f" : 1]>
+        m (float[B, 8] x) => (float[B, 8] y) { y = f.act <how = "tanh"> (x) }
+        <domain: "f", opset_import: ["" : 20]> act <how> (x) => (y)
+        { y = Gelu <approximate: string = @how> (x) }""")
+    report = graphfix.run(m, "fuse-gelu")
+    assert not report.changed
+    assert "is a parameter of the local function" in report.passes[0].skips[0][1]

@@ -270,3 +270,16 @@ def test_in_a_branch() -> None:
     assert len(graphfix.run(after, "fuse-matmul").passes[0].changes) == 2
     verdict = graphfix.verify(before, after)
     assert verdict.ok, str(verdict)
+
+
+def test_a_layout_that_a_call_says_is_not_made_again() -> None:
+    m = ir.from_onnx_text("""<ir_version: 10, opset_import: ["" : 17, "f" : 1]>
+        m (float[2, 3, 4] x, float[3, 5] w) => (float[2, 4, 5] y)
+        { y = f.lin <turn = [0, 2, 1]> (x, w) }
+        <domain: "f", opset_import: ["" : 17]> lin <turn> (x, w) => (y)
+        <float[2, 3, 4] x, float[3, 5] w, float[2, 3, 4] s, float[2, 4, 3] t>
+        { half = Constant <value_float = 0.5> () s = Mul (x, half)
+          t = Transpose <perm: ints = @turn> (s) y = MatMul (t, w) }""")
+    before = ir.to_proto(m).SerializeToString(deterministic=True)
+    assert not graphfix.run(m, "fuse-matmul").changed
+    assert ir.to_proto(m).SerializeToString(deterministic=True) == before

@@ -365,6 +365,8 @@ RESIDUAL_STAYS = {
                   "its mean or deviation is used"),
     "over two axes": ("h = Add (x, r)", LN.replace("<", "<axis = 1, ").replace(
         "scale, bias", "table"), Y, "not taken over the last axis alone"),
+    "in another type": ("h = Add (x, r)", LN.replace("<", "<stash_type = 16, "), Y,
+                        "it computes in another type than float (stash_type)"),
     "a computed scale": ("h = Add (x, r) z = Neg (h) s2 = Neg (scale)", LN.replace("scale", "s2"),
                          f"{Y}, {Z}", "its scale is computed"),
 }  # fmt: skip

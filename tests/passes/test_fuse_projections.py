@@ -173,6 +173,14 @@ def test_what_stays_says_why(reason: str) -> None:
     assert reason in why
 
 
+def test_a_weight_that_a_caller_may_give_anew_stays() -> None:
+    m = model(PLAIN)
+    m.graph.inputs.append(m.graph.initializers["wk"])
+    report = graphfix.run(m, "fuse-projections")
+    assert not report.changed
+    assert report.passes[0].skips[0][1].startswith("the weight 'wk' is an input")
+
+
 NONE = {
     "cross-attention": (
         PLAIN.replace("k = MatMul (x", "k = MatMul (m").replace("v = MatMul (x", "v = MatMul (m"),
@@ -247,3 +255,15 @@ def test_other_parts_stay(body: str, out: str, reason: str | None) -> None:
     assert not report.changed
     skips = report.passes[0].skips
     assert [reason in why for _, why in skips] == [True] if reason else not skips
+
+
+def test_parts_of_time_are_no_queries_keys_and_values() -> None:
+    m = model(
+        f"""parts = Constant <value_ints = [3, 3, 3]> () h = MatMul (x, wq)
+        {SPLIT.replace("axis = 2", "axis = 1")} y = {MHA} <num_heads = 2> (q, k, v)""",
+        signature="float[B, 9, 8] x",
+        out="float[B, 3, 8] y",
+    )
+    report = graphfix.run(m, "fuse-projections")
+    assert not report.changed
+    assert not report.passes[0].skips

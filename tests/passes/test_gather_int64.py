@@ -178,3 +178,16 @@ def test_what_is_int64_or_no_index_is_not_ours(text: str) -> None:
     assert not result.modified
     assert not result.skips
     assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+
+
+def test_attributes_that_a_call_decides_are_left_alone() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 17, "f" : 1]>
+        m (float[4, 6] x, int32[2] i) => (float[A, B] y) { y = f.pick <of = 1> (x, i) }
+        <domain: "f", opset_import: ["" : 17]> pick <of> (x, i) => (y) <int32[2] j>
+        { j = Identity (i) y = Gather <axis: int = @of> (x, j) }"""
+    m = ir.from_onnx_text(text)
+    before = ir.to_proto(m).SerializeToString(deterministic=True)
+    report = graphfix.run(m, "gather-int64:convert=yes")
+    assert not report.changed
+    assert ir.to_proto(m).SerializeToString(deterministic=True) == before
+    assert "its attributes depend on the call" in report.passes[0].skips[0][1]

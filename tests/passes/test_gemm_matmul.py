@@ -108,3 +108,20 @@ def test_what_is_none_is_left_alone(name: str) -> None:
     assert not report.changed
     assert not report.passes[0].skips
     assert ir.to_proto(m).SerializeToString() == before
+
+
+def test_a_gemm_that_turns_its_rows_stays() -> None:
+    """Where there are as many rows as columns, every size is as it would be without."""
+    m = model(
+        LINEAR.replace("Gemm", "Gemm <transA = 1>"), x="float[1, 4, 4] x", out="float[1, 4, 3] y"
+    )
+    report = graphfix.run(m, "gemm-matmul")
+    assert not report.changed
+    assert [why[:18] for _, why in report.passes[0].skips] == ["it turns a factor,"]
+
+
+def test_a_bias_of_a_size_that_is_open_stays() -> None:
+    m = model(LINEAR.replace("w, b)", "w, k)"), x="float[B, T, 4] x, float[K] k")
+    report = graphfix.run(m, "gemm-matmul")
+    assert not report.changed
+    assert "'k', is no bias of the last axis" in report.passes[0].skips[0][1]

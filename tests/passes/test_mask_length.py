@@ -16,15 +16,16 @@ def model(
     use: str = "y = Mul (x, column)",
     inputs: str = "float[B, T, 4] x, int64[B] lengths",
     dtype: str = "int64",
+    step: str = "one",
 ) -> ir.Model:
     cast = "7" if dtype == "int64" else "1"
     return ir.from_onnx_text(
         f"""<ir_version: 8, opset_import: ["" : 17]>
         m ({inputs}) => (float[B, P, 4] y)
-        <{dtype} zero = {{0}}, {dtype} one = {{1}}, int64[1] last = {{-1}}> {{
+        <{dtype} zero = {{0}}, {dtype} one = {{1}}, {dtype} two = {{2}}, int64[1] last = {{-1}}> {{
             top = ReduceMax <keepdims = 0> (lengths)
             longest = Cast <to = {cast}> (top)
-            index = Range (zero, {limit}, one)
+            index = Range (zero, {limit}, {step})
             whole = Cast <to = 7> (index)
             ends = Unsqueeze (lengths, last)
             valid = Less (whole, ends)
@@ -68,6 +69,7 @@ def test_a_container_of_it_is_safe_to_pad() -> None:
     ("given", "why"),
     [
         ({"limit": "one"}, None),
+        ({"step": "two"}, None),
         ({"use": "y = MatMul (column, column)"}, None),
         (
             {
@@ -101,4 +103,26 @@ def test_the_maximum_of_something_else_is_left_alone() -> None:
         mask = Cast <to = 1> (index)
         column = Unsqueeze (mask, last)
         y = Mul (x, column) }"""
+    assert not graphfix.run(ir.from_onnx_text(text), "mask-length").changed
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "near = Abs (lengths) top = ReduceMax <keepdims = 0> (near)",
+        "part = Cast <to = 1> (lengths) far = ReduceMax <keepdims = 0> (shares) "
+        "top = Cast <to = 7> (far)",
+    ],
+    ids=["computed", "shares"],
+)
+def test_what_is_no_length_input_is_left_alone(body: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    m (float[B, T, 4] x, int64[B] lengths, float[B] shares) => (float[B, P, 4] y)
+    <int64 zero = {{0}}, int64 one = {{1}}, int64[1] last = {{-1}}> {{ {body}
+        index = Range (zero, top, one)
+        ends = Unsqueeze (lengths, last)
+        valid = Less (index, ends)
+        mask = Cast <to = 1> (valid)
+        column = Unsqueeze (mask, last)
+        y = Mul (x, column) }}"""
     assert not graphfix.run(ir.from_onnx_text(text), "mask-length").changed

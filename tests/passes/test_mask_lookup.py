@@ -222,3 +222,38 @@ def test_a_count_of_one_that_is_repeated_counts_nothing() -> None:
     place = Concat <axis = -1> (i, j)
     y = GatherND (mask, place) }}"""
     assert not graphfix.run(ir.from_onnx_text(text), "mask-lookup").changed
+
+
+def test_a_mask_that_is_looked_up_for_more_axes_is_a_near_miss() -> None:
+    body = """
+    per_b = Unsqueeze (at_b, ones)
+    per_t = Unsqueeze (at_t, front)
+    begin = Mul (per_b, cols)
+    each = Add (begin, per_t)
+    heads = Constant <value_ints = [1, 2, 1, 1]> ()
+    place = Expand (each, heads)
+    """
+    m = flat(body, out="int64[B, 2, 1, T] y")
+    report = graphfix.run(m, "mask-lookup")
+    assert not report.changed
+    assert [x.partition(",")[0] for _, x in report.passes[0].skips] == [
+        "the mask is looked up several times over"
+    ]
+
+
+def test_an_output_before_the_way_back_is_the_end_of_it() -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    m (int64[B, T] mask) => (int64[B, 1, 1, T] y, int64[B, 1, 1, T] found) <{INITS}> {{ {RANGES}
+    per_b = Unsqueeze (at_b, ones)
+    per_t = Unsqueeze (at_t, front)
+    begin = Mul (per_b, cols)
+    place = Add (begin, per_t)
+    flat = Reshape (mask, all)
+    found = Gather (flat, place)
+    shape = Shape (place)
+    y = Reshape (found, shape) }}"""
+    after = ir.from_onnx_text(text)
+    assert graphfix.run(after, "mask-lookup").changed
+    assert "Gather" not in ops(after)
+    for found in opened(after).run(None, {"mask": MASK}):
+        np.testing.assert_array_equal(found, MASK[:, None, None])

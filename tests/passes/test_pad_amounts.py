@@ -242,3 +242,17 @@ def test_check_names_it() -> None:
     assert finding.fix == "pad-amounts"
     assert finding.severity == "warning"
     assert "80070057" in finding.message
+
+
+def test_amounts_that_a_call_decides_are_left_alone() -> None:
+    m = ir.from_onnx_text("""<ir_version: 10, opset_import: ["" : 17, "f" : 1]>
+        m (float[B, T] x) => (float[B, U] y) { y = f.longer (x) }
+        <domain: "f", opset_import: ["" : 17]> longer (x) => (y)
+        { shape = Shape (x) half = Constant <value_float = 0.5> () f = Cast <to = 1> (shape)
+          g = Mul (f, half) n = Ceil (g) more = Cast <to = 7> (n)
+          none = Constant <value_ints = [0, 0]> () to = Concat <axis = 0> (none, more)
+          y = Pad (x, to) }""")
+    report = graphfix.run(m, "pad-amounts")
+    assert not report.changed
+    ((_, why),) = report.passes[0].skips
+    assert why == "its amounts depend on the call of the local function it is in"

@@ -158,7 +158,7 @@ def test_pads_that_follow_a_size_cut_where_it_is_small() -> None:
 def test_check_says_where_pads_that_follow_a_size_cut() -> None:
     (told,) = [x for x in graphfix.check(model(POSITIONS, 17)) if x.severity == "error"]
     assert (told.rule, told.fix) == ("negative-pads", "pad-slice")
-    assert "negative pads, T - 5, where that is short" in told.message
+    assert "negative pads where T - 5 is below 0" in told.message
 
 
 @given(st.lists(st.integers(-9, 9), min_size=4, max_size=4))
@@ -252,3 +252,9 @@ def test_what_was_seen_to_be_right_is_a_note(pads: list[int], mode: str, severit
     m = pad(pads, mode)
     for name in ("negative-pads", "pad-slice"):
         assert [x.severity for x in graphfix.check(m, name)] == [severity]
+
+
+def test_a_constant_is_padded_when_the_model_is_loaded() -> None:
+    m = model("""m (float[B, 3] x) => (float[B, 3] y)
+        <float[4] c = {1, 2, 3, 4}, int64[2] cut = {-1, 0}> { p = Pad (c, cut) y = Add (x, p) }""")
+    assert not graphfix.run(m, "pad-slice").changed

@@ -258,3 +258,12 @@ def test_every_shape_that_runs_before_runs_after(
     if nonempty:
         assert report.changed
     np.testing.assert_array_equal(run(after, feeds), want)
+
+
+def test_a_minus_one_that_stands_for_nothing_is_not_written_as_0() -> None:
+    """Without allowzero a 0 copies what the input has there, which is 4."""
+    text = """m (float[4, 0] x) => (float[N, 4] y) <int64[2] to = {-1, 4}>
+        { y = Reshape <allowzero = 1> (x, to) }"""
+    after = model(text)
+    graphfix.run(after, "reshape-allowzero")
+    assert run(after, {"x": np.zeros((4, 0), np.float32)}).shape == (0, 4)

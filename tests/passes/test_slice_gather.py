@@ -14,7 +14,8 @@ from tests.passes.models import execute
 
 CONSTANTS = """<int64[1] s = {0}, int64[1] e = {18}, int64[1] a = {1}, int64[1] two = {2},
     int64[1] all = {20}, int64[3] r = {1, 20, 8}, int64[2] flat = {18, 8}, int64[2] both = {0, 2},
-    int64[2] to = {18, 4}, int64[2] axes = {1, 2}, float half = {0.5}>"""
+    int64[2] to = {18, 4}, int64[2] axes = {1, 2}, float half = {0.5},
+    float[2, 1, 1] many = {1, 2}>"""
 
 
 def model(body: str, given: str = "float[1, 20, 8] x", made: str = "float[P, Q, R] y") -> ir.Model:
@@ -59,6 +60,10 @@ LEFT = {
     "before a Softmax": "z = Neg (x) q = Slice (z, s, e, a) y = Softmax (q)",
     "before a Where": "z = Neg (x) c = IsNaN (half) q = Slice (z, s, e, a) y = Where (c, half, q)",
     "an output": "z = Neg (x) y = Slice (z, s, e, a)",
+    "no row is left": "z = Neg (x) q = Slice (z, e, s, a) y = Relu (q)",
+    "what is added makes it larger": "z = Neg (x) q = Slice (z, s, e, a) y = Add (q, many)",
+    "what is added makes it larger behind a view": """z = Neg (x) q = Slice (z, s, e, a)
+        p = Reshape (q, flat) y = Add (p, many)""",
 }
 
 
@@ -68,6 +73,37 @@ def test_what_directml_loads_stays(body: str) -> None:
     report = graphfix.run(m, "slice-gather")
     assert not report.changed
     assert not report.passes[0].skips
+
+
+OUT = "float[P, Q, R] y"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [f"{OUT}, float[1, 20, 8] z", f"{OUT}, float[1, 18, 8] q"],
+    ids=["the whole", "the part"],
+)
+def test_an_output_of_the_graph_is_read_by_the_caller(made: str) -> None:
+    m = model("z = Neg (x) q = Slice (z, s, e, a) y = Relu (q)", made=made)
+    assert not graphfix.run(m, "slice-gather").changed
+
+
+BRANCHES = {
+    "inside a branch": ("", "z = Neg (x) q = Slice (z, s, e, a) t = Relu (q)"),
+    "read in a branch": ("z = Neg (x) q = Slice (z, s, e, a)", "t = Relu (q)"),
+}
+
+
+@pytest.mark.parametrize(("before", "inside"), BRANCHES.values(), ids=BRANCHES)
+def test_around_an_if_nothing_is_compiled(before: str, inside: str) -> None:
+    m = model(
+        f"""{before} y = If <
+            then_branch = g () => (float[1, 18, 8] t) {{ {inside} }},
+            else_branch = h () => (float[1, 18, 8] u) {{ u = Expand (half, big) }}> (c)""",
+        given="float[1, 20, 8] x, bool c, int64[3] big",
+        made=OUT,
+    )
+    assert not graphfix.run(m, "slice-gather").changed
 
 
 @pytest.mark.parametrize(

@@ -95,3 +95,23 @@ def test_every_number_stays(starts: list[int], ends: list[int], steps: list[int]
     graphfix.run(after, "slice-start")
     x = np.arange(24, dtype=np.float32).reshape(4, 6)
     np.testing.assert_array_equal(run(before, x), run(after, x))
+
+
+def test_a_start_of_32_bits_stays_one() -> None:
+    """All that says where a Slice cuts is of one type."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> m (float[B, T] x) => (float[B, U] y)
+        <int32[1] s = {{{WORD}}}, int32[1] e = {{-2}}, int32[1] a = {{1}}>
+        {{ y = Slice (x, s, e, a) }}"""
+    before, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    assert graphfix.run(after, "slice-start").changed
+    x = np.arange(12, dtype=np.float32).reshape(2, 6)
+    np.testing.assert_array_equal(run(after, x), run(before, x))
+
+
+def test_a_slice_of_a_constant_is_left_to_folding() -> None:
+    m = ir.from_onnx_text(
+        f"""<ir_version: 8, opset_import: ["" : 17]> m (float[B, 2] x) => (float[B, 2] y)
+        <float[4] c = {{1, 2, 3, 4}}, int64[1] s = {{{LOWEST}}}, int64[1] e = {{-2}}>
+        {{ two = Slice (c, s, e) y = Add (x, two) }}"""
+    )
+    assert not graphfix.run(m, "slice-start").changed

@@ -11,6 +11,7 @@ from tests.passes.models import opened, ops
 
 INITS = f"""int64 zero = {{0}}, int64 one = {{1}}, int64 two = {{2}}, int64 second = {{1}},
     int64[1] front = {{0}}, int64[1] at = {{1}}, int64[1] step = {{1}}, int64[1] twice = {{2}},
+    int32 nought = {{0}}, int32 once = {{1}},
     float[24, 2] table = {{{", ".join(str(i) for i in range(48))}}},
     int64[1, 24] ids = {{{", ".join(str(i) for i in range(24))}}},
     int64[24] line = {{{", ".join(str(i) for i in range(24))}}},
@@ -70,6 +71,8 @@ def test_the_first_rows_are_a_slice(name: str, size: int) -> None:
         "r = Slice (ids, front, t1, at, twice) y = Gather (table, r)",
         "r = Slice (ids, front, t1, front) y = Gather (table, r)",  # the other axis
         "y = Gather (table, line)",
+        # counted in 32 bits, and a Slice takes one type for all that it is given
+        "n = Cast <to = 6> (t) at0 = Range (nought, n, once) y = Gather (table, at0)",
     ],
 )
 def test_other_lookups_are_left_alone(body: str) -> None:

@@ -321,3 +321,10 @@ def test_what_is_thawed_is_the_only_way_to_read_the_target(
     x = np.arange(6 * other).reshape(as_numbers(dims, other))
     target = [x.shape[i] if n == 0 else n for i, n in enumerate(found.target)]
     np.testing.assert_array_equal(x.reshape(target), x.reshape(as_numbers(truth, other)))
+
+
+def test_a_0_that_means_an_empty_tensor_copies_nothing() -> None:
+    after, report = thaw(reshape("T, 0, 4", [7, 0, 4], "<allowzero = 1>"))
+    assert targets(after) == [[7, 0, 4]]
+    assert not report.changes
+    assert not report.skips

@@ -430,8 +430,10 @@ def test_what_is_asked_for_must_fit():
         FeedError, match="no input has a dim named 'S'; the symbolic dims are: B, T"
     ):
         padded(model(PLAIN), dims={"S": [4]}, container=8)
-    with pytest.raises(FeedError, match="no dim that could be padded"):
+    with pytest.raises(FeedError, match=r"no dim that could be padded.* name it: --axis B$"):
         padded(model(PLAIN.replace("T", "7")), container=8)
+    with pytest.raises(FeedError, match=r"dims are: none\. Export it .* -p thaw first$"):
+        padded(model(PLAIN.replace("T", "7").replace("B", "1")), container=8)
     verdict = padded(model(PLAIN), dims=SIZES, container=[8, 12])
     assert {(c.clip, c.container) for c in verdict.checks} == {(5, 8), (5, 12), (9, 12)}
     assert [x.name for x in verdict.dropped] == ["9 in T=8"]

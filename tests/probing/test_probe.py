@@ -157,6 +157,14 @@ def test_another_shape_of_an_output_is_an_error():
     assert at(found) == [("y", "another attribute")]
 
 
+def test_where_all_agree_inputs_of_zeros_are_not_what_is_shown():
+    text = "m (float[N, 4] x) => (float[N, 4] y) <float k = {%s}> { a = Mul (x, k)  y = Tanh (a) }"
+    found = probe(model(text % "1.0"), model(text % "1.000001"))
+    assert found.ok
+    assert "zeros" not in found.case
+    assert max(place.inner.max_abs for place in found.places) > 0
+
+
 def test_the_users_own_inputs(tmp_path: Path):
     text = "m (float[T] x) => (float[T] y) { a = Relu (x)  y = Neg (a) }"
     other = model(text.replace("Relu", "Identity"))
@@ -255,6 +263,21 @@ def test_every_independent_leak_is_a_site():
           c = Add (a, b)  y = Sub (c, k) }"""
     found = leak(text)
     assert at(found) == [("m", "mean pollution"), ("n", "mean pollution")]
+
+
+@pytest.mark.parametrize(("rows", "told"), [(40, "in 36"), (16, "in 14"), (9, None)])
+def test_a_container_that_the_model_takes_is_found(rows: int, told: str | None):
+    text = f"""m (float[1, T, 1] x) => (float[1, T, 1] y) <int64 zero = {{0}}, int64 one = {{1}},
+        float[{rows}, 1] table = {{{", ".join("1" * rows)}}}>
+        {{ s = Shape <start = 1, end = 2> (x)  t = Squeeze (s)  i = Range (zero, t, one)
+          p = Gather (table, i)  y = Add (x, p) }}"""
+    if told is None:
+        with pytest.raises(FeedError, match=r"T=9 alone and in 36, .*; name another container$"):
+            probe_padded(model(text), dims={"T": 9})
+    else:
+        found = probe_padded(model(text), dims={"T": 9})
+        assert found.ok
+        assert f"T=9 alone and {told}, " in found.case
 
 
 def test_what_is_computed_from_sizes_alone_is_no_leak():

@@ -312,6 +312,16 @@ class TestEdges:
         body = "(float[1, 8] x) => (float[1, 6] y) { y = Pad <pads = [0, -1, 0, -1]> (x) }"
         assert severities(graph(body, 10), "negative-pads") == ["warning"]
 
+    def test_a_size_that_only_a_run_tells_has_no_name(self) -> None:
+        """Shape inference has a symbol for it, which nobody has ever seen."""
+        text = graph(
+            """(float[N] x) => (float[M] y) <int64[1] five = {5}, int64[1] none = {0}>
+            { u = NonZero (x)  s = Shape <start = 1> (u)  c = Sub (s, five)
+              pads = Concat <axis = 0> (none, c)  y = Pad (x, pads) }"""
+        )
+        (hazard,) = found(text, "negative-pads")
+        assert "negative pads where a size known only at run time is below 0" in hazard.message
+
     def test_a_base_that_is_never_0_may_have_an_exponent_of_0(self) -> None:
         body = """(float[N] x) => (float[M] y) <float[2] base = {10000, 1}, float zero = {0},
             float[2] e = {0, 1}> { b = %s  y = Pow (b, e) }"""

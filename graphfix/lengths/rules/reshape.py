@@ -10,6 +10,7 @@ import sympy
 from graphfix.lengths.axes import RefusedError
 from graphfix.lengths.domain import ANY, FINITE, Other, State, Tail, Time, plain, same_size, size_of
 from graphfix.lengths.site import Site
+from graphfix.model.text import size_told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,7 +120,8 @@ def _split(
             )
             if fits:
                 return Time(size), [Other(inner)]
-    raise RefusedError(f"it splits an axis of size {atom.size} into {size} and the rest")
+    parts = f"{size_told(atom.size)} into {size_told(size)}"
+    raise RefusedError(f"it splits an axis of size {parts} and the rest")
 
 
 def merged(axis: Sequence[Atom]) -> Axis:
