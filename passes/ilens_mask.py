@@ -109,7 +109,9 @@ class IlensMask(Pass):
         is quantized dynamically shares its range with the other rows of a batch, as it always did.
         A mask that the model has must be 1 for what is valid, then 0, and is believed to hide what
         it hides. Dims of other names that the graph takes for batch or time are taken to be equal
-        to these.
+        to these. Inputs without the padded axis are fed as for the clip alone: a share of the
+        longest row (`wav_lens`), which the graph multiplies with a size, is a share of `ilens`
+        then, 1 for a clip that is content to its end.
 
     Options:
         axis: The axis that is padded, `input.axis` such as `axis=audio.2`; found by itself if one
