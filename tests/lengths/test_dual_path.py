@@ -109,7 +109,8 @@ def test_padding_stays_out(body: str) -> None:
     alone, padded = session(before), session(ir.to_proto(after))
     names = {x.name for x in padded.get_inputs()}  # what only drops frames needs no lengths
     rng = np.random.default_rng(2)
-    for lengths in ([5], [4, 9], [7, 3, 10]):
+    least = 4 if _CUT in body else 3  # which has no whole window
+    for lengths in ([5], [4, 9], [7, least, 10]):
         clips = [rng.standard_normal((1, n, 4)).astype(np.float32) for n in lengths]
         wanted = [alone.run(None, {"x": clip})[0] for clip in clips]
         for more in (0, 1, 2, 3, 4, 13):
