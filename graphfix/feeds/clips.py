@@ -204,12 +204,20 @@ class Clips:
         feeds = self._made(self._signature, self._seed, seed, container, lengths)
         rng = np.random.default_rng([self._seed, seed, container, *lengths])
         for name, item in self._items.items():
-            if item.role.kind not in _TELLS or self._signature.time_of(item) != self._time:
+            if not self._is_made(item):
                 feeds[name] = _joined(item, feeds[name].shape, clips, fill, rng)
         if self._extra is not None:
             more = self._made(self._extra, self._seed, seed, container, lengths)
             feeds = {**more, **feeds}
         return self._told(feeds, clips)
+
+    def _is_made(self, item: Input) -> bool:
+        """Whether an input of a container is made for it, not joined from the clips.
+
+        A model that is told the valid lengths takes a share of them: that of the clip alone.
+        """
+        own = item.role.kind == "relative-lengths" and self._fed is not None
+        return item.role.kind in _TELLS and not own and self._signature.time_of(item) == self._time
 
     def _length(self, clip: Mapping[str, Array]) -> int:
         """How long a clip is, told from its arrays."""

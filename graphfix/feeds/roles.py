@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.feeds.trail import Clues, clues_of
+from graphfix.lengths.given import LengthInput
 from graphfix.model.values import const_of, is_op
 
 Kind = Literal[
@@ -69,9 +70,10 @@ def roles_of(model: ir.Model) -> dict[str, Role]:
 
     Local functions are not looked into: pass a model in which they are inlined.
     """
-    return {
-        value.name or "": _role(value) for value in model.graph.inputs if not value.is_initializer()
-    }
+    known = LengthInput.of(model)
+    inputs = [x for x in model.graph.inputs if not x.is_initializer()]
+    told = next((x for x in inputs if known is not None and x.name == known.input), None)
+    return {value.name or "": _role(value, told) for value in inputs}
 
 
 # The constants that a threshold is compared with: a scale of frequencies, a table of classes.
@@ -81,10 +83,10 @@ _FLOATS = frozenset(
 )
 
 
-def _role(value: ir.Value) -> Role:
+def _role(value: ir.Value, told: ir.Value | None) -> Role:
     if not value.uses():
         return _unused(value)
-    clues = clues_of(value)
+    clues = clues_of(value, None if value is told else told)
     if value.dtype == ir.DataType.BOOL:
         return _of_bool(value, clues)
     if value.dtype in _FLOATS:
@@ -128,10 +130,11 @@ def _of_float(value: ir.Value, clues: Clues) -> Role:
     known = _mask_role(clues)
     if known is not None and not _single(value):
         return known
-    if _one_a_row(value) and _rank(value) >= 1 and clues.compared:
-        if clues.fraction:
+    if _one_a_row(value) and _rank(value) >= 1:
+        if clues.fraction and (clues.compared or clues.cut):
             return Role("relative-lengths", f"a share of the size at {clues.fraction}")
-        return Role("lengths", f"compared with positions at {clues.compared}")
+        if clues.compared:
+            return Role("lengths", f"compared with positions at {clues.compared}")
     gate = clues.gates and _rank(value) >= 2 and value.shape is not None
     if gate and any(d == 1 for d in value.shape[1:]):  # type: ignore[index]
         return Role("mask", f"multiplied with data at {clues.gates}", sure=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import onnx_ir as ir
 
-from graphfix.feeds.uses import THROUGH, above, into_softmax, is_positions
+from graphfix.feeds.uses import ARITHMETIC, THROUGH, above, into_softmax, is_positions
 from graphfix.model.values import attr_int, is_op, scalar_of
 
 if TYPE_CHECKING:
@@ -22,9 +22,18 @@ if TYPE_CHECKING:
 FILL = -1e3
 
 
-def clues_of(value: ir.Value) -> Clues:
-    """What is met along the trails of an input."""
-    return _Walk(value).run()
+# How many frames a convolution makes of a clip, and how many a mask counts.
+_OF_LENGTHS = ARITHMETIC | {"Div", "Floor", "Ceil", "Max", "Min", "ReduceSum", "Where"}
+
+
+def clues_of(value: ir.Value, told: ir.Value | None = None) -> Clues:
+    """What is met along the trails of an input.
+
+    Args:
+        value: The input.
+        told: The input that says where content ends, if the model's metadata names one.
+    """
+    return _Walk(value, told).run()
 
 
 class _Pair(NamedTuple):
@@ -57,6 +66,7 @@ class Clues:
     limits: str = ""
     summed: str = ""
     fraction: str = ""
+    cut: str = ""  # a share of a size at which a Slice ends
     waves: str = ""
     neighbours: bool = False
     branch: bool = False
@@ -110,8 +120,9 @@ _MOST_STEPS = 4000
 class _Walk:
     """Follows one input through the graph and collects clues."""
 
-    def __init__(self, start: ir.Value) -> None:
+    def __init__(self, start: ir.Value, told: ir.Value | None) -> None:
         self.clues = Clues()
+        self._told = told
         self._seen: set[tuple[ir.Value, _Pair]] = set()
         self._reached: set[ir.Value] = {start}
         self._lost: set[ir.Value] = set()
@@ -146,6 +157,8 @@ class _Walk:
             clues.shape = True
             if op == "Range" and index == 1:
                 clues.limits = clues.limits or _say(node)
+            if op == "Slice" and index == 2 and clues.fraction and not pair.line:
+                clues.cut = clues.cut or _say(node)
         elif op == "Gather" and index == 1:
             self._table(node, pair)
         elif op == "OneHot" and index == 0:
@@ -272,7 +285,7 @@ class _Walk:
 
     def _gate(self, node: ir.Node, other: ir.Value, pair: _Pair) -> None:
         clues = self.clues
-        if above(other, lambda n: is_op(n, "Shape", "Size")):
+        if above(other, self._is_size, arithmetic=_OF_LENGTHS):
             clues.fraction = clues.fraction or _say(node)
             self._on(node, pair.lost())
         if any(is_op(user, "Sin", "Cos") for user, _ in node.outputs[0].uses()):
@@ -283,6 +296,12 @@ class _Walk:
         clues.gates = clues.gates or _say(node)
         if not pair.line or padded == 1.0:  # it has been through a test: surely a 0/1 input
             clues.masks.append((1.0 - padded, padded, _say(node)))
+
+    def _is_size(self, node: ir.Node) -> bool:
+        """Whether a node says how long something is, the padding counted in or not."""
+        return is_op(node, "Shape", "Size") or (
+            self._told is not None and self._told in node.inputs
+        )
 
     def _both_sliced(self, node: ir.Node) -> bool:
         return all(

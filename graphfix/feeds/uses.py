@@ -19,8 +19,23 @@ THROUGH = frozenset(
 )
 
 
-def above(value: ir.Value, stop: Callable[[ir.Node], bool], steps: int = 24) -> ir.Node | None:
-    """The first node above ``value``, through operators that keep elements, that ``stop`` wants."""
+ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Neg", "Gather"})
+
+
+def above(
+    value: ir.Value,
+    stop: Callable[[ir.Node], bool],
+    steps: int = 24,
+    arithmetic: frozenset[str] = ARITHMETIC,
+) -> ir.Node | None:
+    """The first node above ``value`` that ``stop`` wants.
+
+    Args:
+        value: Where to begin.
+        stop: Whether a node is it.
+        steps: How many nodes are looked at.
+        arithmetic: What is looked through besides operators that keep elements.
+    """
     queue = deque([value])
     for _ in range(steps):
         if not queue:
@@ -30,7 +45,7 @@ def above(value: ir.Value, stop: Callable[[ir.Node], bool], steps: int = 24) -> 
             continue
         if stop(node):
             return node
-        if node.op_type in THROUGH or node.op_type in ("Add", "Sub", "Mul", "Neg", "Gather"):
+        if node.op_type in THROUGH or node.op_type in arithmetic:
             queue.extend(x for x in node.inputs if x is not None)
     return None
 

@@ -5,7 +5,7 @@ entries stays where it was when T grows; products with it are padded, reshaped a
 until entry (i, j) holds what belongs to j - i, and all is well again. No rule of one operator sees
 that. So such a tensor is followed element by element at a few small sizes: each element has a cell,
 a number that says what it is made of, and at the end the cells of a padded run are held against
-those of the clip alone.
+those of the clip alone. Runs with two and three rows show that each row is made of its own alone.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import numpy as np
 import sympy
 
 from graphfix.lengths.axes import RefusedError
-from graphfix.lengths.domain import FINITE, Cells, Rows, State, carries_time
+from graphfix.lengths.domain import ANY, FINITE, Cells, Rows, Sizes, State, carries_time
 from graphfix.lengths.moves import MOVES
 from graphfix.lengths.numbers import UNARY
+from graphfix.lengths.settled import settled
 from graphfix.lengths.site import Site
-from graphfix.lengths.trial import GARBAGE, LARGEST, Trial
+from graphfix.lengths.trial import LARGEST, Trial
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -43,68 +44,45 @@ def follow(site: Site) -> State:
     states = [x for x in site.states if x is not None]
     if op is None:
         raise RefusedError("it computes with positions that move when the clip is padded")
-    if not all(x.is_finite for x in states):
-        raise RefusedError("it moves what may be no number")
-    _check_rows(site)
-    trials = next((x.cells.trials for x in states if x.cells is not None), None) or _trials(site)
+    finite = all(x.is_finite and (x.cells is None or x.cells.finite) for x in states)
+    _check_cut(site)
+    found = {x.cells.trials for x in states if x.cells is not None}
+    if site.node.op_type == "GatherElements" and (own := site.state().cells) is not None:
+        found = {own.trials}  # the numbers of its index are known at any size
+    if len(found) > 1:
+        raise RefusedError("what it computes with was tried at different sizes")
+    trials = next(iter(found)) if found else _trials(site)
     _check_turns(site, trials)
     made: list[tuple[Ids, Ids]] = []
-    for place, (clip, container) in enumerate(trials):
+    for place, size in enumerate(trials):
         try:
-            alone = op(Trial(site, clip, clip), place)
-            padded = op(Trial(site, container, clip), place)
+            alone = op(Trial(site, size, alone=True), place)
+            padded = op(Trial(site, size, alone=False), place)
         except (ValueError, IndexError) as error:  # numpy's, as a run would end there
             raise RefusedError(f"it does not run at every size: {error}") from error
         if max(alone.size, padded.size) > LARGEST:
             raise RefusedError("there is too much of it to follow")
         made.append((alone, padded))
-    axes = site.axes_of()
-    tails = tuple(FINITE if carries_time(x) else None for x in axes)
-    state = State(axes, tails)
-    cells = Cells(trials, tuple(made))
-    return state if _is_settled(site, cells) else dataclasses.replace(state, cells=cells)
+    cells = Cells(trials, tuple(made), finite)
+    kept = settled(site, cells)
+    axes = kept or site.axes_of()
+    tail = FINITE if finite else ANY
+    state = State(axes, tuple(tail if carries_time(x) else None for x in axes))
+    return state if kept is not None else dataclasses.replace(state, cells=cells)
 
 
-def _check_rows(site: Site) -> None:
-    """Refuse what may mix rows of the batch: a trial has a single one."""
-    if site.source.batch is None or site.node.op_type not in ("Reshape", "Slice"):
+def _check_cut(site: Site) -> None:
+    """Refuse a Slice of the batch: what it keeps is another row in each batch."""
+    if site.node.op_type != "Slice" or site.source.batch is None:
         return
-    state = site.state()
-    held = [i for i, x in enumerate(state.axes or ()) if any(isinstance(y, Rows) for y in x)]
-    dims = site.out_dims()
-    names = {x.name for x in dims[0].free_symbols} if dims else set()
-    if held and (held != [0] or not isinstance(state.at(0)[0], Rows)):
-        raise RefusedError("it may mix rows of the batch")
-    if held and site.source.batch not in names:
-        raise RefusedError("it may mix rows of the batch")
-    if held and site.node.op_type == "Slice" and dims[0] != state.size(0):
-        raise RefusedError("it cuts the batch")
-    axes = site.contents(3) if site.has(3) else [sympy.Integer(0)]
-    if held and site.node.op_type == "Slice" and (axes is None or 0 in axes):
+    state, axes = site.state(), site.contents(3) if site.has(3) else [sympy.Integer(0)]
+    at = range(state.rank) if axes is None else [int(x) % state.rank for x in axes]
+    if any(isinstance(y, Rows) for i in at for y in state.at(i)):
         raise RefusedError("it cuts the batch")
 
 
-def _is_settled(site: Site, cells: Cells) -> bool:
-    """Whether what is valid is in its place: the beginning of each axis."""
-    for (clip, _), (alone, padded) in zip(cells.trials, cells.ids, strict=True):
-        dims = Trial(site, clip, clip).dims()
-        crop = tuple(
-            slice(None) if size == 1 else slice(0, n)
-            for size, n in zip(padded.shape, dims, strict=True)
-        )
-        try:
-            here, there = np.broadcast_arrays(alone, padded[crop])
-        except ValueError:
-            raise RefusedError("what it makes is not as long as its shape says") from None
-        if not np.array_equal(here, there):
-            return False
-        if (alone == GARBAGE).any():
-            return False
-    return True
-
-
-def _trials(site: Site) -> tuple[tuple[int, int], ...]:
-    """Sizes of the padded dim at which the node's output is small, and another one each time."""
+def _trials(site: Site) -> tuple[Sizes, ...]:
+    """Sizes at which the node's output is small, and another one each time; some with a batch."""
     symbols = {x for size in site.out_dims() for x in size.free_symbols}
     symbol = next((x for x in symbols if x.name == site.source.symbol), None)
     if symbol is None:
@@ -126,20 +104,23 @@ def _trials(site: Site) -> tuple[tuple[int, int], ...]:
         if turn <= _FARTHEST:
             pairs |= {(turn - 2, turn - 1), (turn - 1, turn + 2), (turn - 2, turn + 1)}
             pairs |= {(turn, turn + 3), (turn + 1, turn + 3)}
-    return tuple(sorted(x for x in pairs if x[0] >= lengths[0]))
+    small = sorted(x for x in pairs if x[0] >= lengths[0])
+    several = [] if site.source.batch is None else [(2, 0), (2, 1), (3, 1)]
+    more = [Sizes(*pair, *rows) for rows, pair in zip(several, small[:2] * 2, strict=False)]
+    return (*(Sizes(*pair) for pair in small), *more)
 
 
-def _check_turns(site: Site, trials: tuple[tuple[int, int], ...]) -> None:
+def _check_turns(site: Site, trials: tuple[Sizes, ...]) -> None:
     """Refuse what goes another way at a length that no trial passes."""
     for turn in _turns(site):
-        passed = any(clip < turn <= container for clip, container in trials)
-        if not (passed and any(clip >= turn for clip, _ in trials)):
+        passed = any(x.clip < turn <= x.container for x in trials)
+        if not (passed and any(x.clip >= turn for x in trials)):
             raise RefusedError(
                 f"how it is shaped goes another way from a clip of {turn} on, which is not tried"
             )
-    first = min(clip for clip, _ in trials)
+    first = min(x.clip for x in trials)
     for size in _sizes(site):
-        tried = {_way(site, size, clip, container) for clip, container in trials}
+        tried = {_way(site, size, x.clip, x.container) for x in trials}
         for clip, container in _changes(site, size, first):
             if _way(site, size, clip, container) not in tried:
                 raise RefusedError(f"a size of it, {size}, is the same wherever it is tried")
@@ -207,5 +188,5 @@ def _evaluated(size: sympy.Expr, name: str) -> npt.NDArray[np.int64]:
     return np.broadcast_to(np.asarray(made, np.int64), at.shape)
 
 
-STARTS = frozenset({"Add", "Pad", "Range", "Reshape", "Slice", "Sub"})
+STARTS = frozenset({"Add", "Pad", "Range", "Reshape", "Slice", "Sub", "Tile"})
 """Operators that may move positions, where their own rules see no way."""

@@ -110,17 +110,36 @@ WILD = Tail("finite", -3.4e38)
 ANY = Tail("any")
 
 
+@dataclass(frozen=True, order=True)
+class Sizes:
+    """The sizes of a trial: of the padded dim in the clip alone and in its container.
+
+    Attributes:
+        clip: How long the clip is.
+        container: How long the container is.
+        rows: How many rows the container has.
+        row: Which of them the clip is.
+    """
+
+    clip: int
+    container: int
+    rows: int = 1
+    row: int = 0
+
+
 @dataclass(frozen=True)
 class Cells:
     """What each element is made of, in trial runs.
 
     Attributes:
-        trials: For each, the size of the padded dim in the clip alone and in its container.
+        trials: The sizes of each.
         ids: For each, the cells of the tensor in both; an axis of size 1 stands for all of it.
+        finite: Whether all that it is made of is, its tails too.
     """
 
-    trials: tuple[tuple[int, int], ...]
+    trials: tuple[Sizes, ...]
     ids: tuple[tuple[Ids, Ids], ...]
+    finite: bool = True
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphfix.lengths.axes import RefusedError
-from graphfix.lengths.domain import Ids, carries_time
+from graphfix.lengths.domain import Ids, Rows
 from graphfix.lengths.numbered import NUMBERS, numbers_of
 from graphfix.lengths.trial import FILL, LARGEST, Trial, mix
 from graphfix.model.values import attr_int, attr_ints, const_of
@@ -21,18 +21,16 @@ def _slice(trial: Trial, place: int) -> Ids:
     starts, ends = trial.contents(1), trial.contents(2)
     axes = trial.contents(3) if trial.site.has(3) else list(range(len(starts)))
     steps = trial.contents(4) if trial.site.has(4) else [1] * len(starts)
-    ids = trial.of(state, place, real)
+    ids = trial.of(0, place)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         axis %= state.rank
         at = np.arange(real[axis], dtype=np.int64)[_python_slice(start, end, step, real[axis])]
         if ids.shape[axis] > 1:
             ids = np.take(ids, at, axis=axis)
-        elif state.cells is None and not carries_time(state.at(axis)):
+        elif state.fill is None and not np.array_equal(at, np.arange(real[axis])):
             shape = [1] * state.rank
             shape[axis] = -1
             ids = mix(ids, at.reshape(shape) + 1)
-        else:
-            ids = ids[tuple(slice(None) for _ in ids.shape)]
     return ids
 
 
@@ -47,7 +45,7 @@ def _range(trial: Trial, place: int) -> Ids:
 
 def _reshape(trial: Trial, place: int) -> Ids:
     old, new = trial.real(0), trial.dims()
-    ids = trial.of(trial.site.state(), place, old)
+    ids = trial.of(0, place)
     # What is the same at both ends need not be laid out.
     lead = 0
     while lead < min(len(old), len(new)) and old[lead] == new[lead]:
@@ -57,7 +55,8 @@ def _reshape(trial: Trial, place: int) -> Ids:
         trail += 1
     inner = old[lead : len(old) - trail]
     kept = ids.shape[len(old) - trail :]
-    if all(ids.shape[i] == 1 for i in range(lead, len(old) - trail)):
+    between = range(lead, len(old) - trail)
+    if all(ids.shape[i] == 1 for i in between) and not _any_grows(trial, between, trail):
         middle: list[int] = [1] * (len(new) - lead - trail)
         return ids.reshape([*ids.shape[:lead], *middle, *kept])
     if int(np.prod(inner)) * ids[..., :1].size > LARGEST * 16:
@@ -71,13 +70,21 @@ def _reshape(trial: Trial, place: int) -> Ids:
     return full.reshape([*ids.shape[:lead], *new[lead : len(new) - trail], *kept])
 
 
+def _any_grows(trial: Trial, between: range, trail: int) -> bool:
+    """Whether what is dealt out anew is as long as the clip."""
+    site = trial.site
+    old, new = site.dims(site.node.inputs[0]) or [], site.out_dims()
+    sizes = [old[i] for i in between] + new[between.start : len(new) - trail]
+    return any(map(site.grows, sizes))
+
+
 def _transpose(trial: Trial, place: int) -> Ids:
-    ids = trial.of(trial.site.state(), place, trial.real(0))
+    ids = trial.of(0, place)
     return np.transpose(ids, attr_ints(trial.site.node, "perm"))
 
 
 def _unsqueeze(trial: Trial, place: int) -> Ids:
-    ids = trial.of(trial.site.state(), place, trial.real(0))
+    ids = trial.of(0, place)
     axes = trial.site.axes()
     if axes is None:
         raise RefusedError("its axes are not constant")
@@ -85,18 +92,18 @@ def _unsqueeze(trial: Trial, place: int) -> Ids:
 
 
 def _squeeze(trial: Trial, place: int) -> Ids:
-    ids = trial.of(trial.site.state(), place, trial.real(0))
+    ids = trial.of(0, place)
     axes = trial.site.axes()
     return np.squeeze(ids, None if axes is None else tuple(axes))
 
 
 def _same(trial: Trial, place: int) -> Ids:
-    return trial.of(trial.site.state(), place, trial.real(0))
+    return trial.of(0, place)
 
 
 def _expand(trial: Trial, place: int) -> Ids:
     """An axis of size 1 stands for all of it already."""
-    ids = trial.of(trial.site.state(), place, trial.real(0))
+    ids = trial.of(0, place)
     return ids.reshape([*[1] * (len(trial.site.out_dims()) - ids.ndim), *ids.shape])
 
 
@@ -111,7 +118,7 @@ def _mixed(trial: Trial, place: int) -> Ids:
     for i, state in enumerate(trial.site.states):
         if state is None or state.physical:
             raise RefusedError("it computes with a size")
-        ids = trial.of(state, place, trial.real(i))
+        ids = trial.of(i, place)
         found = ids if found is None else mix(found, ids)
     if found is None:
         raise RefusedError("it has no inputs")
@@ -119,16 +126,17 @@ def _mixed(trial: Trial, place: int) -> Ids:
 
 
 def _matmul(trial: Trial, place: int) -> Ids:
-    a, b = (trial.of(trial.site.state(i), place, trial.real(i)) for i in (0, 1))
+    a, b = (trial.of(i, place) for i in (0, 1))
     if a.ndim < 2 or b.ndim < 2:
         raise RefusedError("it sums over positions that move when the clip is padded")
-    return mix(_folded(a, -1), _folded(b, -2))
+    count = trial.real(0)[-1]
+    return mix(_folded(a, -1, count), _folded(b, -2, count))
 
 
-def _folded(ids: Ids, axis: int) -> Ids:
+def _folded(ids: Ids, axis: int, count: int) -> Ids:
     """What a sum over an axis is made of: all that lies along it, in order."""
     parts = np.moveaxis(ids, axis, 0)
-    found: Ids = parts[0]
+    found: Ids = mix(parts[0], np.full((1,) * (ids.ndim - 1), count, np.int64))
     for part in parts[1:]:
         found = mix(found, part)
     return np.expand_dims(found, axis)
@@ -140,7 +148,7 @@ def _concat(trial: Trial, place: int) -> Ids:
     parts: list[Ids] = []
     for i in range(len(site.states)):
         real = trial.real(i)
-        ids = trial.of(site.state(i), place, real)
+        ids = trial.of(i, place)
         ids = _laid_out(ids, axis, real[axis], site.state(i).fill is not None)
         if real[axis]:
             parts.append(ids)
@@ -175,7 +183,7 @@ def _pad(trial: Trial, place: int) -> Ids:
     if value is None:
         raise RefusedError("what it pads with is not constant")
     real = trial.real(0)
-    ids = trial.of(site.state(), place, real)
+    ids = trial.of(0, place)
     pads = trial.contents(1)
     half, held = len(pads) // 2, site.contents(1) or pads
     laid = ids
@@ -189,10 +197,13 @@ def _gather(trial: Trial, place: int) -> Ids:
     """A table read at positions: the position says which entry."""
     data, index = trial.site.state(0), trial.site.state(1)
     axis = attr_int(trial.site.node, "axis", 0) % data.rank
-    if data.cells is not None or data.timed:
+    rows = any(isinstance(x, Rows) for x in data.at(axis))
+    if data.cells is not None or data.timed or rows:
         raise RefusedError("it reads positions that move when the clip is padded")
-    ids = trial.of(index, place, trial.real(1))
-    return ids.reshape([*[1] * axis, *ids.shape, *[1] * (data.rank - axis - 1)])
+    ids, table = trial.of(1, place), trial.of(0, place)
+    ids = ids.reshape([*[1] * axis, *ids.shape, *[1] * (data.rank - axis - 1)])
+    own = [*table.shape[:axis], *[1] * index.rank, *table.shape[axis + 1 :]]
+    return mix(ids, table.reshape(own))
 
 
 def _gather_elements(trial: Trial, place: int) -> Ids:
@@ -203,13 +214,23 @@ def _gather_elements(trial: Trial, place: int) -> Ids:
         raise RefusedError("it reads at positions that move when the clip is padded")
     real = trial.real(0)
     axis = attr_int(trial.site.node, "axis", 0) % data.rank
-    ids = trial.of(data, place, real)
+    ids = trial.of(0, place)
     ids = _laid_out(ids, axis, real[axis], False)
     shape = [max(a, b) for a, b in zip(ids.shape, index.shape, strict=True)]
     shape[axis] = index.shape[axis]
     laid = list(shape)
     laid[axis] = ids.shape[axis]
     return np.take_along_axis(np.broadcast_to(ids, laid), np.broadcast_to(index, shape), axis)
+
+
+def _tile(trial: Trial, place: int) -> Ids:
+    """Again and again along each axis."""
+    ids, real, repeats = trial.of(0, place), trial.real(0), trial.contents(1)
+    same = trial.site.state().fill is not None
+    for axis, count in enumerate(repeats):
+        if count != 1:
+            ids = _laid_out(ids, axis, real[axis], same)
+    return np.tile(ids, repeats)
 
 
 MOVES: dict[str, Callable[[Trial, int], Ids]] = {
@@ -228,6 +249,7 @@ MOVES: dict[str, Callable[[Trial, int], Ids]] = {
     "Slice": _slice,
     "Squeeze": _squeeze,
     "Sub": _mixed,
+    "Tile": _tile,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
     "Where": _mixed,

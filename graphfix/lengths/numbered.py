@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphfix.model.values import is_op
+from graphfix.model.values import attr_ints, is_op
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NUMBERS = 100_000
 """Cells of what is known as a number begin here."""
 _DEEP = 8
+_MOVES = ("Flatten", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze")
 _DOES = {"Add": np.add, "Mul": np.multiply, "Sub": np.subtract}
 
 
@@ -42,6 +43,13 @@ def numbers_of(trial: Trial, value: ir.Value | None, depth: int = _DEEP) -> Ids 
         found = numbers_of(trial, node.inputs[0], depth - 1)
         more = 0 if found is None or state is None else state.rank - found.ndim
         return found if found is None else found.reshape((1,) * more + found.shape)
+    if is_op(node, *_MOVES):
+        return _moved(trial, node, value, depth - 1)
+    if is_op(node, "Range"):
+        ends = [trial.site.held(x) for x in node.inputs]
+        if any(x is None or len(x) != 1 for x in ends):
+            return None
+        return np.arange(*(trial.number(x[0]) for x in ends if x), dtype=np.int64)
     if not is_op(node, *_DOES):
         return None
     sides = [numbers_of(trial, x, depth - 1) for x in node.inputs]
@@ -49,6 +57,21 @@ def numbers_of(trial: Trial, value: ir.Value | None, depth: int = _DEEP) -> Ids 
         return None
     made: Ids = _DOES[node.op_type](sides[0], sides[1])
     return made
+
+
+def _moved(trial: Trial, node: ir.Node, value: ir.Value, depth: int) -> Ids | None:
+    """What a node makes that copies or lays out anew, each number on its own."""
+    found, dims = numbers_of(trial, node.inputs[0], depth), trial.site.dims(node.inputs[0])
+    made = trial.site.dims(value)
+    if found is None or dims is None or made is None:
+        return None
+    whole = np.broadcast_to(found, [trial.number(x) for x in dims])
+    if node.op_type == "Tile":
+        repeats = trial.site.held(node.inputs[1])
+        return None if repeats is None else np.tile(whole, [trial.number(x) for x in repeats])
+    if node.op_type == "Transpose":
+        return np.transpose(whole, attr_ints(node, "perm"))
+    return whole.reshape([trial.number(x) for x in made])
 
 
 def _plain(trial: Trial, value: ir.Value, state: State) -> Ids | None:

@@ -260,6 +260,15 @@ class Site:
             return (Rows(size),)
         return (Other(size),)
 
+    def same_along(self, size: sympy.Expr) -> Axis:
+        """The axis of what is the same all along: of rows and frames, any order is theirs."""
+        symbol = next((x for x in size.free_symbols if x.name == self.source.batch), None)
+        if symbol is None or not self.grows(size):
+            return self.axis_of(size)
+        rest = sympy.cancel(size / symbol)
+        whole = symbol not in rest.free_symbols and self.grows(rest)
+        return (Rows(symbol), Time(rest)) if whole else self.axis_of(size)
+
     def axes_of(self, index: int = 0) -> tuple[Axis, ...]:
         """The axes of an output that is made to its size."""
         return tuple(self.axis_of(x) for x in self.out_dims(index))

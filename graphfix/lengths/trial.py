@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import sympy
 
 from graphfix.lengths.axes import RefusedError
-from graphfix.lengths.domain import Ids, State, Time
+from graphfix.lengths.domain import Axis, Ids, Rows, Sizes, Time
 from graphfix.lengths.site import Site
 
 GARBAGE = -1
@@ -22,25 +24,31 @@ class Trial:
 
     Attributes:
         site: The node.
+        size: The clip, and what it is run in.
+        alone: Whether this is the run of the clip alone.
         length: The size of the padded dim.
-        clip: The size in the clip alone: of what is longer, the rest is garbage.
+        rows: How many rows the batch has.
     """
 
-    def __init__(self, site: Site, length: int, clip: int) -> None:
+    def __init__(self, site: Site, size: Sizes, *, alone: bool) -> None:
         self.site = site
-        self.length = length
-        self.clip = clip
+        self.size = size
+        self.alone = alone
+        self.length = size.clip if alone else size.container
+        self.rows = 1 if alone else size.rows
 
     def number(self, size: sympy.Expr, length: int | None = None) -> int:
         """A size in this run."""
         at = self.length if length is None else length
-        names = {x: at if x.name == self.site.source.symbol else 1 for x in size.free_symbols}
-        if any(x.name not in self.site.source.symbols for x in names):
+        source = self.site.source
+        known = {source.symbol: at, source.batch: self.rows}
+        names = {x: known.get(x.name, 1) for x in size.free_symbols}
+        if any(x.name not in source.symbols for x in names):
             raise RefusedError("a size that it needs is not known")
         return int(size.subs(names))
 
     def dims(self, index: int = 0) -> list[int]:
-        """The dims of an output in this run; the batch is 1."""
+        """The dims of an output in this run."""
         return [self.number(x) for x in self.site.out_dims(index)]
 
     def contents(self, index: int) -> list[int]:
@@ -50,25 +58,38 @@ class Trial:
             raise RefusedError("what shapes it is not known")
         return [self.number(x) for x in held]
 
-    def of(self, state: State, place: int, real: list[int]) -> Ids:
-        """The cells of an input: its own, or positions in time."""
+    def of(self, index: int, place: int) -> Ids:
+        """The cells of an input: its own, or which tensor it is, and positions in time."""
+        state, real = self.site.state(index), self.real(index)
         if state.cells is not None:
-            pair = state.cells.ids[place]
-            return pair[0] if self.length == self.clip else pair[1]
+            return state.cells.ids[place][0 if self.alone else 1]
         ids: Ids = np.zeros((1,) * state.rank, np.int64)
         if state.fill is not None:
             return ids + FILL
+        name = self.site.node.inputs[index].name or ""  # type: ignore[union-attr]
+        ids = ids + zlib.crc32(name.encode())
+        for axis, factors in enumerate(state.axes or ()):
+            if any(isinstance(x, Rows) for x in factors):
+                ids = mix(ids, self._rows(factors).reshape(_along(axis, state.rank)))
         for axis in state.timed:
             time = state.at(axis)
             if len(time) != 1 or not isinstance(time[0], Time) or time[0].turned:
                 raise RefusedError("an axis holds time beside something else, or runs backwards")
             at: Ids = np.arange(real[axis], dtype=np.int64)
-            valid = self.number(time[0].size, self.clip)
+            valid = self.number(time[0].size, self.size.clip)
             here = np.where(at < valid, at + 1, GARBAGE)
-            shape = [1] * state.rank
-            shape[axis] = -1
-            ids = mix(ids, here.reshape(shape))
+            ids = mix(ids, here.reshape(_along(axis, state.rank)))
         return ids
+
+    def _rows(self, factors: Axis) -> Ids:
+        """Which row of the batch it is, and what else is in one axis with it."""
+        sizes = [self.number(x.size) for x in factors]
+        found: Ids = np.zeros(sizes, np.int64)
+        for i, factor in enumerate(factors):
+            first = self.size.row if self.alone and isinstance(factor, Rows) else 0
+            at = first + np.arange(sizes[i], dtype=np.int64)
+            found = mix(found, at.reshape(_along(i, len(sizes))))
+        return found
 
     def real(self, index: int) -> list[int]:
         """The dims of an input in this run."""
@@ -76,6 +97,10 @@ class Trial:
         if dims is None:
             raise RefusedError("the shape of one of its inputs is not known")
         return [self.number(x) for x in dims]
+
+
+def _along(axis: int, rank: int) -> list[int]:
+    return [-1 if i == axis else 1 for i in range(rank)]
 
 
 def mix(a: Ids, b: Ids) -> Ids:

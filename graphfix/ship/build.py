@@ -22,7 +22,7 @@ from graphfix.runtime.provider import LABELS
 from graphfix.runtime.python import require
 from graphfix.ship.checked import Checked, checked
 from graphfix.ship.end_to_end import Whole, end_to_end
-from graphfix.ship.manifest import NAME, Container, Manifest
+from graphfix.ship.manifest import NAME, Container, Input, Manifest
 from graphfix.ship.page import page
 from graphfix.ship.place import REPORT, refuse
 from graphfix.ship.reading import Reading, read
@@ -292,6 +292,7 @@ def _labels(reading: Reading) -> list[int]:
 def _manifest(order: Order, told: LengthInput | None, paths: Sequence[Path]) -> Manifest:
     source, reading = order.source, order.reading
     own = {x.name for x in reading.inputs}
+    inputs = reading.inputs if told is None else tuple(map(_of_the_clip, reading.inputs))
     containers = []
     before: object = None
     for path, sizes in zip(paths, reading.containers, strict=True):
@@ -304,7 +305,7 @@ def _manifest(order: Order, told: LengthInput | None, paths: Sequence[Path]) -> 
         axis=reading.axis,
         batch=reading.batch,
         lengths=None if told is None or told.input in own else told.input,
-        inputs=reading.inputs,
+        inputs=inputs,
         outputs=reading.outputs,
         containers=tuple(containers),
         weights=tuple(sorted(x.name for x in paths[0].parent.iterdir() if x not in paths)),
@@ -317,6 +318,11 @@ def _manifest(order: Order, told: LengthInput | None, paths: Sequence[Path]) -> 
             "left": [dataclasses.asdict(x) for x in order.found.left],
         },
     )
+
+
+def _of_the_clip(item: Input) -> Input:
+    """An input of a model that is told the valid lengths: a share is one of these, fed as it is."""
+    return dataclasses.replace(item, kind="data") if item.kind == "relative-lengths" else item
 
 
 def _kernels(glance: Any) -> dict[str, int] | None:  # noqa: ANN401  (JSON)

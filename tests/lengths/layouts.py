@@ -72,6 +72,48 @@ def chunks(g: Graph, x: str) -> str:
     return y if g.pick(0, 0, 1) else g.op("Slice", y, g.ints(0), size, g.ints(1))
 
 
+def each_window(g: Graph, x: str) -> str:
+    """Windows with the batch in one axis: recurrences along them and across them, and queries."""
+    wide, size, rows = g.integer(2, 4), g.size(x), g.size(x, 0)
+    count = chunks_of(g, size, wide)
+    whole = g.op("Mul", count, g.ints(wide))
+    amounts = joined(g, g.ints(0, 0, 0, 0), g.op("Sub", whole, size), g.ints(0))
+    y, many = g.op("Pad", x, amounts), g.op("Mul", rows, count)
+    flat = g.op("Reshape", y, joined(g, many, g.ints(wide, FEATURES)))
+    way = g.integer(0, 3)
+    if way == 0:
+        q = g.op("Expand", g.weights(1, 2, FEATURES), joined(g, many, g.ints(2, FEATURES)))
+        scores = g.op("MatMul", q, g.turn(flat))
+        y = g.op("MatMul", g.op("Softmax", scores, axis=2), flat)
+        twice = g.op("Mul", count, g.ints(2))
+        return g.op("Reshape", y, joined(g, rows, twice, g.ints(FEATURES)))
+    if way == 1:
+        y = _recurrence(g, flat)
+    elif way == 2:
+        four = g.op("Reshape", y, joined(g, rows, count, g.ints(wide, FEATURES)))
+        four = g.op("Transpose", four, perm=[0, 2, 1, 3])
+        y = _recurrence(g, g.op("Reshape", four, joined(g, g.ints(-1), count, g.ints(FEATURES))))
+        back = joined(g, rows, g.ints(wide), count, g.ints(FEATURES))
+        y = g.op("Transpose", g.op("Reshape", y, back), perm=[0, 2, 1, 3])
+    else:
+        zeros = g.op("ConstantOfShape", joined(g, g.ints(1), many, g.ints(FEATURES)))
+        y = _recurrence(g, flat, zeros)
+    y = g.op("Reshape", y, joined(g, rows, whole, g.ints(FEATURES)))
+    return g.op("Slice", y, g.ints(0), size, g.ints(1))
+
+
+def _recurrence(g: Graph, x: str, start: str = "") -> str:
+    """Along the middle axis."""
+    name, gates = [("LSTM", 4), ("GRU", 3)][g.integer(0, 1)]
+    way = str(g.pick("forward", "reverse", *([] if start else ["bidirectional"])))
+    many, hidden = (2, 2) if way == "bidirectional" else (1, FEATURES)
+    weights = [g.weights(many, gates * hidden, n) for n in (FEATURES, hidden)]
+    given = [g.op("Transpose", x, perm=[1, 0, 2]), *weights, *(["", "", start] if start else [])]
+    y = g.op(name, *given, hidden_size=hidden, direction=way)
+    y = g.op("Transpose", y, perm=[2, 0, 1, 3])
+    return g.op("Reshape", y, g.ints(0, 0, FEATURES))
+
+
 def subsampled(g: Graph, x: str) -> str:
     """So many frames as one, what is left over dropped; the size is computed."""
     by, size = g.integer(2, 3), g.size(x)
@@ -337,7 +379,17 @@ def interleaved(g: Graph, x: str) -> str:
 LAYOUTS: dict[str, Step] = {
     f.__name__: f
     for f in (
-        *(chunks, subsampled, strided, one_axis, swapped, cumulative, differences, filled),
+        *(
+            chunks,
+            each_window,
+            subsampled,
+            strided,
+            one_axis,
+            swapped,
+            cumulative,
+            differences,
+            filled,
+        ),
         *(both_ways, told, started, attention, rotated, kept, stretched, interleaved),
     )
 }

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 import sympy
 
-from graphfix.lengths.domain import Other, Rows, State, Time, size_of
+from graphfix.lengths.domain import Other, Rows, State, Time, plain, size_of
 from graphfix.lengths.repairs.base import Repair, input_of, zeroed
 from graphfix.model.values import attr_int
 
@@ -218,8 +218,12 @@ class SequenceLens(Repair):
         """``sequence_lens``, int32 [B]."""
         x = input_of(self.node, 0)
         rows = op.Cast(lengths.rows(self.size), to=ir.DataType.INT32)
+        layout = attr_int(self.node, "layout", 0)
+        batch = self.state.at(0 if layout else 1)
+        if len(batch) > 1:  # each row as often as it is there
+            rows = lengths.along_rows(rows, plain((batch,)))
         if not any(isinstance(a, Rows) for axis in self.state.axes or () for a in axis):
-            axis = 0 if attr_int(self.node, "layout", 0) else 1
+            axis = 0 if layout else 1
             rows = op.Expand(rows, lengths.count(x, axis))
         op.rewire(4, rows)
 

@@ -75,12 +75,15 @@ def expand(site: Site) -> State:
     if state.axes is None:
         return site.without_time()
     old = ((),) * (len(made) - state.rank) + state.axes
-    axes = tuple(a if a else b for a, b in zip(old, made, strict=True))
+    sizes = site.out_dims()
+    axes = tuple(a or site.same_along(x) for a, x in zip(old, sizes, strict=True))
     tails: list[Tail | None] = []
     for i, axis in enumerate(axes):
         at = i - len(made) + state.rank
         has = at >= 0 and state.tails[at] is not None
         new = LAST if state.is_finite else WILD if state.is_bounded else ANY
+        if new is LAST and len(axis) > 1:
+            new = FINITE
         if state.fill is not None:
             new = Tail("number", state.fill)
         tails.append(state.tails[at] if has else new if carries_time(axis) else None)

@@ -6,8 +6,19 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from graphfix.lengths.axes import RefusedError
-from graphfix.lengths.domain import ZERO, Other, Rows, State, Time, plain, same_size
+from graphfix.lengths.axes import RefusedError, join
+from graphfix.lengths.domain import (
+    ANY,
+    FINITE,
+    ZERO,
+    Other,
+    Rows,
+    State,
+    Time,
+    plain,
+    same_size,
+    timed,
+)
 from graphfix.lengths.repairs import SequenceLens
 from graphfix.lengths.site import Site
 from graphfix.model.values import attr_int, is_op
@@ -22,12 +33,15 @@ def recur(site: Site) -> list[State | None]:
     layout = attr_int(site.node, "layout", 0)
     time_axis, batch_axis = (1, 0) if layout else (0, 1)
     time = state.at(time_axis)
+    if state.timed == (batch_axis,):
+        return _each_alone(site, state, batch_axis)
     if [i for i in state.timed if i != time_axis]:
         raise RefusedError("time is its batch or its features")
     if time and not (len(time) == 1 and isinstance(time[0], Time)):
         raise RefusedError("its time axis holds something else beside time")
     rows = state.at(batch_axis)
-    lone = not rows or (len(rows) == 1 and isinstance(rows[0], Rows))
+    lone = not rows or sum(isinstance(x, Rows) for x in rows) == 1
+    lone &= all(isinstance(x, Rows) or x.size.is_Integer for x in rows)
     if site.source.batch is not None and not lone:
         raise RefusedError("its batch axis holds something else beside the batch")
     for i, other in enumerate(site.states[1:], 1):
@@ -54,6 +68,34 @@ def recur(site: Site) -> list[State | None]:
     out.append(State(axes, tails))
     last = (rows, directions, hidden) if layout else (directions, rows, hidden)
     out += [plain(last) for _ in site.node.outputs[1:]]
+    return out
+
+
+def _each_alone(site: Site, state: State, batch_axis: int) -> list[State | None]:
+    """Frames are its batch, and it runs along something else: each for itself."""
+    if site.has(4):
+        raise RefusedError("the lengths that it is given are not those of what is valid")
+    finite = state.is_finite
+    for i, other in enumerate(site.states[1:], 1):
+        if other is None:
+            continue
+        start = i in (5, 6) and other.fill is not None
+        if i in (5, 6) and other.fill is None and other.axes is not None:
+            start = other.timed == (batch_axis,)
+            join([state.at(batch_axis), other.at(batch_axis)])
+        if other.physical or (other.timed and not start):
+            raise RefusedError("a parameter of it carries time")
+        finite &= other.is_finite
+    tail = FINITE if finite else ANY
+    out: list[State | None] = []
+    for value in site.node.outputs:
+        dims = site.dims(value) if value.name else None
+        if dims is None:
+            out.append(None)
+            continue
+        place = len(dims) - 2 if batch_axis else 0
+        axes = [site.axis_of(x) if i != place else state.at(batch_axis) for i, x in enumerate(dims)]
+        out.append(timed(axes, [tail] * len(axes)))
     return out
 
 

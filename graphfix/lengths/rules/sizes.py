@@ -57,7 +57,7 @@ def constant_of_shape(site: Site) -> State:
     """One number everywhere."""
     attribute = site.node.attributes.get("value")
     fill = 0.0 if attribute is None else float(attribute.as_tensor().numpy().reshape(-1)[0])
-    axes = site.axes_of()
+    axes = tuple(map(site.same_along, site.out_dims()))
     tails = tuple(Tail("number", fill) if carries_time(x) else None for x in axes)
     sign: Literal[0, 1, 2] = 2 if fill > 0 else 1 if fill == 0 else 0
     return State(axes, tails, fixed=True, fill=fill, sign=sign)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import math
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from graphfix.model.symbolic.exprs import (
     positive_parts,
     settled,
 )
-from graphfix.model.symbolic.signs import never_negative
+from graphfix.model.symbolic.signs import bounded, never_negative
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
@@ -186,6 +187,8 @@ class Facts:
             self._tries += 1
             if any(never_negative(settled(spare - times * (x - 1))) for times in _times(spare, x)):
                 return True
+            if _is_rounded(spare, x):
+                return True
         return False
 
     def read(self, ctx: Context, value: ir.Value | None) -> Array | None:
@@ -325,6 +328,16 @@ def _times(spare: sympy.Expr, x: sympy.Expr) -> set[sympy.Expr]:
     whole, part = sympy.expand(spare).as_coefficients_dict(), sympy.expand(x).as_coefficients_dict()
     shares = (whole[term] / number for term, number in part.items() if not term.is_number)
     return {sympy.S.One, *(share for share in shares if share > 0)}
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_rounded(spare: sympy.Expr, x: sympy.Expr) -> bool:
+    """Whether a whole ``spare`` is at least 0 as ``x`` is at least 1: floor((x + 1) / 2) - 1."""
+    if not (spare.is_integer and spare.has(sympy.floor)):
+        return False
+    least, most = bounded(spare), -bounded(-x)
+    apart = (bounded(sympy.expand(least - times * (x - 1))) for times in _times(least, most))
+    return any(rest.is_Number and rest > -1 for rest in apart)
 
 
 def _degree(dim: Dim) -> float:

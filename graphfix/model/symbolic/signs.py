@@ -16,7 +16,7 @@ def never_negative(expr: sympy.Expr) -> bool:
     if _grows(expr):
         return bool(expr.subs(dict.fromkeys(expr.free_symbols, 1)) >= 0)
     # Those that are taken away first: F - 2 * floor((F - 3) / 2) is at least 3, whatever F is.
-    least = _bounded(_bounded(expr, taken=True))
+    least = bounded(bounded(expr, taken=True))
     if least.is_nonnegative:
         return True
     if _grows(least):
@@ -25,7 +25,7 @@ def never_negative(expr: sympy.Expr) -> bool:
     return _is_sum_of_powers(least) or _is_more_than_one_side(expr)
 
 
-def _bounded(expr: sympy.Expr, *, taken: bool = False) -> sympy.Expr:
+def bounded(expr: sympy.Expr, *, taken: bool = False) -> sympy.Expr:
     """What an expression is at least: floor(p / q) is between (p - q + 1) / q and p / q."""
     least = sympy.Integer(0)
     for term in sympy.Add.make_args(expr):
