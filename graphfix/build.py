@@ -105,9 +105,9 @@ class Builder:
         given = {k: int(v) if isinstance(v, ir.DataType) else v for k, v in attributes.items()}
         domain, _, kind = op_type.rpartition(".")
         node = ir.node(kind, values, attributes=given, domain=domain, num_outputs=len(there))
-        node.name = self._name()
+        node.name = self.new_name()
         for i, value in enumerate(node.outputs):
-            value.name = "" if not there[i] else self._name() if i else node.name
+            value.name = "" if not there[i] else self.new_name() if i else node.name
         node.metadata_props[PASS_KEY] = self._by
         if domain:
             self._import(domain)
@@ -170,7 +170,7 @@ class Builder:
             self._spoken_for = naming.counted(self._view.model)
         name = value.name
         if name and (self._spoken_for[name] > 1 or name.startswith(self._prefix)):
-            value.name = self._name()
+            value.name = self.new_name()
 
     def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
         """An initializer of the top-level graph around the site, shared by equal constants.
@@ -185,7 +185,7 @@ class Builder:
         key = (top, ("constant", str(array.dtype), array.shape, array.tobytes()))
         found = self._shared.get(key)
         if found is None or found.graph is None:
-            tensor, name = ir.tensor(array), self._name()
+            tensor, name = ir.tensor(array), self.new_name()
             tensor.name = name
             found = ir.Value(
                 name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype)
@@ -285,7 +285,7 @@ class Builder:
         new = self.extend(lambda: build(output))
         if new is output:
             return
-        name, output.name = output.name, self._name()
+        name, output.name = output.name, self.new_name()
         new.name, new.type, new.shape = name, output.type, output.shape
         graph.outputs[place] = new
 
@@ -366,5 +366,6 @@ class Builder:
             node = owner
         return node
 
-    def _name(self) -> str:
+    def new_name(self) -> str:
+        """A name that no value and no node of the model has."""
         return self._names.new(self._by)

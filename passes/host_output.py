@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+import onnx_ir as ir
+
 from graphfix.build import PASS_KEY, Builder
-from graphfix.core import Change, Match, Pass, Safety, Skip
+from graphfix.core import Change, Match, Pass, Safety
 from graphfix.directml import empty
 from graphfix.model.text import path_of
 from graphfix.model.view import View
@@ -14,9 +17,7 @@ from graphfix.model.view import View
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import onnx_ir as ir
-
-_SINCE = 15  # Optional and OptionalGetElement
+_OPTIONAL = 15  # the opset that Optional is of
 
 
 @dataclass(frozen=True)
@@ -68,38 +69,55 @@ class HostOutput(Pass):
     Safety:
         Exact. An output whose size follows from those of the inputs is left alone, unless it is 0
         at some of their large sizes; so is one that is made on the CPU, and the only one that is
-        made on the device. Below opset 15 there is no Optional.
+        made on the device. Below opset 15 there is no Optional, and a Loop of one turn does the
+        same.
     """
 
     name: ClassVar[str] = "host-output"
     safety: ClassVar[Safety] = "exact"
 
-    def sites(self, model: ir.Model) -> Iterator[EmptySite | Skip]:
+    def sites(self, model: ir.Model) -> Iterator[EmptySite]:
         """Every output that may be empty, with others beside it."""
-        opset = model.graph.opset_imports.get("", 0)
         for value in empty.spoiling(View(model)):
             node = value.producer()
-            if node is None:
-                continue
-            if opset < _SINCE:
-                reason = f"Optional is of opset {_SINCE}, and the model of {opset}; export it anew"
-                yield Skip(node, reason)
-            else:
+            if node is not None:
                 yield EmptySite(node, value)
 
     def message(self, site: Match) -> str:
         """What goes wrong."""
         return "where it makes an empty output, DirectML gives back none of the others"
 
-    def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
-        """Let each pass through an Optional, at the end of the graph."""
+    def repair(self, model: ir.Model) -> Iterator[Change]:
+        """Let each pass through what DirectML has no kernel for, at the end of the graph."""
         builder = Builder(self.name, View(model))
+        build = _held if model.graph.opset_imports.get("", 0) >= _OPTIONAL else _looped
         for site in list(self.sites(model)):
-            if isinstance(site, Skip):
-                yield site
-                continue
             at, tensor = path_of(site.node), site.value.name or ""
             builder.start(site.node)
-            builder.append(site.value, lambda x: builder.OptionalGetElement(builder.Optional(x)))
+            builder.append(site.value, lambda x: build(x, builder))
             site.node.metadata_props[PASS_KEY] = self.name  # what it makes has another name
             yield Change(self.name, at, tensor, (), builder.finish())
+
+
+def _held(value: ir.Value, op: Builder) -> ir.Value:
+    return op.OptionalGetElement(op.Optional(value))
+
+
+def _looped(value: ir.Value, op: Builder) -> ir.Value:
+    """A Loop that gives back, after one turn, what it is given."""
+    turn, on = (
+        ir.Value(name=op.new_name(), type=ir.TensorType(dtype), shape=ir.Shape([]))
+        for dtype in (ir.DataType.INT64, ir.DataType.BOOL)
+    )
+    given = ir.Value(name=op.new_name(), type=value.type, shape=value.shape)
+    nodes = [ir.node("Identity", [x]) for x in (on, given)]
+    for node, like in zip(nodes, (on, given), strict=True):
+        node.name = node.outputs[0].name = op.new_name()
+        node.outputs[0].type, node.outputs[0].shape = like.type, like.shape
+    outputs = [node.outputs[0] for node in nodes]
+    body = ir.Graph([turn, on, given], outputs, nodes=nodes, name=op.new_name())
+    made = op.Loop(np.array(1), np.array(True), value)
+    loop = made.producer()
+    assert loop is not None
+    loop.attributes.add(ir.AttrGraph("body", body))
+    return made
