@@ -105,11 +105,10 @@ def _held(value: ir.Value, op: Builder) -> ir.Value:
 
 def _looped(value: ir.Value, op: Builder) -> ir.Value:
     """A Loop that gives back, after one turn, what it is given."""
-    turn, on = (
-        ir.Value(name=op.new_name(), type=ir.TensorType(dtype), shape=ir.Shape([]))
-        for dtype in (ir.DataType.INT64, ir.DataType.BOOL)
-    )
-    given = ir.Value(name=op.new_name(), type=value.type, shape=value.shape)
+    turn, on, given = (ir.Value(name=op.new_name()) for _ in range(3))
+    for x, dtype in ((turn, ir.DataType.INT64), (on, ir.DataType.BOOL)):
+        x.type, x.shape = ir.TensorType(dtype), ir.Shape([])
+    given.type = value.type  # of any shape
     nodes = [ir.node("Identity", [x]) for x in (on, given)]
     for node, like in zip(nodes, (on, given), strict=True):
         node.name = node.outputs[0].name = op.new_name()
