@@ -26,16 +26,29 @@ if TYPE_CHECKING:
 # only is a window that is longer than what it slides over.
 _LARGE = range(960, 1024)
 _APART = 1024  # no two names have one size: A - B is not always 0
+_COUNTS = ("Compress", "If", "Loop", "NonMaxSuppression", "NonZero", "Unique")
+# The inputs that say how large a result is, by operator.
+_SIZES = {
+    **dict.fromkeys(("Expand", "OneHot", "Pad", "Reshape", "Split", "Tile", "TopK"), (1,)),
+    "Slice": (1, 2),
+    "Resize": (2, 3),
+    "ConstantOfShape": (0,),
+    "Range": (0, 1, 2),
+    "Upsample": (1,),
+}
 
 
 def spoiling(view: View) -> Iterator[ir.Value]:
     """The outputs that may be empty on the device, with others beside them, in their order."""
-    outputs = dict.fromkeys(view.model.graph.outputs)
-    known = frozenset(input_symbols(view.model))
-    empty = [x for x in outputs if _may_be_empty(x, view, known)] if len(outputs) > 1 else []
+    graph = view.model.graph
+    outputs = dict.fromkeys(graph.outputs)
+    if len(outputs) < 2:
+        return
+    counted = _counted(graph)
+    empty = [x for x in outputs if _may_be_empty(x, view, counted)]
     if not empty:
         return
-    on_cpu = Rules(view.model.graph.opset_imports, view.shapes).on_cpu(view.model.graph)
+    on_cpu = Rules(graph.opset_imports, view.shapes).on_cpu(graph)
     there = {x for x in outputs if _is_on_device(x, on_cpu)}
     if len(there) > 1:
         yield from (x for x in empty if x in there)
@@ -51,22 +64,43 @@ def _is_on_device(value: ir.Value, on_cpu: Collection[ir.Node]) -> bool:
     return not is_op(node.inputs[0].producer(), "Optional")
 
 
-def _may_be_empty(value: ir.Value, view: View, known: frozenset[str]) -> bool:
+def _may_be_empty(value: ir.Value, view: View, counted: Collection[ir.Value]) -> bool:
     node, dims = value.producer(), view.shapes.dims(value)
     if is_op(node, "If"):
         place = list(node.outputs).index(value)
-        return any(_may_be_empty(x.outputs[place], view, known) for x in bodies_of(node))
-    return dims is None or any(_may_be_zero(x, known) for x in dims)
+        return any(_may_be_empty(x.outputs[place], view, counted) for x in bodies_of(node))
+    if dims is None:
+        return value in counted
+    known = frozenset(input_symbols(view.model))
+    return any(_may_be_zero(x, known, counted=value in counted) for x in dims)
 
 
-def _may_be_zero(dim: Dim, known: frozenset[str]) -> bool:
+def _may_be_zero(dim: Dim, known: frozenset[str], *, counted: bool) -> bool:
     """Whether a size may be 0 although all inputs are long enough."""
     if isinstance(dim, int):
         return dim == 0
     names = sorted(symbols_of(dim))
     if dim.value is None or not known.issuperset(names):
-        return True  # data decides
+        return counted  # if not, only inference does not know it
     return any(
         dim.evaluate({name: size + _APART * i for i, name in enumerate(names)}) == 0
         for size in _LARGE
     )
+
+
+def _counted(graph: ir.Graph) -> set[ir.Value]:
+    """What has sizes that follow from the numbers in another tensor, and what is made of it."""
+    numbers = {*graph.inputs}  # and what is computed of them, sizes apart
+    counted: set[ir.Value] = set()
+    for node in graph:
+        given = [x for x in node.inputs if x is not None]
+        sizes = [node.inputs[i] for i in _SIZES.get(node.op_type, ()) if i < len(node.inputs)]
+        if (
+            is_op(node, *_COUNTS)
+            or not counted.isdisjoint(given)
+            or (is_op(node, *_SIZES) and not numbers.isdisjoint(sizes))
+        ):
+            counted.update(node.outputs)
+        if not is_op(node, "Shape", "Size") and not numbers.isdisjoint(given):
+            numbers.update(node.outputs)
+    return counted

@@ -112,6 +112,11 @@ CODES: tuple[Code, ...] = (
                 ("reshape-rank",),
             ),
             Cause(
+                "a MatMul of more than 4 dims: attention in windows or chunks",
+                "run: 5 and 6 dims",
+                ("matmul-rank", "matmul-4d"),
+            ),
+            Cause(
                 "a static ConvTranspose with auto_pad=SAME_UPPER or SAME_LOWER and a stride",
                 "run",
                 ("same-padding",),

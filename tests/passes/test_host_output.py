@@ -89,6 +89,11 @@ LEFT = {
         "float[N] c, int64[3, M] z",
     ),
     "an input": ("", f"{Y}, float[B, T, 4] x"),
+    "as long as one of two inputs is": ("z = Add (y, other)", f"{Y}, {Z}"),
+    "cut by the size of another input": (
+        "o = Shape (other) n = Slice (o, i1, i2, i0) z = Slice (y, i0, n, i1)",
+        f"{Y}, {Z}",
+    ),
     "branches that are never empty": (
         """z = If (cached) <
             then_branch = t () => (float[B, T, 4] a) { a = Neg (y) },
@@ -100,7 +105,10 @@ LEFT = {
 
 @pytest.mark.parametrize("case", LEFT)
 def test_left_alone(case: str) -> None:
-    more = ", bool cached" if "If (" in LEFT[case][0] else ""
+    body = LEFT[case][0]
+    more = (
+        ", bool cached" if "If (" in body else ", float[B, S, 4] other" if "other" in body else ""
+    )
     after = given(*LEFT[case], more=more)
     before = data(after)
     assert not graphfix.check(after, "empty-output")
