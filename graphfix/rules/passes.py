@@ -29,6 +29,7 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "reshape-allowzero": ("80070057", "8007023E", "re-use buffer"),
     "convtranspose-2d": ("80070057",),
     "matmul-4d": ("80070057",),
+    "reverse-2d": ("887A0005",),
     "slice-start": ("80070057",),
     "slice-gather": ("80070057",),
     "pad-amounts": ("80070057",),
@@ -44,7 +45,8 @@ _ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
     **dict.fromkeys(("reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index"), _DML),
     **dict.fromkeys(("gather-int64", "slice-start", "pad-slice", "clip-minmax", "matmul-4d"), _DML),
     **dict.fromkeys(
-        ("keep-output", "host-output", "gemm-bias", "pad-amounts", "slice-gather"), _DML
+        ("reverse-2d", "keep-output", "host-output", "gemm-bias", "pad-amounts", "slice-gather"),
+        _DML,
     ),
     "opset-ceiling": ("dml", "cuda"),
 }
@@ -141,6 +143,7 @@ _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "reshape-allowzero": _allowzero,
     "convtranspose-2d": _unless_folded,
     "matmul-4d": _unless_folded,
+    "reverse-2d": _unless_folded,
     "slice-start": _unless_folded,
     "slice-gather": lambda *_: "error",
     "bool-cast": _bool_cast,

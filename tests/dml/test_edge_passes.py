@@ -8,6 +8,7 @@ import pytest
 
 import graphfix
 from graphfix.errors import ModelError
+from graphfix.runtime import process
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.session import Session
 
@@ -222,3 +223,41 @@ def test_a_product_of_five_dims(case: str) -> None:
     with pytest.raises((ModelError, RunError), match="80070057"):
         agrees(before, feeds)
     assert agrees(repaired(before, "matmul-4d"), feeds)
+
+
+BACKWARDS = {
+    "rows beside each other": ((5, 3, 4), "T, B, 4", "time_axis = 0, batch_axis = 1"),
+    "rows behind each other": ((3, 5, 4), "B, T, C", "time_axis = 1, batch_axis = 0"),
+    "four dims": ((3, 5, 2, 4), "B, T, 2, 4", "time_axis = 1, batch_axis = 0"),
+    "all sizes known": ((3, 5, 4), "3, 5, 4", "time_axis = 1, batch_axis = 0"),
+}
+
+
+@pytest.mark.parametrize("case", BACKWARDS)
+def test_lengths_are_not_read_past_their_end(case: str) -> None:
+    shape, dims, axes = BACKWARDS[case]
+    before = model(
+        f"(float[{dims}] x, int64[N] n) => (float[{dims}] y) "
+        f"{{ y = ReverseSequence <{axes}> (x, n) }}"
+    )
+    random = np.random.default_rng(0)
+    feeds = {"x": random.standard_normal(shape).astype(np.float32), "n": np.array([5, 1, 3])}
+    try:
+        assert not agrees(before, feeds)
+    except RunError as error:
+        assert "887A0005" in str(error)  # noqa: PT017  (one of the two)
+        process.stop_all()  # the device is lost to all that runs there
+    assert agrees(repaired(before, "reverse-2d"), feeds)
+
+
+@pytest.mark.parametrize("dims", ["B, T, C", "3, 5, 4"])
+def test_whole_rows_backwards(dims: str) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 5, 4)).astype(np.float32)
+    before = model(
+        f"""(float[{dims}] x) => (float[{dims}] y) <int64 one = {{1}}, int64[1] none = {{0}}> {{
+        s = Shape (x) t = Gather (s, one) b = Gather (s, none) n = Expand (t, b)
+        y = ReverseSequence <time_axis = 1, batch_axis = 0> (x, n) }}"""
+    )
+    after = repaired(before, "reverse-2d")
+    assert "ReverseSequence" not in {node.op_type for node in after.graph}
+    assert agrees(after, {"x": x})
