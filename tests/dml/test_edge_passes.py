@@ -261,3 +261,15 @@ def test_whole_rows_backwards(dims: str) -> None:
     after = repaired(before, "reverse-2d")
     assert "ReverseSequence" not in {node.op_type for node in after.graph}
     assert agrees(after, {"x": x})
+
+
+@pytest.mark.parametrize("dims", ["B, T, 4", "2, 3, 4", "4"])
+def test_a_vector_is_not_its_first_number(dims: str) -> None:
+    before = model(f"(float[{dims}] h, float[4] u) => (float y) {{ y = MatMul (h, u) }}")
+    before.graph.outputs[0].shape = None
+    random = np.random.default_rng(0)
+    shape = (2, 3, 4)[-(dims.count(",") + 1) :]
+    feeds = {k: random.standard_normal(x).astype(np.float32) for k, x in (("h", shape), ("u", 4))}
+    assert not agrees(before, feeds)
+    assert agrees(repaired(before, "matmul-vector"), feeds)
+    assert agrees(repaired(before, "directml"), feeds)
