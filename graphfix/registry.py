@@ -42,7 +42,14 @@ _REPAIRS = (
         "unflatten-heads",
         "gather-int64",
     ),
-    *("convtranspose-2d", "opset-ceiling", "slice-start", "slice-gather", "gemm-bias"),
+    *(
+        "convtranspose-2d",
+        "opset-ceiling",
+        "quantize-axis",
+        "slice-start",
+        "slice-gather",
+        "gemm-bias",
+    ),
     *("keep-output", "host-output", "fold", "if-where", "reshape-allowzero"),
 )
 # An attention takes the biases of its inputs, so it is fused first. Residual sums stay apart from

@@ -122,6 +122,12 @@ CODES: tuple[Code, ...] = (
                 ("kernel-rank", "matmul-4d"),
             ),
             Cause(
+                "a QuantizeLinear or DequantizeLinear of opset 21 with scales along another axis "
+                "than the last, as weights quantized channel by channel have",
+                "run",
+                ("quantize-axis",),
+            ),
+            Cause(
                 "a static ConvTranspose with auto_pad=SAME_UPPER or SAME_LOWER and a stride",
                 "run",
                 ("same-padding",),

@@ -43,19 +43,10 @@ CODES: Mapping[str, tuple[str, ...]] = {
 _DML: tuple[Provider, ...] = ("dml",)
 _ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
     **dict.fromkeys(("reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index"), _DML),
-    **dict.fromkeys(("gather-int64", "slice-start", "pad-slice", "clip-minmax", "matmul-4d"), _DML),
-    **dict.fromkeys(
-        (
-            "matmul-vector",
-            "reverse-2d",
-            "keep-output",
-            "host-output",
-            "gemm-bias",
-            "pad-amounts",
-            "slice-gather",
-        ),
-        _DML,
-    ),
+    **dict.fromkeys(("gather-int64", "slice-start", "pad-slice", "clip-minmax"), _DML),
+    **dict.fromkeys(("matmul-4d", "matmul-vector", "quantize-axis", "reverse-2d"), _DML),
+    **dict.fromkeys(("keep-output", "host-output", "gemm-bias"), _DML),
+    **dict.fromkeys(("pad-amounts", "slice-gather"), _DML),
     "opset-ceiling": ("dml", "cuda"),
 }
 
@@ -151,6 +142,7 @@ _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "reshape-allowzero": _allowzero,
     "convtranspose-2d": _unless_folded,
     "matmul-4d": _unless_folded,
+    "quantize-axis": _unless_folded,
     "matmul-vector": _unless_folded,
     "reverse-2d": _unless_folded,
     "slice-start": _unless_folded,

@@ -273,3 +273,29 @@ def test_a_vector_is_not_its_first_number(dims: str) -> None:
     assert not agrees(before, feeds)
     assert agrees(repaired(before, "matmul-vector"), feeds)
     assert agrees(repaired(before, "directml"), feeds)
+
+
+@pytest.mark.parametrize("dims", ["A, 3, B", "2, 3, 4"])
+@pytest.mark.parametrize("zero", ["", ", z"])
+def test_scales_lie_along_their_own_axis(dims: str, zero: str) -> None:
+    before = model(
+        f"""(uint8[{dims}] x) => (float[{dims}] y)
+        <float[3] s = {{0.5, 0.25, 0.125}}, uint8[3] z = {{1, 2, 3}}>
+        {{ y = DequantizeLinear <axis = 1> (x, s{zero}) }}""",
+        21,
+    )
+    feeds = {"x": np.arange(24, dtype=np.uint8).reshape(2, 3, 4)}
+    with pytest.raises((ModelError, RunError), match="80070057"):
+        agrees(before, feeds)
+    assert agrees(repaired(before, "quantize-axis"), feeds)
+
+
+def test_scales_of_a_square_lie_along_their_own_axis() -> None:
+    before = model(
+        """(int8[3, 3] x) => (float[3, 3] y) <float[3] s = {0.5, 0.25, 0.125}>
+        { y = DequantizeLinear <axis = 0> (x, s) }""",
+        21,
+    )
+    feeds = {"x": np.arange(9, dtype=np.int8).reshape(3, 3)}
+    assert not agrees(before, feeds)
+    assert agrees(repaired(before, "quantize-axis"), feeds)
