@@ -46,7 +46,7 @@ _ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
     **dict.fromkeys(("gather-int64", "slice-start", "pad-slice", "clip-minmax"), _DML),
     **dict.fromkeys(("matmul-4d", "matmul-vector", "quantize-axis", "reverse-2d"), _DML),
     **dict.fromkeys(("keep-output", "host-output", "gemm-bias"), _DML),
-    **dict.fromkeys(("pad-amounts", "slice-gather"), _DML),
+    **dict.fromkeys(("pad-amounts", "pool-pads", "slice-gather"), _DML),
     "opset-ceiling": ("dml", "cuda"),
 }
 
@@ -93,6 +93,14 @@ def _negative_pads(site: Match, view: View) -> Severity:
     if view.opset(site.node) < 11:
         return "warning"
     return "error" if are_misread(site.node, pads_of(site.node, view) or ()) else "note"
+
+
+def _windows(site: Match, view: View) -> Severity:
+    """From opset 22 on the CPU pools, and counts rightly."""
+    lost = getattr(site, "lost", False) and not is_folded(site.node)
+    since = facts.since_version(site.node.op_type, "", view.opset(site.node))
+    known = since is not None and facts.kernel_for(site.node.op_type, "", since) is not None
+    return "error" if lost and known else "note"
 
 
 def _allowzero(site: Match, view: View) -> Severity:
@@ -152,6 +160,7 @@ _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "pad-slice": _negative_pads,
     "keep-output": lambda *_: "error",
     "gemm-bias": lambda *_: "error",
+    "pool-pads": _windows,
     "clip-minmax": lambda *_: "error",
     "if-where": lambda *_: "note",  # the rule control-flow says how bad an If is
 }

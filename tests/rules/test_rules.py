@@ -396,6 +396,7 @@ class TestLibrary:
             "keep-output",
             "host-output",
             "matmul-4d",
+            "pool-pads",
             "quantize-axis",
             "matmul-vector",
             "reverse-2d",

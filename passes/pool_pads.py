@@ -1,0 +1,112 @@
+"""pool-pads: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.model.values import attr_int, attr_ints
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graphfix.build import Builder
+    from graphfix.model.view import View
+
+# From here on the standard does not count a window that starts in the padding at the end, as
+# ONNX Runtime's CPU kernels never did.
+_REVISED = 22
+
+
+@dataclass(frozen=True)
+class PoolSite(Match):
+    """A pool with ceil_mode=1.
+
+    Attributes:
+        pads: The pads that make as many windows without it.
+        lost: Whether DirectML makes more windows of it, at some size.
+    """
+
+    pads: tuple[int, ...]
+    lost: bool
+
+
+@dataclass(frozen=True)
+class PoolPads(NodePass[PoolSite]):
+    """A pool with ceil_mode=1 gets pads at its end instead, where DirectML makes windows too many.
+
+    Why:
+        A window that starts behind the data, in the padding at the end, is none: so torch, ONNX
+        since opset 22 and ONNX Runtime's CPU kernels. Run on onnxruntime-directml 1.24.4: there it
+        is one, so that the result is longer, with 0 or -3.4e38 at its end, without an error. There
+        are such windows only where stride and end pad together are larger than the kernel. From
+        opset 22 on DirectML has no pools, and opset-ceiling cannot take one with ceil_mode=1 down.
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        half (float[B, 4, T] x) => (float[B, 4, U] y)
+        {
+            y = MaxPool <kernel_shape = [2], strides = [2], pads = [1, 1], ceil_mode = 1> (x)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        half (float[B, 4, T] x) => (float[B, 4, U] y)
+        {
+            y = MaxPool <kernel_shape = [2], strides = [2], pads = [1, 1]> (x)
+        }
+
+    Safety:
+        Exact: the same windows over the same elements. A stride that leaves a remainder becomes an
+        end pad of up to the kernel less 1, which is never more than a window holds. Refused:
+        dilations, averages that count the padding, which the pads would change, and indices.
+    """
+
+    name: ClassVar[str] = "pool-pads"
+    safety: ClassVar[Safety] = "exact"
+    anchors: ClassVar[tuple[str, ...]] = ("AveragePool", "MaxPool")
+
+    def match(self, node: ir.Node, view: View) -> PoolSite | Skip | None:
+        """A pool whose windows DirectML counts otherwise, or has no kernel for."""
+        kernel, auto = attr_ints(node, "kernel_shape"), node.attributes.get("auto_pad")
+        if not attr_int(node, "ceil_mode", 0) or not kernel:
+            return None
+        if any(x.is_ref() for x in node.attributes.values()):
+            return Skip(node, "its attributes are parameters of the local function it is in")
+        if auto is not None and auto.as_string() != "NOTSET":
+            return None
+        strides = attr_ints(node, "strides") or (1,) * len(kernel)
+        pads = attr_ints(node, "pads") or (0,) * 2 * len(kernel)
+        starts, ends = pads[: len(kernel)], pads[len(kernel) :]
+        axes = list(zip(ends, strides, kernel, strict=True))
+        lost = any(end + stride > size for end, stride, size in axes)
+        if not lost and view.opset(node) < _REVISED:
+            return None
+        if set(attr_ints(node, "dilations") or ()) - {1}:
+            return Skip(node, "it has dilations, and pads as long as its windows are not allowed")
+        if any(x.uses() or x.is_graph_output() for x in node.outputs[1:]):
+            return Skip(node, "where it found what it gives is asked for, too")
+        if attr_int(node, "count_include_pad", 0):
+            return Skip(node, "it counts the padding, and would count more of it")
+        wanted = (min(end + stride, size) - 1 for end, stride, size in axes)
+        return PoolSite(node, (*starts, *wanted), lost)
+
+    def message(self, site: Match) -> str:
+        """What goes wrong."""
+        if isinstance(site, PoolSite) and not site.lost:
+            return "ceil_mode=1 keeps the model at an opset that DirectML has no pools of"
+        return "ceil_mode=1: DirectML counts a window that starts behind the data, and CPUs do not"
+
+    def rewrite(self, match: PoolSite, op: Builder) -> ir.Value:
+        """The same pool, with pads."""
+        node = match.node
+        given = {name: x.value for name, x in node.attributes.items()}
+        given |= {"pads": list(match.pads), "ceil_mode": 0}
+        return op.make(node.op_type, *node.inputs, **given)

@@ -1,0 +1,119 @@
+"""pool-pads: which pools get pads for ceil_mode=1, what is left and why, equal numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import graphfix
+from graphfix.core import Skip
+from tests.passes.models import data, execute, model
+
+
+def pool(attributes: str, op: str = "MaxPool", *, opset: int = 17, rank: int = 1) -> ir.Model:
+    dims, made = ", ".join("TUV"[:rank]), ", ".join("IJK"[:rank])
+    return model(
+        f"m (float[B, 4, {dims}] x) => (float[B, 4, {made}] y) "
+        f"{{ y = {op} <{attributes}, ceil_mode = 1> (x) }}",
+        opset,
+    )
+
+
+def check_same(before: ir.Model, after: ir.Model, *sizes: int) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 4, *sizes)).astype(np.float32)
+    old, new = execute(before, {"x": x}), execute(after, {"x": x})
+    for a, b in zip(old, new, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+LOST = {
+    "a pad as long as half of it": "kernel_shape = [2], strides = [2], pads = [1, 1]",
+    "every other": "kernel_shape = [1], strides = [2]",
+    "every fourth of three": "kernel_shape = [3], strides = [4], pads = [0, 1]",
+}
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("case", LOST)
+def test_pads(case: str, op: str) -> None:
+    before, after = (pool(LOST[case], op) for _ in range(2))
+    assert [x.rule for x in graphfix.check(before) if x.severity == "error"] == ["pool-pads"]
+    assert len(graphfix.run(after, "pool-pads").passes[0].changes) == 1
+    assert after.graph[0].attributes["ceil_mode"].as_int() == 0
+    assert not graphfix.run(after, "pool-pads").changed
+    for size in range(4, 14):
+        check_same(before, after, size)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_a_newer_opset_goes_down(op: str) -> None:
+    usual = "kernel_shape = [3], strides = [2], pads = [1, 1]"
+    before, after = (pool(usual, op, opset=23) for _ in range(2))
+    assert not graphfix.run(after, "opset-ceiling").changed
+    graphfix.run(after, "directml")
+    assert after.graph.opset_imports[""] == 21
+    for size in range(4, 14):
+        check_same(before, after, size)
+
+
+def test_indices_are_left_alone() -> None:
+    text = """m (float[B, 4, T] x) => (float[B, 4, I] y, int64[B, 4, I] i)
+        { y, i = MaxPool <kernel_shape = [2], strides = [2], pads = [1, 1], ceil_mode = 1> (x) }"""
+    m = model(text, 17)
+    (found,) = graphfix.get_pass("pool-pads").sites(m)
+    assert isinstance(found, Skip)
+    assert not graphfix.run(m, "pool-pads").changed
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "kernel_shape = [3], strides = [2], pads = [1, 1]",
+        "kernel_shape = [2], strides = [2]",
+        "kernel_shape = [3]",
+        'kernel_shape = [2], strides = [2], auto_pad = "SAME_UPPER"',
+    ],
+)
+def test_what_is_right_is_left_alone(attributes: str) -> None:
+    m = pool(attributes)
+    before = data(m)
+    assert not graphfix.check(m, "pool-pads")
+    assert not graphfix.run(m, "pool-pads").changed
+    assert data(m) == before
+
+
+@pytest.mark.parametrize(
+    ("op", "more", "why"),
+    [
+        ("MaxPool", "dilations = [2]", "dilations"),
+        ("AveragePool", "count_include_pad = 1", "counts the padding"),
+    ],
+)
+def test_refused_with_the_reason(op: str, more: str, why: str) -> None:
+    m = pool(f"{LOST['a pad as long as half of it']}, {more}", op, opset=19)
+    (found,) = graphfix.get_pass("pool-pads").sites(m)
+    assert isinstance(found, Skip)
+    assert why in found.reason
+
+
+@settings(max_examples=60, deadline=None)
+@given(drawn=st.data(), op=st.sampled_from(("MaxPool", "AveragePool")))
+def test_any_pool(drawn: st.DataObject, op: str) -> None:
+    rank = drawn.draw(st.integers(1, 2))
+    axes = [drawn.draw(st.tuples(*[st.integers(1, 5)] * 2)) for _ in range(rank)]
+    pads = [drawn.draw(st.integers(0, k - 1)) for _ in range(2) for k, _ in axes]
+    kernel, strides = ([x[i] for x in axes] for i in (0, 1))
+    attributes = f"kernel_shape = {kernel}, strides = {strides}, pads = {pads}"
+    before, after = (pool(attributes, op, rank=rank, opset=22) for _ in range(2))
+    assert graphfix.run(after, "pool-pads").changed
+    sizes = [drawn.draw(st.integers(1, 12)) for _ in range(rank)]
+    assume(
+        all(
+            n + a + b >= k
+            for n, a, b, k in zip(sizes, pads[:rank], pads[rank:], kernel, strict=True)
+        )
+    )
+    check_same(before, after, *sizes)
