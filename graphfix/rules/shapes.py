@@ -83,7 +83,7 @@ class MatMulRank(Rule):
     """
 
     name: ClassVar[str] = "matmul-rank"
-    repaired_by: ClassVar[str | None] = "matmul-4d"
+    matched_by: ClassVar[str | None] = "matmul-4d"
     codes: ClassVar[tuple[str, ...]] = ("80070057",)
 
     def hazards(self, view: View) -> Iterator[Hazard]:
@@ -93,8 +93,7 @@ class MatMulRank(Rule):
             rank = max((view.shapes.rank(x) or 0 for x in node.inputs[:2]), default=0)
             if rank > MATRIX_DIMS and rules.kernel(node) is not None and not is_folded(node):
                 message = f"{node.op_type} of {rank} dims, and DirectML takes {MATRIX_DIMS}"
-                fix = self.repaired_by if node.op_type == "MatMul" else None
-                yield Hazard(node, message, "error", fix)
+                yield Hazard(node, message, "error")
 
 
 class SamePadding(Rule):

@@ -116,6 +116,18 @@ def test_left_alone(case: str) -> None:
     assert data(after) == before
 
 
+@pytest.mark.parametrize("opset", [13, 17])
+def test_an_output_that_is_named_twice(opset: int) -> None:
+    before, after = (
+        given("z = NonZero (y)", f"{Y}, int64[3, N] z, int64[3, N] z", opset) for _ in "12"
+    )
+    assert graphfix.run(after, "host-output").changed
+    assert [x.name for x in after.graph.outputs] == ["y", "z", "z"]
+    assert not graphfix.run(after, "host-output").changed
+    for old, new in zip(execute(before, feeds(7)), execute(after, feeds(7)), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
 def test_the_profile_has_it() -> None:
     after = given(*MAY_BE["durations"])
     graphfix.run(after, "directml")
