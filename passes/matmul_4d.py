@@ -111,14 +111,11 @@ class Matmul4d(NodePass[WideSite]):
             told = f"its factors have {leads[0][at]} and {leads[1][at]} at axis {at}"
             return Skip(node, f"{told}, which may differ")
         groups = _runs(kinds)
+        sides = ((first, a, "second"), (second, b, "first"))
         whole = next(
-            (x for x, has in ((first, "second"), (second, "first")) if has not in kinds), None
+            (x for x, y, no in sides if no not in kinds and len(y) == len(kinds) + 2), None
         )
-        if (
-            len(groups) > MATRIX_DIMS - 2
-            or whole is None
-            or view.shapes.rank(whole) != len(kinds) + 2
-        ):
+        if len(groups) > MATRIX_DIMS - 2 or whole is None:
             return Skip(node, "now one factor is repeated, now the other: four dims are not enough")
         return WideSite(node, groups, whole)
 
@@ -192,7 +189,7 @@ def _narrowed(
     """A factor in the dims that are wanted, if it has not got them."""
     dims = op.view.shapes.dims(value) or ()
     missing = len(wanted) - len(dims)
-    if missing >= 0 and all(map(same, [*[1] * missing, *dims], wanted)):
+    if missing >= 0 and all(map(same, dims, wanted[missing:])):
         return value
     found = target_of(dims, wanted, None, op.view.shapes, copies=False)
     if isinstance(found, Target):

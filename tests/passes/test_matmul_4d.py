@@ -54,6 +54,7 @@ REPAIRED = {
     "ones among them": ("1, 3, 4, 8, 2", "1, 1, 4, 2, 8"),
     "of one matrix each": ("1, 1, 1, M, K", "1, 1, 1, K, N"),
     "two open products": ("A, B, C, 8, 2", "C, 2, 8"),
+    "ones in front of the second alone": ("4, 8, 8", "1, 1, 4, 8, N"),
     "two open products, one missing in front": ("C, 8, 2", "A, B, C, 2, N"),
 }
 
@@ -100,6 +101,7 @@ def test_a_factor_that_fits_stays() -> None:
 LEFT = {
     "a vector": (("A, B, C, M, 4", "4"), "a vector"),
     "sizes that may differ": (("A, B, C, 8, 2", "A, D, C, 2, 8"), "may differ"),
+    "repeated around what it is not": (("A, B, C, 8, 2", "B, 1, 2, 8"), "repeated"),
     "repeated in turns": (("2, 1, 4, 8, 2", "1, 3, 4, 2, 8"), "repeated"),
     "a size of 0": (("B, 3, 4, 8, 0", "B, 3, 4, 0, 8"), "sizes is 0"),
 }
@@ -130,6 +132,13 @@ def test_what_runs_is_left_alone(dims: tuple[str, str], kind: str) -> None:
     assert not graphfix.check(m, "matmul-rank,matmul-4d")
     assert not graphfix.run(m, "matmul-4d").changed
     assert data(m) == before
+
+
+def test_a_product_of_constants_is_none_of_a_run() -> None:
+    text = """m (float[N] x) => (float[1, 1, 1, 2, 2] y, float[N] z)
+        <float[1, 1, 1, 2, 2] a = {1, 2, 3, 4}, float[1, 1, 1, 2, 2] b = {5, 6, 7, 8}>
+        { y = MatMul (a, b) z = Neg (x) }"""
+    assert not graphfix.check(model(text, 17), "matmul-rank")
 
 
 def test_what_only_microsoft_has_is_told() -> None:
