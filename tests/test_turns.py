@@ -155,6 +155,33 @@ def test_passes_that_end_in_the_last_round_are_not_called_endless(more: int) -> 
     assert bool(report.endless) == bool(more)
 
 
+@dataclass(frozen=True)
+class Uncasts(Swaps):
+    """Finds what float16 makes."""
+
+    name: ClassVar[str] = "uncasts"
+    anchors: ClassVar[tuple[str, ...]] = ("Cast",)
+    one: str = "Cast"
+    other: str = "Identity"
+
+
+@dataclass(frozen=True)
+class UncastsLoosely(Uncasts):
+    """The same, of a pass that keeps numbers under a condition only."""
+
+    safety: ClassVar[str] = "conditional"  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("one", "has_more"), [(Uncasts(), True), (UncastsLoosely(), False)])
+def test_behind_a_pass_that_rounds_only_exact_ones_have_turns(
+    one: Uncasts, *, has_more: bool
+) -> None:
+    text = f"""{HEAD} m (float[B, 2] x) => (float[B, 2] y) <float[2, 2] w = {{0.5, 1, 2, 4}}>
+        {{ y = MatMul (x, w) }}"""
+    report = graphfix.run(ir.from_onnx_text(text), [one, registry.get_pass("float16")])
+    assert [bool(done.changes) for done in report.passes] == [has_more, True]
+
+
 # Each manual of a pass shows a graph with a site. Its constants are computed here, so that what
 # makes it a site is there only when another pass has run.
 
