@@ -281,13 +281,14 @@ class Builder:
     def append(self, output: ir.Value, build: Callable[[ir.Value], ir.Value]) -> None:
         """Let what ``build`` makes of an output of the graph be that output, under its name."""
         graph = self._view.model.graph
-        place = list(graph.outputs).index(output)
+        places = [i for i, x in enumerate(graph.outputs) if x is output]
         new = self.extend(lambda: build(output))
         if new is output:
             return
         name, output.name = output.name, self.new_name()
         new.name, new.type, new.shape = name, output.type, output.shape
-        graph.outputs[place] = new
+        for place in places:
+            graph.outputs[place] = new
 
     def finish(self) -> tuple[str, ...]:
         """End the repair of a site that stays; return what was added, as ONNX text."""

@@ -47,6 +47,7 @@ class Turns:
         # How often the model was changed, and how often when a pass last left nothing to repair.
         self._changed = 0
         self._seen: dict[str, int] = {}
+        self._renewed = 0  # how often it was changed when its sizes were last inferred anew
         self.endless: tuple[str, ...] = ()
 
     @property
@@ -72,8 +73,6 @@ class Turns:
         """
         rounding = [i for i, x in enumerate(self._checks) if isinstance(x, Pass) and x.measured]
         start = rounding[-1] + 1 if rounding else 0
-        if self._changed and shapes.renew(self._model):
-            self._seen.clear()  # who found nothing may find something now
         taking = {
             i: x
             for i, x in enumerate(self._checks)
@@ -81,6 +80,7 @@ class Turns:
         }
         busy: list[str] = []
         for _ in range(ROUNDS):
+            self._renew()
             busy = []
             for i, check in taking.items():
                 if self._finds(check):
@@ -91,6 +91,15 @@ class Turns:
                 return
         if any(map(self._finds, taking.values())):
             self.endless = tuple(dict.fromkeys((*self.endless, *busy)))
+
+    def _renew(self) -> None:
+        """Infer sizes anew if some are not known and a pass has changed something since.
+
+        Two tensors whose sizes the data say are seen to be one when what makes them has become one.
+        """
+        if self._renewed != self._changed and shapes.renew(self._model):
+            self._seen.clear()  # who found nothing may find something now
+        self._renewed = self._changed
 
     def _finds(self, check: Pass) -> bool:
         """Whether there is a site, of a pass behind whose last turn something was changed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from graphfix.model.text import path_of
+from graphfix.model.text import path_of, told
 from graphfix.model.values import attr_int, const_of, is_op
 
 from ._attention_bits import Bit, bits_of
@@ -148,7 +148,7 @@ def scores_of(softmax: ir.Node, view: View) -> Scores | str | None:
         elif not is_op(node, "Max", "Clip"):
             moved = after(node, layout, view)
             if moved is None:
-                return f"how {node.op_type} {path_of(node)!r} arranges its scores is not seen"
+                return f"how {told(node)} arranges its scores is not seen"
             layout = moved
     if any(atom.role == "key" for axis_ in layout.axes[:-1] for atom in axis_) or any(
         atom.role != "key" for atom in layout.axes[-1]
@@ -172,7 +172,7 @@ def read_elsewhere(nodes: Sequence[ir.Node]) -> str | None:
 
 
 def _after_softmax(node: ir.Node) -> str:
-    where = f"Where {path_of(node)!r} chooses between its weights and something else"
+    where = f"{told(node)} chooses between its weights and something else"
     test = node.inputs[0].producer() if node.inputs[0] is not None else None
     if is_op(test, "IsNaN"):
         return f"{where}: the pass drop-nan-guard takes it away, unless a row may be hidden whole"
@@ -251,7 +251,7 @@ def _obstacle(value: ir.Value, view: View) -> str | None:
 
 
 def _reason(node: ir.Node) -> str:
-    where = f"{node.op_type} {path_of(node)!r} lies between its scores and their Softmax"
+    where = f"{told(node)} lies between its scores and their Softmax"
     if is_op(node, "Where"):
         return f"{where}; the pass additive-mask makes an Add of a mask there"
     return f"{where}, and is neither a constant scale nor an addend"

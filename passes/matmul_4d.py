@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from graphfix.build import Builder
     from graphfix.model.view import View
 
+_ALLOWZERO = 14  # the opset that a Reshape has it from
+
 # Which factor has a dim: both, of one size; one, and the other is repeated; neither, and it is 1.
 _Has = Literal["both", "first", "second", "neither"]
 
@@ -79,9 +81,11 @@ class Matmul4d(NodePass[WideSite]):
 
     Safety:
         Exact: the same products of matrices. Dims become one only where both factors have them, of
-        one size, or one factor has none of them or only 1. Refused, with the reason: sizes that
-        may differ; a vector; more than two turns of which factor is repeated, so that four dims
-        are not enough.
+        one size, or one factor has none of them or only 1. Where a size that is not a number may
+        be 0, as that of an empty cache, the Reshapes have all sizes computed and allowzero=1; below
+        opset 14 there is no allowzero, and such a product of nothing fails. Refused, with the
+        reason: sizes that may differ; a vector; a size of 0; more than two turns of which factor is
+        repeated, so that four dims are not enough.
     """
 
     name: ClassVar[str] = "matmul-4d"
@@ -98,6 +102,8 @@ class Matmul4d(NodePass[WideSite]):
             return None
         if min(len(a), len(b)) < 2:
             return Skip(node, "one of its factors is a vector")
+        if 0 in (*a, *b):
+            return Skip(node, "one of its sizes is 0: it is a product of nothing")
         leads = _leads(a, b)
         kinds = [_has(x, y) for x, y in zip(*leads, strict=True)]
         if None in kinds:
@@ -105,17 +111,12 @@ class Matmul4d(NodePass[WideSite]):
             told = f"its factors have {leads[0][at]} and {leads[1][at]} at axis {at}"
             return Skip(node, f"{told}, which may differ")
         groups = _runs(kinds)
+        sides = ((first, a, "second"), (second, b, "first"))
         whole = next(
-            (x for x, has in ((first, "second"), (second, "first")) if has not in kinds), None
+            (x for x, y, no in sides if no not in kinds and len(y) == len(kinds) + 2), None
         )
-        if (
-            len(groups) > MATRIX_DIMS - 2
-            or whole is None
-            or view.shapes.rank(whole) != len(kinds) + 2
-        ):
+        if len(groups) > MATRIX_DIMS - 2 or whole is None:
             return Skip(node, "now one factor is repeated, now the other: four dims are not enough")
-        if any(sum(map(_is_open, _merged(x, groups))) > 1 for x in leads):
-            return Skip(node, "two sizes that it would have are products known only at run time")
         return WideSite(node, groups, whole)
 
     def message(self, site: Match) -> str:
@@ -126,23 +127,29 @@ class Matmul4d(NodePass[WideSite]):
         """The same product in four dims, and its dims again."""
         first, second = (x for x in match.node.inputs if x is not None)
         shapes = op.view.shapes
-        a, b, made = (shapes.dims(x) or () for x in (first, second, match.node.outputs[0]))
+        a, b = (shapes.dims(x) or () for x in (first, second))
         leads = _leads(a, b)
-        rows = _narrowed(first, a, [*_merged(leads[0], match.groups), *a[-2:]], op)
-        columns = _narrowed(second, b, [*_merged(leads[1], match.groups), *b[-2:]], op)
+        rows = _narrowed(first, [*_merged(leads[0], match.groups), *a[-2:]], match.groups, op)
+        columns = _narrowed(second, [*_merged(leads[1], match.groups), *b[-2:]], match.groups, op)
         product = op.MatMul(rows, columns)
-        lead = shapes.dims(match.whole) or ()
-        narrow = [*_merged(lead[:-2], match.groups), a[-2], b[-1]]
-        found = target_of(narrow, [*lead[:-2], a[-2], b[-1]], None, shapes, copies=False)
+        lead = (shapes.dims(match.whole) or ())[:-2]
+        made = [*_merged(lead, match.groups), a[-2], b[-1]]
+        found = target_of(made, [*lead, a[-2], b[-1]], None, shapes, copies=False)
         if isinstance(found, Target):
             return found.build(product, op)
-        outer = op.Slice(op.Shape(match.whole), _vector(0), _vector(-2))
-        inner = op.Slice(op.Shape(product), _vector(-2), _vector(len(made) + MATRIX_DIMS))
-        return op.Reshape(product, op.Concat(outer, inner, axis=0))
+        outer = _sizes(match.whole, range(len(lead)), op)
+        inner = _sizes(product, range(len(made) - 2, len(made)), op)
+        return _reshaped(product, op.Concat(outer, inner, axis=0), op)
 
 
-def _vector(number: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    return np.array([number], np.int64)
+def _sizes(value: ir.Value, axes: Sequence[int], op: Builder) -> ir.Value:
+    return op.Gather(op.Shape(value), np.array(axes, np.int64))
+
+
+def _reshaped(value: ir.Value, sizes: ir.Value, op: Builder) -> ir.Value:
+    """A value of these sizes, of which each may be 0 where there is an allowzero."""
+    empty = {"allowzero": 1} if op.view.opset(op.site) >= _ALLOWZERO else {}
+    return op.make("Reshape", value, sizes, **empty)
 
 
 def _leads(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
@@ -176,18 +183,24 @@ def _merged(lead: Sequence[Dim], groups: Sequence[tuple[int, int]]) -> list[Dim]
     return [reduce(times, lead[start:end]) for start, end in groups]
 
 
-def _is_open(dim: Dim) -> bool:
-    return not isinstance(dim, int)
-
-
-def _narrowed(value: ir.Value, dims: Sequence[Dim], wanted: Sequence[Dim], op: Builder) -> ir.Value:
+def _narrowed(
+    value: ir.Value, wanted: Sequence[Dim], groups: Sequence[tuple[int, int]], op: Builder
+) -> ir.Value:
     """A factor in the dims that are wanted, if it has not got them."""
+    dims = op.view.shapes.dims(value) or ()
     missing = len(wanted) - len(dims)
-    if missing >= 0 and all(map(same, [*[1] * missing, *dims], wanted)):
+    if missing >= 0 and all(map(same, dims, wanted[missing:])):
         return value
     found = target_of(dims, wanted, None, op.view.shapes, copies=False)
     if isinstance(found, Target):
         return found.build(value, op)
-    lead = [-1 if _is_open(x) else x for x in wanted[:-2]]
-    matrix = op.Slice(op.Shape(value), _vector(-2), _vector(len(dims)))
-    return op.Reshape(value, op.Concat(np.array(lead, np.int64), matrix, axis=0))
+    absent = groups[-1][1] + 2 - len(dims)  # of the dims before the matrices, at the front
+    sizes: list[ir.Value | np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = []
+    for (start, end), size in zip(groups, wanted, strict=False):
+        axes = range(max(start - absent, 0), end - absent)
+        if isinstance(size, int):
+            sizes.append(np.array([size], np.int64))
+        else:
+            sizes.append(op.ReduceProd(_sizes(value, axes, op)))
+    matrix = _sizes(value, range(len(dims) - 2, len(dims)), op)
+    return _reshaped(value, op.Concat(*sizes, matrix, axis=0), op)

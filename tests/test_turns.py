@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -68,6 +69,20 @@ def test_what_a_pass_that_rounds_leaves_over_is_folded() -> None:
     graphfix.run(model, "fold,float16")
     assert [x.op_type for x in model.graph] == ["Cast", "MatMul", "Tanh", "Cast"]
     assert not graphfix.run(model, "fold,float16").changed
+
+
+def test_what_becomes_one_lets_what_is_made_of_it_become_one() -> None:
+    """Their sizes were of two names as long as they were made by two NonZeros."""
+    side = " ".join(
+        f"n{i + 1} = NonZero (r{i}) r{i + 1} = Reshape (n{i + 1}, all)" for i in range(3)
+    )
+    sides = [re.sub(r"\b([nr]\d)", rf"{x}_\1", side).replace(f"{x}_r0", "x") for x in "ab"]
+    text = f"""{HEAD} m (float[B, T] x) => (int64[N] y) <int64[1] all = {{-1}}>
+        {{ {" ".join(sides)} y = Add (a_r3, b_r3) }}"""
+    model = ir.from_onnx_text(text)
+    graphfix.run(model, "fold")
+    assert [x.op_type for x in model.graph] == [*["NonZero", "Reshape"] * 3, "Add"]
+    assert not left_for("fold", model)
 
 
 def test_shapes_that_are_not_all_known_are_inferred_anew() -> None:
@@ -138,6 +153,33 @@ def test_passes_that_end_in_the_last_round_are_not_called_endless(more: int) -> 
     report = graphfix.run(model, [SwapsAWhile(), SwapsAWhile("Abs", "Relu")])
     assert len(report.passes[0].changes) == 1 + ROUNDS
     assert bool(report.endless) == bool(more)
+
+
+@dataclass(frozen=True)
+class Uncasts(Swaps):
+    """Finds what float16 makes."""
+
+    name: ClassVar[str] = "uncasts"
+    anchors: ClassVar[tuple[str, ...]] = ("Cast",)
+    one: str = "Cast"
+    other: str = "Identity"
+
+
+@dataclass(frozen=True)
+class UncastsLoosely(Uncasts):
+    """The same, of a pass that keeps numbers under a condition only."""
+
+    safety: ClassVar[str] = "conditional"  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("one", "has_more"), [(Uncasts(), True), (UncastsLoosely(), False)])
+def test_behind_a_pass_that_rounds_only_exact_ones_have_turns(
+    one: Uncasts, *, has_more: bool
+) -> None:
+    text = f"""{HEAD} m (float[B, 2] x) => (float[B, 2] y) <float[2, 2] w = {{0.5, 1, 2, 4}}>
+        {{ y = MatMul (x, w) }}"""
+    report = graphfix.run(ir.from_onnx_text(text), [one, registry.get_pass("float16")])
+    assert [bool(done.changes) for done in report.passes] == [has_more, True]
 
 
 # Each manual of a pass shows a graph with a site. Its constants are computed here, so that what

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from graphfix.directml.placement import Rules
 from graphfix.model.shapes import input_symbols
-from graphfix.model.symbolic import symbols_of
+from graphfix.model.symbolic import evaluator, symbols_of
 from graphfix.model.values import bodies_of, is_op
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 # Some sizes are 0 at large sizes of the inputs, too: T - 4 * floor(T / 4). What is so at small ones
 # only is a window that is longer than what it slides over.
-_LARGE = range(960, 1024)
+_LARGE = np.arange(960, 1024)
 _APART = 1024  # no two names have one size: A - B is not always 0
 _COUNTS = ("Compress", "If", "Loop", "NonMaxSuppression", "NonZero", "Unique")
 # The inputs that say how large a result is, by operator.
@@ -44,8 +46,8 @@ def spoiling(view: View) -> Iterator[ir.Value]:
     outputs = dict.fromkeys(graph.outputs)
     if len(outputs) < 2:
         return
-    counted = _counted(graph)
-    empty = [x for x in outputs if _may_be_empty(x, view, counted)]
+    counted, known = _counted(graph), frozenset(input_symbols(view.model))
+    empty = [x for x in outputs if _may_be_empty(x, view, counted, known)]
     if not empty:
         return
     on_cpu = Rules(graph.opset_imports, view.shapes).on_cpu(graph)
@@ -64,14 +66,15 @@ def _is_on_device(value: ir.Value, on_cpu: Collection[ir.Node]) -> bool:
     return not is_op(node.inputs[0].producer(), "Optional")
 
 
-def _may_be_empty(value: ir.Value, view: View, counted: Collection[ir.Value]) -> bool:
+def _may_be_empty(
+    value: ir.Value, view: View, counted: Collection[ir.Value], known: frozenset[str]
+) -> bool:
     node, dims = value.producer(), view.shapes.dims(value)
     if is_op(node, "If"):
         place = list(node.outputs).index(value)
-        return any(_may_be_empty(x.outputs[place], view, counted) for x in bodies_of(node))
+        return any(_may_be_empty(x.outputs[place], view, counted, known) for x in bodies_of(node))
     if dims is None:
         return value in counted
-    known = frozenset(input_symbols(view.model))
     return any(_may_be_zero(x, known, counted=value in counted) for x in dims)
 
 
@@ -82,10 +85,8 @@ def _may_be_zero(dim: Dim, known: frozenset[str], *, counted: bool) -> bool:
     names = sorted(symbols_of(dim))
     if dim.value is None or not known.issuperset(names):
         return counted  # if not, only inference does not know it
-    return any(
-        dim.evaluate({name: size + _APART * i for i, name in enumerate(names)}) == 0
-        for size in _LARGE
-    )
+    at = {name: _LARGE + _APART * i for i, name in enumerate(names)}
+    return names != [dim.value] and bool((evaluator(dim)(at) == 0).any())
 
 
 def _counted(graph: ir.Graph) -> set[ir.Value]:

@@ -238,7 +238,10 @@ def _tell(
 ) -> None:
     """Let inference find what is known of ``value``."""
     dims, dtype, data = shapes.dims(value), shapes.dtype(value), shapes.data(value)
-    value.shape = value.shape if dims is None else ir.Shape(dims)
+    if dims is not None:
+        value.shape = ir.Shape(dims)
+    elif value.shape is not None:  # what the file calls its sizes is no name of ours
+        value.shape = ir.Shape([x if isinstance(x, int) else None for x in value.shape])
     context.name_anonymous_dims(value)
     if dtype is not None and value.dtype != dtype:
         value.dtype = dtype

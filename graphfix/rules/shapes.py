@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.directml.facts import MOST_DIMS, standard
 from graphfix.directml.placement import Rules
-from graphfix.model.values import attr_ints, is_op
+from graphfix.model.values import attr_ints
 
 from .base import Hazard, Provider, Rule, is_fixed, is_folded
 
@@ -85,7 +85,7 @@ class KernelRank(Rule):
     """
 
     name: ClassVar[str] = "kernel-rank"
-    repaired_by: ClassVar[str | None] = "matmul-4d"
+    matched_by: ClassVar[str | None] = "matmul-4d"
     codes: ClassVar[tuple[str, ...]] = ("80070057",)
 
     def hazards(self, view: View) -> Iterator[Hazard]:
@@ -95,10 +95,9 @@ class KernelRank(Rule):
             most = MOST_DIMS[f"{standard(node.domain)}.{node.op_type}".removeprefix(".")]
             rank = _counted_dims(node, view)
             if rank > most and rules.kernel(node) is not None and not is_folded(node):
-                fix = self.repaired_by if is_op(node, "MatMul") else None
                 but = " that are not 1" if node.op_type in _DROPS_ONES else ""
                 message = f"{node.op_type} of {rank} dims{but}, and DirectML takes {most}"
-                yield Hazard(node, message, "error", fix)
+                yield Hazard(node, message, "error")
 
 
 def _counted_dims(node: ir.Node, view: View) -> int:

@@ -168,6 +168,15 @@ def test_a_share_of_the_length():
     assert 0 < case.feeds["a"].min() < 1
 
 
+def test_a_share_of_the_length_at_which_a_slice_ends():
+    text = """m (float[B, T] s, float[B] a) => (float[B, U] y)
+        <int64[1] zero = {0}, int64[1] ax = {1}>
+        { n = Shape <start = 1, end = 2> (s)  f = Cast <to = 1> (n)  l = Mul (a, f)
+          r = Round (l)  q = Cast <to = 7> (r)  e = Gather (q, zero)
+          y = Slice (s, zero, e, ax) }"""
+    assert role(text, "a").kind == "relative-lengths"
+
+
 def test_cumulated_lengths_are_known_by_the_differences_of_neighbours():
     text = """m (float[T, 2] s, int32[K] a) => (float[T, 2] y, int32[J] z)
         <int64[1] b = {1}, int64[1] e = {9999}, int64[1] o = {0}, int64[1] f = {-1}>

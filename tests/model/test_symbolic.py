@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx_shape_inference import SYM_DATA_KEY, registry
 
+import graphfix
 from graphfix.model import symbolic
 from graphfix.model.shapes import Shapes, same, shapes_of
 
@@ -335,6 +336,32 @@ def test_an_expand_to_a_computed_shape() -> None:
         b = Shape <end = 1> (x) t = Shape (other) e = Constant <value_ints = [8]> ()
         s = Concat <axis = 0> (b, t, e) y = Expand (x, s) }"""
     assert dims(text) == ["B", "T", "8"]
+
+
+@pytest.mark.parametrize("op", ["ConstantOfShape (n)", "Expand (x, n)", "Reshape (x, n)"])
+def test_a_size_that_the_data_say_is_a_dim_all_the_same(op: str) -> None:
+    made = dims(
+        f"""(float[1] x, int64[B, T] lengths) => (float[N, P] y)
+        <int64[1] zero = {{0}}> {{ m = ReduceMax <keepdims = 0> (lengths)
+        n = Unsqueeze (m, zero) r = {op} y = Unsqueeze (r, zero) }}"""
+    )
+    assert made is not None
+    assert (len(made), made[0]) == (2, "1")
+
+
+def test_what_a_file_calls_a_size_that_is_not_known_is_not_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No name of its dims is one of ours: "seq len" is no expression at all."""
+    model = ir.from_onnx_text(
+        f"""{HEAD} m (float[B, S, 4] x, int64[K] n) => (float[P, Q, R] y)
+        <float[4, 4] w = {{{", ".join(["0.5"] * 16)}}}, float half = {{0.5}}>
+        {{ a = Reshape (x, n) t = MatMul (a, w) y = Mul (t, half) }}"""
+    )
+    value(model, "a").shape = ir.Shape(["B", 4, "seq len"])
+    shapes_of(model)
+    assert graphfix.run(model, "fuse-matmul").changed
+    assert not caplog.records
 
 
 def test_an_if_whose_branches_differ() -> None:

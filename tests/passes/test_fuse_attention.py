@@ -682,6 +682,15 @@ def test_what_is_left_alone_says_why(text: str, reason: str | None) -> None:
     assert reason is None or reason in reasons[0]
 
 
+def test_a_node_that_a_pass_wrote_is_told_by_what_it_makes() -> None:
+    text = f"({IN}) => (float[B,T,16] y) {GIVEN} {{ {SCORED} m = Tanh (s) {WEIGHED} }}"
+    m = ir.from_onnx_text(f"{HEAD} m {text}")
+    (tanh,) = (x for x in m.graph if x.op_type == "Tanh")
+    tanh.name, tanh.metadata_props["graphfix.pass"] = "gf_fold_3", "fold"
+    ((_, reason),) = graphfix.run(m, "fuse-attention").passes[0].skips
+    assert reason.startswith("the Tanh that makes 'm' (fold wrote it) lies between")
+
+
 FOUR = "float[B,4,16] q, float[B,4,16] k, float[B,4,16] v"
 MIXED = {
     # The queries in another order before they are split into heads.

@@ -91,6 +91,10 @@ NONE = {
     "something else reads the product": (f"{LINEAR} z = Relu (h)", {
         "out": "float[B, T, 3] y, float[M, 3] z"}),
     "the product is an output": (LINEAR, {"out": "float[B, T, 3] y, float[M, 3] h"}),
+    "a product of five dims, which DirectML has not": (
+        """rows = Reshape (x, flat) h = Gemm (rows, w, b) s = Shape <start = 0, end = 4> (x)
+        to = Concat <axis = 0> (s, wide) y = Reshape (h, to)""",
+        {"x": "float[B, R, S, T, 4] x", "out": "float[B, R, S, T, 3] y"}),
     "an activation between": (
         LINEAR.replace("y = Reshape (h, to)", "r = Relu (h) y = Reshape (r, to)"), {}),
     "no Reshape before": (

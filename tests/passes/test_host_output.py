@@ -11,9 +11,8 @@ from tests.passes.models import data, execute, model, ops
 
 NUMBERS = """<int64 zero = {0}, int64 one = {1}, int64 four = {4}, int64[1] i0 = {0},
     int64[1] i1 = {1}, int64[1] i2 = {2}, int64[1] far = {9223372036854775807},
-    int64[2] none = {0, 4}, int64[2] rows = {-1, 4}, float[4, 4, 3] k = {CUBE}>""".replace(
-    "CUBE", ", ".join(["0.5"] * 48)
-)
+    int64[2] none = {0, 4}, int64[2] rows = {-1, 4}, int64[1] flat = {-1},
+    float[1] tiny = {1}, float[4, 4, 3] k = {CUBE}>""".replace("CUBE", ", ".join(["0.5"] * 48))
 COUNT = "all = Shape (x) t = Slice (all, i1, i2, i0)"
 WRAPPED, LOOPED = ["Optional", "OptionalGetElement"], ["Loop", "Identity", "Identity"]
 
@@ -39,8 +38,26 @@ MAY_BE = {
         z = Slice (y, start, far, i1)""",
         f"{Y}, {Z}",
     ),
+    "cut where a number says": (
+        """total = ReduceSum (y) whole = Cast <to = 7> (total) n = Reshape (whole, flat)
+        z = Slice (y, i0, n, i1)""",
+        f"{Y}, {Z}",
+    ),
+    "of as many dims as the numbers say": (
+        """n = NonZero (y) row = Gather (n, one) some = Slice (row, i0, i2, i0)
+        e = ConstantOfShape (some) z = Neg (e)""",
+        f"{Y}, float[] z",
+    ),
     "none, ever": ("e = ConstantOfShape (none) z = Sin (e)", f"{Y}, float[P, Q] z"),
     "the first": ("z = NonZero (y)", f"int64[3, N] z, {Y}"),
+    "the second of a branch": (
+        """w, z = If (cached) <
+            then_branch = t () => (float[B, T, 4] v, float[C, 4] a)
+                { v = Neg (y) a = ConstantOfShape (none) },
+            else_branch = e () => (float[B, T, 4] u, float[D, 4] b)
+                { u = Abs (y) b = Reshape (y, rows) }>""",
+        f"{Y}, float[B, T, 4] w, float[N, 4] z",
+    ),
     "a branch of a decoder": (
         """z = If (cached) <
             then_branch = t () => (float[C, 4] a) { a = ConstantOfShape (none) },
@@ -84,6 +101,10 @@ LEFT = {
         f"{Y}, {Z}",
     ),
     "made on the CPU": ("z, w, u, v = Unique (y)", f"{Y}, float[N] z"),
+    "made on the CPU beside two of the device": (
+        "c = Neg (y) z, w, u, v = Unique (y)",
+        f"{Y}, float[B, T, 4] c, float[N] z",
+    ),
     "the others are made on the CPU": (
         "z = NonZero (y) c, w, u, v = Unique (y)",
         "float[N] c, int64[3, M] z",
@@ -92,6 +113,15 @@ LEFT = {
     "as long as one of two inputs is": ("z = Add (y, other)", f"{Y}, {Z}"),
     "cut by the size of another input": (
         "o = Shape (other) n = Slice (o, i1, i2, i0) z = Slice (y, i0, n, i1)",
+        f"{Y}, {Z}",
+    ),
+    "behind the size of another input": (
+        "o = Shape (other) n = Slice (o, i1, i2, i0) z = Slice (y, n, far, i1)",
+        f"{Y}, {Z}",
+    ),
+    "of a size that inference does not know": (
+        """s = Shape (x) f = Cast <to = 1> (s) r = Sqrt (f) n = Cast <to = 7> (r)
+        e = Expand (tiny, n) z = Neg (e)""",
         f"{Y}, {Z}",
     ),
     "branches that are never empty": (
@@ -114,6 +144,18 @@ def test_left_alone(case: str) -> None:
     assert not graphfix.check(after, "empty-output")
     assert not graphfix.run(after, "host-output").changed
     assert data(after) == before
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+def test_an_output_that_is_named_twice(opset: int) -> None:
+    before, after = (
+        given("z = NonZero (y)", f"{Y}, int64[3, N] z, int64[3, N] z", opset) for _ in "12"
+    )
+    assert graphfix.run(after, "host-output").changed
+    assert [x.name for x in after.graph.outputs] == ["y", "z", "z"]
+    assert not graphfix.run(after, "host-output").changed
+    for old, new in zip(execute(before, feeds(7)), execute(after, feeds(7)), strict=True):
+        np.testing.assert_array_equal(old, new)
 
 
 def test_the_profile_has_it() -> None:

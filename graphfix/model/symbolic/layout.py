@@ -255,6 +255,8 @@ def range_(facts: Facts, ctx: Context, node: ir.Node) -> None:
 def filled(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """The shape is what the input holds."""
     dims = facts.read(ctx, node.inputs[0])
+    if dims is None:
+        dims = facts.unread(ctx, node.inputs[0])
     set_shape(node.outputs[0], None if dims is None else [dim_of(x) for x in dims])
 
 
