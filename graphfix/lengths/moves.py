@@ -10,6 +10,7 @@ from graphfix.lengths.axes import RefusedError
 from graphfix.lengths.domain import Ids, Rows
 from graphfix.lengths.numbered import NUMBERS, numbers_of
 from graphfix.lengths.trial import FILL, LARGEST, Trial, mix
+from graphfix.model.slicing import slice_of
 from graphfix.model.values import attr_int, attr_ints, const_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def _slice(trial: Trial, place: int) -> Ids:
     ids = trial.of(0, place)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         axis %= state.rank
-        at = np.arange(real[axis], dtype=np.int64)[_python_slice(start, end, step, real[axis])]
+        at = np.arange(real[axis], dtype=np.int64)[slice_of(start, end, step, real[axis])]
         if ids.shape[axis] > 1:
             ids = np.take(ids, at, axis=axis)
         elif state.fill is None and not np.array_equal(at, np.arange(real[axis])):
@@ -32,10 +33,6 @@ def _slice(trial: Trial, place: int) -> Ids:
             shape[axis] = -1
             ids = mix(ids, at.reshape(shape) + 1)
     return ids
-
-
-def _python_slice(start: int, end: int, step: int, size: int) -> slice:
-    return slice(start, None if step < 0 and end < -size else end, step)
 
 
 def _range(trial: Trial, place: int) -> Ids:
