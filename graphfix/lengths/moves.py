@@ -130,6 +130,18 @@ def _matmul(trial: Trial, place: int) -> Ids:
     return mix(_folded(a, -1, count), _folded(b, -2, count))
 
 
+def _gemm(trial: Trial, place: int) -> Ids:
+    """The product, and what is added to it."""
+    node = trial.site.node
+    a, b = (trial.of(i, place) for i in (0, 1))
+    rows = attr_int(node, "transA", 0)
+    along = attr_int(node, "transB", 0)
+    count = trial.real(0)[0 if rows else 1]
+    a, b = (a.T if rows else a), (b.T if along else b)
+    found = mix(_folded(a, -1, count), _folded(b, -2, count))
+    return mix(found, trial.of(2, place)) if trial.site.has(2) else found
+
+
 def _folded(ids: Ids, axis: int, count: int) -> Ids:
     """What a sum over an axis is made of: all that lies along it, in order."""
     parts = np.moveaxis(ids, axis, 0)
@@ -238,6 +250,7 @@ MOVES: dict[str, Callable[[Trial, int], Ids]] = {
     "Expand": _expand,
     "Gather": _gather,
     "GatherElements": _gather_elements,
+    "Gemm": _gemm,
     "MatMul": _matmul,
     "Mul": _mixed,
     "Pad": _pad,
