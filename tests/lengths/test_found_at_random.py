@@ -107,3 +107,23 @@ def test_a_slice_backwards_that_begins_before_the_first_begins_there(start: int)
     seen = session(model).run(None, {"x": np.zeros((1, 2), np.float32)})[0]
     read = ir.from_proto(model)
     assert infer(read).dims(read.graph.outputs[0]) == seen.shape
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # -5 beside each frame, those of the padding too, and a sum over all.
+        """around = Constant <value = int64[6] {0, 0, 1, 0, 0, 0}> ()
+           low = Constant <value = float {-5.0}> ()  axes = Constant <value = int64[2] {1, 2}> ()
+           p = Pad (x, around, low)  y = ReduceSum <keepdims = 1> (p, axes)""",
+        # 7 before the first row of [T, T], in each column of the padding.
+        """before = Constant <value = int64[6] {0, 1, 0, 0, 0, 0}> ()
+           high = Constant <value = float {7.0}> ()
+           xt = Transpose <perm = [0, 2, 1]> (x)  m = MatMul (x, xt)
+           p = Pad (m, before, high)  y = ReduceSum <keepdims = 0> (p, i2)""",
+    ],
+    ids=["beside", "before"],
+)
+def test_numbers_around_features_are_around_those_of_the_padding(body: str) -> None:
+    for batch in (1, "B"):
+        assert outcome(graph(body, batch), batch) == "repaired"
