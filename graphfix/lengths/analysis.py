@@ -52,7 +52,7 @@ _OF_SIZES = frozenset(
     | {*elementwise.RULES, *(x for x in reduce.RULES if x.startswith("Reduce"))}
 )
 _OF_ANY_LENGTH = frozenset({"Concat", "Expand", "Identity", "Shape", "Size", "Tile"})
-_BY_SIZES = frozenset({"GRU", "LSTM", "OneHot", "RNN", "Resize", "Split", "TopK"})
+_BY_SIZES = frozenset({"Col2Im", "GRU", "LSTM", "OneHot", "RNN", "Resize", "Split", "TopK"})
 _OF_PLACES = ("Shape", "ScatterND", "NonZero", "GatherND", "Expand")
 
 

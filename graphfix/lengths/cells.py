@@ -100,13 +100,15 @@ def _trials(site: Site) -> tuple[Sizes, ...]:
     pairs = {(lengths[1], lengths[3]), (lengths[2], lengths[-1]), (lengths[1], lengths[2])}
     for size in _sizes(site):
         pairs |= set(_changes(site, size, lengths[1])) | set(_changes(site, size, lengths[2]))
+        if (several := _several(site, size)) is not None:
+            pairs |= set(_changes(site, size, max(several, lengths[1])))
     for turn in _turns(site):
         if turn <= _FARTHEST:
             pairs |= {(turn - 2, turn - 1), (turn - 1, turn + 2), (turn - 2, turn + 1)}
             pairs |= {(turn, turn + 3), (turn + 1, turn + 3)}
     small = sorted(x for x in pairs if x[0] >= lengths[0])
-    several = [] if site.source.batch is None else [(2, 0), (2, 1), (3, 1)]
-    more = [Sizes(*pair, *rows) for rows, pair in zip(several, small[:2] * 2, strict=False)]
+    batches = [] if site.source.batch is None else [(2, 0), (2, 1), (3, 1)]
+    more = [Sizes(*pair, *rows) for rows, pair in zip(batches, small[:2] * 2, strict=False)]
     return (*(Sizes(*pair) for pair in small), *more)
 
 
@@ -124,6 +126,9 @@ def _check_turns(site: Site, trials: tuple[Sizes, ...]) -> None:
         for clip, container in _changes(site, size, first):
             if _way(site, size, clip, container) not in tried:
                 raise RefusedError(f"a size of it, {size}, is the same wherever it is tried")
+        several = _several(site, size)
+        if several is not None and all(_at_lengths(site, size)[x.clip - 1] < 2 for x in trials):
+            raise RefusedError(f"a size of it, {size}, is at most 1 wherever it is tried")
 
 
 def _sizes(site: Site) -> set[sympy.Expr]:
@@ -148,6 +153,12 @@ def _changes(site: Site, size: sympy.Expr, clip: int) -> list[tuple[int, int]]:
     own, later = values[clip - 1], values[clip:_LONGEST]
     ways = (np.flatnonzero(later > own), np.flatnonzero(later < own))
     return [(clip, clip + 1 + int(x[0])) for x in ways if x.size]
+
+
+def _several(site: Site, size: sympy.Expr) -> int | None:
+    """The shortest clip at which a size is above 1: what is there once repeats nothing."""
+    above = np.flatnonzero(_at_lengths(site, size)[:_LONGEST] > 1)
+    return int(above[0]) + 1 if site.grows(size) and above.size else None
 
 
 def _way(site: Site, size: sympy.Expr, clip: int, container: int) -> int:

@@ -136,9 +136,8 @@ class Lengths:
             trailing: How many axes of size 1 follow that of the batch, if there is a batch.
         """
         op = self._op
-        data = self.source.shapes.data(value)
-        size = size_expr(str(data[0])) if data is not None and len(data) == 1 else None
-        if size is not None and lowers(size, self.source.symbol):
+        size = self._number(value)
+        if size is not None and (never_negative(size) or not self._is_computed(value)):
             rows = self.rows(size)
             if self.dtype(value) != ir.DataType.INT64:
                 rows = op.Cast(rows, to=self.dtype(value))
@@ -155,6 +154,20 @@ class Lengths:
             return value if first is None else self.instead_of(first, rank, trailing)
         inputs = [None if x is None else self.instead_of(x, rank, trailing) for x in node.inputs]
         return op.make(node.op_type, *inputs, **{k: v.value for k, v in node.attributes.items()})
+
+    def _number(self, value: ir.Value | None) -> sympy.Expr | None:
+        """What one element holds, if that can be computed from the padded dim alone."""
+        data = self.source.shapes.data(value)
+        size = size_expr(str(data[0])) if data is not None and len(data) == 1 else None
+        return size if size is not None and lowers(size, self.source.symbol) else None
+
+    def _is_computed(self, value: ir.Value) -> bool:
+        """Whether it is made of single numbers: it may be below 0, and rounds as its nodes do."""
+        node = value.producer()
+        if node is None or is_op(node, "Shape", "Size"):
+            return False
+        inputs = node.inputs[:1] if is_op(node, *LOOKED_THROUGH) else node.inputs
+        return all(x is None or self._number(x) is not None for x in inputs)
 
     # --- masks ------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from graphfix.lengths.axes import RefusedError
 from graphfix.lengths.domain import Ids, Rows
 from graphfix.lengths.numbered import NUMBERS, numbers_of
 from graphfix.lengths.trial import FILL, LARGEST, Trial, mix
+from graphfix.model.slicing import slice_of
 from graphfix.model.values import attr_int, attr_ints, const_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def _slice(trial: Trial, place: int) -> Ids:
     ids = trial.of(0, place)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         axis %= state.rank
-        at = np.arange(real[axis], dtype=np.int64)[_python_slice(start, end, step, real[axis])]
+        at = np.arange(real[axis], dtype=np.int64)[slice_of(start, end, step, real[axis])]
         if ids.shape[axis] > 1:
             ids = np.take(ids, at, axis=axis)
         elif state.fill is None and not np.array_equal(at, np.arange(real[axis])):
@@ -32,10 +33,6 @@ def _slice(trial: Trial, place: int) -> Ids:
             shape[axis] = -1
             ids = mix(ids, at.reshape(shape) + 1)
     return ids
-
-
-def _python_slice(start: int, end: int, step: int, size: int) -> slice:
-    return slice(start, None if step < 0 and end < -size else end, step)
 
 
 def _range(trial: Trial, place: int) -> Ids:
@@ -131,6 +128,18 @@ def _matmul(trial: Trial, place: int) -> Ids:
         raise RefusedError("it sums over positions that move when the clip is padded")
     count = trial.real(0)[-1]
     return mix(_folded(a, -1, count), _folded(b, -2, count))
+
+
+def _gemm(trial: Trial, place: int) -> Ids:
+    """The product, and what is added to it."""
+    node = trial.site.node
+    a, b = (trial.of(i, place) for i in (0, 1))
+    rows = attr_int(node, "transA", 0)
+    along = attr_int(node, "transB", 0)
+    count = trial.real(0)[0 if rows else 1]
+    a, b = (a.T if rows else a), (b.T if along else b)
+    found = mix(_folded(a, -1, count), _folded(b, -2, count))
+    return mix(found, trial.of(2, place)) if trial.site.has(2) else found
 
 
 def _folded(ids: Ids, axis: int, count: int) -> Ids:
@@ -241,6 +250,7 @@ MOVES: dict[str, Callable[[Trial, int], Ids]] = {
     "Expand": _expand,
     "Gather": _gather,
     "GatherElements": _gather_elements,
+    "Gemm": _gemm,
     "MatMul": _matmul,
     "Mul": _mixed,
     "Pad": _pad,

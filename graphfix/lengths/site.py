@@ -172,8 +172,10 @@ class Site:
             return const_of(value) is not None
         if is_op(node, "Shape", "Size"):
             return False
-        inputs = node.inputs[:1] if is_op(node, *LOOKED_THROUGH) else node.inputs
-        return all(map(self._is_of_lengths, inputs))
+        if is_op(node, *LOOKED_THROUGH):
+            one = _one_element(self.source.shapes.dims(node.inputs[0]))
+            return one and self._is_of_lengths(node.inputs[0])
+        return all(map(self._is_of_lengths, node.inputs))
 
     def check_size(self, size: sympy.Expr) -> None:
         """Refuse if a size cannot be computed from the length of the padded input."""

@@ -11,13 +11,14 @@ from tests.lengths.layouts import LAYOUTS
 from tests.lengths.lookups import LOOKUPS
 from tests.lengths.masked import MASKED
 from tests.lengths.steps import ENDS, NEWEST, STEPS
+from tests.lengths.windowed import WINDOWED
 
 if TYPE_CHECKING:
     import onnx
 
     from tests.lengths.steps import Step
 
-ANYWHERE: dict[str, Step] = {**STEPS, **LOOKUPS, **LAYOUTS}
+ANYWHERE: dict[str, Step] = {**STEPS, **LOOKUPS, **LAYOUTS, **WINDOWED}
 """Steps that may follow any other."""
 ALL: dict[str, Step] = {**ANYWHERE, **MASKED}
 """These, and those that come first: they use the mask of x itself."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.lengths.graphs import FEATURES, Graph
-from tests.lengths.layouts import joined
 from tests.lengths.lookups import LONG, column, counted, number, weigh
+from tests.lengths.windowed import joined
 
 if TYPE_CHECKING:
     from tests.lengths.steps import Step

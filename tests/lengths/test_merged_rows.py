@@ -77,6 +77,18 @@ def test_a_clip_in_a_container_is_what_it_is_alone(index: str) -> None:
                 np.testing.assert_allclose(y[row, : lengths[row]], wanted, atol=1e-5)
 
 
+def test_positions_may_be_projected_as_a_matrix() -> None:
+    """A Linear of a table of two dims is a Gemm, which is followed as a MatMul is."""
+    text = _ATTENTION % (_DOWN, _BACK)
+    gemm = """turn = Transpose <perm = [1, 0]> (pp)  own = Gemm <transA = 1> (turn, square, shift)
+        p1 = Reshape (own, ps)"""
+    square = f"float[6, 6] square = {{{_weights(36)}}}, float[6] shift = {{{_weights(6)}}}"
+    text = text.replace("float[79, 6] table", f"{square}, float[79, 6] table")
+    text = text.replace("p1 = Reshape (pe, ps)", "pp = Identity (pe)  " + gemm)
+    found = hold(onnx.parser.parse_model(text), 5, "B")
+    assert found.kind == "repaired", found.what
+
+
 @pytest.mark.parametrize(
     ("index", "back"),
     [

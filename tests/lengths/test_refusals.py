@@ -169,3 +169,16 @@ def test_only_what_may_be_a_mask_is_said_to_be_one(inputs: str, body: str, says:
     told = refusal(ir.from_proto(made), "ilens-mask")
     assert "several dims may be time" in told
     assert ("for what is valid" in told) is says
+
+
+def test_a_number_that_a_trace_has_counted() -> None:
+    body = """split = Constant <value = int64[4] {0, 37, 2, 2}> ()  y = Reshape (x, split)"""
+    assert "counted" not in refusal(model(body.replace("{0, 37, 2, 2}", "{-1, 4, 2, 2}")))
+    found = refusal(
+        model(
+            "h = Transpose <perm = [1, 0, 2]> (x)  s = Constant <value = int64[3] "
+            "{37, -1, 4}> ()  r = Reshape (h, s)  y = Relu (r)"
+        )
+    )
+    assert "if a trace has counted 37 there" in found
+    assert "-p fix-dims:T=37" in found

@@ -118,7 +118,7 @@ def max_pool(site: Site) -> State:
             continue
         kernel, past = _window(site, axis)
         _forward(state.at(axis))
-        if kernel > 1 and (past or attr_int(site.node, "ceil_mode", 0)):
+        if kernel > 1 and (past or _hangs(site, axis)):
             state = site.need_low(0, axis, "boundary leak")
     if own:  # where nothing is valid there is the least number
         state = dataclasses.replace(state, tails=tuple(x and ANY for x in state.tails))
@@ -133,17 +133,19 @@ def average_pool(site: Site) -> State:
     for axis in spatial(state):
         kernel, past = _window(site, axis)
         _forward(state.at(axis))
-        if kernel == 1 or not (past or attr_int(site.node, "ceil_mode", 0)):
+        if kernel == 1 or not (past or _hangs(site, axis)):
             continue
         state = site.need_zero(0, axis, "boundary leak")
         # Without padding, a window that hangs over the end counts what is there.
         inside = not past or not attr_int(site.node, "count_include_pad", 0)
         if inside:
             site.repair(MaskedPool(site.node, "boundary leak", axis, state))
-        elif attr_int(site.node, "ceil_mode", 0):
+        elif _hangs(site, axis):
             raise RefusedError("its last window is averaged over fewer frames than the others")
         if inside and _begins_early(site, axis) and attr_int(site.node, "count_include_pad", 0):
             raise RefusedError("its first window counts padding, and its last one does not")
+        if inside and attr_int(site.node, "count_include_pad", 0) and _pads_others(site, axis):
+            raise RefusedError("along another axis its windows count padding")
     return dataclasses.replace(_result(site, state, bias=None), sign=min(state.sign, 1))
 
 
@@ -253,6 +255,19 @@ def _window(site: Site, axis: int) -> tuple[int, bool]:
         return size, size > 1
     end = 0 if pads is None or auto == "VALID" else pads[len(pads) // 2 + place]
     return size, end > 0
+
+
+def _hangs(site: Site, axis: int) -> bool:
+    """Whether its last window may hang over the end: with a stride of 1 none does."""
+    strides = attr_ints(site.node, "strides")
+    return bool(attr_int(site.node, "ceil_mode", 0)) and (strides or ())[axis - 2 :][:1] > (1,)
+
+
+def _pads_others(site: Site, axis: int) -> bool:
+    """Whether it puts anything around another axis."""
+    pads = attr_ints(site.node, "pads") or ()
+    rank = max(len(pads) // 2, 1)
+    return any(x for i, x in enumerate(pads) if i % rank != axis - 2)
 
 
 def _begins_early(site: Site, axis: int) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import sympy
@@ -32,6 +33,10 @@ from graphfix.model.values import attr_int, attr_ints, const_of, is_op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+_LARGE = 1e18
+"""What is larger may be none when it is squared."""
 
 
 def concat(site: Site) -> State:
@@ -169,14 +174,9 @@ def pad(site: Site) -> State:
             if site.grows(begin) or site.grows(end):
                 state = _made_long(site, state, axis, begin, out[axis], mode)
                 continue
-            state = with_axis(state, axis, (Other(out[axis]),), None)
             if mode == "constant":
-                state = dataclasses.replace(
-                    state,
-                    sign=min(state.sign, 1),
-                    fill=state.fill if state.fill == 0 else None,
-                    inside=None,
-                )
+                state = _framed(state, axis, _number(site))
+            state = with_axis(state, axis, (Other(out[axis]),), None)
             continue
         state = _padded(
             site,
@@ -191,20 +191,38 @@ def pad(site: Site) -> State:
     return state
 
 
+def _number(site: Site) -> float | None:
+    """What it pads with; None if it is not constant."""
+    array = const_of(site.node.inputs[2]) if site.has(2) else np.zeros(1)
+    if array is None:
+        return None
+    return float(array.reshape(-1)[0]) if array.size else 0.0
+
+
+def _framed(state: State, axis: int, value: float | None) -> State:
+    """What is known of all elements once there are others along an axis, in the padding as well."""
+    number = math.nan if value is None else value
+    finite = FINITE if state.is_finite and abs(number) < _LARGE else ANY
+    kept = (Tail("number", number), LAST)
+    tails = [
+        x if x is None or i == axis or x in kept else finite for i, x in enumerate(state.tails)
+    ]
+    sign: Literal[0, 1, 2] = state.sign if number > 0 else min(state.sign, 1) if number == 0 else 0
+    fill = state.fill if state.fill == number else None
+    return dataclasses.replace(state, tails=tuple(tails), sign=sign, fill=fill, inside=None)
+
+
 def _made_long(
     site: Site, state: State, axis: int, begin: sympy.Expr, out: sympy.Expr, mode: str
 ) -> State:
     """What has no time is made as long as the clip: by a number, behind what it holds."""
     if site.grows(begin):
         raise RefusedError("how much it puts in front depends on the padded length")
-    value = const_of(site.node.inputs[2]) if site.has(2) else np.zeros(1)
-    if mode != "constant" or value is None or value.size != 1:
+    number = _number(site)
+    if mode != "constant" or number is None:
         raise RefusedError("what it puts behind what it pads is not one number")
-    number = float(value.reshape(-1)[0])
-    after = with_axis(state, axis, (Time(out),), Tail("number", number))
-    kept = state.fill if state.fill == number else None
-    sign = state.sign if number > 0 else min(state.sign, 1) if number == 0 else 0
-    return dataclasses.replace(after, sign=sign, fill=kept, inside=None, fixed=False)
+    after = with_axis(_framed(state, axis, number), axis, (Time(out),), Tail("number", number))
+    return dataclasses.replace(after, fixed=False)
 
 
 def _padded(
@@ -225,14 +243,10 @@ def _padded(
         )
     if not begin.is_Integer:
         raise RefusedError("how much it puts in front depends on the padded length")
-    after = dataclasses.replace(state, sign=min(state.sign, 1), inside=None)
     if mode == "constant":
-        value = 0.0
-        if site.has(2):
-            array = const_of(site.node.inputs[2])
-            if array is None:
-                raise RefusedError("what it pads with is not constant")
-            value = float(array.reshape(-1)[0]) if array.size else 0.0
+        value = _number(site)
+        if value is None:
+            raise RefusedError("what it pads with is not constant")
         if end == 0 or (end.is_Integer and end < 0):
             tail = state.tail(axis) if end == 0 else FINITE if state.tail(axis).is_finite else ANY
         elif value == 0:
@@ -243,11 +257,7 @@ def _padded(
             raise RefusedError(
                 f"it pads with {value:g}, and only zeros can be put behind what is valid"
             )
-        if value < 0:
-            after = dataclasses.replace(after, sign=0)
-        keeps = state.fill is not None and state.fill == value
-        after = dataclasses.replace(after, fill=state.fill if keeps else None)
-        return with_axis(after, axis, (Time(out),), tail)
+        return with_axis(_framed(state, axis, value), axis, (Time(out),), tail)
     if end == 0 and mode in ("edge", "reflect"):
         return with_axis(state, axis, (Time(out),), state.tail(axis))
     longer = never_negative(end) if not end.is_Integer else True

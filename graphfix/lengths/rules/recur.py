@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from graphfix.lengths.axes import RefusedError, join
+from graphfix.lengths.axes import RefusedError, check_apart, join
 from graphfix.lengths.domain import (
     ANY,
     FINITE,
@@ -33,6 +33,7 @@ def recur(site: Site) -> list[State | None]:
     layout = attr_int(site.node, "layout", 0)
     time_axis, batch_axis = (1, 0) if layout else (0, 1)
     time = state.at(time_axis)
+    check_apart(state, (time_axis,))
     if state.timed == (batch_axis,):
         return _each_alone(site, state, batch_axis)
     if [i for i in state.timed if i != time_axis]:

@@ -8,9 +8,21 @@ from typing import TYPE_CHECKING
 import sympy
 
 from graphfix.lengths.axes import RefusedError
-from graphfix.lengths.domain import ANY, FINITE, Other, State, Tail, Time, plain, same_size, size_of
+from graphfix.lengths.domain import (
+    ANY,
+    FINITE,
+    Other,
+    State,
+    Tail,
+    Time,
+    length_of,
+    plain,
+    same_size,
+    size_of,
+)
 from graphfix.lengths.site import Site
 from graphfix.model.text import size_told
+from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,7 +133,19 @@ def _split(
             if fits:
                 return Time(size), [Other(inner)]
     parts = f"{size_told(atom.size)} into {size_told(size)}"
-    raise RefusedError(f"it splits an axis of size {parts} and the rest")
+    raise RefusedError(f"it splits an axis of size {parts} and the rest{_counted(atom, size)}")
+
+
+def _counted(atom: Atom, size: sympy.Expr) -> str:
+    """What can be done where a trace may have counted a length."""
+    clip = length_of(atom.size, size) if isinstance(atom, Time) and size != 1 else None
+    if clip is None:
+        return ""
+    name = quoted(next(iter(atom.size.free_symbols)).name)
+    return (
+        f"; if a trace has counted {size} there, no other clip runs: export the model with the "
+        f"size of the tensor (x.shape), or fix it (-p fix-dims:{name}={clip})"
+    )
 
 
 def merged(axis: Sequence[Atom]) -> Axis:

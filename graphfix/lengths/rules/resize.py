@@ -16,6 +16,8 @@ from graphfix.lengths.site import Site
 from graphfix.model.values import attr_int, attr_ints, const_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from graphfix.lengths.domain import Axis, Tail
 
     Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
@@ -25,8 +27,11 @@ _TRIED = 512
 
 def resize(site: Site) -> State:
     """Each frame repeated, or drawn out; the last is drawn out to its copy."""
-    state = checked(site)
-    dims = site.out_dims()
+    state, dims = checked(site), site.out_dims()
+    if _text(site, "mode") != "nearest" and any(
+        not same_size(dims[i], state.size(i)) for i in range(state.rank)
+    ):
+        state = _beside(site, state, dims)
     axes: list[Axis] = list(state.axes or ())
     tails: list[Tail | None] = list(state.tails)
     stretched = False
@@ -57,6 +62,14 @@ def resize(site: Site) -> State:
     return State(
         tuple(axes), tuple(tails), sign=0 if _text(site, "mode") == "cubic" else state.sign
     )
+
+
+def _beside(site: Site, state: State, dims: Sequence[sympy.Expr]) -> State:
+    """Along an axis that stays as it is ONNX Runtime adds 0 times what is next, in some ranks."""
+    kept = (i for i in state.timed if same_size(dims[i], state.size(i)))
+    if any(not state.tail(i).is_finite for i in kept):
+        return site.need_finite(0, "boundary leak")
+    return state
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 import sympy
 
+from graphfix.model.slicing import slice_of
 from graphfix.model.symbolic.exprs import array_of, items_of, truth, whole_numbers
 from graphfix.model.symbolic.facts import INTEGERS, SMALL
 from graphfix.model.symbolic.quotients import floored
@@ -224,10 +225,7 @@ def _slice(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Arra
         return None
     index = [slice(None)] * args[0].ndim
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        size = args[0].shape[axis]
-        # Python takes -1 - size for "before the first"; anything lower it clamps as ONNX does.
-        stop = None if step < 0 and end < -size else end
-        index[axis] = slice(start, stop, step)
+        index[axis] = slice_of(start, end, step, args[0].shape[axis])
     return args[0][tuple(index)]
 
 

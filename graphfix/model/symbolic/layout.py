@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import sympy
 
+from graphfix.model.slicing import length_in
 from graphfix.model.symbolic.ends import length_to
 from graphfix.model.symbolic.exprs import (
     Dim,
@@ -169,13 +170,11 @@ def _sliced(
 ) -> sympy.Expr | None:
     """How many elements a slice has; None if it is not known where it begins or ends."""
     far = 2**31 - 1
+    if size.is_Integer and start.is_Integer and end.is_Integer:
+        return sympy.Integer(length_in(int(start), int(end), step, int(size)))
     if step < 0:
         whole = step == -1 and (start == -1 or start >= far) and end <= -far
-        if size.is_Integer and start.is_Integer and end.is_Integer:
-            return sympy.Integer(len(range(*slice(int(start), int(end), step).indices(int(size)))))
         return size if whole else None
-    if size.is_Integer and start.is_Integer and end.is_Integer:
-        return sympy.Integer(len(range(*slice(int(start), int(end), step).indices(int(size)))))
     # One that begins behind the end has nothing, wherever that is.
     first = start if facts.at_least(ctx, start, 0) else _clamped(facts, ctx, start, size)
     last = size if end.is_Integer and end >= far else _clamped(facts, ctx, end, size)

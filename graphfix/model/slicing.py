@@ -1,0 +1,20 @@
+"""What a Slice takes, in Python's terms."""
+
+from __future__ import annotations
+
+
+def slice_of(start: int, end: int, step: int, size: int) -> slice:
+    """The slice of a list that takes what ONNX's ``start:end:step`` takes of an axis.
+
+    Backwards, one that begins before the first begins there, where Python has nothing; and ends
+    of -1 - size, which are before the first in ONNX, are the last in none.
+    """
+    if step < 0:
+        start = max(start, -size)
+        return slice(start, None if end < -size else end, step)
+    return slice(start, end, step)
+
+
+def length_in(start: int, end: int, step: int, size: int) -> int:
+    """How many elements that is."""
+    return len(range(*slice_of(start, end, step, size).indices(size)))
