@@ -54,7 +54,7 @@ class ReshapeRank(Rule):
         """Each Reshape to a tensor of too many dims."""
         for node in view.nodes("Reshape"):
             rank = view.shapes.rank(node.outputs[0])
-            if rank is not None and rank > _MOST_DIMS and not is_folded(node):
+            if rank is not None and rank > _MOST_DIMS and not is_folded(node, view):
                 message = f"Reshape makes {rank} dims, and DirectML has {_MOST_DIMS}: 80070057"
                 yield Hazard(node, message, "error")
 
@@ -91,7 +91,7 @@ class MatMulRank(Rule):
         rules = Rules(view.model.graph.opset_imports, view.shapes)
         for node in view.nodes(*_PRODUCTS):
             rank = max((view.shapes.rank(x) or 0 for x in node.inputs[:2]), default=0)
-            if rank > MATRIX_DIMS and rules.kernel(node) is not None and not is_folded(node):
+            if rank > MATRIX_DIMS and rules.kernel(node) is not None and not is_folded(node, view):
                 message = f"{node.op_type} of {rank} dims, and DirectML takes {MATRIX_DIMS}"
                 fix = self.repaired_by if node.op_type == "MatMul" else None
                 yield Hazard(node, message, "error", fix)
@@ -169,12 +169,12 @@ class DataDependent(Rule):
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such node."""
         for node in view.nodes(*_COUNTED, "Slice"):
-            if is_folded(node):
+            if is_folded(node, view):
                 continue
             if node.op_type != "Slice":
                 yield Hazard(node, f"how much {node.op_type} returns depends on the data")
                 continue
-            ends = [x for x in node.inputs[1:3] if x is not None and not is_fixed(x)]
+            ends = [x for x in node.inputs[1:3] if x is not None and not is_fixed(x, view)]
             if unknown := [x.name for x in ends if view.shapes.data(x) is None]:
                 names = " and ".join(map(repr, unknown))
                 yield Hazard(node, f"where Slice cuts is computed from data, by {names}")
