@@ -100,7 +100,7 @@ class Optimizer:
             },
             self._seconds,
         )
-        found = ir.from_proto(onnx.load(self._made))
+        found = ir.from_proto(_answering(onnx.load(self._made)))
         values = {x.name: x for node in found.graph for x in node.outputs if x.name}
         new = [name for name, x in values.items() if x.type is None]
         unsure = _learn_shapes(values, self._ports(found, new)) if new else set()
@@ -199,6 +199,18 @@ def _asking(proto: onnx.ModelProto) -> onnx.ModelProto:
     known = {x.name for x in (*graph.value_info, *graph.output)}
     made = dict.fromkeys(name for node in graph.node for name in node.output if name)
     graph.value_info.extend(onnx.ValueInfoProto(name=x) for x in made if x not in known)
+    return proto
+
+
+def _answering(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A file that was asked so, without the names of which it still says nothing.
+
+    Of an initializer, which a Constant has become meanwhile, onnx-ir would believe that.
+    """
+    said = [x for x in proto.graph.value_info if x.HasField("type")]
+    if len(said) < len(proto.graph.value_info):
+        del proto.graph.value_info[:]
+        proto.graph.value_info.extend(said)
     return proto
 
 

@@ -169,6 +169,13 @@ def test_what_two_levels_leave_alike_is_asked_for_once(asked: list[tuple[str, in
     assert [verb for verb, _ in asked] == ["optimize", "outputs", "optimize"]
 
 
+def test_a_constant_keeps_its_shape_where_nothing_else_changes() -> None:
+    text = f"""{HEAD} m (float[T, 2] x) => (float[T, 2] y) {{
+        c = Constant <value = float[2] {{1, 2}}> ()  y = Mul (x, c) }}"""
+    made = optimized(ir.from_onnx_text(text), "basic")
+    assert str(made.graph.initializers["c"].shape) == "[2]"
+
+
 def test_what_is_not_said_is_not_made_up(asked: list[tuple[str, int]]) -> None:
     """A scalar has no dims; of what has no known rank nothing is said, nor asked for again."""
     text = f"""{HEAD} m (float[T] x, int64[N] shape) => (float[] s, y) {{
