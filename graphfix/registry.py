@@ -34,8 +34,22 @@ _TRUE_SHAPES = "fresh-shapes"
 _REPAIRS = (
     *("float-conv-input", "bool-cast", "clip-minmax", "skew-gather", "pad-amounts", "pad-slice"),
     *("mask-lookup", "table-rows", "additive-mask", "finite-mask", "drop-nan-guard"),
-    *("cumsum-index", "matmul-4d", "unflatten-heads", "gather-int64"),
-    *("convtranspose-2d", "opset-ceiling", "slice-start", "slice-gather", "gemm-bias"),
+    *(
+        "cumsum-index",
+        "matmul-vector",
+        "matmul-4d",
+        "reverse-2d",
+        "unflatten-heads",
+        "gather-int64",
+    ),
+    *(
+        "convtranspose-2d",
+        "opset-ceiling",
+        "quantize-axis",
+        "slice-start",
+        "slice-gather",
+        "gemm-bias",
+    ),
     *("keep-output", "host-output", "fold", "if-where", "reshape-allowzero"),
 )
 # An attention takes the biases of its inputs, so it is fused first. Residual sums stay apart from

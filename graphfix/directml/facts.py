@@ -27,6 +27,16 @@ _MISPLACED = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 MATRIX_DIMS = 4
 """So many dims a product of matrices takes (DML_GEMM_OPERATOR_DESC); more end in 80070057."""
 
+MOST_DIMS = {
+    **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), MATRIX_DIMS),
+    "com.microsoft.FusedMatMul": MATRIX_DIMS,
+    "com.microsoft.DynamicQuantizeMatMul": MATRIX_DIMS,
+    **dict.fromkeys(("DynamicQuantizeLinear", "Resize", "Trilu", "Upsample"), 4),
+    **dict.fromkeys(("Conv", "ConvTranspose"), 5),
+}
+"""Of how many dims operators run on onnxruntime-directml 1.24.4 where others take eight. Of Resize
+and Upsample, those count that are not 1 before and behind it."""
+
 
 @dataclass(frozen=True)
 class Kernel:

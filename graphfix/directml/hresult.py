@@ -50,6 +50,11 @@ _ALLOWZERO = "Reshape with allowzero=1 and a -1 in its shape, which torch's dyna
 _FROZEN = "a Reshape frozen at the length that the model was traced with, run at another"
 _STALE = "a shape in the file that contradicts the graph (stale value_info)"
 _ALLOWZERO_SOURCE = "ORT OperatorHelper.cpp 2333-2388; run: 83 of 93 dynamo exports"
+_PAST = Cause(
+    "a ReverseSequence of more than two dims, which reads lengths past their end",
+    "ORT DmlOperatorReverseSequence.cpp; run: 3 and 4 dims",
+    ("reverse-2d",),
+)
 _HUNG = (
     Cause(
         "one operator that takes longer than Windows lets the GPU be busy (2 s: a TDR): a very "
@@ -59,7 +64,7 @@ _HUNG = (
     Cause("a driver that crashed, was updated meanwhile, or overheats", "DXGI_ERROR on MSDN"),
 )
 _SHORTER = (
-    "It is no matter of graph surgery. Try shorter inputs or a smaller batch, the newest driver, "
+    "If no rule finds it in the graph, try shorter inputs or a smaller batch, the newest driver, "
     "and the provider option disable_metacommands=true, which leaves the vendor's kernels out."
 )
 
@@ -112,9 +117,15 @@ CODES: tuple[Code, ...] = (
                 ("reshape-rank",),
             ),
             Cause(
-                "a MatMul of more than 4 dims: attention in windows or chunks",
-                "run: 5 and 6 dims",
-                ("matmul-rank", "matmul-4d"),
+                "more dims than an operator takes: a MatMul of 5, as attention in windows has",
+                "run: MatMul, Trilu, Resize, DynamicQuantizeLinear and Conv",
+                ("kernel-rank", "matmul-4d"),
+            ),
+            Cause(
+                "a QuantizeLinear or DequantizeLinear of opset 21 with scales along another axis "
+                "than the last, as weights quantized channel by channel have",
+                "run",
+                ("quantize-axis",),
             ),
             Cause(
                 "a static ConvTranspose with auto_pad=SAME_UPPER or SAME_LOWER and a stride",
@@ -127,7 +138,7 @@ CODES: tuple[Code, ...] = (
         "887A0005",
         "DXGI_ERROR_DEVICE_REMOVED",
         "The GPU is gone from under the program: Windows has reset or removed it.",
-        _HUNG,
+        (*_HUNG, _PAST),
         _SHORTER,
     ),
     Code(

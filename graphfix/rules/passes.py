@@ -29,6 +29,7 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "reshape-allowzero": ("80070057", "8007023E", "re-use buffer"),
     "convtranspose-2d": ("80070057",),
     "matmul-4d": ("80070057",),
+    "reverse-2d": ("887A0005",),
     "slice-start": ("80070057",),
     "slice-gather": ("80070057",),
     "pad-amounts": ("80070057",),
@@ -42,10 +43,10 @@ CODES: Mapping[str, tuple[str, ...]] = {
 _DML: tuple[Provider, ...] = ("dml",)
 _ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
     **dict.fromkeys(("reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index"), _DML),
-    **dict.fromkeys(("gather-int64", "slice-start", "pad-slice", "clip-minmax", "matmul-4d"), _DML),
-    **dict.fromkeys(
-        ("keep-output", "host-output", "gemm-bias", "pad-amounts", "slice-gather"), _DML
-    ),
+    **dict.fromkeys(("gather-int64", "slice-start", "pad-slice", "clip-minmax"), _DML),
+    **dict.fromkeys(("matmul-4d", "matmul-vector", "quantize-axis", "reverse-2d"), _DML),
+    **dict.fromkeys(("keep-output", "host-output", "gemm-bias"), _DML),
+    **dict.fromkeys(("pad-amounts", "slice-gather"), _DML),
     "opset-ceiling": ("dml", "cuda"),
 }
 
@@ -145,6 +146,9 @@ _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "reshape-allowzero": _allowzero,
     "convtranspose-2d": _unless_folded,
     "matmul-4d": _unless_folded,
+    "quantize-axis": _unless_folded,
+    "matmul-vector": _unless_folded,
+    "reverse-2d": _unless_folded,
     "slice-start": _unless_folded,
     "slice-gather": lambda *_: "error",
     "bool-cast": _bool_cast,

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, ClassVar
 
-from graphfix.directml.facts import MATRIX_DIMS
+from graphfix.directml.facts import MOST_DIMS, standard
 from graphfix.directml.placement import Rules
-from graphfix.model.values import attr_ints
+from graphfix.model.values import attr_ints, is_op
 
 from .base import Hazard, Provider, Rule, is_fixed, is_folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import onnx_ir as ir
+
     from graphfix.model.view import View
 
 _MOST_DIMS = 8
-_PRODUCTS = (
-    *("MatMul", "MatMulInteger"),
-    *("com.microsoft.FusedMatMul", "com.microsoft.DynamicQuantizeMatMul"),
-)
+_DROPS_ONES = ("Resize", "Upsample")
 _COUNTED = ("NonZero", "Compress", "Unique", "NonMaxSuppression")
 
 
@@ -59,13 +59,15 @@ class ReshapeRank(Rule):
                 yield Hazard(node, message, "error")
 
 
-class MatMulRank(Rule):
-    """A product of matrices of more than 4 dims.
+class KernelRank(Rule):
+    """A node of more dims than its kernel on DirectML takes.
 
     Why:
-        Run on onnxruntime-directml 1.24.4: MatMul, FusedMatMul, MatMulInteger and
-        DynamicQuantizeMatMul with a factor of five dims end in 80070057, of four they run.
-        DirectML's products of matrices have four dims at most (DML_GEMM_OPERATOR_DESC).
+        Run on onnxruntime-directml 1.24.4, 60 operators of 3 to 8 dims: MatMul, FusedMatMul,
+        MatMulInteger, QLinearMatMul, DynamicQuantizeMatMul, Trilu and DynamicQuantizeLinear of five
+        dims end in 80070057, of four they run; so do Resize and Upsample with five dims that are
+        not 1, and Conv and ConvTranspose of six. The others take eight. Microsoft's pages say so of
+        DML_GEMM_OPERATOR_DESC and DML_RESAMPLE_OPERATOR_DESC.
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>
@@ -82,19 +84,29 @@ class MatMulRank(Rule):
         }
     """
 
-    name: ClassVar[str] = "matmul-rank"
+    name: ClassVar[str] = "kernel-rank"
     repaired_by: ClassVar[str | None] = "matmul-4d"
     codes: ClassVar[tuple[str, ...]] = ("80070057",)
 
     def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each product of too many dims that has a kernel on DirectML."""
+        """Each node of too many dims that has a kernel on DirectML."""
         rules = Rules(view.model.graph.opset_imports, view.shapes)
-        for node in view.nodes(*_PRODUCTS):
-            rank = max((view.shapes.rank(x) or 0 for x in node.inputs[:2]), default=0)
-            if rank > MATRIX_DIMS and rules.kernel(node) is not None and not is_folded(node, view):
-                message = f"{node.op_type} of {rank} dims, and DirectML takes {MATRIX_DIMS}"
-                fix = self.repaired_by if node.op_type == "MatMul" else None
+        for node in view.nodes(*MOST_DIMS):
+            most = MOST_DIMS[f"{standard(node.domain)}.{node.op_type}".removeprefix(".")]
+            rank = _counted_dims(node, view)
+            if rank > most and rules.kernel(node) is not None and not is_folded(node, view):
+                fix = self.repaired_by if is_op(node, "MatMul") else None
+                but = " that are not 1" if node.op_type in _DROPS_ONES else ""
+                message = f"{node.op_type} of {rank} dims{but}, and DirectML takes {most}"
                 yield Hazard(node, message, "error", fix)
+
+
+def _counted_dims(node: ir.Node, view: View) -> int:
+    shapes = view.shapes
+    if node.op_type not in _DROPS_ONES:
+        return max(shapes.rank(x) or 0 for x in (*node.inputs[:2], node.outputs[0]))
+    given, made = shapes.dims(node.inputs[0]) or (), shapes.dims(node.outputs[0]) or ()
+    return sum(a != 1 or b != 1 for a, b in zip_longest(given, made))
 
 
 class SamePadding(Rule):

@@ -8,6 +8,7 @@ import pytest
 
 import graphfix
 from graphfix.errors import ModelError
+from graphfix.runtime import process
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.session import Session
 
@@ -222,3 +223,79 @@ def test_a_product_of_five_dims(case: str) -> None:
     with pytest.raises((ModelError, RunError), match="80070057"):
         agrees(before, feeds)
     assert agrees(repaired(before, "matmul-4d"), feeds)
+
+
+BACKWARDS = {
+    "rows beside each other": ((5, 3, 4), "T, B, 4", "time_axis = 0, batch_axis = 1"),
+    "rows behind each other": ((3, 5, 4), "B, T, C", "time_axis = 1, batch_axis = 0"),
+    "four dims": ((3, 5, 2, 4), "B, T, 2, 4", "time_axis = 1, batch_axis = 0"),
+    "all sizes known": ((3, 5, 4), "3, 5, 4", "time_axis = 1, batch_axis = 0"),
+}
+
+
+@pytest.mark.parametrize("case", BACKWARDS)
+def test_lengths_are_not_read_past_their_end(case: str) -> None:
+    shape, dims, axes = BACKWARDS[case]
+    before = model(
+        f"(float[{dims}] x, int64[N] n) => (float[{dims}] y) "
+        f"{{ y = ReverseSequence <{axes}> (x, n) }}"
+    )
+    random = np.random.default_rng(0)
+    feeds = {"x": random.standard_normal(shape).astype(np.float32), "n": np.array([5, 1, 3])}
+    try:
+        assert not agrees(before, feeds)
+    except RunError as error:
+        assert "887A0005" in str(error)  # noqa: PT017  (one of the two)
+        process.stop_all()  # the device is lost to all that runs there
+    assert agrees(repaired(before, "reverse-2d"), feeds)
+
+
+@pytest.mark.parametrize("dims", ["B, T, C", "3, 5, 4"])
+def test_whole_rows_backwards(dims: str) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 5, 4)).astype(np.float32)
+    before = model(
+        f"""(float[{dims}] x) => (float[{dims}] y) <int64 one = {{1}}, int64[1] none = {{0}}> {{
+        s = Shape (x) t = Gather (s, one) b = Gather (s, none) n = Expand (t, b)
+        y = ReverseSequence <time_axis = 1, batch_axis = 0> (x, n) }}"""
+    )
+    after = repaired(before, "reverse-2d")
+    assert "ReverseSequence" not in {node.op_type for node in after.graph}
+    assert agrees(after, {"x": x})
+
+
+@pytest.mark.parametrize("dims", ["B, T, 4", "2, 3, 4", "4"])
+def test_a_vector_is_not_its_first_number(dims: str) -> None:
+    before = model(f"(float[{dims}] h, float[4] u) => (float y) {{ y = MatMul (h, u) }}")
+    before.graph.outputs[0].shape = None
+    random = np.random.default_rng(0)
+    shape = (2, 3, 4)[-(dims.count(",") + 1) :]
+    feeds = {k: random.standard_normal(x).astype(np.float32) for k, x in (("h", shape), ("u", 4))}
+    assert not agrees(before, feeds)
+    assert agrees(repaired(before, "matmul-vector"), feeds)
+    assert agrees(repaired(before, "directml"), feeds)
+
+
+@pytest.mark.parametrize("dims", ["A, 3, B", "2, 3, 4"])
+@pytest.mark.parametrize("zero", ["", ", z"])
+def test_scales_lie_along_their_own_axis(dims: str, zero: str) -> None:
+    before = model(
+        f"""(uint8[{dims}] x) => (float[{dims}] y)
+        <float[3] s = {{0.5, 0.25, 0.125}}, uint8[3] z = {{1, 2, 3}}>
+        {{ y = DequantizeLinear <axis = 1> (x, s{zero}) }}""",
+        21,
+    )
+    feeds = {"x": np.arange(24, dtype=np.uint8).reshape(2, 3, 4)}
+    with pytest.raises((ModelError, RunError), match="80070057"):
+        agrees(before, feeds)
+    assert agrees(repaired(before, "quantize-axis"), feeds)
+
+
+def test_scales_of_a_square_lie_along_their_own_axis() -> None:
+    before = model(
+        """(int8[3, 3] x) => (float[3, 3] y) <float[3] s = {0.5, 0.25, 0.125}>
+        { y = DequantizeLinear <axis = 0> (x, s) }""",
+        21,
+    )
+    feeds = {"x": np.arange(9, dtype=np.int8).reshape(3, 3)}
+    assert not agrees(before, feeds)
+    assert agrees(repaired(before, "quantize-axis"), feeds)

@@ -61,10 +61,10 @@ REPAIRED = {
 def test_four_dims(case: str, opset: int) -> None:
     before, after = (product(*REPAIRED[case], opset=opset) for _ in range(2))
     found = [(x.rule, x.severity, x.fix) for x in graphfix.check(before) if x.severity == "error"]
-    assert found == [("matmul-rank", "error", "matmul-4d")]
+    assert found == [("kernel-rank", "error", "matmul-4d")]
     report = graphfix.run(after, "matmul-4d").passes[0]
     assert len(report.changes) == 1
-    assert not graphfix.check(after, "matmul-rank,matmul-4d")
+    assert not graphfix.check(after, "kernel-rank,matmul-4d")
     assert not graphfix.run(after, "matmul-4d").changed
     assert max(ranks(after)) <= 4
     check_same(before, after, feeds(*REPAIRED[case]))
@@ -101,7 +101,7 @@ def test_refused_with_the_reason(case: str) -> None:
     assert isinstance(found, Skip)
     assert why in found.reason
     assert not graphfix.run(m, "matmul-4d").changed
-    assert [x.rule for x in graphfix.check(m) if x.severity == "error"] == ["matmul-rank"]
+    assert [x.rule for x in graphfix.check(m) if x.severity == "error"] == ["kernel-rank"]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_refused_with_the_reason(case: str) -> None:
 def test_what_runs_is_left_alone(dims: tuple[str, str], kind: str) -> None:
     m = product(*dims, kind=kind)
     before = data(m)
-    assert not graphfix.check(m, "matmul-rank,matmul-4d")
+    assert not graphfix.check(m, "kernel-rank,matmul-4d")
     assert not graphfix.run(m, "matmul-4d").changed
     assert data(m) == before
 
@@ -122,7 +122,7 @@ def test_what_runs_is_left_alone(dims: tuple[str, str], kind: str) -> None:
 def test_what_only_microsoft_has_is_told() -> None:
     m = product(*REPAIRED["windows"], domain="com.microsoft.Fused")
     found = [(x.rule, x.fix) for x in graphfix.check(m) if x.severity == "error"]
-    assert found == [("matmul-rank", None)]
+    assert found == [("kernel-rank", None)]
 
 
 @settings(max_examples=60, deadline=None)

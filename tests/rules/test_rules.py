@@ -307,6 +307,39 @@ class TestFusion:
         assert len(found(cut, "data-dependent")) == 1
 
 
+class TestKernelRank:
+    @pytest.mark.parametrize(
+        ("dims", "node", "flagged"),
+        [
+            ("A, B, C, D, E", "Trilu (x)", True),
+            ("A, B, C, D", "Trilu (x)", False),
+            ("A, B, C, D, E", "Relu (x)", False),
+            ("1, 3, 2, 4, 5", 'Resize <mode = "nearest"> (x, , scales)', False),
+            ("B, 3, 2, 4, 5", 'Resize <mode = "nearest"> (x, , scales)', True),
+            ("1, 2, 4, 4, 4", "Conv (x, deep)", False),
+        ],
+    )
+    def test_dims(self, dims: str, node: str, flagged: bool) -> None:
+        text = f"""(float[{dims}] x) => (float[V, W, X, Y, Z] y)
+            <float[5] scales = {{1, 1, 1, 1, 2}},
+            float[1, 2, 1, 1, 1] deep = {{1, 2}}> {{ y = {node} }}"""
+        if dims.count(",") == 3:
+            text = text.replace("V, W", "V")
+        assert severities(graph(text), "kernel-rank") == ["error"] * flagged
+
+    def test_more_than_three_axes_of_a_picture(self) -> None:
+        text = """(float[1, 1, A, B, C, D] x, float[1, 1, 1, 1, 1, 1] w)
+            => (float[1, 1, A, B, C, D] y) { y = Conv (x, w) }"""
+        (hazard,) = found(graph(text), "kernel-rank")
+        assert "Conv of 6 dims" in hazard.message
+
+    def test_what_drops_dims_of_1_says_so(self) -> None:
+        text = """(float[B, 3, 2, 4, 5] x) => (float[V, W, X, Y, Z] y)
+            <float[5] scales = {1, 1, 1, 1, 2}> { y = Resize (x, , scales) }"""
+        (hazard,) = found(graph(text), "kernel-rank")
+        assert "5 dims that are not 1" in hazard.message
+
+
 class TestEdges:
     def test_an_old_pad_runs_on_the_cpu(self) -> None:
         body = "(float[1, 8] x) => (float[1, 6] y) { y = Pad <pads = [0, -1, 0, -1]> (x) }"
@@ -363,6 +396,9 @@ class TestLibrary:
             "keep-output",
             "host-output",
             "matmul-4d",
+            "quantize-axis",
+            "matmul-vector",
+            "reverse-2d",
             "gemm-bias",
         }
         left = {"dml": set(), "cuda": only, "cpu": {*only, "opset-ceiling"}}

@@ -1,0 +1,96 @@
+"""matmul-vector: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from graphfix.core import Match, NodePass, Safety
+
+from ._counting import unsqueezed
+from ._fusing import FLOATS
+from ._targets import with_axes
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graphfix.build import Builder
+    from graphfix.model.view import View
+
+
+@dataclass(frozen=True)
+class VectorSite(Match):
+    """A MatMul with a vector.
+
+    Attributes:
+        data: The first factor.
+        vector: The second.
+        rank: How many dims the first has.
+    """
+
+    data: ir.Value
+    vector: ir.Value
+    rank: int
+
+
+@dataclass(frozen=True)
+class MatmulVector(NodePass[VectorSite]):
+    """A MatMul with a vector becomes one with a matrix of one column.
+
+    Why:
+        The DirectML kernel puts the 1 that a vector lacks behind it, and then repeats it as if it
+        stood before it: of [K], the first number is taken K times (DmlOperatorMatMul.cpp). Run on
+        onnxruntime-directml 1.24.4: the result is the sum of the other factor times that number,
+        without an error, whatever the sizes; a vector as the first factor is multiplied rightly.
+        ONNX Runtime has switched ONNX's own tests of it off for DirectML (PR #27021). Attention
+        pooling has such a product: scores of frames out of one learnt vector.
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        scores (float[B, T, 4] h, float[4] u) => (float[B, T] y)
+        {
+            y = MatMul (h, u)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        scores (float[B, T, 4] h, float[4] u) => (float[B, T] y)
+        <int64[1] one = {1}, int64[1] two = {2}>
+        {
+            column = Unsqueeze (u, one)
+            made = MatMul (h, column)
+            y = Squeeze (made, two)
+        }
+
+    Safety:
+        Exact: the same products and sums.
+    """
+
+    name: ClassVar[str] = "matmul-vector"
+    safety: ClassVar[Safety] = "exact"
+    anchors: ClassVar[tuple[str, ...]] = ("MatMul",)
+
+    def match(self, node: ir.Node, view: View) -> VectorSite | None:
+        """A product with a vector of more than one number."""
+        data, vector = node.inputs
+        rank, dims = view.shapes.rank(data), view.shapes.dims(vector)
+        if data is None or vector is None or not rank or dims is None or len(dims) != 1:
+            return None
+        if dims[0] == 1 or view.shapes.dtype(data) not in FLOATS:
+            return None
+        return VectorSite(node, data, vector, rank)
+
+    def message(self, site: Match) -> str:
+        """What goes wrong."""
+        return "a MatMul with a vector: DirectML takes its first number for all of them"
+
+    def rewrite(self, match: VectorSite, op: Builder) -> ir.Value:
+        """The same product, and the dim of 1 away again."""
+        column = unsqueezed(match.vector, (1,), op.view.opset(op.site), op)
+        return with_axes("Squeeze", op.MatMul(match.data, column), [match.rank - 1], op)

@@ -1,0 +1,115 @@
+"""quantize-axis: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.model.values import attr_int, const_of
+
+from ._fusing import FLOATS, MICROSOFT
+
+if TYPE_CHECKING:
+    from graphfix.build import Builder
+    from graphfix.model.view import View
+
+_REVISED = 21
+_BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+
+
+@dataclass(frozen=True)
+class AxisSite(Match):
+    """A QuantizeLinear or DequantizeLinear with a scale for each slice of an axis.
+
+    Attributes:
+        inputs: What is quantized, its scales and, if it has any, its zero points.
+        axis: The axis, counted from the front.
+        integer: The type of what is quantized.
+    """
+
+    inputs: tuple[ir.Value, ...]
+    axis: int
+    integer: ir.DataType
+
+
+@dataclass(frozen=True)
+class QuantizeAxis(NodePass[AxisSite]):
+    """A QuantizeLinear or DequantizeLinear of opset 21 with scales along an axis is Microsoft's.
+
+    Why:
+        The DirectML kernels that came with opset 21, and with blocks, lay the scales along the last
+        axis, whatever `axis` says. Run on onnxruntime-directml 1.24.4: along another axis they end
+        in 80070057, or give wrong numbers without an error where the sizes allow it; along the
+        last one, and at opsets 13 and 19, they are right. So are com.microsoft's, if they have zero
+        points; without, the device is lost (887A0005). Weights that are quantized channel by
+        channel have their scales along the first axis. An export of a newer opset was right, on the
+        CPU, until opset-ceiling brought it to 21.
+
+    Before:
+        <
+            ir_version: 10,
+            opset_import: ["" : 21]
+        >
+        stem (float[B, 3, T] x) => (float[B, 2, T] y)
+        <int8[2, 3, 1] w = {1, 2, 3, 4, 5, 6}, float[2] scales = {0.5, 0.25}>
+        {
+            k = DequantizeLinear <axis = 0> (w, scales)
+            y = Conv (x, k)
+        }
+
+    After:
+        <
+            ir_version: 10,
+            opset_import: ["" : 21, "com.microsoft" : 1]
+        >
+        stem (float[B, 3, T] x) => (float[B, 2, T] y)
+        <int8[2, 3, 1] w = {1, 2, 3, 4, 5, 6}, float[2] scales = {0.5, 0.25}, int8[2] zero = {0, 0}>
+        {
+            k = com.microsoft.DequantizeLinear <axis = 0> (w, scales, zero)
+            y = Conv (x, k)
+        }
+
+    Safety:
+        Exact: the same arithmetic. Integers of 8 bits only; what is quantized in blocks is right,
+        and left alone.
+    """
+
+    name: ClassVar[str] = "quantize-axis"
+    safety: ClassVar[Safety] = "exact"
+    anchors: ClassVar[tuple[str, ...]] = ("DequantizeLinear", "QuantizeLinear")
+
+    def match(self, node: ir.Node, view: View) -> AxisSite | Skip | None:
+        """Scales along another axis than the last."""
+        inputs = tuple(x for x in node.inputs if x is not None)
+        rank, scales = view.shapes.rank(node.inputs[0]), view.shapes.dims(node.inputs[1])
+        if view.opset(node) < _REVISED or rank is None or scales is None or len(scales) != 1:
+            return None
+        axis = attr_int(node, "axis", 1) % rank if rank else 0
+        if axis >= rank - 1 or scales[0] == 1 or attr_int(node, "block_size", 0):
+            return None
+        whole = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
+        integer = view.shapes.dtype(whole)
+        numbers = {view.shapes.dtype(x) for x in (node.inputs[0], node.inputs[1], node.outputs[0])}
+        if integer not in _BYTES or not (numbers - {integer}).issubset(FLOATS):
+            return None  # of other types there is no kernel
+        if len(inputs) == 2 and const_of(inputs[1]) is None:
+            return Skip(node, "it has no zero points, and how many it would need is not constant")
+        return AxisSite(node, inputs, axis, integer)
+
+    def message(self, site: Match) -> str:
+        """What goes wrong."""
+        return "scales along another axis than the last: DirectML lays them along the last"
+
+    def rewrite(self, match: AxisSite, op: Builder) -> ir.Value:
+        """Microsoft's, with zero points."""
+        inputs: list[ir.Value | np.ndarray[tuple[int, ...], np.dtype[np.generic]]]
+        inputs = [*match.inputs]
+        if len(inputs) == 2:
+            scales = const_of(match.inputs[1])
+            assert scales is not None
+            inputs.append(np.zeros(scales.shape, match.integer.numpy()))
+        return op.make(f"{MICROSOFT}.{match.node.op_type}", *inputs, axis=match.axis)

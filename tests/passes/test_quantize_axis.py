@@ -1,0 +1,114 @@
+"""quantize-axis: which are written as com.microsoft's, what is left alone, equal numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import graphfix
+from graphfix.core import Skip
+from tests.passes.models import data, execute, model
+
+ZEROS = ", {kind}[3] z = {{1, 2, 3}}"
+SCALES = "float[3] s = {0.5, 0.25, 0.125}"
+REPAIRED = {
+    "a picture": ("DequantizeLinear", "A, 3, B, C", "axis = 1", True),
+    "counted from behind": ("DequantizeLinear", "A, 3, B, C", "axis = -3", True),
+    "axis 1 if none is given": ("DequantizeLinear", "A, 3, B", "", True),
+    "rows": ("DequantizeLinear", "3, B", "axis = 0", True),
+    "without zero points": ("DequantizeLinear", "A, 3, B", "axis = 1", False),
+    "made integers": ("QuantizeLinear", "A, 3, B", "axis = 1", True),
+    "made integers without zero points": ("QuantizeLinear", "A, 3, B", "axis = 1", False),
+}
+
+
+def quantizing(
+    op: str, dims: str, axis: str, zeros: bool = True, *, opset: int = 21, kind: str = "uint8"
+) -> ir.Model:
+    kinds = (kind, "float") if op == "DequantizeLinear" else ("float", kind)
+    attributes = f"<{axis}>" if axis else ""
+    return model(
+        f"m ({kinds[0]}[{dims}] x) => ({kinds[1]}[{dims.replace('3', 'X')}] y) "
+        f"<{SCALES}{ZEROS.format(kind=kind) if zeros else ''}> "
+        f"{{ y = {op} {attributes} (x, s{', z' if zeros else ''}) }}",
+        opset,
+    )
+
+
+def feeds(m: ir.Model) -> dict[str, np.ndarray]:
+    sizes = {"A": 2, "B": 5, "C": 4}
+    (x,) = m.graph.inputs
+    random = np.random.default_rng(0)
+    made = random.standard_normal([sizes.get(str(d), d) for d in x.shape]) * 40
+    return {"x": np.abs(made).astype(x.dtype.numpy())}
+
+
+@pytest.mark.parametrize("opset", [21, 23])
+@pytest.mark.parametrize("case", REPAIRED)
+def test_microsoft_s(case: str, opset: int) -> None:
+    before, after = (quantizing(*REPAIRED[case], opset=opset) for _ in range(2))
+    report = graphfix.run(after, "opset-ceiling,quantize-axis")
+    assert len(report.passes[1].changes) == 1
+    (node,) = after.graph
+    assert (node.domain, node.op_type) == ("com.microsoft", REPAIRED[case][0])
+    assert len(node.inputs) == 3
+    assert not graphfix.run(after, "quantize-axis").changed
+    given = feeds(before)
+    (old,), (new,) = execute(before, given), execute(after, given)
+    assert old.dtype == new.dtype
+    np.testing.assert_array_equal(old, new)
+
+
+def test_it_is_an_error_on_directml() -> None:
+    m = quantizing(*REPAIRED["rows"])
+    assert [x.rule for x in graphfix.check(m) if x.severity == "error"] == ["quantize-axis"]
+    graphfix.run(m, "directml")
+    assert not [x for x in graphfix.check(m) if x.severity == "error"]
+
+
+def test_a_weight_stays_of_8_bits() -> None:
+    text = """m (float[B, 3, T] x) => (float[B, 2, U] y)
+        <int8[2, 3, 1] w = {1, 2, 3, 4, 5, 6}, float[2] s = {0.5, 0.25}>
+        { k = DequantizeLinear <axis = 0> (w, s) y = Conv (x, k) }"""
+    before, after = model(text, 21), model(text, 21)
+    graphfix.run(after, "directml")
+    assert [x.op_type for x in after.graph] == ["DequantizeLinear", "Conv"]
+    assert after.graph.initializers["w"].dtype == ir.DataType.INT8
+    x = {"x": np.random.default_rng(0).random((2, 3, 5), np.float32)}
+    np.testing.assert_array_equal(execute(before, x)[0], execute(after, x)[0])
+
+
+LEFT = {
+    "the last axis": quantizing("DequantizeLinear", "A, B, 3", "axis = 2"),
+    "opset 20": quantizing("DequantizeLinear", "A, 3, B", "axis = 1", opset=20),
+    "one scale": model(
+        "m (uint8[A, B] x) => (float[A, B] y) <float s = {2}> { y = DequantizeLinear (x, s) }", 21
+    ),
+    "blocks": model(
+        """m (uint8[6, B] x, float[3, B] s) => (float[6, B] y)
+        { y = DequantizeLinear <axis = 0, block_size = 2> (x, s) }""",
+        21,
+    ),
+    "16 bits": quantizing("DequantizeLinear", "A, 3, B", "axis = 1", kind="uint16"),
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_what_is_right_is_left_alone(case: str) -> None:
+    m = LEFT[case]
+    before = data(m)
+    assert not graphfix.check(m, "quantize-axis")
+    assert not graphfix.run(m, "quantize-axis").changed
+    assert data(m) == before
+
+
+def test_scales_that_are_not_known_need_zero_points() -> None:
+    m = model(
+        """m (uint8[A, N, B] x, float[N] s) => (float[A, N, B] y)
+        { y = DequantizeLinear <axis = 1> (x, s) }""",
+        21,
+    )
+    (found,) = graphfix.get_pass("quantize-axis").sites(m)
+    assert isinstance(found, Skip)
+    assert "no zero points" in found.reason
