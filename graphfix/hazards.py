@@ -81,7 +81,7 @@ def _findings(one: Check, model: ir.Model, view: View, ep: Provider) -> Iterator
         yield from one.findings(model)  # it has its own mind of how bad it is
         return
     matched = _matched(one, model)
-    for site in one.sites(model):
+    for site in one.hazards(view) if isinstance(one, Rule) else one.sites(model):
         finding = one.finding(site)
         if finding.fix is None and finding.at in matched:
             finding = dataclasses.replace(finding, fix=matched[finding.at])

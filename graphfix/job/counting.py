@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from graphfix.core import Match, Pass
 from graphfix.model import calls, io
+from graphfix.model.view import forget_index, index
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -19,12 +20,19 @@ if TYPE_CHECKING:
 _MANY = 20_000
 
 
-def counted(task: Task, report: Report, model: ir.Model) -> Report:
-    """The report with the kernels of a run before and after, and with :func:`elsewhere`."""
+def counted(task: Task, report: Report, model: ir.Model, before: ir.Model | None) -> Report:
+    """The report with the kernels of a run before and after, and with :func:`elsewhere`.
+
+    Args:
+        task: What was asked.
+        report: What the passes did.
+        model: What they made.
+        before: The original, if it was read already.
+    """
     wanted = task.check if task.kernels is None else task.kernels
     if not (task.check or wanted):
         return report
-    before = io.load(task.source)
+    before = io.load(task.source) if before is None else before
     if task.check:
         report = dataclasses.replace(report, elsewhere=elsewhere(task, report, before))
     if not wanted:
@@ -54,13 +62,18 @@ def elsewhere(task: Task, report: Report, before: ir.Model) -> dict[str, dict[st
                 by.setdefault(tensor, done.name)
     busy = {done.name for done in report.passes if done.changes or done.left}
     found: dict[str, dict[str, int]] = {}
-    for one in task.chosen:
-        if one.name in busy or not isinstance(one, Pass):
-            continue
-        places = (x.node.outputs[0].name or "" for x in one.sites(before) if isinstance(x, Match))
-        counts = Counter(by[x] for x in places if x in by)
-        if counts:
-            found[one.name] = dict(counts.most_common())
+    index(before)  # nothing is edited
+    try:
+        for one in task.chosen:
+            if one.name in busy or not isinstance(one, Pass):
+                continue
+            sites = (x.node for x in one.sites(before) if isinstance(x, Match))
+            places = (node.outputs[0].name or "" for node in sites)
+            counts = Counter(by[x] for x in places if x in by)
+            if counts:
+                found[one.name] = dict(counts.most_common())
+    finally:
+        forget_index(before)
     return found
 
 

@@ -154,7 +154,7 @@ def _written(
             if report.ok and not is_open(task, report):
                 draft.keep()
                 report = dataclasses.replace(report, output=str(place.target))
-                return counted(task, report, model)
+                return counted(task, report, model, None if held is None else held.graph)
         if (more := fixing_all(task, report)) is not None:
             return noted(_written(more, place, leave, need), report)
         if is_hopeless(report):

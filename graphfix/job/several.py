@@ -112,7 +112,7 @@ def repair_buckets(
             return [one.report for one in made]
         made[bad] = other
     return [
-        counted(one.task, dataclasses.replace(one.report, output=str(one.path)), one.model)
+        counted(one.task, dataclasses.replace(one.report, output=str(one.path)), one.model, model)
         for one in made
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphfix.errors import ModelError
+from graphfix.model.values import nodes_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -16,7 +17,7 @@ def copy_of(model: ir.Model) -> ir.Model:
     Raises:
         ModelError: A node takes a sparse initializer: onnx-ir has no place for it, and no copy.
     """
-    for node in model.graph.all_nodes():
+    for node in nodes_of(model.graph):
         for value in node.inputs:
             if value is None or value.producer() is not None:
                 continue

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.model.shapes import Shapes, infer, input_symbols, is_named, shapes_of
-from graphfix.model.values import Numbering, bodies_of, nodes_of
+from graphfix.model.values import Numbering, bodies_of, graphs_of, nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     """The nodes of each type, each with its place."""
 
 _INDEX = "graphfix.nodes"
+_RANDOM = ("Random", "Multinomial", "Bernoulli")
 
 
 class View:
@@ -41,6 +42,27 @@ class View:
     def symbols(self) -> frozenset[str]:
         """What the symbolic dims of the inputs are called: a decoder with caches has hundreds."""
         return frozenset(input_symbols(self.model))
+
+    @cached_property
+    def fixed(self) -> frozenset[ir.Value]:
+        """What ONNX Runtime knows when a session is made, of what was there at the start.
+
+        Constants, and what is made of constants alone.
+        """
+        graphs = [self.model.graph, *(x.graph for x in self.model.functions.values())]
+        found = {
+            value
+            for top in graphs
+            for graph in graphs_of(top)
+            for value in graph.initializers.values()
+            if not value.is_graph_input()
+        }
+        for node in _all_nodes(self.model):  # each after those that it reads
+            given = node.inputs
+            told = given and all(x is None or x in found for x in given)
+            if node.op_type == "Constant" or (told and not node.op_type.startswith(_RANDOM)):
+                found.update(node.outputs)
+        return frozenset(found)
 
     def nodes(self, *op_types: str) -> Iterator[ir.Node]:
         """Every node of the given types: the graph, its subgraphs, local functions.

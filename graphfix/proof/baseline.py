@@ -67,6 +67,7 @@ class Baseline:
         tell: Called with what is run next.
 
     Attributes:
+        graph: The graph of the original.
         runs: What was run, with the outputs; known after :meth:`find`, as the others.
         dropped: Cases that the original cannot run.
         signature: Its inputs.
@@ -90,7 +91,7 @@ class Baseline:
         tolerance: Tolerance,
         tell: Callable[[str], None],
     ) -> None:
-        self._source, self._graph, self._after = source, graph, after
+        self._source, self.graph, self._after = source, graph, after
         self._tolerance, self._tell = tolerance, tell
         self.runs: list[Ran] = []
         self.dropped: list[Dropped] = []
@@ -110,7 +111,7 @@ class Baseline:
 
     def forget_repaired(self) -> None:
         """Let go of the repaired model, which only finding the cases asks of: its file may go."""
-        self._after = lambda: self._graph
+        self._after = lambda: self.graph
 
     def coverage(self, compared: Collection[str]) -> Coverage:
         """What the made-up cases have met, and what they have not; nothing of given ones.
@@ -132,18 +133,18 @@ class Baseline:
     ) -> None:
         """Find the cases and run the original on them."""
         self.constants = self._constants()
-        self.branches = Branches(self._graph, self.constants)
+        self.branches = Branches(self.graph, self.constants)
         with open_given(self._source, self.branches.conditions) as session:
             if feeds is None and cases is None:
                 self._search(session, dims, seed)
             else:
-                self.signature = Signature(self._graph, constants=self.constants)
+                self.signature = Signature(self.graph, constants=self.constants)
                 given = [] if feeds is None else [given_case(feeds, self.signature)]
                 self._run_cases(session, given or cases or ())
             if self._made:
                 start = groups_of(self.signature, self.runs[0].case)
                 found = chains(
-                    self._graph, self.signature, start, lambda x: self._outputs(session, x), seed
+                    self.graph, self.signature, start, lambda x: self._outputs(session, x), seed
                 )
                 self.chains += found
             self.content = Content(self.signature)
@@ -161,8 +162,8 @@ class Baseline:
         The original lets padding through, or it would not have been repaired.
         """
         told = LengthInput.of(self._after())
-        names = {value.name for value in self._graph.graph.inputs}
-        return told is not None and told.input in names and LengthInput.of(self._graph) != told
+        names = {value.name for value in self.graph.graph.inputs}
+        return told is not None and told.input in names and LengthInput.of(self.graph) != told
 
     def _told(self) -> LengthInput | None:
         """The input of the original by which the repaired model, alone, is told what is valid."""
@@ -192,7 +193,7 @@ class Baseline:
                 outputs[case.name] = self._outputs(session, case)
 
             found = search(
-                self._graph,
+                self.graph,
                 run,
                 dims=wanted,
                 seed=seed,
@@ -224,7 +225,7 @@ class Baseline:
     def _constants(self) -> dict[str, Array]:
         """What the original is fed where the repaired model says that it has a constant."""
         try:
-            return arrays_since(self._graph, self._after())
+            return arrays_since(self.graph, self._after())
         except ModelError:
             return {}  # the verdict will say so
 
@@ -234,7 +235,7 @@ class Baseline:
             after = self._after()
         except ModelError:
             return {}  # the verdict will say so
-        return {name: [size] for name, size in fixed_since(self._graph, after).items()}
+        return {name: [size] for name, size in fixed_since(self.graph, after).items()}
 
     def _poison(self, session: Session | Repeatable, seed: int) -> None:
         for run, kinds in self._to_poison():

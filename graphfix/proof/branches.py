@@ -79,13 +79,12 @@ class Branches:
 
         Nor is one told that no run can take, as the shapes say: a repair may throw it away.
         """
-        shapes = shapes_of(self._model)
         for node, name in self._ifs:
             for taken in (True, False):
                 if (name, taken) in self._had or (name, not taken) not in self._had:
                     continue
                 condition = node.inputs[0]
-                data = shapes.data(condition)
+                data = shapes_of(self._model).data(condition)
                 if condition is None or (data and all(isinstance(x, int) for x in data)):
                     continue
                 called = f"{node.op_type} {node.name or node.outputs[0].name!r}"

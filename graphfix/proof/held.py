@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from graphfix.proof.baseline import Baseline
 
 
@@ -24,3 +26,8 @@ class Held:
 
     original: Baseline | None = None
     failed: list[str] = field(default_factory=list)
+
+    @property
+    def graph(self) -> ir.Model | None:
+        """The original, as it was read to be run; not to be changed."""
+        return None if self.original is None else self.original.graph

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from graphfix.core import Check, Finding, Match, Severity, Skip
 from graphfix.directml import facts
 from graphfix.model.text import module_path, path_of
-from graphfix.model.values import const_of
+from graphfix.model.values import nodes_of as nodes_in
 from graphfix.model.view import View
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Rule(Check):
 def nodes_of(view: View) -> Iterator[ir.Node]:
     """Every node of every domain: the graph, the graphs inside it, and its local functions."""
     for graph in (view.model.graph, *(f.graph for f in view.model.functions.values())):
-        yield from graph.all_nodes()
+        yield from nodes_in(graph)
 
 
 def no_kernel(provider: str, node: ir.Node, opset: int, newest: int | None) -> Hazard:
@@ -108,25 +108,14 @@ def _without_kernel(node: ir.Node, opset: int) -> str:
     return "it runs on the CPU"
 
 
-def is_fixed(value: ir.Value | None, _depth: int = 8) -> bool:
-    """Whether ONNX Runtime knows a value when the session is made; so is one that is not given.
-
-    Constants, and what a few nodes make of constants alone.
-    """
-    if value is None:
-        return True
-    if value.is_initializer():
-        return not value.is_graph_input()
-    node = value.producer()
-    if node is None or _depth == 0:
-        return False
-    if node.op_type == "Constant" or const_of(value) is not None:
-        return True
-    if node.op_type.startswith(("Random", "Multinomial", "Bernoulli")):
-        return False
-    return bool(node.inputs) and all(is_fixed(x, _depth - 1) for x in node.inputs)
+def is_fixed(value: ir.Value | None, view: View) -> bool:
+    """Whether ONNX Runtime knows a value when the session is made; so is one that is not given."""
+    return value is None or value in view.fixed
 
 
-def is_folded(node: ir.Node) -> bool:
+def is_folded(node: ir.Node, view: View) -> bool:
     """Whether a node is gone before anything runs: all that it reads is fixed."""
-    return node.op_type == "Constant" or bool(node.inputs and all(map(is_fixed, node.inputs)))
+    fixed = view.fixed
+    return node.op_type == "Constant" or bool(
+        node.inputs and all(x is None or x in fixed for x in node.inputs)
+    )

@@ -55,7 +55,7 @@ class SaturatedProduct(Rule):
         """Each with constant weights beyond 64; a warning, since newer CPUs are right."""
         for node in view.nodes("MatMulInteger"):
             types = [view.shapes.dtype(x) for x in node.inputs[:2]]
-            if types != [ir.DataType.UINT8, ir.DataType.INT8] or is_folded(node):
+            if types != [ir.DataType.UINT8, ir.DataType.INT8] or is_folded(node, view):
                 continue
             weights = const_of(node.inputs[1], _LARGE)
             if (
@@ -98,6 +98,6 @@ class MixedConvInteger(Rule):
         """Each ConvInteger of these types."""
         for node in view.nodes("ConvInteger"):
             types = [view.shapes.dtype(x) for x in node.inputs[:2]]
-            if types == [ir.DataType.INT8, ir.DataType.UINT8] and not is_folded(node):
+            if types == [ir.DataType.INT8, ir.DataType.UINT8] and not is_folded(node, view):
                 message = "ConvInteger of int8 with weights of uint8: the CPU is wrong in silence"
                 yield Hazard(node, message, "error")

@@ -189,7 +189,7 @@ class CudaBranch(Rule):
                 yield Hazard(node, "Loop asks the CPU in each iteration, which waits for the GPU")
                 continue
             flag = node.inputs[0]
-            computed = flag is not None and flag.producer() is not None and not is_fixed(flag)
+            computed = flag is not None and flag.producer() is not None and not is_fixed(flag, view)
             if computed and flag is not None and not _is_shape_work(flag, view):
                 yield Hazard(node, f"If reads {flag.name!r} on the CPU, which waits for the GPU")
 
@@ -197,7 +197,7 @@ class CudaBranch(Rule):
 def _kernels(view: View) -> Iterator[tuple[ir.Node, int, Kernel | None]]:
     """Each node that runs with CUDA, its opset, and the kernel for it."""
     for node in nodes_of(view):
-        if is_folded(node) or node.op_identifier() in view.model.functions:
+        if is_folded(node, view) or node.op_identifier() in view.model.functions:
             continue
         if any(_is_shape_work(x, view) for x in node.outputs):
             continue

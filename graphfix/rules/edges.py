@@ -65,7 +65,7 @@ class NegativePads(Rule):
         for node in view.nodes("Pad"):
             pads = pads_of(node, view) or ()
             short = [size_told(x) for x in pads if may_cut(x)]
-            if not (is_negative(pads) or short) or is_folded(node):
+            if not (is_negative(pads) or short) or is_folded(node, view):
                 continue
             how: tuple[str, Severity] = ("other numbers come out, in silence", "error")
             if view.opset(node) < 11:
@@ -108,7 +108,7 @@ class WideComparison(Rule):
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each comparison with such a constant."""
         for node in view.nodes(*_COMPARISONS):
-            if is_folded(node):
+            if is_folded(node, view):
                 continue
             for value in node.inputs:
                 array = const_of(value)
@@ -151,7 +151,7 @@ class EmptyReduction(Rule):
         """Each reduction of a tensor that is known to be empty."""
         for node in view.nodes(*_REDUCTIONS):
             dims = view.shapes.dims(node.inputs[0])
-            if dims is not None and 0 in dims and not is_folded(node):
+            if dims is not None and 0 in dims and not is_folded(node, view):
                 message = f"{node.op_type} over nothing: what comes out is what lay in memory"
                 yield Hazard(node, message, "error")
 
@@ -228,7 +228,7 @@ class LostNan(Rule):
             while is_op(before, "Cast", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity"):
                 first = before.inputs[0]
                 before = first.producer() if first is not None else None
-            if before is not None and is_op(before, *_NAN_LOSERS) and not is_folded(node):
+            if before is not None and is_op(before, *_NAN_LOSERS) and not is_folded(node, view):
                 message = f"{before.op_type} makes a number of NaN: this never is True"
                 yield Hazard(node, message)
 
@@ -266,7 +266,11 @@ class WideTruth(Rule):
         """Each Cast of what a constant beyond 32 bits has made."""
         for node in view.nodes("Cast"):
             value = node.inputs[0]
-            if attr_int(node, "to", 0) != ir.DataType.BOOL or value is None or is_folded(node):
+            if (
+                attr_int(node, "to", 0) != ir.DataType.BOOL
+                or value is None
+                or is_folded(node, view)
+            ):
                 continue
             if view.shapes.dtype(value) in WIDE and is_made_wide(value, view):
                 message = "an int64 beyond 32 bits is cast to bool: only its lower half counts"
@@ -306,6 +310,11 @@ class ClipOrder(Rule):
         """Each with two constants in the wrong order."""
         for node in view.nodes("Clip"):
             least, most = (scalar_of(x) for x in (*node.inputs[1:3], None, None)[:2])
-            if least is not None and most is not None and least > most and not is_folded(node):
+            if (
+                least is not None
+                and most is not None
+                and least > most
+                and not is_folded(node, view)
+            ):
                 message = f"Clip has min={least:g} above max={most:g}: DirectML returns the min"
                 yield Hazard(node, message, "error", self.repaired_by)

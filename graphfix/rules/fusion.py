@@ -11,6 +11,7 @@ from graphfix.directml import facts, fusing
 from graphfix.model.spelling import Spelling
 from graphfix.model.symbolic import symbols_of
 from graphfix.model.values import const_of, is_op
+from graphfix.model.values import nodes_of as nodes_in
 from graphfix.quoting import quoted
 from graphfix.words import a_or_an
 
@@ -195,13 +196,17 @@ class ComputedCpuInput(Rule):
             opset = view.opset(node)
             since = facts.since_version(node.op_type, node.domain, opset)
             kernel = None if since is None else facts.kernel_for(node.op_type, node.domain, since)
-            if kernel is None or is_folded(node) or view.shapes.data(node.outputs[0]) is not None:
+            if (
+                kernel is None
+                or is_folded(node, view)
+                or view.shapes.data(node.outputs[0]) is not None
+            ):
                 continue
             schema = facts.schema_of(node.op_type, node.domain, opset)
             computed = [
                 schema.inputs[i].name if schema is not None else f"input {i}"
                 for i, value in enumerate(node.inputs)
-                if i in kernel.cpu_inputs and value is not None and not is_fixed(value)
+                if i in kernel.cpu_inputs and value is not None and not is_fixed(value, view)
             ]
             if computed:
                 names = " and ".join(computed)
@@ -277,13 +282,13 @@ def _is_worked_out(condition: ir.Value | None, view: View) -> bool:
 
     It folds what is made of constants, and of the shapes of tensors all of whose dims are numbers.
     """
-    if is_fixed(condition):
+    if is_fixed(condition, view):
         return True
     pending, seen = [condition], set()
     while pending:
         value = pending.pop()
         node = value.producer() if value is not None else None
-        if value is None or is_fixed(value) or value in seen:
+        if value is None or is_fixed(value, view) or value in seen:
             continue
         seen.add(value)
         if node is None or not node.inputs or node.op_type in _RANDOM:
@@ -301,8 +306,8 @@ def _followers(view: View) -> tuple[Counter[str], int, dict[str, ir.Node]]:
     """How many nodes follow each symbol, how many there are, and the first that follows each."""
     followed: Counter[str] = Counter()
     total, first = 0, dict[str, ir.Node]()
-    for node in view.model.graph.all_nodes():
-        if is_folded(node) or view.shapes.data(node.outputs[0]) is not None:
+    for node in nodes_in(view.model.graph):
+        if is_folded(node, view) or view.shapes.data(node.outputs[0]) is not None:
             continue  # gone, or a shape, which is worked out on the CPU
         total += 1
         dims = [dim for x in (*node.inputs, *node.outputs) for dim in view.shapes.dims(x) or ()]

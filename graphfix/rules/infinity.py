@@ -53,7 +53,7 @@ class PowZero(Rule):
         """Each with a 0 among its exponents, and a base that may be 0."""
         for node in view.nodes("Pow"):
             base, exponent = (const_of(x) for x in node.inputs[:2])
-            if exponent is None or not (exponent == 0).any() or is_folded(node):
+            if exponent is None or not (exponent == 0).any() or is_folded(node, view):
                 continue
             if base is None or (base == 0).any():
                 message = "Pow has an exponent of 0: where its base is 0, DirectML returns 0, not 1"
@@ -100,6 +100,6 @@ class LostInfinity(Rule):
             made = value.producer() if value is not None else None
             if value is None or view.shapes.dtype(value) != ir.DataType.FLOAT16:
                 continue
-            if made is not None and is_op(made, *_SUMS) and not is_folded(node):
+            if made is not None and is_op(made, *_SUMS) and not is_folded(node, view):
                 message = f"{made.op_type} in float16 stops at 65504: this never is True"
                 yield Hazard(node, message)

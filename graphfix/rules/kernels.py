@@ -179,7 +179,7 @@ class RecurrentLayout(Rule):
 def _kernels(view: View) -> Iterator[tuple[ir.Node, int, Kernel | None]]:
     """Each node that runs, its opset, and the kernel of exactly its version."""
     for node in nodes_of(view):
-        if node.op_type in _CONTROL or is_folded(node) or _is_local(node, view):
+        if node.op_type in _CONTROL or is_folded(node, view) or _is_local(node, view):
             continue
         opset = view.opset(node)
         since = facts.since_version(node.op_type, node.domain, opset)

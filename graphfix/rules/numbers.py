@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from graphfix.directml import facts
 from graphfix.model.values import attr_int, const_of, is_op
+from graphfix.model.values import nodes_of as nodes_in
 
 from .base import PROVIDERS, Hazard, Provider, Rule, nodes_of
 
@@ -87,7 +88,7 @@ def _is_float16(view: View) -> bool:
     """Whether the model computes in float16 anywhere."""
     if any(attr_int(node, "to", 0) == _FLOAT16 for node in view.nodes("Cast")):
         return True
-    nodes = view.model.graph.all_nodes()
+    nodes = nodes_in(view.model.graph)
     return any(
         view.shapes.dtype(x) == _FLOAT16
         for node in nodes

@@ -71,13 +71,13 @@ def severity(name: str, site: Match, view: View, provider: Provider) -> Severity
     return "warning" if judge is None else judge(site, view)
 
 
-def _unless_folded(site: Match, _: View) -> Severity:
-    return "note" if is_folded(site.node) else "error"
+def _unless_folded(site: Match, view: View) -> Severity:
+    return "note" if is_folded(site.node, view) else "error"
 
 
 def _bool_cast(site: Match, view: View) -> Severity:
     """Wrong for any number but 0 and 1 and those above; a mask of 0 and 1 survives."""
-    if is_folded(site.node):
+    if is_folded(site.node, view):
         return "note"
     if view.shapes.dtype(site.node.inputs[0]) in WIDE:
         return "error"  # a site only where a constant makes it wider than 32 bits
@@ -88,7 +88,7 @@ def _bool_cast(site: Match, view: View) -> Severity:
 
 def _negative_pads(site: Match, view: View) -> Severity:
     """Before opset 11 DirectML refuses such a Pad, and the CPU runs it rightly."""
-    if is_folded(site.node):
+    if is_folded(site.node, view):
         return "note"
     if view.opset(site.node) < 11:
         return "warning"
@@ -97,7 +97,7 @@ def _negative_pads(site: Match, view: View) -> Severity:
 
 def _windows(site: Match, view: View) -> Severity:
     """From opset 22 on the CPU pools, and counts rightly."""
-    lost = getattr(site, "lost", False) and not is_folded(site.node)
+    lost = getattr(site, "lost", False) and not is_folded(site.node, view)
     since = facts.since_version(site.node.op_type, "", view.opset(site.node))
     known = since is not None and facts.kernel_for(site.node.op_type, "", since) is not None
     return "error" if lost and known else "note"
@@ -106,7 +106,11 @@ def _windows(site: Match, view: View) -> Severity:
 def _allowzero(site: Match, view: View) -> Severity:
     """Only a -1 is read wrongly, and only by DirectML's kernel: it has none from opset 23 on."""
     since = facts.since_version("Reshape", "", view.opset(site.node))
-    if is_folded(site.node) or since is None or facts.kernel_for("Reshape", "", since) is None:
+    if (
+        is_folded(site.node, view)
+        or since is None
+        or facts.kernel_for("Reshape", "", since) is None
+    ):
         return "note"
     return "error" if _may_hold_minus_one(site.node.inputs[1]) else "note"
 

@@ -54,7 +54,7 @@ class ReshapeRank(Rule):
         """Each Reshape to a tensor of too many dims."""
         for node in view.nodes("Reshape"):
             rank = view.shapes.rank(node.outputs[0])
-            if rank is not None and rank > _MOST_DIMS and not is_folded(node):
+            if rank is not None and rank > _MOST_DIMS and not is_folded(node, view):
                 message = f"Reshape makes {rank} dims, and DirectML has {_MOST_DIMS}: 80070057"
                 yield Hazard(node, message, "error")
 
@@ -94,7 +94,7 @@ class KernelRank(Rule):
         for node in view.nodes(*MOST_DIMS):
             most = MOST_DIMS[f"{standard(node.domain)}.{node.op_type}".removeprefix(".")]
             rank = _counted_dims(node, view)
-            if rank > most and rules.kernel(node) is not None and not is_folded(node):
+            if rank > most and rules.kernel(node) is not None and not is_folded(node, view):
                 but = " that are not 1" if node.op_type in _DROPS_ONES else ""
                 message = f"{node.op_type} of {rank} dims{but}, and DirectML takes {most}"
                 yield Hazard(node, message, "error")
@@ -180,12 +180,12 @@ class DataDependent(Rule):
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such node."""
         for node in view.nodes(*_COUNTED, "Slice"):
-            if is_folded(node):
+            if is_folded(node, view):
                 continue
             if node.op_type != "Slice":
                 yield Hazard(node, f"how much {node.op_type} returns depends on the data")
                 continue
-            ends = [x for x in node.inputs[1:3] if x is not None and not is_fixed(x)]
+            ends = [x for x in node.inputs[1:3] if x is not None and not is_fixed(x, view)]
             if unknown := [x.name for x in ends if view.shapes.data(x) is None]:
                 names = " and ".join(map(repr, unknown))
                 yield Hazard(node, f"where Slice cuts is computed from data, by {names}")

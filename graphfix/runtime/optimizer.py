@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model import calls
+from graphfix.model import calls, weights
 from graphfix.model.values import nodes_of, tensor_in
 from graphfix.runtime import memory
 from graphfix.runtime.elsewhere import call
@@ -55,16 +55,18 @@ class Optimizer:
     def __init__(self, model: ir.Model, sizes: Mapping[str, int] | None = None) -> None:
         self._model, self._sizes = model, dict(sizes or {})
         self._open = ExitStack()
+        self._told: tuple[bytes, dict[str, Any]] = (b"", {})
 
     def __enter__(self) -> Self:
         with ExitStack() as opened:
             opened.enter_context(scratch())
             folder = opened.enter_context(Folder()).path
-            held = _with_weights(self._model)
+            referred = next(weights.external_tensors(self._model), None) is not None
+            held = _with_weights(self._model) if referred else self._model
             self._seconds = run_seconds() + _SECONDS_A_NODE * calls.count(held)
             self._given, self._made = folder / "given.onnx", folder / "optimized.onnx"
             self._asked = folder / "asked.onnx"
-            self._given.write_bytes(ir.to_proto(held).SerializeToString())
+            self._given.write_bytes(_asking(ir.to_proto(held)).SerializeToString())
             self._open = opened.pop_all()
         return self
 
@@ -98,9 +100,10 @@ class Optimizer:
             },
             self._seconds,
         )
-        found = ir.from_proto(onnx.load(self._made))
+        found = ir.from_proto(_answering(onnx.load(self._made)))
         values = {x.name: x for node in found.graph for x in node.outputs if x.name}
-        unsure = _learn_shapes(values, self._ports(found, list(values)))
+        new = [name for name, x in values.items() if x.type is None]
+        unsure = _learn_shapes(values, self._ports(found, new)) if new else set()
         if unsure:
             self._asked.write_bytes(_light(found).SerializeToString())
             with suppress(RunError):  # they stay unknown
@@ -119,8 +122,11 @@ class Optimizer:
         return [Port(n, t, tuple(s)) for n, t, s in answer["outputs"]]
 
     def _ask_outputs(self, model: bytes) -> dict[str, Any]:
-        self._asked.write_bytes(model)
-        return _ask({"verb": "outputs", "model": str(self._asked)}, self._seconds)
+        if model != self._told[0]:  # another level may have made the same
+            self._asked.write_bytes(model)
+            answer = _ask({"verb": "outputs", "model": str(self._asked)}, self._seconds)
+            self._told = model, answer
+        return self._told[1]
 
 
 def _light(model: ir.Model) -> onnx.ModelProto:
@@ -183,11 +189,36 @@ def _with_weights(model: ir.Model) -> ir.Model:
     return held
 
 
-def _learn_shapes(values: Mapping[str, ir.Value], ports: Sequence[Port]) -> set[str]:
-    """Let each value of the main graph have the type and shape that ONNX Runtime infers for it.
+def _asking(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Let a file that ONNX Runtime writes say what it has inferred: ``proto``, which says so.
 
-    A file that it writes does not have them. They can be had by asking for every value as an
-    output, of a graph that is not rewritten any more.
+    It writes the type and the shape of what ``value_info`` names, be it by name alone, of any graph
+    that it has changed in some way.
+    """
+    graph = proto.graph
+    known = {x.name for x in (*graph.value_info, *graph.output)}
+    made = dict.fromkeys(name for node in graph.node for name in node.output if name)
+    graph.value_info.extend(onnx.ValueInfoProto(name=x) for x in made if x not in known)
+    return proto
+
+
+def _answering(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A file that was asked so, without the names of which it still says nothing.
+
+    Of an initializer, which a Constant has become meanwhile, onnx-ir would believe that.
+    """
+    said = [x for x in proto.graph.value_info if x.HasField("type")]
+    if len(said) < len(proto.graph.value_info):
+        del proto.graph.value_info[:]
+        proto.graph.value_info.extend(said)
+    return proto
+
+
+def _learn_shapes(values: Mapping[str, ir.Value], ports: Sequence[Port]) -> set[str]:
+    """Let values of the main graph have the type and shape that ONNX Runtime infers for them.
+
+    A file that it writes does not have those of tensors that the optimizer has made. They can be
+    had by asking for each as an output, of a graph that is not rewritten any more.
 
     Returns:
         The names of those of which it does not say whether they are scalars.

@@ -16,6 +16,7 @@ import graphfix
 from graphfix import planning
 from graphfix.core import Match, NodePass, Safety
 from graphfix.errors import FeedError, ModelError, UsageError
+from graphfix.model import io
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -226,6 +227,21 @@ def test_the_kernels_of_a_run_are_counted_before_and_after(file: Path) -> None:
     assert after["all"] != before["all"]
     assert before["remade"] == wanted.remade
     assert report.to_json()["kernels"] == counted
+
+
+def test_a_file_is_read_once_to_be_repaired_and_once_to_be_held_to(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is counted, kernels and places, is counted in what the proof has read."""
+    read: list[Path] = []
+    load = io._load
+    monkeypatch.setattr(io, "_load", lambda path: read.append(path) or load(path))
+    report = graphfix.repair_file(file)
+    assert report.kernels is not None
+    assert read.count(file) == 2
+    read.clear()
+    graphfix.repair_buckets(file, passes="additive-mask,fix-dims:B=1:T=4,8")
+    assert read.count(file) == 1 + 2 * 2  # once to see its dims
 
 
 def test_kernels_are_counted_only_where_the_model_is_run_anyway(file: Path) -> None:

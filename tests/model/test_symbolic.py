@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import onnx_ir as ir
@@ -521,3 +522,18 @@ def test_sizes_that_differ_are_told_apart_without_simplify(monkeypatch: pytest.M
     a, b = (ir.SymbolicDim(x) for x in ("floor(Tq/2 + 7/2)", "floor(Tq/3 + Uq/5)"))
     assert not symbolic.equal(a, b)
     assert not symbolic.equal(ir.SymbolicDim("Max(Uq, 2)"), ir.SymbolicDim("Max(Uq, 900)"))
+
+
+@pytest.mark.parametrize(
+    ("dim", "names"),
+    [
+        (ir.SymbolicDim("floor((T + P)/2) + 1"), {"T", "P"}),
+        (ir.SymbolicDim("ceiling(T/4)"), {"T"}),  # as the library writes it
+        (math.ceil(ir.SymbolicDim("T") / 4), {"T"}),
+        (ir.SymbolicDim("batch size"), {"batch size"}),
+        (ir.SymbolicDim(None), set()),
+        (7, set()),
+    ],
+)
+def test_the_symbols_of_a_dim(dim: symbolic.Dim, names: set[str]) -> None:
+    assert symbolic.symbols_of(dim) == names

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
+import pytest
 
 import graphfix
+from graphfix.proof import branches
 from graphfix.proof.verify import verify
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -107,3 +110,23 @@ def test_a_condition_that_is_computed_once_for_two():
     verdict = verify(model(text), model(RARE))
     assert verdict.ok
     assert sum("forced" in name for name in verdict.cases) == 2
+
+
+def test_shapes_are_asked_for_only_where_a_branch_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[ir.Model] = []
+    shapes_of = branches.shapes_of
+    monkeypatch.setattr(branches, "shapes_of", lambda x: asked.append(x) or shapes_of(x))
+    head = '<ir_version: 8, opset_import: ["" : 17]> m'
+    plain = ir.from_onnx_text(f"{head} (float[N] x) => (float[N] y) {{ y = Relu (x) }}")
+    assert not [*branches.Branches(plain).untaken()]
+    assert not asked
+    asks = ir.from_onnx_text(
+        f"""{head} (float[N] x) => (float[N] y) <float zero = {{0}}> {{
+        s = ReduceMax <keepdims = 0> (x)  c = Greater (s, zero)
+        y = If (c) <then_branch = t () => (float[N] p) {{ p = Relu (x) }},
+                    else_branch = e () => (float[N] q) {{ q = Neg (x) }}> }}"""
+    )
+    found = branches.Branches(asks)
+    found.see({"c": np.array(True)})
+    assert [x.taken for x in found.untaken()] == [False]
+    assert asked == [asks]

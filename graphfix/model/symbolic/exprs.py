@@ -149,12 +149,17 @@ def _symbolic(expr: sympy.Expr) -> ir.SymbolicDim:
 
 def symbols_of(dim: Dim) -> frozenset[str]:
     """The names in a dim: its own, or those of its expression if it is one."""
-    if isinstance(dim, int) or dim.value is None:
-        return frozenset()
+    return frozenset() if isinstance(dim, int) or dim.value is None else _names_in(dim.value)
+
+
+# sympy prints each symbol to say its name, and every tensor has the same few dims.
+@functools.lru_cache(maxsize=1 << 14)
+def _names_in(text: str) -> frozenset[str]:
     try:
-        return dim.free_symbols()
+        free = parse_symbolic_expression(_without_ceiling(text)).free_symbols
+        return frozenset(x.name for x in free)
     except ValueError:  # a name that no expression can hold, such as "batch size"
-        return frozenset([dim.value])
+        return frozenset([text])
 
 
 def without(dim: Dim, names: Iterable[str]) -> Dim:
