@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from graphfix.model.view import View
 
 _COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
-_REDUCTIONS = ("ReduceSum", "ReduceProd")
+_REDUCTIONS = tuple(f"Reduce{x}" for x in ("LogSum", "LogSumExp", "Max", "Min", "Prod", "Sum"))
 _NAN_LOSERS = frozenset({"Clip", "Relu", "Max", "Min", "ReduceMax", "ReduceMin", "Sign"})
 _NORMS = ("LayerNormalization", "InstanceNormalization")
 _WORD = 2**31
@@ -121,12 +121,13 @@ class WideComparison(Rule):
 
 
 class EmptyReduction(Rule):
-    """A sum or product over nothing.
+    """A sum, product, maximum or minimum over nothing.
 
     Why:
         Run on onnxruntime-directml 1.24.4 (edges.csv, ReduceSum and ReduceProd, empty): over an
         axis of size 0 an int32 comes out as 2147483647 and a product as 1e-07, what happened to lie
-        in memory; ONNX says 0 and 1.
+        in memory; ONNX says 0 and 1. ONNX's own tests of ReduceMax, ReduceMin, ReduceLogSum and
+        ReduceLogSumExp got 0 there, and infinities on the CPU.
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>

@@ -340,7 +340,31 @@ class TestKernelRank:
         assert "5 dims that are not 1" in hazard.message
 
 
+class TestResize:
+    @pytest.mark.parametrize(
+        ("attributes", "dims", "flagged"),
+        [
+            ('mode = "linear"', "1, 3, 8, 8", False),
+            ('mode = "linear", antialias = 1', "1, 3, 8, 8", True),
+            ('mode = "cubic", antialias = 1', "1, 3, 8, 8", False),  # it runs on the CPU
+            ('mode = "nearest", keep_aspect_ratio_policy = "not_larger"', "1, 3, 8, 8", True),
+            ('coordinate_transformation_mode = "pytorch_half_pixel"', "1, 3, 2, 8", True),
+            ('coordinate_transformation_mode = "pytorch_half_pixel"', "1, 3, 4, 8", False),
+        ],
+    )
+    def test_what_is_read_otherwise(self, attributes: str, dims: str, flagged: bool) -> None:
+        text = f"""(float[{dims}] x) => (float[P, Q, R, S] y)
+            <float[4] scales = {{1, 1, 0.5, 0.5}}> {{ y = Resize <{attributes}> (x, , scales) }}"""
+        assert severities(graph(text, 18), "resize-mode") == ["error"] * flagged
+
+
 class TestEdges:
+    @pytest.mark.parametrize("kind", ["Max", "Min", "Prod", "Sum", "LogSum", "LogSumExp", "Mean"])
+    def test_reductions_of_nothing(self, kind: str) -> None:
+        text = f"(float[2, 0] x) => (float[2, 1] y) {{ y = Reduce{kind} <axes = [1]> (x) }}"
+        # A mean of nothing is no number anywhere.
+        assert severities(graph(text, 12), "empty-reduction") == ["error"] * (kind != "Mean")
+
     def test_an_old_pad_runs_on_the_cpu(self) -> None:
         body = "(float[1, 8] x) => (float[1, 6] y) { y = Pad <pads = [0, -1, 0, -1]> (x) }"
         assert severities(graph(body, 10), "negative-pads") == ["warning"]
