@@ -107,6 +107,5 @@ class PoolPads(NodePass[PoolSite]):
     def rewrite(self, match: PoolSite, op: Builder) -> ir.Value:
         """The same pool, with pads."""
         node = match.node
-        given = {name: x.value for name, x in node.attributes.items()}
-        given |= {"pads": list(match.pads), "ceil_mode": 0}
-        return op.make(node.op_type, *node.inputs, **given)
+        given = {name: x.value for name, x in node.attributes.items() if name != "ceil_mode"}
+        return op.make(node.op_type, *node.inputs, **given | {"pads": list(match.pads)})

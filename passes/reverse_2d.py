@@ -76,10 +76,10 @@ class Reverse2d(NodePass[SequenceSite]):
         backwards (float[T, B, 4] x, int64[B] lengths) => (float[T, B, 4] y)
         <int64[1] one = {1}, int64[2] each = {1, 4}, int64[1] flat = {-1}>
         {
-            rows = Flatten <axis = 1> (x)
             column = Unsqueeze (lengths, one)
             table = Expand (column, each)
             many = Reshape (table, flat)
+            rows = Flatten <axis = 1> (x)
             back = ReverseSequence <batch_axis = 1, time_axis = 0> (rows, many)
             dims = Shape (x)
             y = Reshape (back, dims)

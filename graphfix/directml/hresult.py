@@ -128,6 +128,11 @@ CODES: tuple[Code, ...] = (
                 ("quantize-axis",),
             ),
             Cause(
+                "a Resize with a keep_aspect_ratio_policy",
+                "run: ONNX's own tests of it",
+                ("resize-mode",),
+            ),
+            Cause(
                 "a static ConvTranspose with auto_pad=SAME_UPPER or SAME_LOWER and a stride",
                 "run",
                 ("same-padding",),

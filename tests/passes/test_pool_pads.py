@@ -42,7 +42,7 @@ def test_pads(case: str, op: str) -> None:
     before, after = (pool(LOST[case], op) for _ in range(2))
     assert [x.rule for x in graphfix.check(before) if x.severity == "error"] == ["pool-pads"]
     assert len(graphfix.run(after, "pool-pads").passes[0].changes) == 1
-    assert after.graph[0].attributes["ceil_mode"].as_int() == 0
+    assert "ceil_mode" not in after.graph[0].attributes
     assert not graphfix.run(after, "pool-pads").changed
     for size in range(4, 14):
         check_same(before, after, size)
