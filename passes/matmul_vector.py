@@ -18,17 +18,19 @@ if TYPE_CHECKING:
     from graphfix.model.view import View
 
 
+# Which input is the second factor.
+_SECOND = {"MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3}
+
+
 @dataclass(frozen=True)
 class VectorSite(Match):
     """A MatMul with a vector.
 
     Attributes:
-        data: The first factor.
-        vector: The second.
+        vector: The second factor.
         rank: How many dims the first has.
     """
 
-    data: ir.Value
     vector: ir.Value
     rank: int
 
@@ -42,8 +44,9 @@ class MatmulVector(NodePass[VectorSite]):
         stood before it: of [K], the first number is taken K times (DmlOperatorMatMul.cpp). Run on
         onnxruntime-directml 1.24.4: the result is the sum of the other factor times that number,
         without an error, whatever the sizes; a vector as the first factor is multiplied rightly.
-        ONNX Runtime has switched ONNX's own tests of it off for DirectML (PR #27021). Attention
-        pooling has such a product: scores of frames out of one learnt vector.
+        ONNX Runtime has switched ONNX's own tests of it off for DirectML (PR #27021). So it is
+        with MatMulInteger and QLinearMatMul. Attention pooling has such a product: scores of frames
+        out of one learnt vector.
 
     Before:
         <
@@ -74,23 +77,28 @@ class MatmulVector(NodePass[VectorSite]):
 
     name: ClassVar[str] = "matmul-vector"
     safety: ClassVar[Safety] = "exact"
-    anchors: ClassVar[tuple[str, ...]] = ("MatMul",)
+    anchors: ClassVar[tuple[str, ...]] = tuple(_SECOND)
 
     def match(self, node: ir.Node, view: View) -> VectorSite | None:
         """A product with a vector of more than one number."""
-        data, vector = node.inputs
+        data, vector = node.inputs[0], node.inputs[_SECOND[node.op_type]]
         rank, dims = view.shapes.rank(data), view.shapes.dims(vector)
-        if data is None or vector is None or not rank or dims is None or len(dims) != 1:
+        if vector is None or not rank or dims is None or len(dims) != 1 or dims[0] == 1:
             return None
-        if dims[0] == 1 or view.shapes.dtype(data) not in FLOATS:
-            return None
-        return VectorSite(node, data, vector, rank)
+        if node.op_type == "MatMul" and view.shapes.dtype(data) not in FLOATS:
+            return None  # it runs on the CPU
+        return VectorSite(node, vector, rank)
 
     def message(self, site: Match) -> str:
         """What goes wrong."""
-        return "a MatMul with a vector: DirectML takes its first number for all of them"
+        return (
+            f"a {site.node.op_type} with a vector: DirectML takes its first number for all of them"
+        )
 
     def rewrite(self, match: VectorSite, op: Builder) -> ir.Value:
         """The same product, and the dim of 1 away again."""
-        column = unsqueezed(match.vector, (1,), op.view.opset(op.site), op)
-        return with_axes("Squeeze", op.MatMul(match.data, column), [match.rank - 1], op)
+        node, opset = match.node, op.view.opset(op.site)
+        column = unsqueezed(match.vector, (1,), opset, op)
+        second = _SECOND[node.op_type]
+        factors = (*node.inputs[:second], column, *node.inputs[second + 1 :])
+        return with_axes("Squeeze", op.make(node.op_type, *factors), [match.rank - 1], op)

@@ -62,6 +62,31 @@ def test_a_weight_stays_a_constant() -> None:
     np.testing.assert_allclose(execute(before, {"h": h})[0], execute(after, {"h": h})[0], rtol=1e-6)
 
 
+@pytest.mark.parametrize("dims", ["K", "B, K", "A, B, K"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "(int32[{}] y) {{ y = MatMulInteger (x, w) }}",
+        "(int32[{}] y) <uint8 z = {{3}}> {{ y = MatMulInteger (x, w, , z) }}",
+        """(uint8[{}] y) <float s = {{0.5}}, uint8 z = {{3}}>
+        {{ y = QLinearMatMul (x, s, z, w, s, z, s, z) }}""",
+    ],
+)
+def test_integers(body: str, dims: str) -> None:
+    made = ", ".join("PQ"[: dims.count(",")])
+    text = f"m (uint8[{dims}] x, uint8[K] w) => {body.format(made)}"
+    before, after = model(text), model(text)
+    assert [x.rule for x in graphfix.check(before, "matmul-vector")] == ["matmul-vector"]
+    graphfix.run(after, "matmul-vector")
+    assert ops(after) == ["Unsqueeze", ops(before)[0], "Squeeze"]
+    random = np.random.default_rng(0)
+    shape = [SIZES[x] for x in dims.split(", ")]
+    given = {"x": random.integers(0, 9, shape, np.uint8), "w": random.integers(0, 9, 5, np.uint8)}
+    (old,), (new,) = execute(before, given), execute(after, given)
+    assert old.dtype == new.dtype
+    np.testing.assert_array_equal(old, new)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "kind"),
     [
