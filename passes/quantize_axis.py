@@ -94,8 +94,11 @@ class QuantizeAxis(NodePass[AxisSite]):
         whole = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
         integer = view.shapes.dtype(whole)
         numbers = {view.shapes.dtype(x) for x in (node.inputs[0], node.inputs[1], node.outputs[0])}
-        if integer not in _BYTES or not (numbers - {integer}).issubset(FLOATS):
-            return None  # of other types there is no kernel
+        numbers -= {integer}
+        if integer not in _BYTES or not numbers.issubset(FLOATS) or len(numbers) != 1:
+            return None  # of other types there is no kernel, nor of two
+        if attr_int(node, "precision", 0):
+            return None  # of opset 23 that is on the CPU
         if len(inputs) == 2 and const_of(inputs[1]) is None:
             return Skip(node, "it has no zero points, and how many it would need is not constant")
         return AxisSite(node, inputs, axis, integer)
