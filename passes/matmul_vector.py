@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.core import Match, NodePass, Safety
+from graphfix.directml.placement import Rules
 
 from ._counting import unsqueezed
-from ._fusing import FLOATS
 from ._targets import with_axes
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ class VectorSite(Match):
     """A MatMul with a vector.
 
     Attributes:
-        data: The first factor.
-        vector: The second.
+        vector: The second factor.
+        place: Which input it is.
         rank: How many dims the first has.
     """
 
-    data: ir.Value
     vector: ir.Value
+    place: int
     rank: int
 
 
@@ -42,8 +42,9 @@ class MatmulVector(NodePass[VectorSite]):
         stood before it: of [K], the first number is taken K times (DmlOperatorMatMul.cpp). Run on
         onnxruntime-directml 1.24.4: the result is the sum of the other factor times that number,
         without an error, whatever the sizes; a vector as the first factor is multiplied rightly.
-        ONNX Runtime has switched ONNX's own tests of it off for DirectML (PR #27021). Attention
-        pooling has such a product: scores of frames out of one learnt vector.
+        So it is with MatMulInteger and QLinearMatMul, and not with FusedMatMul. ONNX Runtime has
+        switched ONNX's own tests of it off for DirectML (PR #27021). Attention pooling has such a
+        product: scores of frames out of one learnt vector.
 
     Before:
         <
@@ -74,23 +75,29 @@ class MatmulVector(NodePass[VectorSite]):
 
     name: ClassVar[str] = "matmul-vector"
     safety: ClassVar[Safety] = "exact"
-    anchors: ClassVar[tuple[str, ...]] = ("MatMul",)
+    anchors: ClassVar[tuple[str, ...]] = ("MatMul", "MatMulInteger", "QLinearMatMul")
 
     def match(self, node: ir.Node, view: View) -> VectorSite | None:
         """A product with a vector of more than one number."""
-        data, vector = node.inputs
+        place = 3 if node.op_type == "QLinearMatMul" else 1
+        data, vector = node.inputs[0], node.inputs[place]
         rank, dims = view.shapes.rank(data), view.shapes.dims(vector)
-        if data is None or vector is None or not rank or dims is None or len(dims) != 1:
+        if vector is None or not rank or dims is None or len(dims) != 1 or dims[0] == 1:
             return None
-        if dims[0] == 1 or view.shapes.dtype(data) not in FLOATS:
-            return None
-        return VectorSite(node, data, vector, rank)
+        if Rules(view.model.graph.opset_imports, view.shapes).kernel(node) is None:
+            return None  # it runs on the CPU
+        return VectorSite(node, vector, place, rank)
 
     def message(self, site: Match) -> str:
         """What goes wrong."""
-        return "a MatMul with a vector: DirectML takes its first number for all of them"
+        return (
+            f"a {site.node.op_type} with a vector: DirectML takes its first number for all of them"
+        )
 
     def rewrite(self, match: VectorSite, op: Builder) -> ir.Value:
         """The same product, and the dim of 1 away again."""
-        column = unsqueezed(match.vector, (1,), op.view.opset(op.site), op)
-        return with_axes("Squeeze", op.MatMul(match.data, column), [match.rank - 1], op)
+        vector, opset = match.vector, op.view.opset(op.site)
+        column = op.once(("column", vector), lambda: unsqueezed(vector, (1,), opset, op), vector)
+        inputs = [column if i == match.place else x for i, x in enumerate(match.node.inputs)]
+        made = op.make(match.node.op_type, *inputs)
+        return with_axes("Squeeze", made, [match.rank - 1], op)

@@ -40,8 +40,9 @@ class PoolPads(NodePass[PoolSite]):
         A window that starts behind the data, in the padding at the end, is none: so torch, ONNX
         since opset 22 and ONNX Runtime's CPU kernels. Run on onnxruntime-directml 1.24.4: there it
         is one, so that the result is longer, with 0 or -3.4e38 at its end, without an error. There
-        are such windows only where stride and end pad together are larger than the kernel. From
-        opset 22 on DirectML has no pools, and opset-ceiling cannot take one with ceil_mode=1 down.
+        are such windows only where stride and end pad together are larger than the kernel;
+        auto_pad=VALID is a pad of 0 there, on CPUs too. From opset 22 on DirectML has no pools, and
+        opset-ceiling cannot take one with ceil_mode=1 down.
 
     Before:
         <
@@ -80,10 +81,11 @@ class PoolPads(NodePass[PoolSite]):
             return None
         if any(x.is_ref() for x in node.attributes.values()):
             return Skip(node, "its attributes are parameters of the local function it is in")
-        if auto is not None and auto.as_string() != "NOTSET":
+        how = "NOTSET" if auto is None else auto.as_string()
+        if how not in ("NOTSET", "VALID"):
             return None
         strides = attr_ints(node, "strides") or (1,) * len(kernel)
-        pads = attr_ints(node, "pads") or (0,) * 2 * len(kernel)
+        pads = (attr_ints(node, "pads") if how == "NOTSET" else None) or (0,) * 2 * len(kernel)
         starts, ends = pads[: len(kernel)], pads[len(kernel) :]
         axes = list(zip(ends, strides, kernel, strict=True))
         lost = any(end + stride > size for end, stride, size in axes)
@@ -107,5 +109,6 @@ class PoolPads(NodePass[PoolSite]):
     def rewrite(self, match: PoolSite, op: Builder) -> ir.Value:
         """The same pool, with pads."""
         node = match.node
-        given = {name: x.value for name, x in node.attributes.items() if name != "ceil_mode"}
+        gone = ("auto_pad", "ceil_mode")  # VALID takes no pads
+        given = {name: x.value for name, x in node.attributes.items() if name not in gone}
         return op.make(node.op_type, *node.inputs, **given | {"pads": list(match.pads)})

@@ -33,6 +33,7 @@ LOST = {
     "a pad as long as half of it": "kernel_shape = [2], strides = [2], pads = [1, 1]",
     "every other": "kernel_shape = [1], strides = [2]",
     "every fourth of three": "kernel_shape = [3], strides = [4], pads = [0, 1]",
+    "whole windows": 'kernel_shape = [2], strides = [3], auto_pad = "VALID"',
 }
 
 
