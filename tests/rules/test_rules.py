@@ -357,6 +357,17 @@ class TestResize:
             <float[4] scales = {{1, 1, 0.5, 0.5}}> {{ y = Resize <{attributes}> (x, , scales) }}"""
         assert severities(graph(text, 18), "resize-mode") == ["error"] * flagged
 
+    @pytest.mark.parametrize(
+        ("how", "flagged"),
+        [("(x, , twice)", False), ("(x, , , wide)", False), ("(x, , , narrow)", True)],
+    )
+    def test_antialias_is_for_what_becomes_shorter(self, how: str, flagged: bool) -> None:
+        text = f"""(float[1, 3, 8, 8] x) => (float[P, Q, R, S] y)
+            <float[4] twice = {{1, 1, 2, 1}}, int64[4] wide = {{1, 3, 16, 8}},
+             int64[4] narrow = {{1, 3, 16, 4}}>
+            {{ y = Resize <mode = "linear", antialias = 1> {how} }}"""
+        assert severities(graph(text, 18), "resize-mode") == ["error"] * flagged
+
 
 class TestEdges:
     @pytest.mark.parametrize("kind", ["Max", "Min", "Prod", "Sum", "LogSum", "LogSumExp", "Mean"])
@@ -364,6 +375,18 @@ class TestEdges:
         text = f"(float[2, 0] x) => (float[2, 1] y) {{ y = Reduce{kind} <axes = [1]> (x) }}"
         # A mean of nothing is no number anywhere.
         assert severities(graph(text, 12), "empty-reduction") == ["error"] * (kind != "Mean")
+
+    @pytest.mark.parametrize(
+        ("kind", "dims", "made", "flagged"),
+        [
+            ("float", "0, 3", "1, 3", True),
+            ("float", "0, 3, 0", "1, 3, 0", False),  # of nothing it makes nothing
+            ("double", "0, 3", "1, 3", False),  # on the CPU
+        ],
+    )
+    def test_what_comes_of_nothing(self, kind: str, dims: str, made: str, flagged: bool) -> None:
+        text = f"({kind}[{dims}] x) => ({kind}[{made}] y) {{ y = ReduceSum <axes = [0]> (x) }}"
+        assert severities(graph(text, 12), "empty-reduction") == ["error"] * flagged
 
     def test_an_old_pad_runs_on_the_cpu(self) -> None:
         body = "(float[1, 8] x) => (float[1, 6] y) { y = Pad <pads = [0, -1, 0, -1]> (x) }"
