@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.model.values import attr_int, const_of
+from graphfix.model.values import attr_int
 
 from ._fusing import FLOATS, MICROSOFT
 
@@ -29,11 +29,13 @@ class AxisSite(Match):
         inputs: What is quantized, its scales and, if it has any, its zero points.
         axis: The axis, counted from the front.
         integer: The type of what is quantized.
+        missing: How many zero points it has not.
     """
 
     inputs: tuple[ir.Value, ...]
     axis: int
     integer: ir.DataType
+    missing: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,11 @@ class QuantizeAxis(NodePass[AxisSite]):
             return None  # of other types there is no kernel, nor of two
         if attr_int(node, "precision", 0):
             return None  # of opset 23 that is on the CPU
-        if len(inputs) == 2 and const_of(inputs[1]) is None:
-            return Skip(node, "it has no zero points, and how many it would need is not constant")
-        return AxisSite(node, inputs, axis, integer)
+        if len(inputs) > 2:
+            return AxisSite(node, inputs, axis, integer)
+        if not isinstance(scales[0], int):
+            return Skip(node, "it has no zero points, and how many it would need is not known")
+        return AxisSite(node, inputs, axis, integer, missing=scales[0])
 
     def message(self, site: Match) -> str:
         """What goes wrong."""
@@ -111,8 +115,6 @@ class QuantizeAxis(NodePass[AxisSite]):
         """Microsoft's, with zero points."""
         inputs: list[ir.Value | np.ndarray[tuple[int, ...], np.dtype[np.generic]]]
         inputs = [*match.inputs]
-        if len(inputs) == 2:
-            scales = const_of(match.inputs[1])
-            assert scales is not None
-            inputs.append(np.zeros(scales.shape, match.integer.numpy()))
+        if match.missing:
+            inputs.append(np.zeros(match.missing, match.integer.numpy()))
         return op.make(f"{MICROSOFT}.{match.node.op_type}", *inputs, axis=match.axis)

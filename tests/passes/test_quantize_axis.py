@@ -86,6 +86,16 @@ def test_a_weight_stays_of_8_bits() -> None:
     np.testing.assert_array_equal(execute(before, x)[0], execute(after, x)[0])
 
 
+def test_scales_of_a_wide_layer_may_come_from_anywhere() -> None:
+    text = """m (uint8[2000, B] x, float[2000] s) => (float[X, B] y)
+        { y = DequantizeLinear <axis = 0> (x, s) }"""
+    before, after = model(text, 21), model(text, 21)
+    assert graphfix.run(after, "quantize-axis").changed
+    random = np.random.default_rng(0)
+    x, s = random.integers(0, 255, (2000, 3), np.uint8), random.random(2000, np.float32)
+    check_same(before, after, {"x": x, "s": s})
+
+
 LEFT = {
     "the last axis": quantizing("DequantizeLinear", "A, B, 3", "axis = 2"),
     "opset 20": quantizing("DequantizeLinear", "A, 3, B", "axis = 1", opset=20),
