@@ -67,12 +67,12 @@ class PoolPads(NodePass[PoolSite]):
     Safety:
         Exact: the same windows over the same elements. A stride that leaves a remainder becomes an
         end pad of up to the kernel less 1, which is never more than a window holds. Refused:
-        dilations, averages that count the padding, which the pads would change, and indices.
+        dilations, and averages that count the padding, which the pads would change.
     """
 
     name: ClassVar[str] = "pool-pads"
     safety: ClassVar[Safety] = "exact"
-    anchors: ClassVar[tuple[str, ...]] = ("AveragePool", "MaxPool")
+    anchors: ClassVar[tuple[str, ...]] = ("AveragePool", "LpPool", "MaxPool")
 
     def match(self, node: ir.Node, view: View) -> PoolSite | Skip | None:
         """A pool whose windows DirectML counts otherwise, or has no kernel for."""
@@ -93,8 +93,6 @@ class PoolPads(NodePass[PoolSite]):
             return None
         if set(attr_ints(node, "dilations") or ()) - {1}:
             return Skip(node, "it has dilations, and pads as long as its windows are not allowed")
-        if any(x.uses() or x.is_graph_output() for x in node.outputs[1:]):
-            return Skip(node, "where it found what it gives is asked for, too")
         if attr_int(node, "count_include_pad", 0):
             return Skip(node, "it counts the padding, and would count more of it")
         wanted = (min(end + stride, size) - 1 for end, stride, size in axes)
@@ -111,4 +109,10 @@ class PoolPads(NodePass[PoolSite]):
         node = match.node
         gone = ("auto_pad", "ceil_mode")  # VALID takes no pads
         given = {name: x.value for name, x in node.attributes.items() if name not in gone}
-        return op.make(node.op_type, *node.inputs, **given | {"pads": list(match.pads)})
+        there = [bool(x.name) for x in node.outputs]
+        made = op.make_all(node.op_type, there, *node.inputs, **given | {"pads": list(match.pads)})
+        for old, new in zip(
+            node.outputs[1:], made[1:], strict=True
+        ):  # where it found what it gives
+            op.replace(old, new)
+        return made[0]

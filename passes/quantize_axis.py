@@ -91,7 +91,7 @@ class QuantizeAxis(NodePass[AxisSite]):
         if view.opset(node) < _REVISED or rank is None or scales is None or len(scales) != 1:
             return None
         axis = attr_int(node, "axis", 1) % rank if rank else 0
-        if axis >= rank - 1 or scales[0] == 1 or attr_int(node, "block_size", 0):
+        if axis >= rank - 1 or scales[0] == 1:
             return None
         whole = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
         integer = view.shapes.dtype(whole)

@@ -108,7 +108,7 @@ class Reverse2d(NodePass[SequenceSite]):
             return None  # there is nothing to be wrong
         if Rules(view.model.graph.opset_imports, view.shapes).kernel(node) is None:
             return None  # it runs on the CPU
-        time = attr_int(node, "time_axis", 0) % len(dims)
+        time = attr_int(node, "time_axis", 0)
         whole = _are_all(lengths, dims[time], view)
         return SequenceSite(node, data, lengths, time, dims, whole)
 
@@ -150,7 +150,7 @@ def _are_all(value: ir.Value | None, size: Dim, view: View) -> bool:
     while value is not None:
         held = view.shapes.data(value)
         if held is not None:
-            return bool(held) and all(same(x, size) for x in held)
+            return all(same(x, size) for x in held)
         node = value.producer()
         value = node.inputs[0] if node is not None and is_op(node, *_LAYOUT) else None
     return False

@@ -105,13 +105,13 @@ def _may_be_zero(dim: Dim, known: frozenset[str], *, counted: bool) -> bool:
     if dim.value is None or not known.issuperset(names):
         return counted  # if not, only inference does not know it
     at = {name: _LARGE + _APART * i for i, name in enumerate(names)}
-    return names != [dim.value] and bool((evaluator(dim)(at) == 0).any())
+    return bool((evaluator(dim)(at) == 0).any())
 
 
 def _counted(graph: ir.Graph) -> set[ir.Value]:
     """What has sizes that follow from the numbers in another tensor, and what is made of it."""
     counted: set[ir.Value] = set()
-    _count(graph, set(), counted)
+    _count(graph, {*graph.inputs}, counted)
     return counted
 
 
@@ -123,7 +123,6 @@ def _count(graph: ir.Graph, numbers: set[ir.Value], counted: set[ir.Value]) -> N
         numbers: What is given, and computed of that, sizes apart.
         counted: What has such sizes.
     """
-    numbers.update(graph.inputs)
     for node in graph:
         for body in bodies_of(node):
             _count(body, numbers, counted)

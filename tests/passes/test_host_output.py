@@ -195,6 +195,13 @@ def test_a_local_function_is_looked_into() -> None:
         np.testing.assert_array_equal(old, new)
 
 
+def test_a_local_function_of_another_opset_is_not() -> None:
+    """onnx-ir puts none in place that is written for another one."""
+    text = f"""m (float[B, T, 4] x) => ({Y}, int64[3, N] z) {{ y = Relu (x) z = own.find (y) }}
+        <opset_import: ["" : 13], domain: "own"> find (a) => (b) {{ b = NonZero (a) }}"""
+    assert not graphfix.check(model(text, 17, ', "own" : 1'), "empty-output")
+
+
 def test_the_profile_has_it() -> None:
     after = given(*MAY_BE["durations"])
     graphfix.run(after, "directml")

@@ -67,6 +67,19 @@ def test_microsoft_s(case: str, opset: int) -> None:
     check_same(before, after, feeds(before))
 
 
+def test_the_types_of_microsoft_s_are_known() -> None:
+    m = model(
+        f"""m (float[A, 3, B] x) => (float[A, 3, B] y) <{SCALES}, int8[3] z = {{1, 2, 3}}>
+        {{ signed = com.microsoft.QuantizeLinear <axis = 1> (x, s, z)
+           usual = com.microsoft.QuantizeLinear <axis = 1> (x, s)
+           y = com.microsoft.DequantizeLinear <axis = 1> (signed, s, z) }}""",
+        17,
+        ', "com.microsoft" : 1',
+    )
+    made = [infer(m).dtype(node.outputs[0]) for node in m.graph]
+    assert made == [ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.FLOAT]
+
+
 def test_it_is_an_error_on_directml() -> None:
     m = quantizing(*REPAIRED["rows"])
     assert [x.rule for x in graphfix.check(m) if x.severity == "error"] == ["quantize-axis"]
@@ -105,6 +118,16 @@ LEFT = {
     "blocks": model(
         """m (uint8[6, B] x, float[3, B] s) => (float[6, B] y)
         { y = DequantizeLinear <axis = 0, block_size = 2> (x, s) }""",
+        21,
+    ),
+    "a scale in a list": model(
+        """m (uint8[A, 1, B] x) => (float[A, 1, B] y) <float[1] s = {2}>
+        { y = DequantizeLinear <axis = 1> (x, s) }""",
+        21,
+    ),
+    "bfloat16": model(
+        """m (uint8[A, 3, B] x, bfloat16[3] s) => (bfloat16[A, 3, B] y)
+        { y = DequantizeLinear <axis = 1> (x, s) }""",
         21,
     ),
     "16 bits": quantizing("DequantizeLinear", "A, 3, B", "axis = 1", kind="uint16"),

@@ -52,7 +52,9 @@ def ranks(m: ir.Model) -> list[int | None]:
 
 @pytest.mark.parametrize("opset", [10, 13, 17])
 @pytest.mark.parametrize("axes", [FIRST, SECOND])
-@pytest.mark.parametrize("dims", ["T, B, 4", "B, T, C", "5, 3, 4", "T, B, 4, D", "T, B, 1, C"])
+@pytest.mark.parametrize(
+    "dims", ["T, B, 4", "B, T, C", "5, 3, 4", "T, B, 4, 3", "T, B, 4, D", "T, B, 1, C"]
+)
 def test_two_dims(dims: str, axes: str, opset: int) -> None:
     before, after = (reversing(dims, axes, opset=opset) for _ in range(2))
     found = [(x.rule, x.severity) for x in graphfix.check(before) if x.severity == "error"]
@@ -108,6 +110,13 @@ WHOLE = {
         "float[B, T, C] x",
         "<int64 one = {1}, int64[1] none = {0}>",
         "s = Shape (x) t = Gather (s, one) b = Gather (s, none) n = Expand (t, b)",
+    ),
+    "the size of the axis, by way of views": (
+        "float[B, T, C] x",
+        "<int64 one = {1}, int64[1] none = {0}, int64[1] flat = {-1}>",
+        """s = Shape (x) t = Gather (s, one) b = Gather (s, none) n0 = Expand (t, b)
+        n1 = Unsqueeze (n0, none) n2 = Squeeze (n1, none) n3 = Identity (n2)
+        n = Reshape (n3, flat)""",
     ),
     "the size of the axis, as a tile": (
         "float[B, T, C] x",
