@@ -81,11 +81,10 @@ class PoolPads(NodePass[PoolSite]):
             return None
         if any(x.is_ref() for x in node.attributes.values()):
             return Skip(node, "its attributes are parameters of the local function it is in")
-        how = "NOTSET" if auto is None else auto.as_string()
-        if how not in ("NOTSET", "VALID"):
+        if auto is not None and auto.as_string() not in ("NOTSET", "VALID"):
             return None
         strides = attr_ints(node, "strides") or (1,) * len(kernel)
-        pads = (attr_ints(node, "pads") if how == "NOTSET" else None) or (0,) * 2 * len(kernel)
+        pads = attr_ints(node, "pads") or (0,) * 2 * len(kernel)
         starts, ends = pads[: len(kernel)], pads[len(kernel) :]
         axes = list(zip(ends, strides, kernel, strict=True))
         lost = any(end + stride > size for end, stride, size in axes)

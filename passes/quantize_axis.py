@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _REVISED = 21
 _BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+_HALF_BYTES = (ir.DataType.INT4, ir.DataType.UINT4)
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ class QuantizeAxis(NodePass[AxisSite]):
         integer = view.shapes.dtype(whole)
         numbers = {view.shapes.dtype(x) for x in (node.inputs[0], node.inputs[1], node.outputs[0])}
         numbers -= {integer}
+        if integer in _HALF_BYTES and numbers.issubset(FLOATS):
+            return Skip(node, "its integers are of 4 bits, and com.microsoft's on DirectML of 8")
         if integer not in _BYTES or not numbers.issubset(FLOATS) or len(numbers) != 1:
             return None  # of other types there is no kernel, nor of two
         if attr_int(node, "precision", 0):

@@ -89,7 +89,7 @@ def _only_grows(node: ir.Node, view: View) -> bool:
         given is not None
         and made is not None
         and all(
-            same(a, b) or (isinstance(a, int) and isinstance(b, int) and a <= b)
+            same(a, b) or (isinstance(a, int) and isinstance(b, int) and a < b)
             for a, b in zip(given, made, strict=False)
         )
     )

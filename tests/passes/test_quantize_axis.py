@@ -80,18 +80,25 @@ def test_the_types_of_microsoft_s_are_known() -> None:
     assert made == [ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.FLOAT]
 
 
-def test_it_is_an_error_on_directml() -> None:
-    m = quantizing(*REPAIRED["rows"])
+WEIGHT = """m (float[B, 3, T] x) => (float[B, 2, U] y)
+    <int8[2, 3, 1] w = {1, 2, 3, 4, 5, 6}, float[2] s = {0.5, 0.25}>
+    { k = DequantizeLinear <axis = 0> (w, s) y = Conv (x, k) }"""
+
+
+def test_what_the_cpu_does_is_no_error() -> None:
+    found = graphfix.check(model(WEIGHT, 23), "quantize-axis")
+    assert [x.severity for x in found] == ["note"]
+
+
+@pytest.mark.parametrize("m", [quantizing(*REPAIRED["rows"]), model(WEIGHT, 21)], ids=["x", "w"])
+def test_it_is_an_error_on_directml(m: ir.Model) -> None:
     assert [x.rule for x in graphfix.check(m) if x.severity == "error"] == ["quantize-axis"]
     graphfix.run(m, "directml")
     assert not [x for x in graphfix.check(m) if x.severity == "error"]
 
 
 def test_a_weight_stays_of_8_bits() -> None:
-    text = """m (float[B, 3, T] x) => (float[B, 2, U] y)
-        <int8[2, 3, 1] w = {1, 2, 3, 4, 5, 6}, float[2] s = {0.5, 0.25}>
-        { k = DequantizeLinear <axis = 0> (w, s) y = Conv (x, k) }"""
-    before, after = model(text, 21), model(text, 21)
+    before, after = model(WEIGHT, 21), model(WEIGHT, 21)
     graphfix.run(after, "directml")
     assert [x.op_type for x in after.graph] == ["DequantizeLinear", "Conv"]
     assert after.graph.initializers["w"].dtype == ir.DataType.INT8
@@ -156,6 +163,16 @@ def test_what_is_right_is_left_alone(case: str) -> None:
     assert not graphfix.check(m, "quantize-axis")
     assert not graphfix.run(m, "quantize-axis").changed
     assert data(m) == before
+
+
+def test_four_bits_are_told() -> None:
+    m = model(
+        """m (float[3, B] x, float[3] s, int4[3] z) => (float[3, B] y)
+        { q = QuantizeLinear <axis = 0> (x, s, z) y = DequantizeLinear <axis = 0> (q, s, z) }""",
+        21,
+    )
+    found = [*graphfix.get_pass("quantize-axis").sites(m)]
+    assert ["4 bits" in x.reason for x in found if isinstance(x, Skip)] == [True, True]
 
 
 def test_scales_that_are_not_known_need_zero_points() -> None:
