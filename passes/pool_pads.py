@@ -110,8 +110,7 @@ class PoolPads(NodePass[PoolSite]):
         given = {name: x.value for name, x in node.attributes.items() if name not in gone}
         there = [bool(x.name) for x in node.outputs]
         made = op.make_all(node.op_type, there, *node.inputs, **given | {"pads": list(match.pads)})
-        for old, new in zip(
-            node.outputs[1:], made[1:], strict=True
-        ):  # where it found what it gives
-            op.replace(old, new)
+        for old, new in zip(node.outputs[1:], made[1:], strict=True):
+            if old.name:  # where it found what it gives
+                op.replace(old, new)
         return made[0]
