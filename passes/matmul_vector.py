@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.core import Match, NodePass, Safety
+from graphfix.directml.placement import Rules
 
 from ._counting import unsqueezed
-from ._fusing import FLOATS
 from ._targets import with_axes
 
 if TYPE_CHECKING:
@@ -18,20 +18,18 @@ if TYPE_CHECKING:
     from graphfix.model.view import View
 
 
-# Which input is the second factor.
-_SECOND = {"MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3}
-
-
 @dataclass(frozen=True)
 class VectorSite(Match):
     """A MatMul with a vector.
 
     Attributes:
         vector: The second factor.
+        place: Which input it is.
         rank: How many dims the first has.
     """
 
     vector: ir.Value
+    place: int
     rank: int
 
 
@@ -44,9 +42,9 @@ class MatmulVector(NodePass[VectorSite]):
         stood before it: of [K], the first number is taken K times (DmlOperatorMatMul.cpp). Run on
         onnxruntime-directml 1.24.4: the result is the sum of the other factor times that number,
         without an error, whatever the sizes; a vector as the first factor is multiplied rightly.
-        ONNX Runtime has switched ONNX's own tests of it off for DirectML (PR #27021). So it is
-        with MatMulInteger and QLinearMatMul. Attention pooling has such a product: scores of frames
-        out of one learnt vector.
+        So it is with MatMulInteger and QLinearMatMul, and not with FusedMatMul. ONNX Runtime has
+        switched ONNX's own tests of it off for DirectML (PR #27021). Attention pooling has such a
+        product: scores of frames out of one learnt vector.
 
     Before:
         <
@@ -77,17 +75,18 @@ class MatmulVector(NodePass[VectorSite]):
 
     name: ClassVar[str] = "matmul-vector"
     safety: ClassVar[Safety] = "exact"
-    anchors: ClassVar[tuple[str, ...]] = tuple(_SECOND)
+    anchors: ClassVar[tuple[str, ...]] = ("MatMul", "MatMulInteger", "QLinearMatMul")
 
     def match(self, node: ir.Node, view: View) -> VectorSite | None:
         """A product with a vector of more than one number."""
-        data, vector = node.inputs[0], node.inputs[_SECOND[node.op_type]]
+        place = 3 if node.op_type == "QLinearMatMul" else 1
+        data, vector = node.inputs[0], node.inputs[place]
         rank, dims = view.shapes.rank(data), view.shapes.dims(vector)
         if vector is None or not rank or dims is None or len(dims) != 1 or dims[0] == 1:
             return None
-        if node.op_type == "MatMul" and view.shapes.dtype(data) not in FLOATS:
+        if Rules(view.model.graph.opset_imports, view.shapes).kernel(node) is None:
             return None  # it runs on the CPU
-        return VectorSite(node, vector, rank)
+        return VectorSite(node, vector, place, rank)
 
     def message(self, site: Match) -> str:
         """What goes wrong."""
@@ -97,8 +96,8 @@ class MatmulVector(NodePass[VectorSite]):
 
     def rewrite(self, match: VectorSite, op: Builder) -> ir.Value:
         """The same product, and the dim of 1 away again."""
-        node, opset = match.node, op.view.opset(op.site)
-        column = unsqueezed(match.vector, (1,), opset, op)
-        second = _SECOND[node.op_type]
-        factors = (*node.inputs[:second], column, *node.inputs[second + 1 :])
-        return with_axes("Squeeze", op.make(node.op_type, *factors), [match.rank - 1], op)
+        vector, opset = match.vector, op.view.opset(op.site)
+        column = op.once(("column", vector), lambda: unsqueezed(vector, (1,), opset, op), vector)
+        inputs = [column if i == match.place else x for i, x in enumerate(match.node.inputs)]
+        made = op.make(match.node.op_type, *inputs)
+        return with_axes("Squeeze", made, [match.rank - 1], op)

@@ -40,8 +40,9 @@ class PoolPads(NodePass[PoolSite]):
         A window that starts behind the data, in the padding at the end, is none: so torch, ONNX
         since opset 22 and ONNX Runtime's CPU kernels. Run on onnxruntime-directml 1.24.4: there it
         is one, so that the result is longer, with 0 or -3.4e38 at its end, without an error. There
-        are such windows only where stride and end pad together are larger than the kernel. From
-        opset 22 on DirectML has no pools, and opset-ceiling cannot take one with ceil_mode=1 down.
+        are such windows only where stride and end pad together are larger than the kernel;
+        auto_pad=VALID is a pad of 0 there, on CPUs too. From opset 22 on DirectML has no pools, and
+        opset-ceiling cannot take one with ceil_mode=1 down.
 
     Before:
         <
@@ -66,12 +67,12 @@ class PoolPads(NodePass[PoolSite]):
     Safety:
         Exact: the same windows over the same elements. A stride that leaves a remainder becomes an
         end pad of up to the kernel less 1, which is never more than a window holds. Refused:
-        dilations, averages that count the padding, which the pads would change, and indices.
+        dilations, and averages that count the padding, which the pads would change.
     """
 
     name: ClassVar[str] = "pool-pads"
     safety: ClassVar[Safety] = "exact"
-    anchors: ClassVar[tuple[str, ...]] = ("AveragePool", "MaxPool")
+    anchors: ClassVar[tuple[str, ...]] = ("AveragePool", "LpPool", "MaxPool")
 
     def match(self, node: ir.Node, view: View) -> PoolSite | Skip | None:
         """A pool whose windows DirectML counts otherwise, or has no kernel for."""
@@ -80,7 +81,7 @@ class PoolPads(NodePass[PoolSite]):
             return None
         if any(x.is_ref() for x in node.attributes.values()):
             return Skip(node, "its attributes are parameters of the local function it is in")
-        if auto is not None and auto.as_string() != "NOTSET":
+        if auto is not None and auto.as_string() not in ("NOTSET", "VALID"):
             return None
         strides = attr_ints(node, "strides") or (1,) * len(kernel)
         pads = attr_ints(node, "pads") or (0,) * 2 * len(kernel)
@@ -91,8 +92,6 @@ class PoolPads(NodePass[PoolSite]):
             return None
         if set(attr_ints(node, "dilations") or ()) - {1}:
             return Skip(node, "it has dilations, and pads as long as its windows are not allowed")
-        if any(x.uses() or x.is_graph_output() for x in node.outputs[1:]):
-            return Skip(node, "where it found what it gives is asked for, too")
         if attr_int(node, "count_include_pad", 0):
             return Skip(node, "it counts the padding, and would count more of it")
         wanted = (min(end + stride, size) - 1 for end, stride, size in axes)
@@ -107,5 +106,11 @@ class PoolPads(NodePass[PoolSite]):
     def rewrite(self, match: PoolSite, op: Builder) -> ir.Value:
         """The same pool, with pads."""
         node = match.node
-        given = {name: x.value for name, x in node.attributes.items() if name != "ceil_mode"}
-        return op.make(node.op_type, *node.inputs, **given | {"pads": list(match.pads)})
+        gone = ("auto_pad", "ceil_mode")  # VALID takes no pads
+        given = {name: x.value for name, x in node.attributes.items() if name not in gone}
+        there = [bool(x.name) for x in node.outputs]
+        made = op.make_all(node.op_type, there, *node.inputs, **given | {"pads": list(match.pads)})
+        for old, new in zip(node.outputs[1:], made[1:], strict=True):
+            if old.name:  # where it found what it gives
+                op.replace(old, new)
+        return made[0]

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.model.values import attr_int, const_of
+from graphfix.model.values import attr_int
 
 from ._fusing import FLOATS, MICROSOFT
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _REVISED = 21
 _BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+_HALF_BYTES = (ir.DataType.INT4, ir.DataType.UINT4)
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,13 @@ class AxisSite(Match):
         inputs: What is quantized, its scales and, if it has any, its zero points.
         axis: The axis, counted from the front.
         integer: The type of what is quantized.
+        missing: How many zero points it has not.
     """
 
     inputs: tuple[ir.Value, ...]
     axis: int
     integer: ir.DataType
+    missing: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,16 +92,23 @@ class QuantizeAxis(NodePass[AxisSite]):
         if view.opset(node) < _REVISED or rank is None or scales is None or len(scales) != 1:
             return None
         axis = attr_int(node, "axis", 1) % rank if rank else 0
-        if axis >= rank - 1 or scales[0] == 1 or attr_int(node, "block_size", 0):
+        if axis >= rank - 1 or scales[0] == 1:
             return None
         whole = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
         integer = view.shapes.dtype(whole)
         numbers = {view.shapes.dtype(x) for x in (node.inputs[0], node.inputs[1], node.outputs[0])}
-        if integer not in _BYTES or not (numbers - {integer}).issubset(FLOATS):
-            return None  # of other types there is no kernel
-        if len(inputs) == 2 and const_of(inputs[1]) is None:
-            return Skip(node, "it has no zero points, and how many it would need is not constant")
-        return AxisSite(node, inputs, axis, integer)
+        numbers -= {integer}
+        if integer in _HALF_BYTES and numbers.issubset(FLOATS):
+            return Skip(node, "its integers are of 4 bits, and com.microsoft's on DirectML of 8")
+        if integer not in _BYTES or not numbers.issubset(FLOATS) or len(numbers) != 1:
+            return None  # of other types there is no kernel, nor of two
+        if attr_int(node, "precision", 0):
+            return None  # of opset 23 that is on the CPU
+        if len(inputs) > 2:
+            return AxisSite(node, inputs, axis, integer)
+        if not isinstance(scales[0], int):
+            return Skip(node, "it has no zero points, and how many it would need is not known")
+        return AxisSite(node, inputs, axis, integer, missing=scales[0])
 
     def message(self, site: Match) -> str:
         """What goes wrong."""
@@ -108,8 +118,6 @@ class QuantizeAxis(NodePass[AxisSite]):
         """Microsoft's, with zero points."""
         inputs: list[ir.Value | np.ndarray[tuple[int, ...], np.dtype[np.generic]]]
         inputs = [*match.inputs]
-        if len(inputs) == 2:
-            scales = const_of(match.inputs[1])
-            assert scales is not None
-            inputs.append(np.zeros(scales.shape, match.integer.numpy()))
+        if match.missing:
+            inputs.append(np.zeros(match.missing, match.integer.numpy()))
         return op.make(f"{MICROSOFT}.{match.node.op_type}", *inputs, axis=match.axis)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from graphfix.build import PASS_KEY
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.shapes import is_named, same
 from graphfix.model.text import size_told
@@ -113,6 +114,9 @@ class ReshapeAllowzero(NodePass[ZeroSite]):
         data, shape = node.inputs[:2]
         if data is None or shape is None:
             return None
+        held = view.shapes.data(shape)
+        if PASS_KEY in node.metadata_props and held is not None and -1 not in held:
+            return None  # ours, for a size that may be 0; without a -1 DirectML reads it
         doubts = _doubts(_entries(node, shape, view), view.shapes.dims(data), view.shapes)
         if doubts is None:
             why = f"what {shape.name!r} holds is not known"

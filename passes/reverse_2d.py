@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from graphfix.model.view import View
 
 _INT64_MIN = np.iinfo(np.int64).min
+_ALLOWZERO = 14  # the opset that a Reshape has it from
 _LAYOUT = ("Expand", "Identity", "Reshape", "Squeeze", "Tile", "Unsqueeze")
 
 
@@ -87,7 +88,10 @@ class Reverse2d(NodePass[SequenceSite]):
 
     Safety:
         Exact: the same elements. Rows that lie behind each other are transposed before and after.
-        Where each length is known to be the size of the time axis, it is a Slice.
+        Where each length is known to be the size of the time axis, it is a Slice. Where a size that
+        is not a number may be 0, behind the first two, the Reshape has allowzero=1; below opset 14
+        there is none, and such a tensor of nothing fails. One that is known to be empty is left
+        alone.
     """
 
     name: ClassVar[str] = "reverse-2d"
@@ -100,9 +104,11 @@ class Reverse2d(NodePass[SequenceSite]):
         dims = view.shapes.dims(data)
         if data is None or lengths is None or dims is None or all(x == 1 for x in dims[2:]):
             return None
+        if 0 in dims:
+            return None  # there is nothing to be wrong
         if Rules(view.model.graph.opset_imports, view.shapes).kernel(node) is None:
             return None  # it runs on the CPU
-        time = attr_int(node, "time_axis", 0) % len(dims)
+        time = attr_int(node, "time_axis", 0)
         whole = _are_all(lengths, dims[time], view)
         return SequenceSite(node, data, lengths, time, dims, whole)
 
@@ -120,7 +126,9 @@ class Reverse2d(NodePass[SequenceSite]):
         each = _each(match.lengths, match.data, match.dims, op)
         rows = op.Flatten(data, axis=1)
         back = op.ReverseSequence(rows, each, batch_axis=1, time_axis=0)
-        made = op.Reshape(back, op.Shape(data))
+        known = all(isinstance(x, int) for x in match.dims[2:])
+        copied = known or op.view.opset(op.site) < _ALLOWZERO  # a 0 is that of the first two dims
+        made = op.make("Reshape", back, op.Shape(data), **{} if copied else {"allowzero": 1})
         return op.Transpose(made, perm=swapped) if match.time else made
 
 
@@ -142,7 +150,7 @@ def _are_all(value: ir.Value | None, size: Dim, view: View) -> bool:
     while value is not None:
         held = view.shapes.data(value)
         if held is not None:
-            return bool(held) and all(same(x, size) for x in held)
+            return all(same(x, size) for x in held)
         node = value.producer()
         value = node.inputs[0] if node is not None and is_op(node, *_LAYOUT) else None
     return False

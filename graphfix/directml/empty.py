@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphfix.directml.placement import Rules
+from graphfix.errors import ModelError
+from graphfix.model.calls import inline
 from graphfix.model.shapes import input_symbols
 from graphfix.model.symbolic import evaluator, symbols_of
 from graphfix.model.values import bodies_of, is_op
+from graphfix.model.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.model.symbolic import Dim
-    from graphfix.model.view import View
 
 # Some sizes are 0 at large sizes of the inputs, too: T - 4 * floor(T / 4). What is so at small ones
 # only is a window that is longer than what it slides over.
@@ -36,16 +38,33 @@ _SIZES = {
     "Resize": (2, 3),
     "ConstantOfShape": (0,),
     "Range": (0, 1, 2),
-    "Upsample": (1,),
 }
 
 
 def spoiling(view: View) -> Iterator[ir.Value]:
     """The outputs that may be empty on the device, with others beside them, in their order."""
+    outputs = view.model.graph.outputs
+    if len(dict.fromkeys(outputs)) > 1:
+        look = _inlined(view)
+        places = {x: i for i, x in enumerate(look.model.graph.outputs)}
+        yield from (outputs[places[x]] for x in _spoiling(look))
+
+
+def _inlined(view: View) -> View:
+    """A look at the model as ONNX Runtime has it, with local functions in place of their calls."""
+    if not view.model.functions:
+        return view
+    copy = view.model.clone()
+    try:
+        inline(copy)
+    except ModelError:
+        return view
+    return View(copy)
+
+
+def _spoiling(view: View) -> Iterator[ir.Value]:
     graph = view.model.graph
     outputs = dict.fromkeys(graph.outputs)
-    if len(outputs) < 2:
-        return
     counted, known = _counted(graph), frozenset(input_symbols(view.model))
     empty = [x for x in outputs if _may_be_empty(x, view, counted, known)]
     if not empty:
@@ -86,14 +105,27 @@ def _may_be_zero(dim: Dim, known: frozenset[str], *, counted: bool) -> bool:
     if dim.value is None or not known.issuperset(names):
         return counted  # if not, only inference does not know it
     at = {name: _LARGE + _APART * i for i, name in enumerate(names)}
-    return names != [dim.value] and bool((evaluator(dim)(at) == 0).any())
+    return bool((evaluator(dim)(at) == 0).any())
 
 
 def _counted(graph: ir.Graph) -> set[ir.Value]:
     """What has sizes that follow from the numbers in another tensor, and what is made of it."""
-    numbers = {*graph.inputs}  # and what is computed of them, sizes apart
     counted: set[ir.Value] = set()
+    _count(graph, {*graph.inputs}, counted)
+    return counted
+
+
+def _count(graph: ir.Graph, numbers: set[ir.Value], counted: set[ir.Value]) -> None:
+    """Add what is such in a graph, and in those inside it.
+
+    Args:
+        graph: The graph.
+        numbers: What is given, and computed of that, sizes apart.
+        counted: What has such sizes.
+    """
     for node in graph:
+        for body in bodies_of(node):
+            _count(body, numbers, counted)
         given = [x for x in node.inputs if x is not None]
         sizes = [node.inputs[i] for i in _SIZES.get(node.op_type, ()) if i < len(node.inputs)]
         if (
@@ -104,4 +136,3 @@ def _counted(graph: ir.Graph) -> set[ir.Value]:
             counted.update(node.outputs)
         if not is_op(node, "Shape", "Size") and not numbers.isdisjoint(given):
             numbers.update(node.outputs)
-    return counted

@@ -128,6 +128,11 @@ CODES: tuple[Code, ...] = (
                 ("quantize-axis",),
             ),
             Cause(
+                "a DequantizeLinear of constant integers of 4 bits without blocks",
+                "run",
+                ("four-bits",),
+            ),
+            Cause(
                 "a Resize with a keep_aspect_ratio_policy",
                 "run: ONNX's own tests of it",
                 ("resize-mode",),

@@ -238,6 +238,8 @@ def _tell(
 ) -> None:
     """Let inference find what is known of ``value``."""
     dims, dtype, data = shapes.dims(value), shapes.dtype(value), shapes.data(value)
+    if value.is_graph_input():
+        value.const_value = None  # a caller may override it
     if dims is not None:
         value.shape = ir.Shape(dims)
     elif value.shape is not None:  # what the file calls its sizes is no name of ours

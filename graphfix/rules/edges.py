@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import onnx_ir as ir
 
+from graphfix.directml.placement import Rules
 from graphfix.model.pads import are_misread, can_be_split, is_negative, may_cut, pads_of
 from graphfix.model.text import size_told
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
@@ -149,10 +150,13 @@ class EmptyReduction(Rule):
     name: ClassVar[str] = "empty-reduction"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each reduction of a tensor that is known to be empty."""
+        """Each reduction of a tensor that is known to be empty to one that is not."""
+        rules = Rules(view.model.graph.opset_imports, view.shapes)
         for node in view.nodes(*_REDUCTIONS):
-            dims = view.shapes.dims(node.inputs[0])
-            if dims is not None and 0 in dims and not is_folded(node, view):
+            dims, made = (view.shapes.dims(x) for x in (node.inputs[0], node.outputs[0]))
+            if dims is None or 0 not in dims or (made is not None and 0 in made):
+                continue
+            if rules.kernel(node) is not None and not is_folded(node, view):
                 message = f"{node.op_type} over nothing: what comes out is what lay in memory"
                 yield Hazard(node, message, "error")
 

@@ -95,22 +95,26 @@ def _negative_pads(site: Match, view: View) -> Severity:
     return "error" if are_misread(site.node, pads_of(site.node, view) or ()) else "note"
 
 
+def _has_kernel(site: Match, view: View) -> bool:
+    """Whether DirectML has one of that opset, whatever the types."""
+    since = facts.since_version(site.node.op_type, "", view.opset(site.node))
+    return since is not None and facts.kernel_for(site.node.op_type, "", since) is not None
+
+
 def _windows(site: Match, view: View) -> Severity:
     """From opset 22 on the CPU pools, and counts rightly."""
     lost = getattr(site, "lost", False) and not is_folded(site.node, view)
-    since = facts.since_version(site.node.op_type, "", view.opset(site.node))
-    known = since is not None and facts.kernel_for(site.node.op_type, "", since) is not None
-    return "error" if lost and known else "note"
+    return "error" if lost and _has_kernel(site, view) else "note"
+
+
+def _scales(site: Match, view: View) -> Severity:
+    """Weights, too: ONNX Runtime folds no DequantizeLinear. From opset 23 on the CPU does it."""
+    return "error" if _has_kernel(site, view) else "note"
 
 
 def _allowzero(site: Match, view: View) -> Severity:
     """Only a -1 is read wrongly, and only by DirectML's kernel: it has none from opset 23 on."""
-    since = facts.since_version("Reshape", "", view.opset(site.node))
-    if (
-        is_folded(site.node, view)
-        or since is None
-        or facts.kernel_for("Reshape", "", since) is None
-    ):
+    if is_folded(site.node, view) or not _has_kernel(site, view):
         return "note"
     return "error" if _may_hold_minus_one(site.node.inputs[1]) else "note"
 
@@ -154,7 +158,7 @@ _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "reshape-allowzero": _allowzero,
     "convtranspose-2d": _unless_folded,
     "matmul-4d": _unless_folded,
-    "quantize-axis": _unless_folded,
+    "quantize-axis": _scales,
     "matmul-vector": _unless_folded,
     "reverse-2d": _unless_folded,
     "slice-start": _unless_folded,

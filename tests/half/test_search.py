@@ -507,6 +507,17 @@ def test_a_run_is_reckoned_by_its_products_its_tensors_and_its_nodes() -> None:
     assert reckoned(GENTLE, {}) == rows(0)  # no size is known
 
 
+def test_a_branch_that_is_too_long_for_the_input_costs_nothing() -> None:
+    """Where it is not taken it need not fit: a size below 0 is none."""
+    text = """m (float[1, 1, T] x, bool c) => (float[1, 1, U] y) <float[1, 1, 9] k =
+        {1, 1, 1, 1, 1, 1, 1, 1, 1}> { y = If (c) <
+            then_branch = t () => (float[1, 1, V] a) { a = Conv (x, k) },
+            else_branch = e () => (float[1, 1, W] b) { b = Neg (x) }> }"""
+    model = ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : 17]>\n{text}')
+    short = reckoned(model, {"x": f(1, 1, 2)})
+    assert short == pytest.approx(3 * reckoning._NODE + 2 * reckoning._ELEMENT)
+
+
 def test_inner_tensors_are_looked_at_a_gibibyte_at_once() -> None:
     """A case says how large they would be; what runs here is small."""
     model = parse(

@@ -10,6 +10,7 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
+from graphfix.errors import PaddingError
 from tests.lengths.padding import hold, session
 
 
@@ -77,6 +78,15 @@ def queries(fill: str = _ZEROS, query: str = _EXPANDED, hide: str = _SHOWN) -> s
     return _QUERIES.format(fill=fill, query=query, hide=hide)
 
 
+# Queries that begin at each frame, at -inf behind the last one, and are weighed by the frames.
+_BEGUN = """s = Shape (x)  b = Slice (s, i0, i1, i0)  t = Slice (s, i1, i2, i0)  many = Mul (b, t)
+    fs = Concat <axis = 0> (many, i4)  f = Reshape (x, fs)  size = Abs (f)  level = Log (size)
+    h0 = Unsqueeze (level, i0)  first = Slice (query, i0, i1, i1)
+    es = Concat <axis = 0> (i3, many, i4)  g = Expand (first, es)
+    all, own = GRU <hidden_size = 4> (g, w, r, , , h0)  l = Squeeze (own, i0)
+    ls = Concat <axis = 0> (b, t, i4)  k = Reshape (l, ls)  sc = ReduceSum <keepdims = 0> (x, i2)
+    a = Softmax (sc)  au = Unsqueeze (a, i1)  y = MatMul (au, k)"""
+
 GRAPHS = {
     "dual path": _WHOLE,
     "dual path from zeros": _WHOLE.replace(
@@ -90,13 +100,15 @@ GRAPHS = {
     "the last of each window": " ".join((_CHUNKS, _INTRA.format(start="", given="")))
     + """ l0 = Squeeze (last_a, i0)  ls = Concat <axis = 0> (b, n, i4)  y = Reshape (l0, ls)""",
     "queries": queries(),
+    "queries that begin at a frame": _BEGUN,
     "queries of what is hidden": queries(hide=_HIDDEN),
     "queries of whole windows": queries(fill=_CUT).replace("Add (t, i3)", "Identity (t)"),
 }
 
 
-def model(body: str) -> onnx.ModelProto:
-    made = onnx.parser.parse_model(_HEAD % body)
+def model(body: str, more: str = "") -> onnx.ModelProto:
+    text = _HEAD % body
+    made = onnx.parser.parse_model(text.replace("4] x)", f"4] x, {more})", 1) if more else text)
     made.graph.output[0].ClearField("type")
     return made
 
@@ -162,6 +174,34 @@ def test_what_mixes_is_refused(name: str) -> None:
     found = hold(model(body), zlib.crc32(body.encode()), "B")
     assert found.kind == "refused", found.what
     assert told in found.what
+
+
+ANOTHER = {
+    "others beside the rows": (
+        "float[K, 1, 4] z",
+        """u = Unsqueeze (x, i1)  v = Add (u, z)  s = Shape (v)  b = Slice (s, i0, i1, i0)
+        k = Slice (s, i1, i2, i0)  t = Slice (s, i2, i3, i0)  bk = Mul (b, k)
+        fs = Concat <axis = 0> (bk, t, i4)  f = Reshape (v, fs)
+        g = Transpose <perm = [1, 0, 2]> (f)  y = GRU <hidden_size = 4> (g, w, r)""",
+        "beside the batch",
+    ),
+    "weights as wide as the clip is long": (
+        "float[S, 1, I] z, float[1, 12, T] wide",
+        """c = Slice (x, i0, i1, i2)  f = Squeeze (c, i0)  v = Add (z, f)
+        y = GRU <hidden_size = 4> (v, wide, r)""",
+        "a parameter of it carries time",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ANOTHER)
+def test_what_comes_from_another_input_is_refused(name: str) -> None:
+    more, body, told = ANOTHER[name]
+    made = model(body, more)
+    if "K" not in more:
+        made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    with pytest.raises(PaddingError, match=told):
+        graphfix.run(ir.from_proto(made), "ilens-mask:axis=x.1")
 
 
 def test_an_lstm_along_frames_with_frames_in_its_batch_is_refused() -> None:

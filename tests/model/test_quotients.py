@@ -62,6 +62,18 @@ def test_what_is_rounded_otherwise_is_not_taken_for_that(way: str) -> None:
     assert found == "nothing" or "_d" in found  # a number that nothing is known of
 
 
+def test_a_fraction_above_minus_one_is_cut_upwards() -> None:
+    """Of three frames, a window long, it is -1/2, and a Cast makes 0 of that."""
+    model = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[1, 1, T] x) => (float[1, 1, U] c, int64[1] y)
+        <float[1, 1, 3] k = {1, 1, 1}, int64[1] i2 = {2}, int64[1] i3 = {3}, float half = {0.5},
+         float one = {1}>
+        { c = Conv <strides = [2]> (x, k)  s = Shape (x)  t = Slice (s, i2, i3)  h = Div (t, i2)
+          f = Cast <to = 1> (h)  g = Mul (f, half)  d = Sub (g, one)  y = Cast <to = 7> (d) }""")
+    (held,) = infer(model, usual=True).data(model.graph.outputs[1]) or ("nothing",)
+    assert held == "nothing" or "_d" in str(held)
+
+
 def test_a_divisor_in_a_list_makes_a_list() -> None:
     way = WAYS["TorchScript"].replace("(a, by)", "(a, by1)").replace("zero)", "list0)")
     way = f"by1 = Identity (listed)  list0 = Identity (listed0)  {way}"

@@ -12,7 +12,9 @@ from tests.passes.models import data, execute, model, ops
 NUMBERS = """<int64 zero = {0}, int64 one = {1}, int64 four = {4}, int64[1] i0 = {0},
     int64[1] i1 = {1}, int64[1] i2 = {2}, int64[1] far = {9223372036854775807},
     int64[2] none = {0, 4}, int64[2] rows = {-1, 4}, int64[1] flat = {-1},
-    float[1] tiny = {1}, float[4, 4, 3] k = {CUBE}>""".replace("CUBE", ", ".join(["0.5"] * 48))
+    float[1] tiny = {1}, float tenth = {0.1}, float[4, 4, 3] k = {CUBE}>""".replace(
+    "CUBE", ", ".join(["0.5"] * 48)
+)
 COUNT = "all = Shape (x) t = Slice (all, i1, i2, i0)"
 WRAPPED, LOOPED = ["Optional", "OptionalGetElement"], ["Loop", "Identity", "Identity"]
 
@@ -57,6 +59,29 @@ MAY_BE = {
             else_branch = e () => (float[B, T, 4] u, float[D, 4] b)
                 { u = Abs (y) b = Reshape (y, rows) }>""",
         f"{Y}, float[B, T, 4] w, float[N, 4] z",
+    ),
+    "nothing is found in a branch": (
+        """z = If (cached) <
+            then_branch = t () => (int64[3, M] a) { a = NonZero (y) },
+            else_branch = e () => (int64[3, K] b) { v = Neg (y) b = NonZero (v) }>""",
+        f"{Y}, int64[3, N] z",
+    ),
+    "durations in a branch": (
+        """total = ReduceSum <keepdims = 0> (y) n = Cast <to = 7> (total) z = If (cached) <
+            then_branch = t () => (int64[M] a) { r = Range (zero, n, one) a = Neg (r) },
+            else_branch = e () => (int64[K] b) { b = Neg (flat) }>""",
+        f"{Y}, int64[N] z",
+    ),
+    "what was found outside of a branch": (
+        """w = NonZero (y) z = If (cached) <
+            then_branch = t () => (int64[3, M] a) { a = Identity (w) },
+            else_branch = e () => (int64[3, K] b) { b = Neg (w) }>""",
+        f"{Y}, int64[3, N] z",
+    ),
+    "made smaller by a number": (
+        """top = ReduceMax (y) g = Sigmoid (top) s = Min (g, tenth) n = Reshape (s, i1)
+        scales = Concat <axis = 0> (tiny, n, tiny) z = Resize <mode = "nearest"> (y, , scales)""",
+        f"{Y}, {Z}",
     ),
     "a branch of a decoder": (
         """z = If (cached) <
@@ -156,6 +181,25 @@ def test_an_output_that_is_named_twice(opset: int) -> None:
     assert not graphfix.run(after, "host-output").changed
     for old, new in zip(execute(before, feeds(7)), execute(after, feeds(7)), strict=True):
         np.testing.assert_array_equal(old, new)
+
+
+def test_a_local_function_is_looked_into() -> None:
+    text = f"""m (float[B, T, 4] x) => ({Y}, int64[3, N] z) {{ y = Relu (x) z = own.find (y) }}
+        <opset_import: ["" : 17], domain: "own"> find (a) => (b) {{ b = NonZero (a) }}"""
+    before, after = (model(text, 17, ', "own" : 1') for _ in "12")
+    assert [x.rule for x in graphfix.check(before, "empty-output")] == ["empty-output"]
+    assert [x.tensor for x in graphfix.run(after, "host-output").passes[0].changes] == ["z"]
+    assert "find" in ops(after)  # it stays one
+    assert not graphfix.run(after, "host-output").changed
+    for old, new in zip(execute(before, feeds(7)), execute(after, feeds(7)), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_a_local_function_of_another_opset_is_not() -> None:
+    """onnx-ir puts none in place that is written for another one."""
+    text = f"""m (float[B, T, 4] x) => ({Y}, int64[3, N] z) {{ y = Relu (x) z = own.find (y) }}
+        <opset_import: ["" : 13], domain: "own"> find (a) => (b) {{ b = NonZero (a) }}"""
+    assert not graphfix.check(model(text, 17, ', "own" : 1'), "empty-output")
 
 
 def test_the_profile_has_it() -> None:

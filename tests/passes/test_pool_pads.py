@@ -33,13 +33,14 @@ LOST = {
     "a pad as long as half of it": "kernel_shape = [2], strides = [2], pads = [1, 1]",
     "every other": "kernel_shape = [1], strides = [2]",
     "every fourth of three": "kernel_shape = [3], strides = [4], pads = [0, 1]",
+    "whole windows": 'kernel_shape = [2], strides = [3], auto_pad = "VALID"',
 }
 
 
-@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(("op", "opset"), [("MaxPool", 17), ("AveragePool", 17), ("LpPool", 18)])
 @pytest.mark.parametrize("case", LOST)
-def test_pads(case: str, op: str) -> None:
-    before, after = (pool(LOST[case], op) for _ in range(2))
+def test_pads(case: str, op: str, opset: int) -> None:
+    before, after = (pool(LOST[case], op, opset=opset) for _ in range(2))
     assert [x.rule for x in graphfix.check(before) if x.severity == "error"] == ["pool-pads"]
     assert len(graphfix.run(after, "pool-pads").passes[0].changes) == 1
     assert "ceil_mode" not in after.graph[0].attributes
@@ -50,7 +51,7 @@ def test_pads(case: str, op: str) -> None:
 
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
 def test_a_newer_opset_goes_down(op: str) -> None:
-    usual = "kernel_shape = [3], strides = [2], pads = [1, 1]"
+    usual = "kernel_shape = [3], strides = [2], pads = [1, 1], dilations = [1]"
     before, after = (pool(usual, op, opset=23) for _ in range(2))
     assert not graphfix.run(after, "opset-ceiling").changed
     graphfix.run(after, "directml")
@@ -59,13 +60,18 @@ def test_a_newer_opset_goes_down(op: str) -> None:
         check_same(before, after, size)
 
 
-def test_indices_are_left_alone() -> None:
-    text = """m (float[B, 4, T] x) => (float[B, 4, I] y, int64[B, 4, I] i)
-        { y, i = MaxPool <kernel_shape = [2], strides = [2], pads = [1, 1], ceil_mode = 1> (x) }"""
-    m = model(text, 17)
-    (found,) = graphfix.get_pass("pool-pads").sites(m)
-    assert isinstance(found, Skip)
-    assert not graphfix.run(m, "pool-pads").changed
+@pytest.mark.parametrize("used", ["output", "inside", "not"])
+def test_indices_are_those_of_the_same_windows(used: str) -> None:
+    outputs = ", int64[B, 4, I] i" if used == "output" else ", int64[B, 4, I] j"
+    text = f"""m (float[B, 4, T] x) => (float[B, 4, I] y{outputs if used != "not" else ""})
+        {{ y, i = MaxPool <kernel_shape = [2], strides = [2], pads = [1, 1], ceil_mode = 1> (x)
+           {"j = Neg (i)" if used == "inside" else ""} }}"""
+    before, after = model(text, 17), model(text, 17)
+    assert len(graphfix.run(after, "pool-pads").passes[0].changes) == 1
+    assert not graphfix.run(after, "pool-pads").changed
+    assert [x.name for x in after.graph.outputs] == [x.name for x in before.graph.outputs]
+    for size in range(2, 9):
+        check_same(before, after, size)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +79,8 @@ def test_indices_are_left_alone() -> None:
     [
         "kernel_shape = [3], strides = [2], pads = [1, 1]",
         "kernel_shape = [2], strides = [2]",
-        "kernel_shape = [3]",
-        'kernel_shape = [2], strides = [2], auto_pad = "SAME_UPPER"',
+        "kernel_shape = [3], pads = [0, 2]",
+        'kernel_shape = [1], strides = [2], auto_pad = "SAME_UPPER"',
     ],
 )
 def test_what_is_right_is_left_alone(attributes: str) -> None:
@@ -97,6 +103,30 @@ def test_refused_with_the_reason(op: str, more: str, why: str) -> None:
     (found,) = graphfix.get_pass("pool-pads").sites(m)
     assert isinstance(found, Skip)
     assert why in found.reason
+
+
+def test_what_the_cpu_pools_or_nobody_is_no_error() -> None:
+    newer = pool(LOST["every other"], opset=22)
+    constant = model(
+        """m (float[N] x) => (float[1, 1, 2] y, float[N] z) <float[1, 1, 4] k = {1, 2, 3, 4}>
+        { y = MaxPool <kernel_shape = [1], strides = [2], ceil_mode = 1> (k)  z = Neg (x) }""",
+        17,
+    )
+    for m in (newer, constant):
+        assert [x.severity for x in graphfix.check(m, "pool-pads", ep="dml")] == ["note"]
+
+
+def test_parameters_of_a_function_are_not_known() -> None:
+    m = model(
+        """m (float[B, 4, T] x) => (float[B, 4, I] y) { y = own.half <s = [2]> (x) }
+        <opset_import: ["" : 17], domain: "own"> half <s> (a) => (b)
+        { b = MaxPool <kernel_shape = [2], ceil_mode = 1, strides: ints = @s> (a) }""",
+        17,
+        ', "own" : 1',
+    )
+    (found,) = graphfix.get_pass("pool-pads").sites(m)
+    assert isinstance(found, Skip)
+    assert "parameters of the local function" in found.reason
 
 
 @settings(max_examples=60, deadline=None)

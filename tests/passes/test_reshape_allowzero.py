@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import graphfix
+from graphfix.build import PASS_KEY
 from tests.passes.models import execute
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18{more}]>\n'
@@ -87,6 +88,13 @@ def test_a_size_that_the_input_has_there_is_copied_even_if_it_is_zero() -> None:
     for shape in ((0, 3, 8), (2, 0, 8), (0, 0, 8)):
         feeds = {"x": np.zeros(shape, np.float32)}
         assert run(after, feeds).shape == run(model(text), feeds).shape == (*shape[:2], 2, 4)
+
+
+def test_a_minus_one_that_a_pass_has_handed_on_is_repaired() -> None:
+    after = model(constant("-1, 8"))
+    after.graph[-1].metadata_props[PASS_KEY] = "fold"
+    graphfix.run(after, "reshape-allowzero")
+    assert 1 not in allowzero(after)
 
 
 def test_a_literal_zero_that_the_input_has_there_is_copied() -> None:

@@ -52,7 +52,9 @@ def ranks(m: ir.Model) -> list[int | None]:
 
 @pytest.mark.parametrize("opset", [10, 13, 17])
 @pytest.mark.parametrize("axes", [FIRST, SECOND])
-@pytest.mark.parametrize("dims", ["T, B, 4", "B, T, C", "5, 3, 4", "T, B, 4, D", "T, B, 1, C"])
+@pytest.mark.parametrize(
+    "dims", ["T, B, 4", "B, T, C", "5, 3, 4", "T, B, 4, 3", "T, B, 4, D", "T, B, 1, C"]
+)
 def test_two_dims(dims: str, axes: str, opset: int) -> None:
     before, after = (reversing(dims, axes, opset=opset) for _ in range(2))
     found = [(x.rule, x.severity) for x in graphfix.check(before) if x.severity == "error"]
@@ -76,12 +78,45 @@ def test_no_elements(nothing: str) -> None:
     check_same(before, after, {"x": x, "lengths": np.zeros(sizes["B"], np.int64)})
 
 
+@pytest.mark.parametrize("spec", ["reverse-2d", "directml"])
+@pytest.mark.parametrize("nothing", ["T", "B", "C", "D"])
+def test_no_elements_of_sizes_that_are_open(nothing: str, spec: str) -> None:
+    before, after = reversing("T, B, C, D"), reversing("T, B, C, D")
+    graphfix.run(after, spec)
+    assert ranks(after) == [2]
+    assert not graphfix.run(after, spec).changed
+    sizes = {**SIZES, nothing: 0}
+    x = np.zeros([sizes[i] for i in "TBCD"], np.float32)
+    check_same(before, after, {"x": x, "lengths": np.zeros(sizes["B"], np.int64)})
+
+
+def test_nothing_at_all_is_left_alone() -> None:
+    assert not graphfix.run(reversing("T, B, 0"), "reverse-2d").changed
+
+
+def test_lengths_that_a_caller_may_override_are_no_constant() -> None:
+    """What a pass makes of them is inferred anew, and is no constant then, either."""
+    text = f"""m (float[3, 5, 4] x, int64[3] n) => (float[3, 5, 4] y) <int64[3] n = {{5, 5, 5}}>
+        {{ y = ReverseSequence <{SECOND}> (x, n) }}"""
+    before, after = model(text), model(text)
+    graphfix.run(after, "reverse-2d,fold")
+    x = np.random.default_rng(0).random((3, 5, 4), np.float32)
+    check_same(before, after, {"x": x, "n": np.array([1, 2, 4])})
+
+
 WHOLE = {
     "numbers": ("float[B, 5, C] x", "<int64[3] n = {5, 5, 5}>", ""),
     "the size of the axis, expanded": (
         "float[B, T, C] x",
         "<int64 one = {1}, int64[1] none = {0}>",
         "s = Shape (x) t = Gather (s, one) b = Gather (s, none) n = Expand (t, b)",
+    ),
+    "the size of the axis, by way of views": (
+        "float[B, T, C] x",
+        "<int64 one = {1}, int64[1] none = {0}, int64[1] flat = {-1}>",
+        """s = Shape (x) t = Gather (s, one) b = Gather (s, none) n0 = Expand (t, b)
+        n1 = Unsqueeze (n0, none) n2 = Squeeze (n1, none) n3 = Identity (n2)
+        n = Reshape (n3, flat)""",
     ),
     "the size of the axis, as a tile": (
         "float[B, T, C] x",

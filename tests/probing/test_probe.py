@@ -165,6 +165,17 @@ def test_where_all_agree_inputs_of_zeros_are_not_what_is_shown():
     assert max(place.inner.max_abs for place in found.places) > 0
 
 
+def test_nor_where_they_are_the_longest_that_runs():
+    """There are four positions, and of the cases that are so short most rows are of zeros."""
+    text = """m (float[B, T, 4] x) => (float[B, T, 4] y)
+        <float k = {%s}, float[4, 1] t = {1, 2, 3, 4}, int64 z = {0}, int64 o = {1}>
+        { s = Shape <start = 1, end = 2> (x)  n = Squeeze (s)  i = Range (z, n, o)
+          p = Gather (t, i)  a = Mul (x, k)  b = Add (a, p)  y = Tanh (b) }"""
+    found = probe(model(text % "1.0"), model(text % "1.000001"))
+    assert found.ok
+    assert "zeros" not in found.case
+
+
 def test_the_users_own_inputs(tmp_path: Path):
     text = "m (float[T] x) => (float[T] y) { a = Relu (x)  y = Neg (a) }"
     other = model(text.replace("Relu", "Identity"))
@@ -278,6 +289,13 @@ def test_a_container_that_the_model_takes_is_found(rows: int, told: str | None):
         found = probe_padded(model(text), dims={"T": 9})
         assert found.ok
         assert f"T=9 alone and {told}, " in found.case
+
+
+def test_where_no_container_runs_the_error_of_the_first_is_told():
+    text = """m (float[1, T, 1] x) => (float[1, T, 1] y) <float[1, 9, 1] k = {1,1,1,1,1,1,1,1,1}>
+        { y = Add (x, k) }"""
+    with pytest.raises(FeedError, match=r"alone and in 36, .*9 by 36; name another container$"):
+        probe_padded(model(text), dims={"T": 9})
 
 
 def test_what_is_computed_from_sizes_alone_is_no_leak():

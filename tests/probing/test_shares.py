@@ -46,6 +46,16 @@ def test_a_speed_is_no_share() -> None:
     assert roles_of(made)["speed"].kind == "data"
 
 
+def test_a_number_of_frames_beside_a_share_is_none() -> None:
+    """What ends a Slice is not what was multiplied with a size."""
+    made = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[1, T, 4] x, float[1] keep) => (float[1, S, 4] y, float[1] z)
+        <int64[1] i0 = {0}, int64[1] i1 = {1}>
+        { size = Shape <start = 1, end = 2> (x)  long = Cast <to = 1> (size)
+          z = Mul (keep, long)  end = Cast <to = 7> (keep)  y = Slice (x, i0, end, i1) }""")
+    assert roles_of(made)["keep"].kind == "data"
+
+
 @pytest.mark.parametrize("name", SHARES)
 def test_behind_ilens_mask_it_is_one_of_the_valid_length(name: str) -> None:
     made = repaired(name)

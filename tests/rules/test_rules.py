@@ -316,16 +316,33 @@ class TestKernelRank:
             ("A, B, C, D, E", "Relu (x)", False),
             ("1, 3, 2, 4, 5", 'Resize <mode = "nearest"> (x, , scales)', False),
             ("B, 3, 2, 4, 5", 'Resize <mode = "nearest"> (x, , scales)', True),
+            ("1, 3, 2, 4, 5", 'Resize <mode = "nearest"> (x, , grown)', True),
             ("1, 2, 4, 4, 4", "Conv (x, deep)", False),
         ],
     )
     def test_dims(self, dims: str, node: str, flagged: bool) -> None:
         text = f"""(float[{dims}] x) => (float[V, W, X, Y, Z] y)
-            <float[5] scales = {{1, 1, 1, 1, 2}},
+            <float[5] scales = {{1, 1, 1, 1, 2}}, float[5] grown = {{2, 1, 1, 1, 1}},
             float[1, 2, 1, 1, 1] deep = {{1, 2}}> {{ y = {node} }}"""
         if dims.count(",") == 3:
             text = text.replace("V, W", "V")
         assert severities(graph(text), "kernel-rank") == ["error"] * flagged
+
+    @pytest.mark.parametrize(
+        ("first", "node"),
+        [
+            ("uint8[A, B]", "QLinearMatMul (x, s, z, w, s, z, s, z)"),
+            ("float[B]", "MatMul (x, w)"),  # of which comes one of four
+        ],
+    )
+    def test_the_dims_of_either_factor(self, first: str, node: str) -> None:
+        second = first.partition("[")[0] + "[C, D, E, B, F]"
+        text = f"""({first} x, {second} w) => ({second.replace("E, B", "E, A")} y)
+            <float s = {{1}}, uint8 z = {{0}}> {{ y = {node} }}"""
+        if first == "float[B]":
+            text = text.replace("E, A, F", "E, F")
+        (hazard,) = found(graph(text), "kernel-rank")
+        assert "of 5 dims" in hazard.message
 
     def test_more_than_three_axes_of_a_picture(self) -> None:
         text = """(float[1, 1, A, B, C, D] x, float[1, 1, 1, 1, 1, 1] w)
@@ -357,6 +374,54 @@ class TestResize:
             <float[4] scales = {{1, 1, 0.5, 0.5}}> {{ y = Resize <{attributes}> (x, , scales) }}"""
         assert severities(graph(text, 18), "resize-mode") == ["error"] * flagged
 
+    def test_a_constant_is_none_of_a_run(self) -> None:
+        text = """(float[N] x) => (float[P, Q, R, S] y, float[N] z)
+            <float[4] s = {1, 1, 1, 0.5}, float[1, 1, 1, 4] k = {1, 2, 3, 4}>
+            { y = Resize <mode = "linear", antialias = 1> (k, , s)  z = Neg (x) }"""
+        assert not severities(graph(text, 18), "resize-mode")
+
+    def test_a_side_that_stays_as_it_is(self) -> None:
+        text = """(float[1, 3, H, 8] x) => (float[P, Q, R, S] y) <int64[1] i0 = {0},
+            int64[1] i3 = {3}, int64[1] wide = {16}> { all = Shape (x)  h = Slice (all, i0, i3)
+            sizes = Concat <axis = 0> (h, wide)
+            y = Resize <mode = "linear", antialias = 1> (x, , , sizes) }"""
+        assert not severities(graph(text, 18), "resize-mode")
+
+    def test_a_part_that_is_cut_out(self) -> None:
+        text = """(float[1, 3, 8, 8] x, float[8] part) => (float[P, Q, R, S] y)
+            <int64[4] sizes = {1, 3, 4, 4}> { y = Resize <mode = "linear",
+                coordinate_transformation_mode = "tf_crop_and_resize"> (x, part, , sizes) }"""
+        assert severities(graph(text, 18), "resize-mode") == ["error"]
+
+    @pytest.mark.parametrize(
+        ("how", "flagged"),
+        [("(x, , twice)", False), ("(x, , , wide)", False), ("(x, , , narrow)", True)],
+    )
+    def test_antialias_is_for_what_becomes_shorter(self, how: str, flagged: bool) -> None:
+        text = f"""(float[1, 3, 8, 8] x) => (float[P, Q, R, S] y)
+            <float[4] twice = {{1, 1, 2, 1}}, int64[4] wide = {{1, 3, 16, 8}},
+             int64[4] narrow = {{1, 3, 16, 4}}>
+            {{ y = Resize <mode = "linear", antialias = 1> {how} }}"""
+        assert severities(graph(text, 18), "resize-mode") == ["error"] * flagged
+
+
+class TestFourBits:
+    @pytest.mark.parametrize(
+        ("opset", "body", "flagged"),
+        [
+            (21, "y = DequantizeLinear (w, s)", True),
+            (21, "y = DequantizeLinear <axis = 1> (w, each)", True),
+            (21, "y = DequantizeLinear <axis = 0, block_size = 2> (w, row)", False),
+            (21, "q = QuantizeLinear (x, s, z) y = DequantizeLinear (q, s, z)", False),
+            (23, "y = DequantizeLinear (w, s)", False),  # on the CPU
+        ],
+    )
+    def test_constants_without_blocks(self, opset: int, body: str, flagged: bool) -> None:
+        text = f"""(float[B, 2] x) => (float[P, Q] y) <uint4[2, 2] w = {{33, 67}}, float s = {{1}},
+            float[2] each = {{1, 2}}, float[1, 2] row = {{1, 2}}, uint4 z = {{0}}> {{ {body} }}"""
+        text = f'<ir_version: 10, opset_import: ["" : {opset}]> m {text}'
+        assert severities(text, "four-bits") == ["error"] * flagged
+
 
 class TestEdges:
     @pytest.mark.parametrize("kind", ["Max", "Min", "Prod", "Sum", "LogSum", "LogSumExp", "Mean"])
@@ -364,6 +429,37 @@ class TestEdges:
         text = f"(float[2, 0] x) => (float[2, 1] y) {{ y = Reduce{kind} <axes = [1]> (x) }}"
         # A mean of nothing is no number anywhere.
         assert severities(graph(text, 12), "empty-reduction") == ["error"] * (kind != "Mean")
+
+    @pytest.mark.parametrize(
+        ("kind", "dims", "made", "flagged"),
+        [
+            ("float", "0, 3", "1, 3", True),
+            ("float", "0, 3, 0", "1, 3, 0", False),  # of nothing it makes nothing
+            ("double", "0, 3", "1, 3", False),  # on the CPU
+        ],
+    )
+    def test_what_comes_of_nothing(self, kind: str, dims: str, made: str, flagged: bool) -> None:
+        text = f"({kind}[{dims}] x) => ({kind}[{made}] y) {{ y = ReduceSum <axes = [0]> (x) }}"
+        assert severities(graph(text, 12), "empty-reduction") == ["error"] * flagged
+
+    def test_a_constant_of_nothing_is_folded(self) -> None:
+        text = """(float[N] x) => (float[1, 1] y, float[N] z) <int64[2] none = {0, 3}>
+            { e = ConstantOfShape (none)  y = ReduceSum (e)  z = Neg (x) }"""
+        assert not severities(graph(text, 12), "empty-reduction")
+
+    @pytest.mark.parametrize(
+        ("check", "node"),
+        [
+            ("matmul-vector", "MatMul (k, v)"),
+            ("reverse-2d", "ReverseSequence (k3, n)"),
+            ("matmul-4d", "MatMul (k5, k5)"),
+        ],
+    )
+    def test_constants_are_computed_before_anything_runs(self, check: str, node: str) -> None:
+        text = f"""(float[N] x) => (float[P] y, float[N] z) <float[1, 2] k = {{1, 2}},
+            float[2] v = {{1, 2}}, float[1, 1, 2] k3 = {{1, 2}}, int64[1] n = {{1}},
+            float[1, 1, 1, 1, 1] k5 = {{1}}> {{ y = {node}  z = Neg (x) }}"""
+        assert severities(graph(text), check) == ["note"]
 
     def test_an_old_pad_runs_on_the_cpu(self) -> None:
         body = "(float[1, 8] x) => (float[1, 6] y) { y = Pad <pads = [0, -1, 0, -1]> (x) }"

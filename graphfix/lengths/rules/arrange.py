@@ -82,8 +82,6 @@ def expand(site: Site) -> State:
         at = i - len(made) + state.rank
         has = at >= 0 and state.tails[at] is not None
         new = LAST if state.is_finite else WILD if state.is_bounded else ANY
-        if new is LAST and len(axis) > 1:
-            new = FINITE
         if state.fill is not None:
             new = Tail("number", state.fill)
         tails.append(state.tails[at] if has else new if carries_time(axis) else None)

@@ -35,6 +35,8 @@ def register() -> None:
         registry.register(DOMAIN, op_type, 1)(_like_first)
     registry.register(DOMAIN, "MultiHeadAttention", 1)(_multi_head_attention)
     registry.register(DOMAIN, "Attention", 1)(_attention)
+    registry.register(DOMAIN, "QuantizeLinear", 1)(_quantize)
+    registry.register(DOMAIN, "DequantizeLinear", 1)(_quantize)
 
 
 def _like_first(ctx: Context, node: ir.Node) -> None:
@@ -45,6 +47,15 @@ def _like_first(ctx: Context, node: ir.Node) -> None:
     # The fourth is the sum before the normalisation; the two before it are not used.
     if node.op_type.startswith("Skip") and len(node.outputs) == 4:
         ctx.set_shape_and_dtype(node.outputs[3], source.shape, source.dtype)
+
+
+def _quantize(ctx: Context, node: ir.Node) -> None:
+    """Integers are of the type of their zero points, uint8 without; floats of that of the scale."""
+    source, floats = node.inputs[0], node.op_type == "DequantizeLinear"
+    like = next(iter(node.inputs[1 if floats else 2 :]), None)
+    dtype = None if floats else ir.DataType.UINT8
+    if source is not None and (dtype := dtype if like is None else like.dtype) is not None:
+        ctx.set_shape_and_dtype(node.outputs[0], source.shape, dtype)
 
 
 def _multi_head_attention(ctx: Context, node: ir.Node) -> None:
