@@ -147,6 +147,33 @@ def test_a_loop_that_is_no_map_stays_and_says_why(name: str) -> None:
     assert ir.to_proto(new).SerializeToString(deterministic=True) == before
 
 
+ORDERS = {
+    "from the last on": "j = Mul (i, less) k = Add (j, less) c = SequenceAt (chunks, k)",
+    "the first again and again": "j = Mul (i, zero) c = SequenceAt (chunks, j)",
+    "and the one before": """j = Add (i, less) p = SequenceAt (chunks, j)
+        m = ReduceMax <axes = [1]> (p) d = SequenceAt (chunks, i) c = Add (d, m)""",
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_chunks_in_another_order_stay(name: str) -> None:
+    text = model(BODIES["each place alone"], take=ORDERS[name])
+    (found,) = reasons(text.replace("int64 zero = {0}", "int64 zero = {0}, int64 less = {-1}"))
+    assert "another order" in found
+
+
+@pytest.mark.parametrize(
+    "of", ["<axis = 1> (x2, width)", "<axis = 2> (x, width)"], ids=["another", "features"]
+)
+def test_as_many_rounds_as_something_else_has_chunks_are_not_all(of: str) -> None:
+    before = f"""chunks = SplitToSequence <axis = 1> (x, width) others = SplitToSequence {of}
+        trips = SequenceLength (others)"""
+    text = model(BODIES["each place alone"], before=before)
+    text = text.replace("float[B, T, 8] x)", "float[B, T, 8] x, float[B, S, 8] x2)")
+    (found,) = reasons(text)
+    assert "every chunk" in found
+
+
 def test_what_goes_from_chunk_to_chunk_stays() -> None:
     text = model(BODIES["each place alone"])
     text = text.replace("Loop (trips, yes, empty)", "Loop (trips, yes, empty, zero)")
@@ -311,6 +338,22 @@ def test_rows_that_look_at_each_other_stay_packed_and_say_so() -> None:
     ((_, found),) = result.skips
     assert "packed by a mask" in found
     assert "MatMul" in found
+
+
+def test_one_column_that_is_repeated_is_no_row() -> None:
+    body = """h = Relu (packed) column = Slice (h, first, second, second) n = Shape (packed)
+        out = Expand (column, n)"""
+    (found,) = reasons(packing(body))
+    assert "Slice" in found
+
+
+def test_places_that_all_pick_along_one_axis_are_no_rows() -> None:
+    """Gather takes [k, 2] as 2 * k places of the batch."""
+    body = """g = Gather <axis = 0> (x, places) g1 = Slice (g, first, second, second)
+        g2 = Slice (g1, first, second, third) n = Shape (packed) out = Reshape (g2, n)"""
+    text = packing(body).replace("int64 zero = {0}", "int64[1] third = {2}, int64 zero = {0}")
+    (found,) = reasons(text)
+    assert "rows of features" in found
 
 
 STAY = {
