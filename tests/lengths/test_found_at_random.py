@@ -62,6 +62,16 @@ def test_a_clip_that_is_repeated_as_often_as_it_is_long_is_refused() -> None:
     assert outcome(graph(body)) == "refused"
 
 
+@pytest.mark.parametrize(("end", "found"), [("i1", "safe"), ("i2", "refused")])
+def test_two_frames_of_a_clip_that_is_repeated_are_both_the_first_of_one(
+    end: str, found: str
+) -> None:
+    """A clip of one frame, three times, has a second; in a container that is padding."""
+    body = f"""often = Concat <axis = 0> (i1, i3, i1)  v = Tile (x, often)
+        y = Slice (v, i0, {end}, i1)"""
+    assert outcome(graph(body)) == found
+
+
 def test_a_recurrence_along_the_batch_mixes_rows() -> None:
     """The first state of a frame is another where a row is padding."""
     weights = ", ".join(["0.5"] * 24)

@@ -259,6 +259,16 @@ KEYS = {
         MASKS["floor division"].replace("addend =", "windows =")
         + " a4 = Unsqueeze (added, middle) addend = Add (windows, a4)",
     ),
+    "of what is no number": (
+        "float[B, T, 8] x, float[B, T] added",
+        MASKS["floor division"]
+        .replace("Not (same)", "Not (visible)")
+        .replace(
+            "hidden =",
+            "n2 = IsNaN (added) n3 = Unsqueeze (n2, middle) s3 = Not (n3) visible = And (same, s3) "
+            "hidden =",
+        ),
+    ),
     "of all": (
         "float[B, T, 8] x, bool[T] seen",
         MASKS["floor division"]

@@ -118,6 +118,10 @@ REFUSED = {
         "each row of a batch alone",
     ),
     "a sum over rows": ("out = CumSum (c, zero)", "each row of a batch alone"),
+    "rows that are turned": (
+        "out = Slice (c, less, far, first, less)",
+        "each row of a batch alone",
+    ),
     "how many rows there are": (
         "n = Shape <start = 0, end = 1> (c) nf = Cast <to = 1> (n) out = Div (c, nf)",
         "each row of a batch alone",
@@ -137,7 +141,8 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_loop_that_is_no_map_stays_and_says_why(name: str) -> None:
     body, reason = REFUSED[name]
-    text = model(body).replace("int64 zero = {0}", "int64[2] both = {1, 2}, int64 zero = {0}")
+    more = f"int64[2] both = {{1, 2}}, int64[1] less = {{-1}}, int64[1] far = {{{-(2**63) + 1}}}"
+    text = model(body).replace("int64 zero = {0}", f"{more}, int64 zero = {{0}}")
     new = ir.from_onnx_text(text)
     before = ir.to_proto(new).SerializeToString(deterministic=True)
     result = graphfix.get_pass("window-3d")(new)
@@ -172,6 +177,52 @@ def test_as_many_rounds_as_something_else_has_chunks_are_not_all(of: str) -> Non
     text = text.replace("float[B, T, 8] x)", "float[B, T, 8] x, float[B, S, 8] x2)")
     (found,) = reasons(text)
     assert "every chunk" in found
+
+
+def test_a_chunk_may_end_where_the_next_one_begins() -> None:
+    take = SLICE.replace("to = Add (first_at, width)", "next = Add (i, one) to = Mul (next, width)")
+    text = model(BODIES["a mean"], take=take, before=COUNTED)
+    old, new = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    assert graphfix.get_pass("window-3d")(new).modified
+    assert_same(old, new, {"B": 2, "T": 9})
+
+
+TWO = "d = SequenceAt (others, i) e = ReduceMax <axes = [1]> (d) out = Add (c, e)"
+NOT_ALIKE = {
+    "without their first": ("", SLICE.replace("Mul (i, width)", "Add (at, one)"), []),
+    "of two sizes": ("(x2, two)", ITEM, ["different sizes"]),
+    "of two lengths": ("(x3, width)", ITEM, ["or two differ"]),
+}
+
+
+@pytest.mark.parametrize("name", NOT_ALIKE)
+def test_chunks_that_are_not_alike_stay(name: str) -> None:
+    others, take, wanted = NOT_ALIKE[name]
+    before = f"{CHUNKS} others = SplitToSequence <axis = 1> {others}" if others else COUNTED
+    take = f"at = Mul (i, width) {take}".replace("(first_at, width)", "(at, width)")
+    text = model(TWO if others else BODIES["a mean"], take=take, before=before)
+    text = text.replace(
+        "float[B, T, 8] x)", "float[B, T, 8] x, float[B, T, 8] x2, float[B, S, 8] x3)"
+    )
+    found = reasons(text)
+    assert len(found) == len(wanted)
+    assert all(x in y for x, y in zip(wanted, found, strict=True))
+
+
+NOT_ALL = {
+    "but for a short last one": ("Ceil (many)", "Floor (many)", "every chunk"),
+    "in front of the others": ("(had, out)", "(had, out, zero)", "does not append"),
+    "until something is": ("Identity (go)", "Not (go)", "may end early"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_ALL)
+def test_a_loop_that_does_not_join_all_one_behind_the_other_stays(name: str) -> None:
+    old, new, reason = NOT_ALL[name]
+    text = model(BODIES["a mean"], take=SLICE, before=COUNTED)
+    assert old in text
+    (found,) = reasons(text.replace(old, new))
+    assert reason in found
 
 
 def test_what_goes_from_chunk_to_chunk_stays() -> None:
@@ -340,11 +391,30 @@ def test_rows_that_look_at_each_other_stay_packed_and_say_so() -> None:
     assert "MatMul" in found
 
 
-def test_one_column_that_is_repeated_is_no_row() -> None:
-    body = """h = Relu (packed) column = Slice (h, first, second, second) n = Shape (packed)
-        out = Expand (column, n)"""
-    (found,) = reasons(packing(body))
+OTHER_ROWS = {
+    "one column, repeated": """h = Relu (packed) column = Slice (h, first, second, second)
+        n = Shape (packed) out = Expand (column, n)""",
+    "the last first": "h = Relu (packed) out = Slice (h, less, far, first, less)",
+}
+
+
+@pytest.mark.parametrize("name", OTHER_ROWS)
+def test_other_rows_than_were_computed_are_not_put_back(name: str) -> None:
+    text = packing(OTHER_ROWS[name])
+    more = "int64[1] less = {-1}, int64[1] far = {-9223372036854775807}"
+    (found,) = reasons(text.replace("int64 zero = {0}", f"{more}, int64 zero = {{0}}"))
     assert "Slice" in found
+
+
+def test_rows_that_are_added_are_left_alone() -> None:
+    text = packing(ROWS["nothing"], back='y = ScatterND <reduction = "add"> (x, places, out)')
+    assert not reasons(text)
+
+
+def test_rows_that_go_into_another_sequence_say_what_to_do() -> None:
+    text = packing(ROWS["nothing"], back="y = ScatterND (x2, places, out)")
+    (found,) = reasons(text.replace("bool[B, T] seen", "bool[B, T] seen, float[B, S, 8] x2"))
+    assert "give their dims one name" in found
 
 
 def test_places_that_all_pick_along_one_axis_are_no_rows() -> None:
