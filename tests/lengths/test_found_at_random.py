@@ -72,6 +72,13 @@ def test_two_frames_of_a_clip_that_is_repeated_are_both_the_first_of_one(
     assert outcome(graph(body)) == found
 
 
+def test_what_is_summed_over_a_clip_that_is_repeated_has_its_padding_in_it() -> None:
+    """No axis of the sum is as long as the clip, and still it is another in a container."""
+    body = """often = Concat <axis = 0> (i1, i3, i1)  v = Tile (x, often)
+        vt = Transpose <perm = [0, 2, 1]> (v)  m = MatMul (vt, v)  y = Relu (m)"""
+    assert outcome(graph(body)) == "refused"
+
+
 def test_a_recurrence_along_the_batch_mixes_rows() -> None:
     """The first state of a frame is another where a row is padding."""
     weights = ", ".join(["0.5"] * 24)
