@@ -79,6 +79,15 @@ def test_what_is_summed_over_a_clip_that_is_repeated_has_its_padding_in_it() -> 
     assert outcome(graph(body)) == "refused"
 
 
+def test_a_length_among_several_numbers_is_that_of_no_row() -> None:
+    """The largest of [T, 3] would be the largest of all rows of the batch, and of 3."""
+    body = """{join}  n = ReduceMax <axes = [0]> (both)  f = Cast <to = 1> (n)  y = Mul (x, f)"""
+    joined = graph(body.format(join="both = Concat <axis = 0> (t, i3)"), "B")
+    assert outcome(joined, "B") == "refused"
+    beside = """both = Max (t, i3)  f = Cast <to = 1> (both)  y = Mul (x, f)"""
+    assert outcome(graph(beside, "B"), "B") == "repaired"
+
+
 def test_a_recurrence_along_the_batch_mixes_rows() -> None:
     """The first state of a frame is another where a row is padding."""
     weights = ", ".join(["0.5"] * 24)
