@@ -153,3 +153,20 @@ def test_a_slice_backwards_that_begins_before_the_first_begins_there(start: int)
 def test_numbers_around_features_are_around_those_of_the_padding(body: str) -> None:
     for batch in (1, "B"):
         assert outcome(graph(body, batch), batch) == "repaired"
+
+
+def test_zeros_with_a_number_beside_them_are_not_all_zeros() -> None:
+    body = """around = Constant <value = int64[6] {0, 0, 0, 0, 0, 1}> ()
+        row = Constant <value = int64[3] {1, 1, 4}> ()  z = ConstantOfShape (row)
+        one = Constant <value = float {1.0}> ()  p = Pad (z, around, one)
+        w = Pad (x, around, one)  m = Mul (w, p)  y = ReduceSum <keepdims = 1> (m, i1)"""
+    for batch in (1, "B"):
+        assert outcome(graph(body, batch), batch) == "repaired"
+
+
+def test_places_with_one_from_the_end_beside_them_are_not_all_counted_from_the_beginning() -> None:
+    body = """first = Constant <value = int64 {0}> ()  end = Constant <value = int64 {3}> ()
+        step = Constant <value = int64 {1}> ()  at = Range (first, end, step)
+        behind = Constant <value = int64[2] {0, 1}> ()  last = Constant <value = int64 {-1}> ()
+        places = Pad (at, behind, last)  y = Gather <axis = 1> (x, places)"""
+    assert outcome(graph(body)) == "refused"

@@ -285,6 +285,12 @@ def test_a_mask_of_keys_stays_one(name: str) -> None:
     assert any(value.name in ("seen", "added") and value.uses() for value in after.graph.inputs)
 
 
+def test_scores_and_a_mask_of_keys_may_be_scaled_together() -> None:
+    ins, mask = KEYS["an addend of its own"]
+    added = "u = Add (p, addend) s = Mul (u, scale)"
+    in_windows(encoder(mask, 4, ins=ins, layers=1, added=added), 4, attentions=1)
+
+
 FLAGS = {
     "a number for each": (
         "float[B] added",

@@ -118,6 +118,10 @@ REFUSED = {
         "each row of a batch alone",
     ),
     "a sum over rows": ("out = CumSum (c, zero)", "each row of a batch alone"),
+    "more than the last at its end": (
+        "e = Slice (c, ends, behind, second) m = ReduceMean <axes = [1]> (e) out = Sub (c, m)",
+        "shorter than what is read",
+    ),
     "rows that are turned": (
         "out = Slice (c, less, far, first, less)",
         "each row of a batch alone",
@@ -141,7 +145,8 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_loop_that_is_no_map_stays_and_says_why(name: str) -> None:
     body, reason = REFUSED[name]
-    more = f"int64[2] both = {{1, 2}}, int64[1] less = {{-1}}, int64[1] far = {{{-(2**63) + 1}}}"
+    more = f"""int64[2] both = {{1, 2}}, int64[1] less = {{-1}}, int64[1] far = {{{-(2**63) + 1}}},
+        int64[1] ends = {{-3}}, int64[1] behind = {{{2**63 - 1}}}"""
     text = model(body).replace("int64 zero = {0}", f"{more}, int64 zero = {{0}}")
     new = ir.from_onnx_text(text)
     before = ir.to_proto(new).SerializeToString(deterministic=True)
