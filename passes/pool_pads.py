@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import attr_int, attr_ints
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 # From here on the standard does not count a window that starts in the padding at the end, as
 # ONNX Runtime's CPU kernels never did.
 _REVISED = 22
+# From here on all CPU kernels divide an average by what a window holds.
+_DIVIDED = 19
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,13 @@ class PoolSite(Match):
 
     Attributes:
         pads: The pads that make as many windows without it.
-        lost: Whether DirectML makes more windows of it, at some size.
+        wrong: Whether DirectML makes something else of it, at some size.
+        counted: What it pads with and counts, if it counts that: starts, then ends.
     """
 
     pads: tuple[int, ...]
-    lost: bool
+    wrong: bool
+    counted: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -41,8 +47,12 @@ class PoolPads(NodePass[PoolSite]):
         since opset 22 and ONNX Runtime's CPU kernels. Run on onnxruntime-directml 1.24.4: there it
         is one, so that the result is longer, with 0 or -3.4e38 at its end, without an error. There
         are such windows only where stride and end pad together are larger than the kernel;
-        auto_pad=VALID is a pad of 0 there, on CPUs too. From opset 22 on DirectML has no pools, and
-        opset-ceiling cannot take one with ceil_mode=1 down.
+        auto_pad=VALID is a pad of 0 there, on CPUs too. An average that counts its padding
+        (count_include_pad=1, PyTorch's default) is divided there by the whole window where that
+        reaches past the end, and by what lies over input and padding in PyTorch, in ONNX and on
+        CPUs; below opset 19 ONNX Runtime 1.24 does on the CPU as DirectML does, and 1.32 does not.
+        From opset 22 on DirectML has no pools, and opset-ceiling cannot take one with ceil_mode=1
+        down.
 
     Before:
         <
@@ -66,8 +76,9 @@ class PoolPads(NodePass[PoolSite]):
 
     Safety:
         Exact: the same windows over the same elements. A stride that leaves a remainder becomes an
-        end pad of up to the kernel less 1, which is never more than a window holds. Refused:
-        dilations, and averages that count the padding, which the pads would change.
+        end pad of up to the kernel less 1, which is never more than a window holds. Padding that is
+        counted becomes zeros in front of the pool. Refused: dilations, and averages that count the
+        padding where a window may start in it, or below opset 19.
     """
 
     name: ClassVar[str] = "pool-pads"
@@ -85,32 +96,52 @@ class PoolPads(NodePass[PoolSite]):
             return None
         strides = attr_ints(node, "strides") or (1,) * len(kernel)
         pads = attr_ints(node, "pads") or (0,) * 2 * len(kernel)
-        starts, ends = pads[: len(kernel)], pads[len(kernel) :]
-        axes = list(zip(ends, strides, kernel, strict=True))
+        axes = list(zip(pads[len(kernel) :], strides, kernel, strict=True))
         lost = any(end + stride > size for end, stride, size in axes)
-        if not lost and view.opset(node) < _REVISED:
+        counts = attr_int(node, "count_include_pad", 0) and max(strides) > 1
+        if not lost and not counts and view.opset(node) < _REVISED:
             return None
         if set(attr_ints(node, "dilations") or ()) - {1}:
             return Skip(node, "it has dilations, and pads as long as its windows are not allowed")
-        if attr_int(node, "count_include_pad", 0):
-            return Skip(node, "it counts the padding, and would count more of it")
+        if counts and view.opset(node) < _DIVIDED:
+            return Skip(node, "it counts the padding, which CPUs do in two ways below opset 19")
+        if counts and any(pads) and lost:
+            return Skip(node, "it counts the padding, and windows start in it")
+        counted = pads if counts else None
+        if counted:
+            pads, axes = (0,) * len(pads), [(0, stride, size) for _, stride, size in axes]
         wanted = (min(end + stride, size) - 1 for end, stride, size in axes)
-        return PoolSite(node, (*starts, *wanted), lost)
+        wrong = lost or counted is not None
+        return PoolSite(node, (*pads[: len(kernel)], *wanted), wrong, counted)
 
     def message(self, site: Match) -> str:
         """What goes wrong."""
-        if isinstance(site, PoolSite) and not site.lost:
+        if isinstance(site, PoolSite) and site.counted is not None:
+            return (
+                "count_include_pad=1: DirectML counts what lies behind the padding at the end, too"
+            )
+        if isinstance(site, PoolSite) and not site.wrong:
             return "ceil_mode=1 keeps the model at an opset that DirectML has no pools of"
         return "ceil_mode=1: DirectML counts a window that starts behind the data, and CPUs do not"
 
     def rewrite(self, match: PoolSite, op: Builder) -> ir.Value:
         """The same pool, with pads."""
-        node = match.node
-        gone = ("auto_pad", "ceil_mode")  # VALID takes no pads
+        node, source = match.node, match.node.inputs
+        gone = {"auto_pad", "ceil_mode"}  # VALID takes no pads
+        if match.counted is not None:
+            gone.add("count_include_pad")
+            if any(match.counted):
+                source = (op.Pad(source[0], _amounts(match.counted)),)
         given = {name: x.value for name, x in node.attributes.items() if name not in gone}
         there = [bool(x.name) for x in node.outputs]
-        made = op.make_all(node.op_type, there, *node.inputs, **given | {"pads": list(match.pads)})
+        made = op.make_all(node.op_type, there, *source, **given | {"pads": list(match.pads)})
         for old, new in zip(node.outputs[1:], made[1:], strict=True):
             if old.name:  # where it found what it gives
                 op.replace(old, new)
         return made[0]
+
+
+def _amounts(pads: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """What a Pad takes: numbers for batch and channels, too."""
+    half = len(pads) // 2
+    return np.array([0, 0, *pads[:half], 0, 0, *pads[half:]], np.int64)

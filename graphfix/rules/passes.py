@@ -103,8 +103,8 @@ def _has_kernel(site: Match, view: View) -> bool:
 
 def _windows(site: Match, view: View) -> Severity:
     """From opset 22 on the CPU pools, and counts rightly."""
-    lost = getattr(site, "lost", False) and not is_folded(site.node, view)
-    return "error" if lost and _has_kernel(site, view) else "note"
+    wrong = getattr(site, "wrong", False) and not is_folded(site.node, view)
+    return "error" if wrong and _has_kernel(site, view) else "note"
 
 
 def _scales(site: Match, view: View) -> Severity:

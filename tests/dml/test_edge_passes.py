@@ -327,3 +327,17 @@ def test_no_window_starts_behind_the_data(op: str, dims: str) -> None:
     feeds = {"x": np.random.default_rng(0).standard_normal((1, 4, 7)).astype(np.float32)}
     assert not agrees(before, feeds)
     assert agrees(repaired(before, "pool-pads"), feeds)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "size"), [("strides = [4]", 7), ("strides = [3], pads = [2, 1]", 8)]
+)
+def test_an_average_is_divided_by_what_lies_in_it(attributes: str, size: int) -> None:
+    before = model(
+        f"""(float[B, 4, T] x) => (float[B, 4, U] y) {{ y = AveragePool
+        <kernel_shape = [4], {attributes}, ceil_mode = 1, count_include_pad = 1> (x) }}""",
+        19,
+    )
+    feeds = {"x": np.random.default_rng(0).standard_normal((1, 4, size)).astype(np.float32)}
+    assert not agrees(before, feeds)
+    assert agrees(repaired(before, "pool-pads"), feeds)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import graphfix
 from graphfix.core import Skip
-from tests.passes.models import data, execute, model
+from tests.passes.models import data, execute, model, ops
 
 
 def pool(attributes: str, op: str = "MaxPool", *, opset: int = 17, rank: int = 1) -> ir.Model:
@@ -49,6 +49,28 @@ def test_pads(case: str, op: str, opset: int) -> None:
         check_same(before, after, size)
 
 
+COUNTED = {
+    "segments": "kernel_shape = [4], strides = [4], count_include_pad = 1",
+    "longer windows": "kernel_shape = [3], strides = [2], pads = [0, 0], count_include_pad = 1",
+    "with pads": "kernel_shape = [4], strides = [3], pads = [2, 1], count_include_pad = 1",
+    "whole windows": 'kernel_shape = [4], strides = [4], auto_pad = "VALID", count_include_pad = 1',
+}
+
+
+@pytest.mark.parametrize("opset", [19, 21, 23])
+@pytest.mark.parametrize("case", COUNTED)
+def test_averages_that_count_the_padding(case: str, opset: int) -> None:
+    before, after = (pool(COUNTED[case], "AveragePool", opset=opset) for _ in range(2))
+    found = graphfix.check(before, "pool-pads", ep="dml")
+    assert [x.severity for x in found] == ["error" if opset < 22 else "note"]
+    graphfix.run(after, "pool-pads")
+    assert ops(after) == (["Pad"] if "pads = [2" in COUNTED[case] else []) + ["AveragePool"]
+    assert set(after.graph[-1].attributes) == {"kernel_shape", "strides", "pads"}
+    assert not graphfix.run(after, "pool-pads").changed
+    for size in range(4, 14):
+        check_same(before, after, size)
+
+
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
 def test_a_newer_opset_goes_down(op: str) -> None:
     usual = "kernel_shape = [3], strides = [2], pads = [1, 1], dilations = [1]"
@@ -81,10 +103,11 @@ def test_indices_are_those_of_the_same_windows(used: str) -> None:
         "kernel_shape = [2], strides = [2]",
         "kernel_shape = [3], pads = [0, 2]",
         'kernel_shape = [1], strides = [2], auto_pad = "SAME_UPPER"',
+        "kernel_shape = [4], pads = [2, 1], count_include_pad = 1",
     ],
 )
 def test_what_is_right_is_left_alone(attributes: str) -> None:
-    m = pool(attributes)
+    m = pool(attributes, "AveragePool")
     before = data(m)
     assert not graphfix.check(m, "pool-pads")
     assert not graphfix.run(m, "pool-pads").changed
@@ -95,11 +118,19 @@ def test_what_is_right_is_left_alone(attributes: str) -> None:
     ("op", "more", "why"),
     [
         ("MaxPool", "dilations = [2]", "dilations"),
-        ("AveragePool", "count_include_pad = 1", "counts the padding"),
+        ("AveragePool", "count_include_pad = 1", "windows start in it"),
     ],
 )
 def test_refused_with_the_reason(op: str, more: str, why: str) -> None:
     m = pool(f"{LOST['a pad as long as half of it']}, {more}", op, opset=19)
+    check_refused(m, why)
+
+
+def test_averages_that_count_are_left_alone_where_cpus_differ() -> None:
+    check_refused(pool(COUNTED["segments"], "AveragePool", opset=18), "below opset 19")
+
+
+def check_refused(m: ir.Model, why: str) -> None:
     (found,) = graphfix.get_pass("pool-pads").sites(m)
     assert isinstance(found, Skip)
     assert why in found.reason
@@ -130,15 +161,20 @@ def test_parameters_of_a_function_are_not_known() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(drawn=st.data(), op=st.sampled_from(("MaxPool", "AveragePool")))
-def test_any_pool(drawn: st.DataObject, op: str) -> None:
+@given(drawn=st.data(), op=st.sampled_from(("MaxPool", "AveragePool")), counts=st.booleans())
+def test_any_pool(drawn: st.DataObject, op: str, counts: bool) -> None:
     rank = drawn.draw(st.integers(1, 2))
     axes = [drawn.draw(st.tuples(*[st.integers(1, 5)] * 2)) for _ in range(rank)]
     pads = [drawn.draw(st.integers(0, k - 1)) for _ in range(2) for k, _ in axes]
     kernel, strides = ([x[i] for x in axes] for i in (0, 1))
     attributes = f"kernel_shape = {kernel}, strides = {strides}, pads = {pads}"
+    if counts and op == "AveragePool":
+        attributes += ", count_include_pad = 1"
     before, after = (pool(attributes, op, rank=rank, opset=22) for _ in range(2))
-    assert graphfix.run(after, "pool-pads").changed
+    if not graphfix.run(after, "pool-pads").changed:
+        assert "count" in attributes
+        assert any(pads)
+        return
     sizes = [drawn.draw(st.integers(1, 12)) for _ in range(rank)]
     assume(
         all(
