@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ._attention_inputs import Term
     from ._window_mask import Cut
     from ._window_rows import Entry, Rows, Size
+    from ._window_table import Axis
 
 # Below these a floor is lost, or is no number: the mask may have been -inf.
 _LOWEST = {ir.DataType.FLOAT: -1e9, ir.DataType.FLOAT16: -1e4}
@@ -92,28 +93,32 @@ class Addend:
         if keys is None:
             every = ir.tensor(np.array([True]))
             return op.make("ConstantOfShape", self._shape(), value=every)
-        value = self._as_rank_2(keys.leaf.value)
+        value = self._as_rank_2(keys.leaf.value, keys.leaf.axes)
         return value if keys.seen else op.Not(value)
 
     def _term(self, term: Term) -> ir.Value:
         """A term that is the same for each query, as [B, T]."""
-        value = self._as_rank_2(term.value)
+        dims = self.op.view.shapes.dims(term.value) or ()
+        last = len(dims) - 1
+        axes: list[Axis] = [
+            "one" if dim == 1 else "key" if i == last else "other" for i, dim in enumerate(dims)
+        ]
+        value = self._as_rank_2(term.value, tuple(axes))
         return value if term.factor == 1 else self.op.Mul(value, self._number(term.factor))
 
-    def _as_rank_2(self, value: ir.Value) -> ir.Value:
-        """[B, T] of a tensor that has other axes of 1, or lacks that of the batch."""
+    def _as_rank_2(self, value: ir.Value, axes: tuple[Axis, ...]) -> ir.Value:
+        """[B, T] of a tensor that has other axes of 1, or lacks that of batch or keys."""
         op = self.op
-        opset, dims = op.view.opset(op.site), op.view.shapes.dims(value) or ()
-        gone = [i for i, dim in enumerate(dims[:-1]) if dim == 1]
-        rank = len(dims) - len(gone)
+        opset = op.view.opset(op.site)
+        gone = [i for i, axis in enumerate(axes) if axis == "one"]
         if gone and opset < 13:
             value = op.Squeeze(value, axes=gone)
         elif gone:
             value = op.Squeeze(value, np.array(gone, np.int64))
-        if rank == 2:
+        if len(axes) - len(gone) == 2:
             return value
-        value = unsqueezed(value, (0,), opset, op)
-        return value if self.batch == 1 else op.Expand(value, self._shape())
+        value = unsqueezed(value, (1,) if "other" in axes else (0,), opset, op)
+        return value if self.batch == 1 and "key" in axes else op.Expand(value, self._shape())
 
     def _shape(self) -> ir.Value | npt.NDArray[np.int64]:
         """[B, T] as a shape."""

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from graphfix.errors import PaddingError, UsageError
 from graphfix.lengths.analysis import analyse
 from graphfix.lengths.apply import INPUT, apply
+from graphfix.lengths.repairs import LastFrames
 from graphfix.lengths.source import find
 from graphfix.model.shapes import infer
 from graphfix.model.values import bodies_of, const_of, is_op, tensor_in
@@ -67,6 +68,9 @@ def body_of(chunks: Chunks, view: View) -> Body | str:
         found = _padding(body.model)
     except (PaddingError, UsageError) as error:
         return f"its last chunk is shorter, and what fills it up cannot be hidden: {error}"
+    ends = [x for x in found.repairs if isinstance(x, LastFrames) and is_op(x.node, "Slice")]
+    if any(min(x.offsets) < -1 for x in ends):
+        return "its last chunk may be shorter than what is read at the end of each"
     if found.refusals:
         first = found.refusals[0]
         return (

@@ -130,6 +130,8 @@ def _sources(body: ir.Graph, view: View) -> list[_Chunk] | str:
     readers = _readers(counter)
     found = [_item(x) if is_op(x, "SequenceAt") else _slice(x, counter, view) for x in readers]
     chunks = [x for x in found if isinstance(x, _Chunk)]
+    if any(_line(x.inputs[1], counter) != (1, 0) for x in readers if is_op(x, "SequenceAt")):
+        return "the Loop takes its chunks in another order, or those beside them too"
     if chunks and len(chunks) < len(found):
         return "the Loop computes with the number of the chunk"
     return chunks or next((x for x in found if isinstance(x, str)), chunks)
@@ -233,7 +235,10 @@ def _takes_all(trips: ir.Value | None, length: Dim, width: int, view: View) -> b
     node = _maker(trips)
     if is_op(node, "SequenceLength"):
         split = _maker(node.inputs[0])
-        return is_op(split, "SplitToSequence") and _width_of(split) == width
+        if not is_op(split, "SplitToSequence") or _width_of(split) != width:
+            return False
+        dims, axis = view.usual.dims(split.inputs[0]), attr_int(split, "axis", 0)
+        return dims is not None and same(dims[axis], length)
     data = view.usual.data(trips)
     if data is None or len(data) != 1:
         return False

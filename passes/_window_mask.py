@@ -80,9 +80,12 @@ def cut_of(terms: Sequence[Term], length: Dim, batch: Dim, view: View) -> Cut | 
         return str(error) or None
     found = _read(tables, array, rest)
     if isinstance(found, Cut) and found.keys is not None:
-        dims = view.shapes.dims(found.keys.leaf.value) or ()
-        others = [dim for dim in dims[:-1] if dim != 1]
-        if len(others) > 1 or not all(_fits(dim, batch) for dim in others):
+        leaf = found.keys.leaf
+        dims = view.shapes.dims(leaf.value) or ()
+        others = [dim for dim, axis in zip(dims, leaf.axes, strict=True) if axis == "other"]
+        key = leaf.axes.index("key") if "key" in leaf.axes else len(leaf.axes)
+        turned = "other" in leaf.axes[key:]
+        if turned or len(others) > 1 or not all(_fits(dim, batch) for dim in others):
             return "how its mask of keys lies along the batch is not seen"
     return found
 

@@ -54,7 +54,7 @@ def packed_at(node: ir.Node, view: View) -> Packed | str | None:
     plain = "reduction" not in node.attributes or node.attributes["reduction"].value == "none"
     if base is None or given is None or mask is None or not plain:
         return None
-    mask, made = _of_rows(mask, view), _rows_of(given, view)
+    mask, made = _of_rows(mask, view), _rows_of(given)
     number = view.numbering.of(mask)
     gathers: dict[ir.Node, None] = {}
     nodes: dict[ir.Node, None] = {}
@@ -72,6 +72,8 @@ def packed_at(node: ir.Node, view: View) -> Packed | str | None:
     dims, after = view.shapes.dims(mask) or (), view.shapes.dims(made) or ()
     if not after or not isinstance(after[-1], int):
         return "its rows are packed by a mask, and how wide they are is not known"
+    if any(view.shapes.rank(x.outputs[0]) != len(after) or len(after) != 2 for x in gathers):
+        return "what is packed by a mask is not seen to be rows of features"
     rests = [view.shapes.dims(x.inputs[0]) for x in gathers]
     if not _alike(view.shapes.dims(base), (*dims, after[-1])) or not all(
         x and isinstance(x[-1], int) and _alike(x[:-1], dims) for x in rests
@@ -176,11 +178,20 @@ def _maker(value: ir.Value | None) -> ir.Node | None:
     return None if value is None else value.producer()
 
 
-def _rows_of(value: ir.Value, view: View) -> ir.Value:
-    """The rows that are put back, behind views of them and cuts that leave all of them."""
+def _rows_of(value: ir.Value) -> ir.Value:
+    """The rows that are put back, behind views of them and cuts that leave all of them.
+
+    As many numbers go back as there are in the rows: a cut alone leaves all, and a repetition alone
+    adds none. Together they could be one column, repeated.
+    """
+    kinds: set[str] = set()
     while (node := value.producer()) is not None and node.inputs and node.inputs[0] is not None:
-        first = is_op(node, "Slice") and ints_of((*node.inputs, None)[1]) == (0,)
-        if not first and not is_op(node, "Reshape", "Expand", "Identity"):
+        if is_op(node, "Slice", "Expand"):
+            first = is_op(node, "Expand") or ints_of((*node.inputs, None)[1]) == (0,)
+            if not first or kinds | {node.op_type} == {"Slice", "Expand"}:
+                break
+            kinds.add(node.op_type)
+        elif not is_op(node, "Reshape", "Identity"):
             break
         value = node.inputs[0]
     return value

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
 from ._window_local import carried
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
-    import onnx_ir as ir
 
     from graphfix.build import Builder
     from graphfix.model.shapes import Dim
@@ -250,6 +250,10 @@ class Rows:
             amounts = op.constant(np.array([*zeros, entry.missing, 0], np.int64))
         else:
             amounts = op.Concat(zeros, self.missing(entry), zeros[:1], axis=0)
+        if op.view.shapes.dtype(entry.value) == ir.DataType.BOOL and op.view.opset(op.site) < 13:
+            # where Pad does not take booleans
+            whole = op.Pad(op.Cast(entry.value, to=ir.DataType.INT32), amounts, mode="edge")
+            return op.Cast(whole, to=ir.DataType.BOOL)
         return op.Pad(entry.value, amounts, mode="edge")
 
     def _behind(self, value: ir.Value) -> ir.Node:

@@ -82,9 +82,13 @@ class UnflattenHeads(NodePass[ShapeSite]):
         Exact: the same elements in the same shape, for every input that the model before accepts. A
         size of 0 at run time is copied by the 0. A -1 that was not there before is written only
         beside sizes that are never 0: numbers, lengths of a Conv, and what the model itself has
-        beside a -1 (ONNX forbids 0 there; ORT's CPU kernels run it if allowzero=1). A shape with
-        two sizes that the input has nowhere, such as chunks of it, is left alone; so is one without
-        a -1 in which a size that moves may be 0, which without allowzero copies another size.
+        beside a -1. That is taken to be at least 1, as is a sequence of which a Slice takes the
+        first or the last row: with allowzero=1 ONNX forbids 0 beside -1 (ORT's CPU kernels run it),
+        without it a 0 copies what the input has at its place. So `x.reshape(B * T, -1)` of [B, T,
+        8] makes [B, 0] of an empty sequence, and [0, 8] after the repair; other such shapes may not
+        run then. A shape with two sizes that the input has nowhere, such as chunks of it, is left
+        alone; so is one without a -1 in which a size that moves may be 0, which without allowzero
+        copies another size.
     """
 
     name: ClassVar[str] = "unflatten-heads"

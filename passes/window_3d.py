@@ -162,17 +162,19 @@ class Window3d(Pass):
     Safety:
         Equal to rounding in every row that has a key to look at: the scores that are left out were
         hidden, and a key that is hidden within a window stays so. Where the mask was -inf, the
-        floor is -1e9 (-1e4 in float16). The sequence has at least one row. Places are counted
-        exactly in float32 below 2^20. Refused, with the reason: windows that overlap (a band),
-        that see those before them (chunks with a left context), that are shifted; addends that
-        differ within a window; keys of earlier runs, rotary embeddings, grouped heads; attentions
-        in a branch or the body of a Loop; Loops that hand anything on from chunk to chunk, that
-        may end early, that mix the rows of a batch, whose chunks are of a size that is computed,
-        or whose sequences are not [batch, time, features] (or with time last); as many chunks as a
-        trace has counted, also where they are Slices between the numbers of the trace, which leave
-        out what is behind the last; packed rows that look at each other, as in an attention with
-        `cu_seqlens`, or that are never put back. Left alone: a mask that is no function of places
-        and constants, such as one whose width is computed or one that is written piece by piece.
+        floor is -1e9 (-1e4 in float16). The batch has at least one row, and the sequence, too.
+        Places are counted exactly in float32 below 2^20. Refused, with the reason: windows that
+        overlap (a band), that see those before them (chunks with a left context), that are shifted;
+        addends that differ within a window; keys of earlier runs, rotary embeddings, grouped heads;
+        attentions in a branch or the body of a Loop; Loops that hand anything on from chunk to
+        chunk, that take them in another order or one beside another, read more than the last row at
+        the end of each, that may end early, that mix the rows of a batch, whose chunks are of a
+        size that is computed, or whose sequences are not [batch, time, features] (or with time
+        last); as many chunks as a trace has counted, also where they are Slices between the numbers
+        of the trace, which leave out what is behind the last; packed rows that look at each other,
+        as in an attention with `cu_seqlens`, or that are never put back. Left alone: a mask that is
+        no function of places and constants, such as one whose width is computed or one that is
+        written piece by piece.
     """
 
     name: ClassVar[str] = "window-3d"

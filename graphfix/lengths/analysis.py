@@ -235,7 +235,9 @@ class _Walk:
         node = site.node
         around = [*(x for x in site.states if x is not None)]
         around += [y for x in inner if (y := self._found.states[x]) is not None]
-        touched = any(x.timed or x.physical or x.places is not None for x in around)
+        touched = any(
+            x.timed or x.physical or x.places is not None or x.cells is not None for x in around
+        )
         if is_op(node, "Constant"):
             return [self._constant(node.outputs[0])]
         rule = rule_of(node)

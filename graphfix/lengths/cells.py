@@ -98,6 +98,8 @@ def _trials(site: Site) -> tuple[Sizes, ...]:
     if len(lengths) < 4:
         raise RefusedError("it is not as long as a multiple of the clip")
     pairs = {(lengths[1], lengths[3]), (lengths[2], lengths[-1]), (lengths[1], lengths[2])}
+    # The shortest clip: two frames that are read of copies side by side are of two copies there.
+    pairs.add((lengths[0], lengths[2]))
     for size in _sizes(site):
         pairs |= set(_changes(site, size, lengths[1])) | set(_changes(site, size, lengths[2]))
         if (several := _several(site, size)) is not None:
@@ -108,7 +110,8 @@ def _trials(site: Site) -> tuple[Sizes, ...]:
             pairs |= {(turn, turn + 3), (turn + 1, turn + 3)}
     small = sorted(x for x in pairs if x[0] >= lengths[0])
     batches = [] if site.source.batch is None else [(2, 0), (2, 1), (3, 1)]
-    more = [Sizes(*pair, *rows) for rows, pair in zip(batches, small[:2] * 2, strict=False)]
+    longer = [x for x in small if x[0] > lengths[0]]
+    more = [Sizes(*pair, *rows) for rows, pair in zip(batches, longer[:2] * 2, strict=False)]
     return (*(Sizes(*pair) for pair in small), *more)
 
 

@@ -21,7 +21,7 @@ from graphfix.lengths.domain import (
     size_expr,
 )
 from graphfix.lengths.lower import LOOKED_THROUGH
-from graphfix.lengths.numbers import extreme
+from graphfix.lengths.numbers import MANY, UNARY, extreme
 from graphfix.lengths.repairs import Hide, LengthData, Picks, Zero
 from graphfix.model.text import path_of
 from graphfix.model.values import attr_ints, const_of, is_op
@@ -175,7 +175,9 @@ class Site:
         if is_op(node, *LOOKED_THROUGH):
             one = _one_element(self.source.shapes.dims(node.inputs[0]))
             return one and self._is_of_lengths(node.inputs[0])
-        return all(map(self._is_of_lengths, node.inputs))
+        # What makes one number of several, as ReduceMax does, would do so over rows of the batch.
+        alone = is_op(node, *MANY, *UNARY)
+        return alone and all(map(self._is_of_lengths, node.inputs))
 
     def check_size(self, size: sympy.Expr) -> None:
         """Refuse if a size cannot be computed from the length of the padded input."""

@@ -6,13 +6,9 @@ from __future__ import annotations
 def slice_of(start: int, end: int, step: int, size: int) -> slice:
     """The slice of a list that takes what ONNX's ``start:end:step`` takes of an axis.
 
-    Backwards, one that begins before the first begins there, where Python has nothing; and ends
-    of -1 - size, which are before the first in ONNX, are the last in none.
+    Backwards, one that begins before the first begins there, where Python has nothing.
     """
-    if step < 0:
-        start = max(start, -size)
-        return slice(start, None if end < -size else end, step)
-    return slice(start, end, step)
+    return slice(max(start, -size), end, step)
 
 
 def length_in(start: int, end: int, step: int, size: int) -> int:

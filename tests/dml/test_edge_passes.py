@@ -275,6 +275,21 @@ def test_a_vector_is_not_its_first_number(dims: str) -> None:
     assert agrees(repaired(before, "directml"), feeds)
 
 
+@pytest.mark.parametrize(
+    "product",
+    [
+        "int32[B, T] y) { y = MatMulInteger (x, u) }",
+        """uint8[B, T] y) <float s = {0.5}, uint8 z = {3}>
+        { y = QLinearMatMul (x, s, z, u, s, z, s, z) }""",
+    ],
+)
+def test_a_vector_of_integers(product: str) -> None:
+    before = model(f"(uint8[B, T, 3] x, uint8[3] u) => ({product}")
+    feeds = {"x": np.arange(24, dtype=np.uint8).reshape(2, 4, 3), "u": np.arange(6, 9, dtype="u1")}
+    assert not agrees(before, feeds)
+    assert agrees(repaired(before, "matmul-vector"), feeds)
+
+
 @pytest.mark.parametrize("dims", ["A, 3, B", "2, 3, 4"])
 @pytest.mark.parametrize("zero", ["", ", z"])
 def test_scales_lie_along_their_own_axis(dims: str, zero: str) -> None:

@@ -62,6 +62,32 @@ def test_a_clip_that_is_repeated_as_often_as_it_is_long_is_refused() -> None:
     assert outcome(graph(body)) == "refused"
 
 
+@pytest.mark.parametrize(("end", "found"), [("i1", "safe"), ("i2", "refused")])
+def test_two_frames_of_a_clip_that_is_repeated_are_both_the_first_of_one(
+    end: str, found: str
+) -> None:
+    """A clip of one frame, three times, has a second; in a container that is padding."""
+    body = f"""often = Concat <axis = 0> (i1, i3, i1)  v = Tile (x, often)
+        y = Slice (v, i0, {end}, i1)"""
+    assert outcome(graph(body)) == found
+
+
+def test_what_is_summed_over_a_clip_that_is_repeated_has_its_padding_in_it() -> None:
+    """No axis of the sum is as long as the clip, and still it is another in a container."""
+    body = """often = Concat <axis = 0> (i1, i3, i1)  v = Tile (x, often)
+        vt = Transpose <perm = [0, 2, 1]> (v)  m = MatMul (vt, v)  y = Relu (m)"""
+    assert outcome(graph(body)) == "refused"
+
+
+def test_a_length_among_several_numbers_is_that_of_no_row() -> None:
+    """The largest of [T, 3] would be the largest of all rows of the batch, and of 3."""
+    body = """{join}  n = ReduceMax <axes = [0]> (both)  f = Cast <to = 1> (n)  y = Mul (x, f)"""
+    joined = graph(body.format(join="both = Concat <axis = 0> (t, i3)"), "B")
+    assert outcome(joined, "B") == "refused"
+    beside = """both = Max (t, i3)  f = Cast <to = 1> (both)  y = Mul (x, f)"""
+    assert outcome(graph(beside, "B"), "B") == "repaired"
+
+
 def test_a_recurrence_along_the_batch_mixes_rows() -> None:
     """The first state of a frame is another where a row is padding."""
     weights = ", ".join(["0.5"] * 24)
@@ -127,3 +153,20 @@ def test_a_slice_backwards_that_begins_before_the_first_begins_there(start: int)
 def test_numbers_around_features_are_around_those_of_the_padding(body: str) -> None:
     for batch in (1, "B"):
         assert outcome(graph(body, batch), batch) == "repaired"
+
+
+def test_zeros_with_a_number_beside_them_are_not_all_zeros() -> None:
+    body = """around = Constant <value = int64[6] {0, 0, 0, 0, 0, 1}> ()
+        row = Constant <value = int64[3] {1, 1, 4}> ()  z = ConstantOfShape (row)
+        one = Constant <value = float {1.0}> ()  p = Pad (z, around, one)
+        w = Pad (x, around, one)  m = Mul (w, p)  y = ReduceSum <keepdims = 1> (m, i1)"""
+    for batch in (1, "B"):
+        assert outcome(graph(body, batch), batch) == "repaired"
+
+
+def test_places_with_one_from_the_end_beside_them_are_not_all_counted_from_the_beginning() -> None:
+    body = """first = Constant <value = int64 {0}> ()  end = Constant <value = int64 {3}> ()
+        step = Constant <value = int64 {1}> ()  at = Range (first, end, step)
+        behind = Constant <value = int64[2] {0, 1}> ()  last = Constant <value = int64 {-1}> ()
+        places = Pad (at, behind, last)  y = Gather <axis = 1> (x, places)"""
+    assert outcome(graph(body)) == "refused"

@@ -56,10 +56,22 @@ def test_the_last_blocks_reach_what_is_valid(size: str, attributes: str, batch: 
 FOUR = "four = Concat <axis = 1> (blocks, xt)  f = Col2Im (four, image, square)  y = Neg (f)"
 
 
-@pytest.mark.parametrize("shape", ["i2, n", "n, i2"])
-def test_blocks_may_be_as_high_as_the_image(shape: str) -> None:
+@pytest.mark.parametrize(
+    ("shape", "attributes"),
+    [("i2, n", ""), ("n, i2", ""), ("i3, n", "<dilations = [2, 1]>")],
+    ids=["high", "wide", "with gaps"],
+)
+def test_blocks_may_be_as_high_as_the_image(shape: str, attributes: str) -> None:
     body = f"n = Add (t, i1)  image = Concat <axis = 0> ({shape})  {FOUR}"
-    assert outcome(body)[0] == "repaired"
+    assert outcome(body.replace("Col2Im", f"Col2Im {attributes}"))[0] == "repaired"
+
+
+def test_pads_make_room_for_a_second_row_of_blocks() -> None:
+    body = f"n = Add (t, i1)  image = Concat <axis = 0> (i1, n)  {FOUR}"
+    body = body.replace("Col2Im", "Col2Im <pads = [1, 0, 1, 0]>")
+    model = onnx.parser.parse_model(_FOLD.format(batch="B", body=body))
+    with pytest.raises(PaddingError, match="another"):
+        graphfix.run(ir.from_proto(model), "ilens-mask:axis=x.1")
 
 
 @pytest.mark.parametrize(

@@ -225,6 +225,17 @@ def test_a_size_of_zero_at_run_time_is_copied() -> None:
     repaired(text, ({"B": 0, "T": 3}, {"B": 2, "T": 0}, {"B": 0, "T": 0}))
 
 
+def test_a_size_beside_a_minus_1_is_taken_to_be_none_of_zero() -> None:
+    """The manual says so: where it is 0, the model copies another size, and loses its features."""
+    text = f"""(float[B, T, 8] x) => (float[M, 8] y) <int64[1] m = {{-1}}> {{
+        {B} {T} bt = Mul (sb, st) s = Concat <axis = 0> (bt, m) y = Reshape (x, s) }}"""
+    model, _ = repaired(text)
+    assert targets(model) == [[-1, 8]]
+    empty = {"B": 2, "T": 0}
+    assert [x.shape for x in run(model_of(text), empty)] == [(2, 0)]
+    assert [x.shape for x in run(model, empty)] == [(0, 8)]
+
+
 @pytest.mark.parametrize("allowzero", [0, 1])
 def test_a_size_of_zero_that_copies_another_size_is_left(allowzero: int) -> None:
     # Where B is 0 and T is 1, the 0 for B copies T: [0, 1], unless zeros are meant.

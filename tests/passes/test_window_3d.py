@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -257,6 +259,16 @@ KEYS = {
         MASKS["floor division"].replace("addend =", "windows =")
         + " a4 = Unsqueeze (added, middle) addend = Add (windows, a4)",
     ),
+    "of what is no number": (
+        "float[B, T, 8] x, float[B, T] added",
+        MASKS["floor division"]
+        .replace("Not (same)", "Not (visible)")
+        .replace(
+            "hidden =",
+            "n2 = IsNaN (added) n3 = Unsqueeze (n2, middle) s3 = Not (n3) visible = And (same, s3) "
+            "hidden =",
+        ),
+    ),
     "of all": (
         "float[B, T, 8] x, bool[T] seen",
         MASKS["floor division"]
@@ -271,6 +283,66 @@ def test_a_mask_of_keys_stays_one(name: str) -> None:
     ins, mask = KEYS[name]
     after = in_windows(encoder(mask, 4, ins=ins), 4)
     assert any(value.name in ("seen", "added") and value.uses() for value in after.graph.inputs)
+
+
+def test_scores_and_a_mask_of_keys_may_be_scaled_together() -> None:
+    ins, mask = KEYS["an addend of its own"]
+    added = "u = Add (p, addend) s = Mul (u, scale)"
+    in_windows(encoder(mask, 4, ins=ins, layers=1, added=added), 4, attentions=1)
+
+
+FLAGS = {
+    "a number for each": (
+        "float[B] added",
+        "a = Unsqueeze (added, rest)",
+        "addend = Add (m, a)",
+    ),
+    "a number": ("float added", "", "addend = Add (m, added)"),
+    "a flag": ("bool[1] seen", "visible = And (same, seen)", ""),
+}
+
+
+@pytest.mark.parametrize("batch", ["B", "1"])
+@pytest.mark.parametrize("name", FLAGS)
+def test_what_is_the_same_for_all_keys(name: str, batch: str) -> None:
+    """A mask or an addend that has no axis of keys has none to cut."""
+    more, before, behind = FLAGS[name]
+    mask = MASKS["floor division"]
+    if behind:
+        mask = f"{mask.replace('addend =', 'm =')} {before} {behind}"
+    else:
+        mask = mask.replace("Not (same)", "Not (visible)").replace("hidden =", f"{before} hidden =")
+    ins = f"float[{batch}, T, 8] x, {more.replace('B', batch)}"
+    text = encoder(mask, 3, ins=ins, layers=1)
+    text = text.replace("int64 zero =", "int64[3] rest = {1, 2, 3}, int64 zero =")
+    old, new = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    assert graphfix.get_pass("window-3d")(new).modified
+    for length in (1, 2, 3, 4, 7):
+        for rows in (1, 3) if batch == "B" else (1,):
+            assert_same(old, new, {"B": rows, "T": length})
+
+
+def test_a_mask_of_keys_that_is_turned_is_left() -> None:
+    """Where there are as many clips as places, sizes do not tell one axis from the other."""
+    mask = MASKS["floor division"].replace("Not (same)", "Not (visible)")
+    seen = "st = Transpose (seen) s3 = Unsqueeze (st, middle) visible = And (same, s3)"
+    mask = mask.replace("hidden =", f"{seen} hidden =")
+    (found,) = skipped(encoder(mask, 3, ins="float[6, 6, 8] x, bool[6, 6] seen", layers=1))
+    assert "lies along the batch" in found
+
+
+def test_booleans_are_filled_up_before_opset_13() -> None:
+    """Pad takes none there."""
+    text = encoder(MASKS["floor division"], 4, ins="float[B, T, 8] x, bool[B, T, 1] kept")
+    text = text.replace('"" : 17', '"" : 12').replace(
+        "t1 = Shape <start = 1, end = 2> (x)",
+        "ts = Shape (x) t1 = Slice (ts, second, third)",
+    )
+    text = re.sub(r"Unsqueeze \((\w+), second\)", r"Unsqueeze <axes = [1]> (\1)", text)
+    text = re.sub(r"Unsqueeze \((\w+), first\)", r"Unsqueeze <axes = [0]> (\1)", text)
+    text = re.sub(r"LayerNormalization <axis = -1> \((\w+), bias, bias\)", r"Add (\1, bias)", text)
+    text = text.replace("ln1 = Add (y0", "z = Where (kept, y0, nought) ln1 = Add (z")
+    in_windows(text.replace("int64 zero =", "int64[1] third = {2}, int64 zero ="), 4)
 
 
 def test_attentions_are_fused_behind_it() -> None:

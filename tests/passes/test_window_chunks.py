@@ -118,6 +118,14 @@ REFUSED = {
         "each row of a batch alone",
     ),
     "a sum over rows": ("out = CumSum (c, zero)", "each row of a batch alone"),
+    "more than the last at its end": (
+        "e = Slice (c, ends, behind, second) m = ReduceMean <axes = [1]> (e) out = Sub (c, m)",
+        "shorter than what is read",
+    ),
+    "rows that are turned": (
+        "out = Slice (c, less, far, first, less)",
+        "each row of a batch alone",
+    ),
     "how many rows there are": (
         "n = Shape <start = 0, end = 1> (c) nf = Cast <to = 1> (n) out = Div (c, nf)",
         "each row of a batch alone",
@@ -137,7 +145,9 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_loop_that_is_no_map_stays_and_says_why(name: str) -> None:
     body, reason = REFUSED[name]
-    text = model(body).replace("int64 zero = {0}", "int64[2] both = {1, 2}, int64 zero = {0}")
+    more = f"""int64[2] both = {{1, 2}}, int64[1] less = {{-1}}, int64[1] far = {{{-(2**63) + 1}}},
+        int64[1] ends = {{-3}}, int64[1] behind = {{{2**63 - 1}}}"""
+    text = model(body).replace("int64 zero = {0}", f"{more}, int64 zero = {{0}}")
     new = ir.from_onnx_text(text)
     before = ir.to_proto(new).SerializeToString(deterministic=True)
     result = graphfix.get_pass("window-3d")(new)
@@ -145,6 +155,79 @@ def test_a_loop_that_is_no_map_stays_and_says_why(name: str) -> None:
     ((_, found),) = result.skips
     assert reason in found
     assert ir.to_proto(new).SerializeToString(deterministic=True) == before
+
+
+ORDERS = {
+    "from the last on": "j = Mul (i, less) k = Add (j, less) c = SequenceAt (chunks, k)",
+    "the first again and again": "j = Mul (i, zero) c = SequenceAt (chunks, j)",
+    "and the one before": """j = Add (i, less) p = SequenceAt (chunks, j)
+        m = ReduceMax <axes = [1]> (p) d = SequenceAt (chunks, i) c = Add (d, m)""",
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_chunks_in_another_order_stay(name: str) -> None:
+    text = model(BODIES["each place alone"], take=ORDERS[name])
+    (found,) = reasons(text.replace("int64 zero = {0}", "int64 zero = {0}, int64 less = {-1}"))
+    assert "another order" in found
+
+
+@pytest.mark.parametrize(
+    "of", ["<axis = 1> (x2, width)", "<axis = 2> (x, width)"], ids=["another", "features"]
+)
+def test_as_many_rounds_as_something_else_has_chunks_are_not_all(of: str) -> None:
+    before = f"""chunks = SplitToSequence <axis = 1> (x, width) others = SplitToSequence {of}
+        trips = SequenceLength (others)"""
+    text = model(BODIES["each place alone"], before=before)
+    text = text.replace("float[B, T, 8] x)", "float[B, T, 8] x, float[B, S, 8] x2)")
+    (found,) = reasons(text)
+    assert "every chunk" in found
+
+
+def test_a_chunk_may_end_where_the_next_one_begins() -> None:
+    take = SLICE.replace("to = Add (first_at, width)", "next = Add (i, one) to = Mul (next, width)")
+    text = model(BODIES["a mean"], take=take, before=COUNTED)
+    old, new = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    assert graphfix.get_pass("window-3d")(new).modified
+    assert_same(old, new, {"B": 2, "T": 9})
+
+
+TWO = "d = SequenceAt (others, i) e = ReduceMax <axes = [1]> (d) out = Add (c, e)"
+NOT_ALIKE = {
+    "without their first": ("", SLICE.replace("Mul (i, width)", "Add (at, one)"), []),
+    "of two sizes": ("(x2, two)", ITEM, ["different sizes"]),
+    "of two lengths": ("(x3, width)", ITEM, ["or two differ"]),
+}
+
+
+@pytest.mark.parametrize("name", NOT_ALIKE)
+def test_chunks_that_are_not_alike_stay(name: str) -> None:
+    others, take, wanted = NOT_ALIKE[name]
+    before = f"{CHUNKS} others = SplitToSequence <axis = 1> {others}" if others else COUNTED
+    take = f"at = Mul (i, width) {take}".replace("(first_at, width)", "(at, width)")
+    text = model(TWO if others else BODIES["a mean"], take=take, before=before)
+    text = text.replace(
+        "float[B, T, 8] x)", "float[B, T, 8] x, float[B, T, 8] x2, float[B, S, 8] x3)"
+    )
+    found = reasons(text)
+    assert len(found) == len(wanted)
+    assert all(x in y for x, y in zip(wanted, found, strict=True))
+
+
+NOT_ALL = {
+    "but for a short last one": ("Ceil (many)", "Floor (many)", "every chunk"),
+    "in front of the others": ("(had, out)", "(had, out, zero)", "does not append"),
+    "until something is": ("Identity (go)", "Not (go)", "may end early"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_ALL)
+def test_a_loop_that_does_not_join_all_one_behind_the_other_stays(name: str) -> None:
+    old, new, reason = NOT_ALL[name]
+    text = model(BODIES["a mean"], take=SLICE, before=COUNTED)
+    assert old in text
+    (found,) = reasons(text.replace(old, new))
+    assert reason in found
 
 
 def test_what_goes_from_chunk_to_chunk_stays() -> None:
@@ -311,6 +394,41 @@ def test_rows_that_look_at_each_other_stay_packed_and_say_so() -> None:
     ((_, found),) = result.skips
     assert "packed by a mask" in found
     assert "MatMul" in found
+
+
+OTHER_ROWS = {
+    "one column, repeated": """h = Relu (packed) column = Slice (h, first, second, second)
+        n = Shape (packed) out = Expand (column, n)""",
+    "the last first": "h = Relu (packed) out = Slice (h, less, far, first, less)",
+}
+
+
+@pytest.mark.parametrize("name", OTHER_ROWS)
+def test_other_rows_than_were_computed_are_not_put_back(name: str) -> None:
+    text = packing(OTHER_ROWS[name])
+    more = "int64[1] less = {-1}, int64[1] far = {-9223372036854775807}"
+    (found,) = reasons(text.replace("int64 zero = {0}", f"{more}, int64 zero = {{0}}"))
+    assert "Slice" in found
+
+
+def test_rows_that_are_added_are_left_alone() -> None:
+    text = packing(ROWS["nothing"], back='y = ScatterND <reduction = "add"> (x, places, out)')
+    assert not reasons(text)
+
+
+def test_rows_that_go_into_another_sequence_say_what_to_do() -> None:
+    text = packing(ROWS["nothing"], back="y = ScatterND (x2, places, out)")
+    (found,) = reasons(text.replace("bool[B, T] seen", "bool[B, T] seen, float[B, S, 8] x2"))
+    assert "give their dims one name" in found
+
+
+def test_places_that_all_pick_along_one_axis_are_no_rows() -> None:
+    """Gather takes [k, 2] as 2 * k places of the batch."""
+    body = """g = Gather <axis = 0> (x, places) g1 = Slice (g, first, second, second)
+        g2 = Slice (g1, first, second, third) n = Shape (packed) out = Reshape (g2, n)"""
+    text = packing(body).replace("int64 zero = {0}", "int64[1] third = {2}, int64 zero = {0}")
+    (found,) = reasons(text)
+    assert "rows of features" in found
 
 
 STAY = {
