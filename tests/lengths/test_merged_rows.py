@@ -109,6 +109,18 @@ def test_an_index_that_mixes_rows_or_leaves_them_out_of_place_is_refused(
     assert "cannot see what padding" in found.what
 
 
+@pytest.mark.parametrize(
+    "node",
+    ["GatherElements <axis = 0> (x, first)", "ScatterElements <axis = 0> (x, first, x)"],
+)
+def test_elements_of_other_rows_are_refused(node: str) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[B, T, 4] x) => (float[B, T, 4] y)
+        {{ s = Shape (x)  first = ConstantOfShape <value = int64[1] {{0}}> (s)  y = {node} }}""")
+    found = hold(model, 5, "B")
+    assert found.kind == "refused", found.what
+
+
 _TABLE = """<ir_version: 8, opset_import: ["" : 17]>
     m (float[B, T, 4] x) => (float[B, T, 4] y)
     <int64[1] i0 = {0}, int64[1] i1 = {1}, int64[1] i2 = {2}, int64[1] i40 = {40},

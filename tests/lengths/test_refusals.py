@@ -140,6 +140,11 @@ def test_one_number_for_each_row_may_be_its_length() -> None:
     assert graphfix.run(made, spec).changed  # what it says works
 
 
+def test_a_fraction_for_each_row_is_not() -> None:
+    made = model("y = Relu (x)", "float[B, T] x, float[C] share")
+    assert "how much is valid" not in refusal(made, "ilens-mask")
+
+
 def test_a_dim_without_a_name_has_only_its_place() -> None:
     made = model("y = Relu (x)", "float[B, T, 4, N] x")
     given = made.graph.inputs[0]

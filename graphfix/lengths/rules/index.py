@@ -49,7 +49,7 @@ def gather(site: Site) -> State:
         raise RefusedError("it reads a table at a place that is cut to the padded length")
     if index.physical:
         raise RefusedError("it reads a table at the padded length")
-    if any(isinstance(x, Rows) for x in data.at(axis)) and data.timed:
+    if data.timed and _has_rows(data, axis):
         raise RefusedError("it picks rows of the batch")
     return _joined(data, index, axis)
 
@@ -152,6 +152,8 @@ def gather_elements(site: Site) -> State:
     axis = attr_int(site.node, "axis", 0) % data.rank
     if index.physical or data.physical:
         raise RefusedError("it reads at a place that depends on the padded length")
+    if data.timed and _has_rows(data, axis):
+        raise RefusedError("it picks rows of the batch")
     _check_places(data, index, (axis,))
     axes = tuple(
         index.at(i) if i == axis else join([data.at(i), index.at(i)]) for i in range(data.rank)
@@ -159,6 +161,10 @@ def gather_elements(site: Site) -> State:
     finite = data.is_finite
     tails = tuple((FINITE if finite else ANY) if carries_time(x) else None for x in axes)
     return State(axes, tails, sign=data.sign)
+
+
+def _has_rows(data: State, axis: int) -> bool:
+    return any(isinstance(x, Rows) for x in data.at(axis))
 
 
 def _check_places(data: State, index: State, axes: Iterable[int]) -> None:
@@ -194,7 +200,7 @@ def gather_nd(site: Site) -> State:
     if not count:
         raise RefusedError("how many axes it reads is not known")
     read = range(batch, batch + count)
-    rows = [i for i in read if any(isinstance(x, Rows) for x in data.at(i))]
+    rows = [i for i in read if _has_rows(data, i)]
     if data.timed and not all(_reads_own_rows(site, index, i - batch) for i in rows):
         raise RefusedError("it picks rows of the batch")
     _check_places(data, index, read)
@@ -264,7 +270,7 @@ def _along_others(site: Site) -> State | None:
     if not index.timed or any(x.axes is None for x in states):
         return None
     axis = attr_int(site.node, "axis", 0) % data.rank
-    if any(carries_time(x.at(axis)) for x in states):
+    if any(carries_time(x.at(axis)) for x in states) or _has_rows(data, axis):
         return None
     others = [i for i in range(data.rank) if i != axis]
     sizes = [[size_of(x.at(i)) for i in others] for x in states]
