@@ -105,7 +105,7 @@ class PoolPads(NodePass[PoolSite]):
             return Skip(node, "it has dilations, and pads as long as its windows are not allowed")
         if counts and view.opset(node) < _DIVIDED:
             return Skip(
-                node, "CPUs differ in how it counts padding; export it at opset 19 or newer"
+                node, "CPUs differ in how it counts padding; export it at opset 19 or up"
             )
         if counts and any(pads) and lost:
             return Skip(node, "it counts the padding, and windows start in it")
