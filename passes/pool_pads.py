@@ -104,9 +104,7 @@ class PoolPads(NodePass[PoolSite]):
         if set(attr_ints(node, "dilations") or ()) - {1}:
             return Skip(node, "it has dilations, and pads as long as its windows are not allowed")
         if counts and view.opset(node) < _DIVIDED:
-            return Skip(
-                node, "CPUs differ in how it counts padding; export it at opset 19 or up"
-            )
+            return Skip(node, "CPUs differ in how it counts padding; export it at opset 19 or up")
         if counts and any(pads) and lost:
             return Skip(node, "it counts the padding, and windows start in it")
         counted = pads if counts else None
