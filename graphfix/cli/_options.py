@@ -146,6 +146,8 @@ def require_name(output: str | None, plugins: tuple[str, ...]) -> None:
         return
     if not output.strip():
         raise click.UsageError("-o: names no file.")
+    if output == "-":
+        raise click.UsageError("-o -: nothing is written to standard output; name a file.")
     if output.endswith(("/", os.sep)):  # a path would forget it
         raise click.UsageError(f"-o {output}: names a folder; name a file in it.")
     path = Path(output)
