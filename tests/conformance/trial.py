@@ -21,6 +21,7 @@ from graphfix.half.search import settle
 from graphfix.job.settling import MARGINS
 from graphfix.job.settling import gate as half_gate
 from graphfix.model import io
+from graphfix.model.values import is_op
 from graphfix.proof.compare import HALF_GATE, Tolerance, compare, computes_in_half
 from graphfix.proof.interface import interface_changes
 from graphfix.runtime._results import flattened
@@ -344,8 +345,11 @@ def _evaluated(model: ir.Model, feeds: dict[str, Value]) -> Outputs:
     evaluator = ReferenceEvaluator(ir.to_proto(model))
     given = {name: feeds[name] for name in evaluator.input_names if name in feeds}
     found: Outputs = {}
-    for name, result in zip(evaluator.output_names, evaluator.run(None, given), strict=True):
-        found |= flattened(name, result)
+    outputs = zip(evaluator.output_names, model.graph.outputs, strict=True)
+    for (name, value), result in zip(outputs, evaluator.run(None, given), strict=True):
+        # ONNX's evaluator hands the Optional on, which is a list of one.
+        held = is_op(value.producer(), "OptionalGetElement") and isinstance(result, list)
+        found |= flattened(name, result[0] if held else result)
     return found
 
 
