@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.directml.facts import kernel_for, since_version
+from graphfix.directml.facts import kernel_at
 from graphfix.model.narrow import KEPT
 from graphfix.model.values import bodies_of, is_op
 
@@ -103,8 +103,7 @@ class Wide(Stay):
         return ""
 
     def _on_directml(self, node: ir.Node, variable: str | None) -> bool:
-        since = since_version(node.op_type, node.domain, self.types.opset(node))
-        kernel = None if since is None else kernel_for(node.op_type, node.domain, since)
+        kernel = kernel_at(node.op_type, node.domain, self.types.opset(node))
         if kernel is None or variable is None:
             return True
         takes = kernel.takes(variable, ir.DataType.FLOAT16)

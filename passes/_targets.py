@@ -127,6 +127,13 @@ def with_axes(op_type: str, value: ir.Value, axes: Sequence[int], op: Builder) -
     return op.make(op_type, value, np.array(axes, np.int64))
 
 
+def reshaped(value: ir.Value, sizes: ir.Value, op: Builder) -> ir.Value:
+    """A value of these sizes, where a 0 is a size; below opset 14 it copies one."""
+    if op.view.opset(op.site) < 14:
+        return op.Reshape(value, sizes)
+    return op.Reshape(value, sizes, allowzero=1)
+
+
 def constant_target(
     source: Sequence[Dim], sizes: Sequence[Dim], given: Sequence[Dim] | None, shapes: Shapes
 ) -> tuple[int, ...] | str:

@@ -14,7 +14,7 @@ from graphfix.model.shapes import Dim, same
 from graphfix.model.symbolic import times
 
 from ._fusing import FLOATS
-from ._targets import Target, target_of
+from ._targets import Target, reshaped, target_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from graphfix.build import Builder
     from graphfix.model.view import View
-
-_ALLOWZERO = 14  # the opset that a Reshape has it from
 
 # Which factor has a dim: both, of one size; one, and the other is repeated; neither, and it is 1.
 _Has = Literal["both", "first", "second", "neither"]
@@ -139,17 +137,11 @@ class Matmul4d(NodePass[WideSite]):
             return found.build(product, op)
         outer = _sizes(match.whole, range(len(lead)), op)
         inner = _sizes(product, range(len(made) - 2, len(made)), op)
-        return _reshaped(product, op.Concat(outer, inner, axis=0), op)
+        return reshaped(product, op.Concat(outer, inner, axis=0), op)
 
 
 def _sizes(value: ir.Value, axes: Sequence[int], op: Builder) -> ir.Value:
     return op.Gather(op.Shape(value), np.array(axes, np.int64))
-
-
-def _reshaped(value: ir.Value, sizes: ir.Value, op: Builder) -> ir.Value:
-    """A value of these sizes, of which each may be 0 where there is an allowzero."""
-    empty = {"allowzero": 1} if op.view.opset(op.site) >= _ALLOWZERO else {}
-    return op.make("Reshape", value, sizes, **empty)
 
 
 def _leads(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
@@ -203,4 +195,4 @@ def _narrowed(
         else:
             sizes.append(op.ReduceProd(_sizes(value, axes, op)))
     matrix = _sizes(value, range(len(dims) - 2, len(dims)), op)
-    return _reshaped(value, op.Concat(*sizes, matrix, axis=0), op)
+    return reshaped(value, op.Concat(*sizes, matrix, axis=0), op)

@@ -40,7 +40,7 @@ class PoolSite(Match):
 
 @dataclass(frozen=True)
 class PoolPads(NodePass[PoolSite]):
-    """A pool with ceil_mode=1 gets pads at its end instead, where DirectML makes windows too many.
+    """A pool with ceil_mode=1 gets pads at its end instead, where DirectML has other last windows.
 
     Why:
         A window that starts behind the data, in the padding at the end, is none: so torch, ONNX

@@ -14,6 +14,7 @@ from graphfix.model.shapes import Dim, same
 from graphfix.model.values import attr_int, is_op
 
 from ._counting import unsqueezed
+from ._targets import reshaped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from graphfix.model.view import View
 
 _INT64_MIN = np.iinfo(np.int64).min
-_ALLOWZERO = 14  # the opset that a Reshape has it from
 _LAYOUT = ("Expand", "Identity", "Reshape", "Squeeze", "Tile", "Unsqueeze")
 
 
@@ -126,9 +126,10 @@ class Reverse2d(NodePass[SequenceSite]):
         each = _each(match.lengths, match.data, match.dims, op)
         rows = op.Flatten(data, axis=1)
         back = op.ReverseSequence(rows, each, batch_axis=1, time_axis=0)
+        # A 0 of the first two dims is copied; one of the others is not.
         known = all(isinstance(x, int) for x in match.dims[2:])
-        copied = known or op.view.opset(op.site) < _ALLOWZERO  # a 0 is that of the first two dims
-        made = op.make("Reshape", back, op.Shape(data), **{} if copied else {"allowzero": 1})
+        sizes = op.Shape(data)
+        made = op.Reshape(back, sizes) if known else reshaped(back, sizes, op)
         return op.Transpose(made, perm=swapped) if match.time else made
 
 

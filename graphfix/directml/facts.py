@@ -91,6 +91,12 @@ def since_version(op: str, domain: str, opset: int) -> int | None:
     return 1 if standard(domain) or op in _MISPLACED else None
 
 
+def kernel_at(op: str, domain: str, opset: int) -> Kernel | None:
+    """The kernel of the version of an operator that an opset means."""
+    since = since_version(op, domain, opset)
+    return None if since is None else kernel_for(op, domain, since)
+
+
 def newest_opset_with_kernel(op: str, domain: str, below: int) -> int | None:
     """The newest opset under ``below`` in which DirectML runs the operator."""
     return newest_opset(op, domain, below, kernel_for)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphfix.model.values import attr_int, attr_ints
+from graphfix.model.values import attr_int, attr_ints, attr_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ def _pad(node: ir.Node, _: Shapes) -> str | None:
 
 
 def _resize(node: ir.Node, _: Shapes) -> str | None:
-    if _text(node, "mode", "nearest") == "cubic":
+    if attr_text(node, "mode", "nearest") == "cubic":
         return "mode=cubic"
     if attr_int(node, "exclude_outside", 0):
         return "exclude_outside=1"
@@ -50,7 +50,7 @@ def _resize(node: ir.Node, _: Shapes) -> str | None:
 
 
 def _scatter(node: ir.Node, _: Shapes) -> str | None:
-    reduction = _text(node, "reduction", "none")
+    reduction = attr_text(node, "reduction", "none")
     return None if reduction == "none" else f"reduction={reduction}"
 
 
@@ -100,7 +100,7 @@ def _q_sigmoid(node: ir.Node, _: Shapes) -> str | None:
 
 def _einsum(node: ir.Node, _: Shapes) -> str | None:
     """Two operands that are contracted as MatMul does, one that is summed or laid out anew."""
-    equation = _text(node, "equation", "").replace(" ", "")
+    equation = attr_text(node, "equation", "").replace(" ", "")
     left, _arrow, right = equation.partition("->")
     terms = left.split(",")
     plain = all(x.isalpha() for x in (*terms, right) if x)
@@ -109,11 +109,6 @@ def _einsum(node: ir.Node, _: Shapes) -> str | None:
 
 def _given(node: ir.Node, index: int) -> bool:
     return index < len(node.inputs) and node.inputs[index] is not None
-
-
-def _text(node: ir.Node, name: str, default: str) -> str:
-    attribute = node.attributes.get(name)
-    return default if attribute is None or attribute.is_ref() else attribute.as_string()
 
 
 _QUERIES: dict[str, Callable[[ir.Node, Shapes], str | None]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphfix.model.symbolic.exprs import expr_of
-from graphfix.model.values import attr_ints, ints_of
+from graphfix.model.values import attr_ints, attr_text, ints_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,8 +53,7 @@ def are_misread(node: ir.Node, pads: Sequence[Dim]) -> bool:
 
 def mode_of(node: ir.Node) -> str:
     """What a Pad puts on; one that is a parameter of a function is taken for a constant."""
-    mode = node.attributes.get("mode")
-    return "constant" if mode is None or mode.is_ref() else mode.as_string()
+    return attr_text(node, "mode", "constant")
 
 
 def can_be_split(node: ir.Node, pads: Sequence[Dim], opset: int) -> bool:

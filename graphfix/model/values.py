@@ -220,6 +220,12 @@ def attr_float(node: ir.Node, name: str, default: float) -> float:
     return attribute.as_float()
 
 
+def attr_text(node: ir.Node, name: str, default: str) -> str:
+    """A text attribute, or ``default`` where it is absent or a parameter of a function."""
+    attribute = node.attributes.get(name)
+    return default if attribute is None or attribute.is_ref() else attribute.as_string()
+
+
 def attr_ints(node: ir.Node, name: str) -> tuple[int, ...] | None:
     """An attribute that is a list of integers, or None where it is absent."""
     attribute = node.attributes.get(name)

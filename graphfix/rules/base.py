@@ -115,7 +115,5 @@ def is_fixed(value: ir.Value | None, view: View) -> bool:
 
 def is_folded(node: ir.Node, view: View) -> bool:
     """Whether a node is gone before anything runs: all that it reads is fixed."""
-    fixed = view.fixed
-    return node.op_type == "Constant" or bool(
-        node.inputs and all(x is None or x in fixed for x in node.inputs)
-    )
+    given = node.inputs
+    return node.op_type == "Constant" or bool(given and all(is_fixed(x, view) for x in given))

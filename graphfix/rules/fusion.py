@@ -194,8 +194,7 @@ class ComputedCpuInput(Rule):
         """Each node with such an input, unless it only computes a shape."""
         for node in nodes_of(view):
             opset = view.opset(node)
-            since = facts.since_version(node.op_type, node.domain, opset)
-            kernel = None if since is None else facts.kernel_for(node.op_type, node.domain, since)
+            kernel = facts.kernel_at(node.op_type, node.domain, opset)
             if (
                 kernel is None
                 or is_folded(node, view)

@@ -182,12 +182,7 @@ def _kernels(view: View) -> Iterator[tuple[ir.Node, int, Kernel | None]]:
         if node.op_type in _CONTROL or is_folded(node, view) or _is_local(node, view):
             continue
         opset = view.opset(node)
-        since = facts.since_version(node.op_type, node.domain, opset)
-        yield (
-            node,
-            opset,
-            None if since is None else facts.kernel_for(node.op_type, node.domain, since),
-        )
+        yield node, opset, facts.kernel_at(node.op_type, node.domain, opset)
 
 
 def _is_local(node: ir.Node, view: View) -> bool:

@@ -97,8 +97,7 @@ def _negative_pads(site: Match, view: View) -> Severity:
 
 def _has_kernel(site: Match, view: View) -> bool:
     """Whether DirectML has one of that opset, whatever the types."""
-    since = facts.since_version(site.node.op_type, "", view.opset(site.node))
-    return since is not None and facts.kernel_for(site.node.op_type, "", since) is not None
+    return facts.kernel_at(site.node.op_type, "", view.opset(site.node)) is not None
 
 
 def _windows(site: Match, view: View) -> Severity:

@@ -9,7 +9,7 @@ import numpy as np
 from graphfix.directml.placement import Rules
 from graphfix.directml.queries import refusal
 from graphfix.model.shapes import same
-from graphfix.model.values import attr_int, const_of
+from graphfix.model.values import attr_int, attr_text, const_of
 
 from .base import Hazard, Rule, is_folded
 
@@ -66,12 +66,12 @@ class ResizeMode(Rule):
 
 
 def _misread(node: ir.Node, view: View) -> str | None:
-    mode = _text(node, "coordinate_transformation_mode", "half_pixel")
+    mode = attr_text(node, "coordinate_transformation_mode", "half_pixel")
     if attr_int(node, "antialias", 0) and not _only_grows(node, view):
         return "antialias=1, which DirectML leaves out, in silence"
     if mode == "tf_crop_and_resize":
         return "tf_crop_and_resize: DirectML gives other numbers, or the process ends"
-    if _text(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
+    if attr_text(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
         return "a keep_aspect_ratio_policy: DirectML refuses it with 80070057"
     given, made = view.shapes.dims(node.inputs[0]) or (), view.shapes.dims(node.outputs[0]) or ()
     if mode == "pytorch_half_pixel" and any(b == 1 != a for a, b in zip(given, made, strict=False)):
@@ -93,8 +93,3 @@ def _only_grows(node: ir.Node, view: View) -> bool:
             for a, b in zip(given, made, strict=False)
         )
     )
-
-
-def _text(node: ir.Node, name: str, default: str) -> str:
-    attribute = node.attributes.get(name)
-    return default if attribute is None or attribute.is_ref() else attribute.as_string()

@@ -53,8 +53,9 @@ def _quantize(ctx: Context, node: ir.Node) -> None:
     """Integers are of the type of their zero points, uint8 without; floats of that of the scale."""
     source, floats = node.inputs[0], node.op_type == "DequantizeLinear"
     like = next(iter(node.inputs[1 if floats else 2 :]), None)
-    dtype = None if floats else ir.DataType.UINT8
-    if source is not None and (dtype := dtype if like is None else like.dtype) is not None:
+    unsaid = None if floats else ir.DataType.UINT8
+    dtype = unsaid if like is None else like.dtype
+    if source is not None and dtype is not None:
         ctx.set_shape_and_dtype(node.outputs[0], source.shape, dtype)
 
 
