@@ -9,10 +9,10 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint graphs fuzz conformance types docs site zoo counts headline kernels mutants bench compare dml windows agreement edges wheel clean
+.PHONY: help install test test-rest test-all lint graphs fuzz conformance types docs site zoo counts headline kernels mutants bench compare dml windows agreement edges wheel clean
 
 help:  ## List these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP)  ## Make .venv and install graphfix in it, editable, with what tests and lint need
 
@@ -26,8 +26,18 @@ $(STAMP): pyproject.toml
 	$(PIP) install --quiet --editable . --group test --group lint
 	@touch $@
 
-test: $(STAMP)  ## Run the tests
-	$(BIN)/python -m pytest -q -n $(WORKERS)
+# The markers are explained in pyproject.toml.
+REST = dml or exports or fuzz or process
+PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
+
+test: $(STAMP)  ## Run the tests of the core (4 minutes on two cores)
+	$(PYTEST) -m "not ($(REST))"
+
+test-rest: $(STAMP)  ## Run the tests that test leaves: processes, malformed models, exports, DirectML
+	$(PYTEST) -m "$(REST)"
+
+test-all: $(STAMP)  ## Run every test
+	$(PYTEST)
 
 GRAPHS ?= 5000
 graphs: $(STAMP)  ## Hold rules and shapes against ONNX Runtime on generated graphs (GRAPHS=5000)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +18,6 @@ from tests import links
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 # How long an example takes says something of the machine, and nothing of the code.
 settings.register_profile("graphfix", deadline=None)
@@ -24,10 +25,26 @@ settings.load_profile("graphfix")
 # No test that Hypothesis draws for tries more than this, for machines that are slow.
 EXAMPLES = int(os.environ.get("GRAPHFIX_EXAMPLES", "0"))
 
+HERE = Path(__file__).parent
+# What `make test` leaves to `make test-all`, by the folder of a test; see pyproject.toml.
+MARKERS = {
+    "dml": "dml",
+    "exports": "exports",
+    **dict.fromkeys(("conformance", "hostile", "mutants"), "fuzz"),
+    **dict.fromkeys(("bench", "benchmark", "docs", "half", "probing"), "process"),
+    **dict.fromkeys(("runtime", "ship", "show", "zoo"), "process"),
+}
+
 LOOP = """<ir_version: 9, opset_import: ["" : 17]>
     m (float[1, T, 4] x) => (float[1, T, 4] y) { y = Loop (m, c, x) <body = b
     (int64 i, bool go, float[1, T, 4] a) => (bool again, float[1, T, 4] out)
     { again = Identity (go) out = Relu (a) }> }"""
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C, and let children hear it, also where a shell ignores it (`nohup make test`)."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
@@ -37,6 +54,10 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        folder = item.path.relative_to(HERE).parts[0]
+        if folder in MARKERS:
+            item.add_marker(MARKERS[folder])
     if EXAMPLES:
         for item in items:
             drawn = getattr(item, "obj", None)
