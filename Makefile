@@ -4,12 +4,13 @@ VENV   ?= .venv
 PYTHON ?= python3
 BENCH  ?=
 COMPARE ?=
+RENT   ?=
 WORKERS ?= 2
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-rest test-all lint graphs fuzz conformance types docs site zoo counts headline kernels mutants bench compare dml windows agreement edges wheel clean
+.PHONY: help install test test-rest test-all lint graphs fuzz conformance types docs site zoo counts headline kernels mutants bench rent compare dml windows agreement edges wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +98,10 @@ kernels: $(STAMP)  ## Count the kernels of models/ and draw the picture of docs/
 bench: $(STAMP)  ## Time graphfix beside its peers on gigabytes, into docs/ (an hour, 16 GB of disk)
 	$(PIP) install --quiet --group bench
 	$(BIN)/python bench/compare.py $(BENCH)
+
+rent: $(STAMP)  ## Count on how many real models each rule fires, into docs/ (GRAPHFIX_ZOO=folder)
+	$(PIP) install --quiet --group bench
+	$(BIN)/python bench/rent.py $(RENT)
 
 compare: $(STAMP)  ## Hold graphfix against its peers over a folder of exports, into docs/ (COMPARE="--zoo FOLDER")
 	$(PIP) install --quiet --group peers --group bench
