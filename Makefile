@@ -10,7 +10,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-rest test-all lint graphs fuzz conformance types docs site zoo counts headline kernels mutants bench rent compare dml windows agreement edges wheel clean
+.PHONY: help install test test-rest test-all lowest lint graphs fuzz conformance types docs site zoo counts headline kernels mutants bench rent compare dml windows agreement edges wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,13 @@ fuzz: $(STAMP)  ## Make one fault in so many valid models, for check and run (FU
 
 conformance: $(STAMP)  ## Put all of ONNX's own tests through every pass, into docs/ (half an hour)
 	$(BIN)/python -m tests.conformance.survey --page --workers $(WORKERS)
+
+# The lower bounds in pyproject.toml are true: tested before a release.
+lowest: $(STAMP)  ## Run make test with the lowest versions of all dependencies, in .venv-lowest
+	$(PIP) install --quiet 'uv>=0.7'
+	$(BIN)/uv venv --quiet --clear .venv-lowest
+	$(BIN)/uv pip install --quiet --python .venv-lowest --resolution lowest-direct --editable . --group test
+	.venv-lowest/bin/python -m pytest -q -n $(WORKERS) -m "not ($(REST))"
 
 lint: $(STAMP)  ## Check style and formatting
 	$(BIN)/ruff check .
@@ -128,5 +135,5 @@ wheel: $(STAMP)  ## Build a wheel into dist/ and check what is in it
 	$(BIN)/python tests/wheel.py dist/*.whl
 
 clean:  ## Remove what make has made
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -45,6 +45,8 @@ CONTENTS = {
         "docs/benchmarks",
         "docs/compare",
         "docs/conformance",
+        "docs/rent",
+        "docs/stability",
         "CHANGELOG",
         "docs/contributing",
     ),
