@@ -17,7 +17,6 @@ from ._attention_bits import (
     axes_before,
     bits_of,
     is_always,
-    is_index,
     only_number,
 )
 from ._attention_layout import REGROUPS, layout_of
@@ -238,9 +237,9 @@ def _width_of(seen: NDArray[np.bool_]) -> int | None:
 def _divisor(value: ir.Value, view: View) -> int | None:
     """W, if a tensor holds ``i // W`` at place i of its only axis; as exporters write that."""
     node = _moved(value, view).producer()
-    if is_op(node, "Sub") and node.inputs[0] is not None and _is_never(node.inputs[1]):
+    if is_op(node, "Sub") and node.inputs[0] is not None and _is_never(node.inputs[1], view):
         node = node.inputs[0].producer()  # dynamo: less 1 where the place is negative
-    elif is_op(node, "Where") and node.inputs[2] is not None and _is_never(node.inputs[0]):
+    elif is_op(node, "Where") and node.inputs[2] is not None and _is_never(node.inputs[0], view):
         node = node.inputs[2].producer()  # TorchScript
     floor = node if is_op(node, "Floor") else None
     if floor is not None and floor.inputs[0] is not None:
@@ -282,19 +281,18 @@ def _counts(value: ir.Value | None, view: View) -> bool:
     return along and attr_int(node, "exclusive", 0) == 1 and only_number(node.inputs[0]) == 1
 
 
-def _is_never(value: ir.Value | None) -> bool:
+def _is_never(value: ir.Value | None, view: View) -> bool:
     """Whether nothing is true: the sign of a place, which floor divisions ask for."""
     node = None if value is None else value.producer()
     if is_op(node, "And"):
-        return any(map(_is_never, node.inputs))
+        return any(_is_never(x, view) for x in node.inputs)
     if is_op(node, "Cast", "Identity"):
-        return _is_never(node.inputs[0])
+        return _is_never(node.inputs[0], view)
     if is_op(node, "Equal", "Xor"):
-        return scalar_of(node.inputs[1]) == is_op(node, "Equal") and _is_never(node.inputs[0])
-    if not is_op(node, "Less") or node.inputs[0] is None:
-        return False
-    limit = scalar_of(node.inputs[1])
-    return limit is not None and limit <= 0 and is_index(node.inputs[0])
+        same_as = scalar_of(node.inputs[1]) == is_op(node, "Equal")
+        return same_as and _is_never(node.inputs[0], view)
+    limit = scalar_of(node.inputs[1]) if is_op(node, "Less") else None
+    return node is not None and limit is not None and limit <= 0 and _counts(node.inputs[0], view)
 
 
 def _divides(value: ir.Value) -> bool:
