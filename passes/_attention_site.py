@@ -17,7 +17,7 @@ from ._attention_fit import Fit, Undone, best, bias_of, first_head, fits_of, und
 from ._attention_inputs import Sizes, Term, cost_of_bias, term_of
 from ._attention_layout import Atom, Layout, after, size_of
 from ._attention_mask import KeyMask, is_nothing, kept_by, key_mask_of
-from ._attention_place import Place, heads_in, places_after, places_before
+from ._attention_place import TracedTensor, heads_in, places_after, places_before
 from ._attention_product import Product, not_a_product, product_of
 from ._attention_scores import Addend, Scores, Weights, read_elsewhere, scores_of, weights_of
 
@@ -142,7 +142,7 @@ def _arranged(
 
 
 def _keys_and_values(
-    keys: Sequence[Place], values: Sequence[Place], heads: int, view: View
+    keys: Sequence[TracedTensor], values: Sequence[TracedTensor], heads: int, view: View
 ) -> tuple[Fit, Fit] | None:
     """Both, with those of earlier runs apart if that can be, else joined."""
     for apart in (True, False):
@@ -155,7 +155,7 @@ def _keys_and_values(
     return None
 
 
-def _heads(places: Sequence[Sequence[Place]]) -> Iterator[int]:
+def _heads(places: Sequence[Sequence[TracedTensor]]) -> Iterator[int]:
     """Numbers of heads to try: those seen in a tensor, that of the batch's last axis, 1."""
     seen = [heads_in(place) for each in places for place in reversed(each)]
     batch = places[0][0].layout.batch
