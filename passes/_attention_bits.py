@@ -104,7 +104,7 @@ def aligned(value: ir.Value, axes: Axes, view: View) -> Axes | None:
 
 
 def is_always(value: ir.Value, view: View) -> bool:
-    """Whether a boolean is true everywhere, as the mask of a model that was exported without."""
+    """Whether a boolean is true everywhere: exporters compare indices with 0."""
     node = value.producer()
     if is_op(node, "And"):
         return all(
@@ -113,7 +113,10 @@ def is_always(value: ir.Value, view: View) -> bool:
     if is_op(node, "Cast", "Identity", "Expand", *REGROUPS) and node.inputs[0] is not None:
         source = node.inputs[0]
         return only_number(source) == 1 or is_always(source, view)
-    return False
+    if not is_op(node, "GreaterOrEqual") or node.inputs[0] is None or node.inputs[1] is None:
+        return False
+    limit = only_number(node.inputs[1])
+    return limit is not None and limit <= 0 and _is_index(node.inputs[0])
 
 
 def _value(
@@ -182,6 +185,30 @@ def _varying(node: ir.Node, view: View) -> list[ir.Value]:
     if node.op_type == "And" and len(varying) > 1:
         varying = [x for x in varying if not is_always(x, view)] or varying[:1]
     return varying
+
+
+def _is_index(value: ir.Value) -> bool:
+    """Whether integers count from 0 on, by Range or by what the pass cumsum-index makes of it."""
+    for _ in range(_FAR):
+        node = value.producer()
+        if is_op(node, "Cast", "Identity", "Expand", *REGROUPS) and node.inputs[0] is not None:
+            value = node.inputs[0]
+        elif is_op(node, "Range"):
+            start, step = scalar_of(node.inputs[0]), scalar_of(node.inputs[2])
+            return start is not None and start >= 0 and step is not None and step > 0
+        elif is_op(node, "CumSum") and node.inputs[0] is not None:
+            ones = only_number(node.inputs[0])
+            return ones is not None and ones >= 0
+        elif is_op(node, "Add", "Mul"):
+            numbers = [scalar_of(x) for x in node.inputs]
+            left = [x for x, n in zip(node.inputs, numbers, strict=True) if n is None]
+            known = [n for n in numbers if n is not None]
+            if len(left) != 1 or left[0] is None or not known or known[0] < 0:
+                return False
+            value = left[0]
+        else:
+            return False
+    return False
 
 
 def axes_before(node: ir.Node, source: ir.Value, axes: Axes, view: View) -> Axes | None:
