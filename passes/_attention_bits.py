@@ -72,7 +72,7 @@ def bits_of(value: ir.Value, axes: Axes, view: View) -> list[Bit]:
             break
         there = front.pop(node.outputs[0])
         for source in _varying(node, view):
-            moved = _before(node, source, there, view)
+            moved = axes_before(node, source, there, view)
             if moved is None or (source in front and front[source] != moved):
                 return found
             front[source] = moved
@@ -107,13 +107,15 @@ def is_always(value: ir.Value, view: View) -> bool:
     """Whether a boolean is true everywhere: exporters compare indices with 0."""
     node = value.producer()
     if is_op(node, "And"):
-        return all(x is not None and (_constant(x) == 1 or is_always(x, view)) for x in node.inputs)
+        return all(
+            x is not None and (only_number(x) == 1 or is_always(x, view)) for x in node.inputs
+        )
     if is_op(node, "Cast", "Identity", "Expand", *REGROUPS) and node.inputs[0] is not None:
         source = node.inputs[0]
-        return _constant(source) == 1 or is_always(source, view)
+        return only_number(source) == 1 or is_always(source, view)
     if not is_op(node, "GreaterOrEqual") or node.inputs[0] is None or node.inputs[1] is None:
         return False
-    limit = _constant(node.inputs[1])
+    limit = only_number(node.inputs[1])
     return limit is not None and limit <= 0 and _is_index(node.inputs[0])
 
 
@@ -124,7 +126,7 @@ def _value(
         return bit
     if value in known:
         return known[value]
-    constant = _constant(value)
+    constant = only_number(value)
     if constant is not None:
         return constant
     node = value.producer()
@@ -164,7 +166,7 @@ def _computed(node: ir.Node, x: list[float]) -> float:
     return float(a / b if node.op_type == "Div" else results[node.op_type])
 
 
-def _constant(value: ir.Value) -> float | None:
+def only_number(value: ir.Value) -> float | None:
     constant = scalar_of(value)
     node = value.producer()
     if constant is None and is_op(node, "ConstantOfShape"):
@@ -179,7 +181,7 @@ def _constant(value: ir.Value) -> float | None:
 def _varying(node: ir.Node, view: View) -> list[ir.Value]:
     """The inputs that matter for the elements of what ``node`` makes."""
     sources = node.inputs[:1] if node.op_type in _FIRST_ONLY else node.inputs
-    varying = [x for x in dict.fromkeys(sources) if x is not None and _constant(x) is None]
+    varying = [x for x in dict.fromkeys(sources) if x is not None and only_number(x) is None]
     if node.op_type == "And" and len(varying) > 1:
         varying = [x for x in varying if not is_always(x, view)] or varying[:1]
     return varying
@@ -195,7 +197,7 @@ def _is_index(value: ir.Value) -> bool:
             start, step = scalar_of(node.inputs[0]), scalar_of(node.inputs[2])
             return start is not None and start >= 0 and step is not None and step > 0
         elif is_op(node, "CumSum") and node.inputs[0] is not None:
-            ones = _constant(node.inputs[0])
+            ones = only_number(node.inputs[0])
             return ones is not None and ones >= 0
         elif is_op(node, "Add", "Mul"):
             numbers = [scalar_of(x) for x in node.inputs]
@@ -209,7 +211,7 @@ def _is_index(value: ir.Value) -> bool:
     return False
 
 
-def _before(node: ir.Node, source: ir.Value, axes: Axes, view: View) -> Axes | None:
+def axes_before(node: ir.Node, source: ir.Value, axes: Axes, view: View) -> Axes | None:
     """What the axes of an input of ``node`` are, given those of its output."""
     dims = view.shapes.dims(source)
     if dims is None:

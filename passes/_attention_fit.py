@@ -12,7 +12,7 @@ from graphfix.model.symbolic import quotient, times
 from graphfix.model.values import const_of, is_op
 
 from ._attention_layout import Atom, Layout, size_of
-from ._attention_place import Place
+from ._attention_place import TracedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -42,7 +42,7 @@ class Fit:
             is repeated, and the shape with all heads.
     """
 
-    place: Place
+    place: TracedTensor
     dims: tuple[Dim, Dim, Dim]
     perm: tuple[int, ...] | None
     shape: tuple[int, ...] | None
@@ -102,7 +102,7 @@ class Undone:
         return value if self.perm is None else op.Transpose(value, perm=self.perm)
 
 
-def fits_of(places: Sequence[Place], heads: int, view: View) -> Iterator[Fit]:
+def fits_of(places: Sequence[TracedTensor], heads: int, view: View) -> Iterator[Fit]:
     """How each of these tensors becomes [B, T, heads * D], where it can."""
     for place in places:
         fit = _fit(place, heads, view)
@@ -128,7 +128,7 @@ def undone(fit: Fit, view: View) -> Undone | None:
     return Undone(fit.place.value, None if fit.shape is None else split, back, fit.freed)
 
 
-def _fit(place: Place, heads: int, view: View) -> Fit | None:
+def _fit(place: TracedTensor, heads: int, view: View) -> Fit | None:
     layout, dims = place.layout, view.shapes.dims(place.value)
     if place.past is not None and place.past.heads != heads:
         return None

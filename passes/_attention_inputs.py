@@ -143,7 +143,7 @@ def key_padding_of(
             value = op.Equal(value, zero)
         if value is not bit.value or view.shapes.dtype(value) != ir.DataType.INT32:
             value = op.Cast(value, to=ir.DataType.INT32)
-        value = _as_rank_2(value, bit.axes, op, view)
+        value = as_rank_2(value, bit.axes, op)
         known = [dim for dim in dims if dim != 1]
         wanted = [dim for dim in (sizes.batch, sizes.keys) if dim != 1]
         if len(known) == len(wanted) and all(map(same, known, wanted)):
@@ -237,9 +237,7 @@ def _scaled(term: Term, op: Builder, view: View) -> tuple[ir.Value, int]:
     return value, rank
 
 
-def _as_rank_2(
-    value: ir.Value, axes: Sequence[tuple[Atom, ...]], op: Builder, view: View
-) -> ir.Value:
+def as_rank_2(value: ir.Value, axes: Axes, op: Builder) -> ir.Value:
     """[B, T] or [1, T] of a tensor with these axes, of which all others are 1."""
     kept = [i for i, axis in enumerate(axes) if axis]
     if len(kept) == 1 and kept[0] > 0:  # the keys alone: the first axis is the batch, of 1

@@ -38,7 +38,7 @@ class Past:
 
 
 @dataclass(frozen=True)
-class Place:
+class TracedTensor:
     """A tensor on the way to or from an attention.
 
     Attributes:
@@ -58,9 +58,9 @@ class Place:
     freed: int = 0
 
 
-def places_before(value: ir.Value, layout: Layout, view: View) -> list[Place]:
+def places_before(value: ir.Value, layout: Layout, view: View) -> list[TracedTensor]:
     """The tensor and those that it is made from by layout and constant factors, nearest first."""
-    found = [Place(value, layout)]
+    found = [TracedTensor(value, layout)]
     while (node := found[-1].value.producer()) is not None:
         last = found[-1]
         # A factor before the past is joined is not one of all keys.
@@ -87,7 +87,7 @@ def places_before(value: ir.Value, layout: Layout, view: View) -> list[Place]:
     return found
 
 
-def _joined(node: ir.Node, place: Place, view: View) -> Place | None:
+def _joined(node: ir.Node, place: TracedTensor, view: View) -> TracedTensor | None:
     """The keys or values of this run, where a Concat joins them to those of earlier runs."""
     result, layout = node.outputs[0], place.layout
     readers = [use.node for use in result.uses()]
@@ -113,16 +113,16 @@ def _joined(node: ir.Node, place: Place, view: View) -> Place | None:
     return replace(place, value=new, layout=layout, past=joined, freed=place.freed + 1)
 
 
-def places_after(value: ir.Value, layout: Layout, view: View) -> list[Place]:
+def places_after(value: ir.Value, layout: Layout, view: View) -> list[TracedTensor]:
     """The tensor and those made from it by layout alone, as long as nothing else reads them."""
-    found = [Place(value, layout)]
+    found = [TracedTensor(value, layout)]
     while (node := only_user(found[-1].value)) is not None:
         source = found[-1].value
         layout_there = after(node, found[-1].layout, view)
         if layout_there is None or node.inputs[0] is not source or node.graph is not source.graph:
             break
         freed = found[-1].freed + 1
-        found.append(Place(node.outputs[0], layout_there, freed=freed))
+        found.append(TracedTensor(node.outputs[0], layout_there, freed=freed))
     return found
 
 
@@ -159,7 +159,7 @@ def keeps_dims(node: ir.Node, source: ir.Value, view: View, but: int = 0) -> boo
     return all(same(a, b) for a, b in pairs[: len(pairs) - but])
 
 
-def heads_in(place: Place) -> int | None:
+def heads_in(place: TracedTensor) -> int | None:
     """The number of heads that lie beside the features of this tensor, if that is seen."""
     axes = [axis for axis in place.layout.axes if axis]
     if not axes or axes[-1][-1].role != "feature":

@@ -10,7 +10,7 @@ from graphfix.model.text import path_of
 from graphfix.model.values import is_op
 
 from ._attention_layout import Role, layout_of
-from ._attention_place import Place
+from ._attention_place import TracedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,9 +42,9 @@ class Product:
     """
 
     node: ir.Node
-    left: Place
-    right: Place
-    result: Place
+    left: TracedTensor
+    right: TracedTensor
+    result: TracedTensor
 
 
 def product_of(
@@ -80,13 +80,13 @@ def product_of(
         return None
     sizes = dict(zip(labels[2], dims[2], strict=True))
     batch = [label for label in labels[2] if roles[label] == "batch"]
-    places: list[Place] = []
+    places: list[TracedTensor] = []
     for value, text, own in ((left, first, dims[0]), (right, second, dims[1])):
         if not _broadcasts(text, own, sizes, batch):
             return None
         layout = layout_of(own, [roles[x] for x in text], heads=[sizes[x] for x in batch])
-        places.append(Place(value, layout))
-    result = Place(node.outputs[0], layout_of(dims[2], [roles[x] for x in labels[2]]))
+        places.append(TracedTensor(value, layout))
+    result = TracedTensor(node.outputs[0], layout_of(dims[2], [roles[x] for x in labels[2]]))
     return Product(node, places[0], places[1], result)
 
 

@@ -17,9 +17,9 @@ from ._attention_fit import Fit, Undone, best, bias_of, first_head, fits_of, und
 from ._attention_inputs import Sizes, Term, cost_of_bias, term_of
 from ._attention_layout import Atom, Layout, after, size_of
 from ._attention_mask import KeyMask, is_nothing, kept_by, key_mask_of
-from ._attention_place import Place, heads_in, places_after, places_before
+from ._attention_place import TracedTensor, heads_in, places_after, places_before
 from ._attention_product import Product, not_a_product, product_of
-from ._attention_scores import Scores, Weights, read_elsewhere, scores_of, weights_of
+from ._attention_scores import Addend, Scores, Weights, read_elsewhere, scores_of, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,6 +43,8 @@ class Attention(Match):
         sizes: The sizes.
         keys: The mask of keys, if there is one.
         terms: What else is added to the scores.
+        addends: All that is added to the scores.
+        batch: The atoms of the batch; empty if the scores do not tell it from the heads.
     """
 
     product: ir.Node
@@ -53,6 +55,8 @@ class Attention(Match):
     sizes: Sizes
     keys: KeyMask | None
     terms: tuple[Term, ...]
+    addends: tuple[Addend, ...]
+    batch: tuple[Atom, ...]
 
 
 def attention_at(node: ir.Node, view: View) -> Attention | str | None:
@@ -138,7 +142,7 @@ def _arranged(
 
 
 def _keys_and_values(
-    keys: Sequence[Place], values: Sequence[Place], heads: int, view: View
+    keys: Sequence[TracedTensor], values: Sequence[TracedTensor], heads: int, view: View
 ) -> tuple[Fit, Fit] | None:
     """Both, with those of earlier runs apart if that can be, else joined."""
     for apart in (True, False):
@@ -151,7 +155,7 @@ def _keys_and_values(
     return None
 
 
-def _heads(places: Sequence[Sequence[Place]]) -> Iterator[int]:
+def _heads(places: Sequence[Sequence[TracedTensor]]) -> Iterator[int]:
     """Numbers of heads to try: those seen in a tensor, that of the batch's last axis, 1."""
     seen = [heads_in(place) for each in places for place in reversed(each)]
     batch = places[0][0].layout.batch
@@ -188,7 +192,7 @@ def _made(
     alone = len(addends) == 1 and key.place.past is None
     for addend in addends:
         found = key_mask_of(addend, view) if alone else None
-        if found is not None and _is_of_keys(found, batch, sizes):
+        if found is not None and is_of_keys(found, batch, sizes):
             mask = found
             continue
         term = term_of(addend, batch, own, sizes, view)
@@ -209,7 +213,9 @@ def _made(
         sizes,
         mask,
         tuple(terms),
-        note=_note([*kept, *([] if mask is None else [mask.bit])]),
+        tuple(addends),
+        batch,
+        note=note_of([*kept, *([] if mask is None else [mask.bit])]),
     )
 
 
@@ -241,7 +247,7 @@ def _as_many(key: Fit, value: Fit, node: ir.Node, scores: Scores, view: View) ->
     return None
 
 
-def _is_of_keys(mask: KeyMask, batch: Sequence[Atom], sizes: Sizes) -> bool:
+def is_of_keys(mask: KeyMask, batch: Sequence[Atom], sizes: Sizes) -> bool:
     """Whether a mask is the same for all heads, and for all or none of the batch."""
     mine = mask.bit.flat[:-1]
     if not mine or list(mine) == list(batch):
@@ -251,7 +257,8 @@ def _is_of_keys(mask: KeyMask, batch: Sequence[Atom], sizes: Sizes) -> bool:
     return parted and same(mine[0].size, sizes.batch)
 
 
-def _note(bits: Sequence[Bit]) -> str:
+def note_of(bits: Sequence[Bit]) -> str:
+    """What an attention rests on whose masks are these: inputs that hold only 0 and 1."""
     names = sorted({str(x.name) for bit in bits for x in bit.given})
     return f"{' and '.join(names)} {'hold' if len(names) > 1 else 'holds'} only 0 and 1" * bool(
         names

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from graphfix.model.values import attr_int, const_of, is_op
 
-from ._range import FLOATS, Count, Place, Term
+from ._range import Count, IndexAxis, Term
 
 if TYPE_CHECKING:
     from graphfix.build import Builder
@@ -17,25 +17,21 @@ if TYPE_CHECKING:
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
-def counted(count: Count, place: Place, opset: int, op: Builder) -> ir.Value:
+def counted(count: Count, place: IndexAxis, opset: int, op: Builder) -> ir.Value:
     """``start + CumSum(step, step, ...)``, where only the axis of the index is longer than 1."""
-    dtype = ir.DataType.INT64 if count.dtype in FLOATS else count.dtype
-    number = dtype.numpy()
+    number = count.dtype.numpy()
     shape = _shape(_length(count, opset, op), place, op)
     steps = op.ConstantOfShape(shape, value=ir.tensor(np.array([count.step], number)))
     axis = np.array(place.axis, np.int64)
     if not isinstance(count.start, ir.Value) and count.start == count.step:
-        index = op.CumSum(steps, axis)  # 1, 2, 3, ... is what is counted so far, inclusive
-        return index if dtype == count.dtype else op.Cast(index, to=count.dtype)
+        return op.CumSum(steps, axis)  # 1, 2, 3, ... is what is counted so far, inclusive
     index = op.CumSum(steps, axis, exclusive=1)
     if isinstance(count.start, ir.Value):
-        index = op.Add(index, count.start)
-    elif count.start:
-        index = op.Add(index, np.array(count.start, number))
-    return index if dtype == count.dtype else op.Cast(index, to=count.dtype)
+        return op.Add(index, count.start)
+    return op.Add(index, np.array(count.start, number)) if count.start else index
 
 
-def _shape(length: ir.Value | Ints, place: Place, op: Builder) -> ir.Value | Ints:
+def _shape(length: ir.Value | Ints, place: IndexAxis, op: Builder) -> ir.Value | Ints:
     """``[1, 1, length]``: ones, and the length at the axis of the index."""
     ones = [np.ones(n, np.int64) for n in (place.axis, place.rank - 1 - place.axis)]
     if not isinstance(length, ir.Value):

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.text import path_of
-from graphfix.model.values import attr_int, const_of, is_op
+from graphfix.model.values import const_of, is_op
 
 from ._masks import fill_of
 
@@ -89,7 +89,7 @@ class Finite:
         constant = _constant(value)
         if constant is not None:
             return constant
-        dtype, node = self._dtype(value), value.producer()
+        dtype, node = self._view.shapes.dtype(value), value.producer()
         if dtype == ir.DataType.BOOL:
             return Bounds(0, 1)
         if dtype is not None and dtype.is_integer():
@@ -117,20 +117,6 @@ class Finite:
         if not result.size < room:
             return f"{path_of(node)!r} may reach {result.farthest:.6g}, beyond {dtype.name.lower()}"
         return result
-
-    def _dtype(self, value: ir.Value) -> ir.DataType | None:
-        """The type of ``value``; that of one which a pass has made is in no file."""
-        while (dtype := self._view.shapes.dtype(value)) is None:
-            node = value.producer()
-            if is_op(node, "Cast"):
-                return ir.DataType(attr_int(node, "to", 0))
-            if is_op(node, "Not", "And", "Equal"):
-                return ir.DataType.BOOL
-            source = next(iter(_sources(node)), None) if node is not None else None
-            if source is None:
-                return None
-            value = source
-        return dtype
 
 
 def _constant(value: ir.Value) -> Bounds | str | None:

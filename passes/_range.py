@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     Array = npt.NDArray[np.generic]
 
 INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
-FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
-
-# Float32 holds every integer up to here, so a float Range of whole numbers is exact below it.
-_EXACT = 2**24
 # Shape arithmetic is a handful of nodes deep; what lies deeper is taken as unknown.
 _DEPTH = 12
 
@@ -65,7 +61,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Place:
+class IndexAxis:
     """Where the elements of a 1-D index go: axis ``axis`` of ``rank``, whose other dims are 1."""
 
     rank: int
@@ -91,25 +87,14 @@ def count_of(node: ir.Node, view: View) -> Count | Skip:
     if step_array is None:
         return Skip(node, f"its step {delta.name!r} is not a constant, so its length is unknown")
     dtype = ir.DataType.from_numpy(step_array.dtype)
-    if dtype not in (*INTEGERS, *FLOATS):
-        return Skip(node, f"it counts in {dtype.name.lower()}, which CumSum does not do")
+    if dtype not in INTEGERS:
+        return Skip(node, f"it counts in {dtype.name.lower()}: only int64 and int32 count exactly")
     step = _whole(step_array)
-    if step is None or step == 0:
-        value = step_array.reshape(-1)[0]
-        return Skip(node, f"its step is {value:g}: only whole steps other than 0 count exactly")
+    if not step:
+        return Skip(node, f"its step {delta.name!r} is 0, or more than one number")
     first, last = _linear(start, dtype, view), _linear(limit, dtype, view)
-    if dtype in FLOATS:
-        for term, end, name in ((first, start, "start"), (last, limit, "limit")):
-            if term is None or (term.base is not None and term.dtype not in INTEGERS):
-                return Skip(
-                    node,
-                    f"its {name} {end.name!r} is a float that is neither a whole constant nor a "
-                    "Cast of an integer: rounding decides how many elements it has",
-                )
     if first is None or last is None:
         return Skip(node, "its start or limit has more than one element")
-    if dtype in FLOATS and first.base is not None:
-        return Skip(node, f"its start {start.name!r} is a float that is known only at run time")
     begin = first.offset if first.base is None else start
     first, last = _cancel(first, last, view)
     if step < 0:
@@ -128,7 +113,7 @@ def count_of(node: ir.Node, view: View) -> Count | Skip:
     return Count(last, first, plus, step, begin, negative, dtype)
 
 
-def place_of(node: ir.Node, view: View) -> Place | None:
+def place_of(node: ir.Node, view: View) -> IndexAxis | None:
     """Where a Reshape or Unsqueeze of a 1-D index puts it, if all other dims are 1."""
     if is_op(node, "Unsqueeze"):
         axes = axes_of(node)
@@ -136,13 +121,13 @@ def place_of(node: ir.Node, view: View) -> Place | None:
             return None
         rank = 1 + len(axes)
         rest = set(range(rank)) - {x % rank for x in axes}
-        return Place(rank, rest.pop()) if len(rest) == 1 else None
+        return IndexAxis(rank, rest.pop()) if len(rest) == 1 else None
     target = _target_of(node.inputs[1], view)
     if not target:
         return None
     # T elements fill [1, d, 1] only if d is T, however it is written: as a number, -1, 0 or a dim.
     others = [i for i, dim in enumerate(target) if not (isinstance(dim, int) and dim == 1)]
-    return Place(len(target), (others or [len(target) - 1])[0]) if len(others) <= 1 else None
+    return IndexAxis(len(target), (others or [len(target) - 1])[0]) if len(others) <= 1 else None
 
 
 def _target_of(value: ir.Value | None, view: View) -> tuple[Dim | None, ...] | None:
@@ -230,7 +215,7 @@ def _linear(value: ir.Value, dtype: ir.DataType, view: View) -> Term | None:
             inner = node.inputs[0]  # of one element, since what it makes is
         elif is_op(node, "Cast"):
             source = _dtype(node.inputs[0], view)
-            if source in INTEGERS or (source is not None and source == dtype):
+            if source is not None and source in INTEGERS:
                 inner, dtype = node.inputs[0], source
         elif is_op(node, "Add", "Sub"):
             inner, added = _plus_constant(node)
@@ -330,10 +315,5 @@ def least_of(value: ir.Value | None, view: View, depth: int = _DEPTH) -> int | N
 
 
 def _whole(array: Array) -> int | None:
-    """The one whole number that a constant holds."""
-    if array.size != 1 or array.dtype.kind not in "iuf":
-        return None
-    number: float | int = array.reshape(-1)[0].item()
-    if isinstance(number, float) and not (number.is_integer() and abs(number) <= _EXACT):
-        return None
-    return int(number)
+    """The one integer that a constant holds."""
+    return int(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind in "iu" else None

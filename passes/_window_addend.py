@@ -1,15 +1,16 @@
-"""What is added to the scores within windows: keys that are hidden, and places that are none."""
+"""What is added to the scores within windows: a floor for each key that is hidden or is none."""
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
-from ._counting import unsqueezed
+from graphfix.model.shapes import same
+
+from ._attention_inputs import as_rank_2
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -17,20 +18,20 @@ if TYPE_CHECKING:
     from graphfix.build import Builder
     from graphfix.model.shapes import Dim
 
-    from ._attention_inputs import Term
+    from ._attention_mask import KeyMask
     from ._window_mask import Cut
-    from ._window_rows import Entry, Rows, Size
-    from ._window_table import Axis
+    from ._window_rows import Entry, Rows
 
 # Below these a floor is lost, or is no number: the mask may have been -inf.
 _LOWEST = {ir.DataType.FLOAT: -1e9, ir.DataType.FLOAT16: -1e4}
 
 
-@dataclass(frozen=True)
-class Addend:
-    """What is added to the scores of a query and a key in the same window.
+def addend_of(
+    cut: Cut, entry: Entry, batch: Dim, dtype: ir.DataType, rows: Rows, op: Builder
+) -> ir.Value | None:
+    """[B * n, 1, 1, W], once for all attentions with this mask; None if no key is hidden.
 
-    Attributes:
+    Args:
         cut: The windows.
         entry: A sequence of their length.
         batch: B.
@@ -38,109 +39,60 @@ class Addend:
         rows: The sequences of the model.
         op: The builder.
     """
+    if not cut.keys and entry.missing == 0:
+        return None
+    floor = np.array(max(cut.low, _LOWEST[dtype]), dtype.numpy())
+    length = entry.dims[-2]
 
-    cut: Cut
-    entry: Entry
-    batch: Dim
-    dtype: ir.DataType
-    rows: Rows
-    op: Builder
-
-    def build(self) -> ir.Value | None:
-        """[B * n, 1, 1, W], once for all attentions with this mask; None if it is nothing."""
-        cut = self.cut
-        if cut.keys is None and not cut.rest and self.entry.missing == 0:
-            return None
-        number = self.op.view.numbering.of
-        leaf = None if cut.keys is None else (number(cut.keys.leaf.value), cut.keys.seen)
-        added = tuple((number(term.value), term.factor) for term in cut.rest)
-        sizes = (str(self.batch), str(self.entry.dims[-2]), cut.width)
-        key = ("windows", sizes, leaf, added, self._low, self.dtype)
-        sources = [term.value for term in cut.rest]
-        if cut.keys is not None:
-            sources.append(cut.keys.leaf.value)
-        return self.op.once(key, self._made, self.entry.value, *sources)
-
-    @property
-    def _low(self) -> float:
-        return max(self.cut.low, _LOWEST[self.dtype])
-
-    def _made(self) -> ir.Value:
-        parts = [self._windows(self._term(term), self._number(self._low)) for term in self.cut.rest]
-        if self.cut.keys is not None or not parts:
-            parts.append(self._hidden())
-        return functools.reduce(self.op.Add, parts)
-
-    def _hidden(self) -> ir.Value:
-        """The floor where there is no key, or none that is seen, and 0 elsewhere."""
-        op, length = self.op, self.entry.dims[-2]
-        if self.cut.keys is None and isinstance(self.batch, int) and isinstance(length, int):
-            count = -(-length // self.cut.width) * self.cut.width
-            row = np.where(np.arange(count) < length, 0, self._low)
-            every = np.tile(row, self.batch).reshape(-1, 1, 1, self.cut.width)
-            return op.constant(every.astype(self.dtype.numpy()))
-        seen = self._seen()
-        if op.view.opset(op.site) < 13:  # where Pad does not take booleans
-            whole = op.Cast(seen, to=ir.DataType.INT32)
-            seen = op.Cast(self._windows(whole, np.array(0, np.int32)), to=ir.DataType.BOOL)
-        else:
-            seen = self._windows(seen, np.array(False))
-        return op.Mul(op.Cast(op.Not(seen), to=self.dtype), self._number(self._low))
-
-    def _seen(self) -> ir.Value:
-        """Booleans [B, T], true where there is a key that is seen."""
-        op, keys = self.op, self.cut.keys
-        if keys is None:
+    def build() -> ir.Value:
+        if not cut.keys and isinstance(batch, int) and isinstance(length, int):
+            there = np.arange(-(-length // cut.width) * cut.width) < length
+            row = np.where(there, np.zeros_like(floor), floor)
+            return op.constant(np.tile(row, batch).reshape(-1, 1, 1, cut.width))
+        shape = _shape(batch, entry, rows, op)
+        seen = [_seen(mask, (batch, length), shape, op) for mask in cut.keys]
+        if not seen:
             every = ir.tensor(np.array([True]))
-            return op.make("ConstantOfShape", self._shape(), value=every)
-        value = self._as_rank_2(keys.leaf.value, keys.leaf.axes)
-        return value if keys.seen else op.Not(value)
+            seen.append(op.make("ConstantOfShape", shape, value=every))
+        windows = _in_windows(functools.reduce(op.And, seen), entry, rows, op)
+        return op.Mul(op.Cast(op.Not(windows), to=dtype), floor)
 
-    def _term(self, term: Term) -> ir.Value:
-        """A term that is the same for each query, as [B, T]."""
-        dims = self.op.view.shapes.dims(term.value) or ()
-        last = len(dims) - 1
-        axes: list[Axis] = [
-            "one" if dim == 1 else "key" if i == last else "other" for i, dim in enumerate(dims)
-        ]
-        value = self._as_rank_2(term.value, tuple(axes))
-        return value if term.factor == 1 else self.op.Mul(value, self._number(term.factor))
+    masks = tuple((op.view.numbering.of(x.bit.value), x.visible) for x in cut.keys)
+    key = ("windows", str(batch), str(length), cut.width, masks, float(floor), dtype)
+    return op.once(key, build, entry.value, *(mask.bit.value for mask in cut.keys))
 
-    def _as_rank_2(self, value: ir.Value, axes: tuple[Axis, ...]) -> ir.Value:
-        """[B, T] of a tensor that has other axes of 1, or lacks that of batch or keys."""
-        op = self.op
-        opset = op.view.opset(op.site)
-        gone = [i for i, axis in enumerate(axes) if axis == "one"]
-        if gone and opset < 13:
-            value = op.Squeeze(value, axes=gone)
-        elif gone:
-            value = op.Squeeze(value, np.array(gone, np.int64))
-        if len(axes) - len(gone) == 2:
-            return value
-        value = unsqueezed(value, (1,) if "other" in axes else (0,), opset, op)
-        return value if self.batch == 1 and "key" in axes else op.Expand(value, self._shape())
 
-    def _shape(self) -> ir.Value | npt.NDArray[np.int64]:
-        """[B, T] as a shape."""
-        batch: Size = (
-            np.array([self.batch], np.int64)
-            if isinstance(self.batch, int)
-            else self.rows.size(self.entry, 0)
+def _seen(
+    mask: KeyMask, wanted: tuple[Dim, Dim], shape: ir.Value | npt.NDArray[np.int64], op: Builder
+) -> ir.Value:
+    """Booleans [B, T], true where a mask shows a key."""
+    value, shapes = mask.bit.value, op.view.shapes
+    if shapes.dtype(value) != ir.DataType.BOOL:
+        value = op.Cast(value, to=ir.DataType.BOOL)
+    value = as_rank_2(value if mask.visible else op.Not(value), mask.bit.axes, op)
+    known = [dim for dim in shapes.dims(mask.bit.value) or () if dim != 1]
+    whole = [dim for dim in wanted if dim != 1]
+    alike = len(known) == len(whole) and all(map(same, known, whole))
+    return value if alike else op.Expand(value, shape)
+
+
+def _shape(batch: Dim, entry: Entry, rows: Rows, op: Builder) -> ir.Value | npt.NDArray[np.int64]:
+    """[B, T] as a shape."""
+    first = np.array([batch], np.int64) if isinstance(batch, int) else rows.size(entry, 0)
+    length = rows.length(entry)
+    if isinstance(first, np.ndarray) and isinstance(length, np.ndarray):
+        return np.concatenate([first, length])
+    return op.Concat(first, length, axis=0)
+
+
+def _in_windows(seen: ir.Value, entry: Entry, rows: Rows, op: Builder) -> ir.Value:
+    """[B * n, 1, 1, W] of [B, T]; what the last window lacks is not seen."""
+    if entry.missing != 0:
+        missing, zeros = rows.missing(entry), np.zeros(3, np.int64)
+        amounts = (
+            np.concatenate([zeros, missing])
+            if isinstance(missing, np.ndarray)
+            else op.Concat(zeros, missing, axis=0)
         )
-        length = self.rows.length(self.entry)
-        if isinstance(batch, np.ndarray) and isinstance(length, np.ndarray):
-            return np.array([*batch, *length], np.int64)
-        return self.op.Concat(batch, length, axis=0)
-
-    def _windows(self, value: ir.Value, filler: npt.NDArray[np.generic]) -> ir.Value:
-        """[B * n, 1, 1, W] of [B, T], filled up."""
-        op, zeros = self.op, np.zeros(3, np.int64)
-        if self.entry.missing is not None and self.entry.missing > 0:
-            value = op.Pad(value, np.array([*zeros, self.entry.missing], np.int64), filler)
-        elif self.entry.missing is None:
-            amounts = op.Concat(zeros, self.rows.missing(self.entry), axis=0)
-            value = op.Pad(value, amounts, filler)
-        return op.Reshape(value, np.array([-1, 1, 1, self.cut.width], np.int64))
-
-    def _number(self, number: float) -> npt.NDArray[np.generic]:
-        return np.array(number, self.dtype.numpy())
+        seen = op.Pad(seen, amounts, np.array(False))
+    return op.Reshape(seen, np.array([-1, 1, 1, entry.width], np.int64))

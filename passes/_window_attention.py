@@ -11,8 +11,8 @@ import onnx_ir as ir
 from graphfix.core import Match, Skip
 from graphfix.model.shapes import same
 
-from ._attention_site import Attention, attention_at
-from ._window_addend import Addend
+from ._attention_site import Attention, attention_at, note_of
+from ._window_addend import addend_of
 from ._window_mask import Cut, cut_of, hidden_windows
 from ._window_rows import Rows, Windows
 
@@ -43,16 +43,17 @@ def windows_at(node: ir.Node, view: View) -> WindowSite | Skip | None:
         width = hidden_windows(node, view)
         near = f"its mask cuts the sequence into windows of {width}, but {found}"
         return None if width is None else Skip(node, near)
-    if found is None:
+    if found is None or not found.terms or not same(found.sizes.queries, found.sizes.keys):
         return None
-    sizes = found.sizes
-    if not found.terms or not same(sizes.queries, sizes.keys):
-        return None
-    cut = cut_of(found.terms, sizes.keys, sizes.batch, view)
+    cut = cut_of(found, view)
+    if isinstance(cut, Cut) and isinstance(found.sizes.keys, int):
+        cut = cut if cut.width < found.sizes.keys else None  # one window is no window
     if not isinstance(cut, Cut):
         return None if cut is None else Skip(node, cut)
     why = _obstacle(found, view)
-    return WindowSite(found.node, found, cut) if why is None else Skip(node, why)
+    if why is not None:
+        return Skip(node, why)
+    return WindowSite(found.node, found, cut, note=note_of([mask.bit for mask in cut.keys]))
 
 
 def _obstacle(attention: Attention, view: View) -> str | None:
@@ -60,8 +61,8 @@ def _obstacle(attention: Attention, view: View) -> str | None:
     node, sizes = attention.product, attention.sizes
     if node.graph is not view.model.graph:
         return "it is in a branch or the body of a loop"
-    if view.opset(node) < 11:
-        return f"at opset {view.opset(node)} Pad has no amounts that are computed: convert to 11"
+    if view.opset(node) < 13:
+        return f"at opset {view.opset(node)} Pad takes no booleans: convert the model to 13"
     for fit in attention.operands:
         if fit.place.rotation is not None:
             return "its queries and keys are turned by their places (a rotary embedding)"
@@ -78,7 +79,7 @@ def _obstacle(attention: Attention, view: View) -> str | None:
     return None
 
 
-def in_windows(site: WindowSite, rows: Rows, op: Builder, _: ir.Node) -> ir.Value:
+def in_windows(site: WindowSite, rows: Rows, op: Builder) -> ir.Value:
     """Softmax(Q K / sqrt(D) + addend) V of each window, and the sequence put together again."""
     attention, cut, view = site.attention, site.cut, op.view
     heads, sizes = attention.sizes.heads, attention.sizes
@@ -94,7 +95,7 @@ def in_windows(site: WindowSite, rows: Rows, op: Builder, _: ir.Node) -> ir.Valu
     scores = op.MatMul(query, key)
     if attention.scale != 1:
         scores = op.Mul(scores, np.array(attention.scale, dtype.numpy()))
-    addend = Addend(cut, entry, sizes.batch, dtype, rows, op).build()
+    addend = addend_of(cut, entry, sizes.batch, dtype, rows, op)
     if addend is not None:
         scores = op.Add(scores, addend)
     context = op.MatMul(op.Softmax(scores, axis=-1), value)

@@ -250,10 +250,6 @@ class Rows:
             amounts = op.constant(np.array([*zeros, entry.missing, 0], np.int64))
         else:
             amounts = op.Concat(zeros, self.missing(entry), zeros[:1], axis=0)
-        if op.view.shapes.dtype(entry.value) == ir.DataType.BOOL and op.view.opset(op.site) < 13:
-            # where Pad does not take booleans
-            whole = op.Pad(op.Cast(entry.value, to=ir.DataType.INT32), amounts, mode="edge")
-            return op.Cast(whole, to=ir.DataType.BOOL)
         return op.Pad(entry.value, amounts, mode="edge")
 
     def _behind(self, value: ir.Value) -> ir.Node:

@@ -9,7 +9,7 @@ from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import is_op
 
 from ._counting import counted, unsqueezed
-from ._range import Count, Place, count_of, feeds_index, is_static, place_of, source_of
+from ._range import Count, IndexAxis, count_of, feeds_index, is_static, place_of, source_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -23,7 +23,7 @@ class IndexSite(Match):
     """An index, its shape, and what it counts (None: only a Reshape becomes an Unsqueeze)."""
 
     count: Count | None
-    place: Place
+    place: IndexAxis
     opset: int
 
 
@@ -72,14 +72,12 @@ class CumsumIndex(NodePass[IndexSite]):
         Exact, element for element and in type. A constant step other than 1, or below 0, is what
         is added up; a start other than 0, constant or not, is added; a limit that may lie below
         the start, such as one computed from data, is counted through a Max with 0, since there a
-        Range is empty. A float Range of a whole start, a whole step and a Cast of an integer is
-        counted in int64 and cast, exact as far as its float type is (2^24 for float).
-        Refused, with the reason: a step that is not constant or not whole, any other float, a
-        length that needs a Max below opset 12, int16. A Range that is all constant is left to
-        constant folding. Where nothing but one Reshape or Unsqueeze uses a Range, the index is
-        counted in its final shape, all ones but for the axis of the index; else the Range itself
-        is replaced, for all its users at once, and each Reshape of it becomes an Unsqueeze. So
-        does the Reshape of a Range that is refused. A Reshape that may split the index stays.
+        Range is empty. Refused, with the reason: a step that is not constant, a length that needs
+        a Max below opset 12, other types than int64 and int32. A Range that is all constant is
+        left to constant folding. Where nothing but one Reshape or Unsqueeze uses a Range, the
+        index is counted in its final shape, all ones but for the axis of the index; else the Range
+        itself is replaced, for all its users at once, and each Reshape of it becomes an Unsqueeze.
+        So does the Reshape of a Range that is refused. A Reshape that may split the index stays.
         A frozen target that does not fit the index fails at run time, and no longer does.
 
     Options:
@@ -136,7 +134,7 @@ class CumsumIndex(NodePass[IndexSite]):
         user = _only_user(node)
         if user is not None and place_of(user, view) is not None:
             return None  # the index is counted there, in the shape that it has there
-        return IndexSite(node, count, Place(1, 0), view.opset(node))
+        return IndexSite(node, count, IndexAxis(1, 0), view.opset(node))
 
     def _counts(self, source: ir.Node) -> bool:
         return self.style == "cumsum" and is_op(source, "Range")

@@ -6,42 +6,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-import onnx_ir as ir
-
 from graphfix.build import Builder
 from graphfix.core import Change, Match, Pass, Safety, Skip
 from graphfix.model.text import path_of
 from graphfix.model.view import View
 
 from ._window_attention import WindowSite, in_windows, windows_at
-from ._window_chunks import Looped, at_once, looped_at
-from ._window_frozen import frozen_at, sliced_at
-from ._window_pack import Packed, packed_at, staying_at, unpacked
 from ._window_rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_FOUND: dict[str, Callable[[ir.Node, View], Looped | Packed | str | None]] = {
-    "ConcatFromSequence": looped_at,
-    "NonZero": staying_at,
-    "ScatterND": packed_at,
-    "SplitToSequence": frozen_at,
-    "Slice": sliced_at,
-    "Split": frozen_at,
-}
-_ANCHORS = ("MatMul", "Einsum", *_FOUND)
+    import onnx_ir as ir
 
-
-@dataclass(frozen=True)
-class ChunkSite(Match):
-    """Chunks or rows that are taken apart at run time, and put together again.
-
-    Attributes:
-        parts: A Loop over chunks, or rows that a mask picks.
-    """
-
-    parts: Looped | Packed
+_ANCHORS = ("MatMul", "Einsum")
 
 
 @dataclass(frozen=True)
@@ -51,21 +29,13 @@ class Window3d(Pass):
     A sequence [B, T, D] becomes [B * n, W, D], the last window filled up with copies of the last
     row, whose keys are hidden. What is computed of each place alone (products with weights, norms,
     activations, sums) is then computed in windows as well, so that the sequence is cut once, before
-    the first attention, and put together once, after the last. It stands behind ``directml``,
-    which makes addends of masks, and before ``fuse-attention``, which then sees a mask of keys.
+    the first attention, and joined once, after the last. Run it after ``directml``, which makes
+    addends of masks, and before ``fuse-attention``, which then sees a mask of keys.
 
-    That the windows are independent is proved for every length, and by no name: the mask has to be
-    a function of the places of query and key alone (counts, sums, divisions by constants,
-    comparisons), which then repeats itself and is settled where the two are far apart, so that a
-    table of a few periods shows it whole. A mask of keys beside it stays one.
-
-    Windows that are cut at run time become such as well. A Loop over the chunks of a sequence, as
-    TorchScript writes `for chunk in x.split(100, 1)` and `for i in range(0, T, 100)`, with its
-    SplitToSequence, SequenceAt and ConcatFromSequence, or its Slices, is done for all chunks at
-    once: the body is followed as `ilens-mask` follows a model, and where it mixes places (a
-    Softmax, a mean, a Conv) what fills the last chunk up is hidden from them. Rows that a mask
-    picks (`x[mask]`: NonZero and GatherND or Gather), that are computed each alone and put back by
-    a ScatterND, are computed where they are, and a Where takes those that the mask picks.
+    The windows are read from the mask, never from a name. Either the mask is a constant, as
+    ``fix-dims`` and ``fold`` leave it. Or it compares the window of the query with that of the key,
+    each the place divided by a constant: ``i // W == j // W``, as both exporters write it. Masks of
+    keys beside it are kept.
 
     Why:
         Encoders such as Qwen3-ASR's attend within windows of 8 seconds (104 of its tokens).
@@ -74,9 +44,7 @@ class Window3d(Pass):
         scores, and within a window every size is a number. Counted by ``plan`` on encoders of two
         layers, both exporters: 108 kernels on DirectML become 111, and 83 become 76; fused, 52
         become 56, and 60 become 59, however many layers there are. So it is in no profile: where
-        the clips are no longer than a window it gains nothing. A Loop, sequences and NonZero are
-        no kernels of DirectML: they run on the CPU, and a Loop in a graph turns its fusion off
-        (ONNX Runtime, GraphPartitioner.cpp).
+        the clips are no longer than a window it gains nothing.
 
     Before:
         <
@@ -163,50 +131,29 @@ class Window3d(Pass):
         Equal to rounding in every row that has a key to look at: the scores that are left out were
         hidden, and a key that is hidden within a window stays so. Where the mask was -inf, the
         floor is -1e9 (-1e4 in float16). The batch has at least one row, and the sequence, too.
-        Places are counted exactly in float32 below 2^20. Refused, with the reason: windows that
-        overlap (a band), that see those before them (chunks with a left context), that are shifted;
-        addends that differ within a window; keys of earlier runs, rotary embeddings, grouped heads;
-        attentions in a branch or the body of a Loop; Loops that hand anything on from chunk to
-        chunk, that take them in another order or one beside another, read more than the last row at
-        the end of each, that may end early, that mix the rows of a batch, whose chunks are of a
-        size that is computed, or whose sequences are not [batch, time, features] (or with time
-        last); as many chunks as a trace has counted, also where they are Slices between the numbers
-        of the trace, which leave out what is behind the last; packed rows that look at each other,
-        as in an attention with `cu_seqlens`, or that are never put back. Left alone: a mask that is
-        no function of places and constants, such as one whose width is computed or one that is
-        written piece by piece.
+        Places are counted exactly in float32 below 2^20. Refused, with the reason: divided places
+        that are compared otherwise (windows that see those before them, or are shifted); addends
+        that differ within a window, or are not seen to be masks of keys; keys of earlier runs,
+        rotary embeddings, grouped heads; attentions in a branch or the body of a Loop; opsets
+        below 13. Left alone: a mask that is neither a constant nor made of divided places, such as
+        a band, or one whose width is computed.
     """
 
     name: ClassVar[str] = "window-3d"
     safety: ClassVar[Safety] = "valid-rows"
-    # What a Loop joined had no shape, and has one now.
-    keeps_shapes: ClassVar[bool] = False
 
-    def sites(self, model: ir.Model) -> Iterator[WindowSite | ChunkSite | Skip]:
+    def sites(self, model: ir.Model) -> Iterator[WindowSite | Skip]:
         """Every attention in windows, and every near miss."""
         view = View(model)
         for node in view.nodes(*_ANCHORS):
-            found = self.match(node, view)
+            found = windows_at(node, view)
             if found is not None:
                 yield found
 
     def message(self, site: Match) -> str:
         """What it is."""
-        if isinstance(site, ChunkSite) and isinstance(site.parts, Looped):
-            return f"a Loop over the chunks of {site.parts.chunks.width} of a sequence"
-        if isinstance(site, ChunkSite):
-            return "rows that a mask picks are computed apart: as many as there are in a run"
         width = site.cut.width if isinstance(site, WindowSite) else 0
         return f"an attention over the whole sequence, whose mask cuts it into windows of {width}"
-
-    def match(self, node: ir.Node, view: View) -> WindowSite | ChunkSite | Skip | None:
-        """An attention at its second product, a Loop where it ends, rows where they go back."""
-        if node.op_type in ("MatMul", "Einsum"):
-            return windows_at(node, view)
-        found = _FOUND[node.op_type](node, view)
-        if isinstance(found, str):
-            return Skip(node, found)
-        return None if found is None else ChunkSite(node, found)
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Compute every such attention in windows, and what lies between them."""
@@ -216,29 +163,27 @@ class Window3d(Pass):
         for node in list(view.nodes(*_ANCHORS)):
             if node.graph is None:  # went with an earlier repair
                 continue
-            found = self.match(node, view)
+            found = windows_at(node, view)
             if isinstance(found, Skip):
                 yield found
             elif found is not None:
-                yield self._commit(found.node, partial(self._built, found, rows, op), rows, op)
+                build = partial(in_windows, found, rows, op)
+                yield self._commit(found.node, build, rows, op, found.note)
         for node in [*model.graph]:
             if node.graph is not None and rows.can_wait(node):
-                yield self._commit(node, rows.put_off, rows, op)
-
-    def _built(
-        self, site: WindowSite | ChunkSite, rows: Rows, op: Builder, node: ir.Node
-    ) -> ir.Value:
-        if isinstance(site, WindowSite):
-            return in_windows(site, rows, op, node)
-        if isinstance(site.parts, Looped):
-            return at_once(site.parts, self.name, rows, op)
-        return unpacked(site.parts, op)
+                yield self._commit(node, partial(rows.put_off, node), rows, op)
 
     def _commit(
-        self, node: ir.Node, build: Callable[[ir.Node], ir.Value], rows: Rows, op: Builder
+        self,
+        node: ir.Node,
+        build: Callable[[], ir.Value],
+        rows: Rows,
+        op: Builder,
+        note: str = "",
     ) -> Change:
         at, tensor = path_of(node), node.outputs[0].name or ""
         op.start(node)
-        removed, added = op.commit(build(node))
+        removed, added = op.commit(build())
         swept = rows.sweep()
-        return Change(self.name, at, tensor, removed, tuple(x for x in added if x not in swept))
+        kept = tuple(x for x in added if x not in swept)
+        return Change(self.name, at, tensor, removed, kept, note)
