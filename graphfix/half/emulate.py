@@ -10,7 +10,6 @@ multiples of 2**-24: what is subtracted and added again is 3/4 at least, and has
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +19,7 @@ from graphfix.model.standin import HALF, widened
 from graphfix.model.values import graphs_of, nodes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 # They make no numbers that they were not given.
 LAYOUT = frozenset(
@@ -30,9 +29,6 @@ LAYOUT = frozenset(
     | {"If", "Loop", "Scan", "ReduceMax", "ReduceMin", "MaxPool"}
 )
 _CONSTANTS = {"split": 2.0**13 + 1, "least": 0.75, "end": 65520.0, "huge": 1e38}
-
-SWITCHES = "graphfix.half.on"
-"""The input of a :class:`Switched` model that says which tensors are rounded, bool[N]."""
 
 
 def rounded(model: ir.Model) -> ir.Model:
@@ -45,57 +41,8 @@ def rounded(model: ir.Model) -> ir.Model:
     copy = without_shapes(widened(model, HALF))
     held = {name: _constant(copy, name, number) for name, number in _CONSTANTS.items()}
     for graph, node, value in _results(copy, _made_in_half(model)):
-        _round(graph, node, value, held, None)
+        _round(graph, node, value, held)
     return copy
-
-
-@dataclass(frozen=True)
-class Switched:
-    """A model in float32 of which each tensor can be rounded, or not, from run to run.
-
-    Attributes:
-        model: The model, with the input :data:`SWITCHES`.
-        tensors: What each switch rounds: the name that the tensor has in the float16 model.
-    """
-
-    model: ir.Model
-    tensors: tuple[str, ...]
-
-
-def switched(model: ir.Model, wide: Mapping[str, ir.TensorProtocol]) -> Switched:
-    """What :func:`rounded` makes, with a switch for each tensor and each constant.
-
-    Args:
-        model: As there.
-        wide: The constants of the main graph as they were in float32, by name.
-    """
-    copy = without_shapes(widened(model, HALF))
-    held = {name: _constant(copy, name, number) for name, number in _CONSTANTS.items()}
-    switches = ir.Value(name=SWITCHES, type=ir.TensorType(ir.DataType.BOOL))
-    copy.graph.inputs.append(switches)
-    tensors: list[str] = []
-
-    def switch(name: str) -> ir.Node:
-        """The node that takes the switch of one more tensor, from input to graph."""
-        integer = ir.TensorType(ir.DataType.INT64)
-        index = ir.Value(name=f"{SWITCHES}.{len(tensors)}", shape=ir.Shape([]), type=integer)
-        index.const_value = ir.tensor(np.array(len(tensors), np.int64), name=index.name)
-        copy.graph.register_initializer(index)
-        node = ir.node("Gather", [switches, index])
-        node.name = node.outputs[0].name = f"{index.name}.on"
-        tensors.append(name)
-        copy.graph.insert_before(first, node)
-        return node
-
-    first = copy.graph[0]
-    halves = {x.name for x in _constants(model) if x.dtype == ir.DataType.FLOAT16}
-    for value in list(_constants(copy)):
-        name = value.name or ""
-        if name in halves and name in wide and value.uses():
-            _choose(copy.graph, value, wide[name], switch(name).outputs[0])
-    for graph, node, value in _results(copy, _made_in_half(model)):
-        _round(graph, node, value, held, switch(value.name or "").outputs[0])
-    return Switched(copy, tuple(tensors))
 
 
 def without_shapes(model: ir.Model) -> ir.Model:
@@ -131,15 +78,6 @@ def _results(model: ir.Model, names: set[str]) -> list[tuple[ir.Graph, ir.Node, 
     ]
 
 
-def _constants(model: ir.Model) -> Iterator[ir.Value]:
-    for value in model.graph.initializers.values():
-        if value.const_value is not None and not value.is_graph_input():
-            yield value
-    for node in model.graph:
-        if node.op_type == "Constant":
-            yield node.outputs[0]
-
-
 def _is_constant(value: ir.Value | None) -> bool:
     return value is not None and value.const_value is not None
 
@@ -152,51 +90,11 @@ def _constant(model: ir.Model, name: str, number: float) -> ir.Value:
     return value
 
 
-def _choose(graph: ir.Graph, value: ir.Value, wide: ir.TensorProtocol, on: ir.Value) -> None:
-    """Let whoever takes a constant take it rounded if ``on``, and as it was if not."""
-    name = f"{value.name}.float32"
-    full = ir.Value(name=name, shape=value.shape, type=ir.TensorType(ir.DataType.FLOAT))
-    full.const_value = ir.tensor(np.array(wide.numpy(), np.float32), name=name)
-    graph.register_initializer(full)
-    uses = list(value.uses())
-    node = ir.node("Where", [on, value, full])
-    node.name = node.outputs[0].name = f"{value.name}.chosen"
-    maker, switch = value.producer(), on.producer()
-    at = maker if maker is not None else switch
-    assert at is not None
-    graph.insert_after(at, node)
-    for use in uses:
-        use.node.replace_input_with(use.idx, node.outputs[0])
-
-
-def _if(
-    on: ir.Value, made: list[ir.Node], value: ir.Value, name: str
-) -> tuple[ir.Value, list[ir.Node]]:
-    """What these nodes make if ``on``, and ``value`` if not: what is not rounded costs a copy.
-
-    One tensor is rounded at a time, of hundreds, and the nodes would take as long as the model.
-    """
-    copy = ir.node("Identity", [value])
-    copy.name = copy.outputs[0].name = f"{name}.as_it_was"
-    for last in (made[-1], copy):
-        last.outputs[0].type = value.type
-    branches = {
-        f"{branch}_branch": ir.Graph(
-            [], [nodes[-1].outputs[0]], nodes=nodes, name=f"{name}.{branch}"
-        )
-        for branch, nodes in (("then", made), ("else", [copy]))
-    }
-    node = ir.node("If", [on], branches)
-    node.name = node.outputs[0].name = name
-    return node.outputs[0], [node]
-
-
 def _round(
     graph: ir.Graph,
     node: ir.Node,
     value: ir.Value,
     held: Mapping[str, ir.Value],
-    on: ir.Value | None,
 ) -> None:
     """Let whoever takes ``value`` take it rounded, under its name."""
     name = value.name
@@ -215,8 +113,6 @@ def _round(
     cut = make("Mul", make("Sub", scaled, make("Sub", scaled, size)), make("Sign", value))
     fits = make("Less", size, held["end"])
     result = make("Where", fits, cut, make("Mul", value, held["huge"]))
-    if on is not None:
-        result, made = _if(on, made, value, f"graphfix.half.{name}.if")
     for use in uses:
         use.node.replace_input_with(use.idx, result)
     for i, output in enumerate(graph.outputs):
