@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -20,6 +19,8 @@ from graphfix.model.values import nodes_of
 from graphfix.proof.stream import Run, Stream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
     from graphfix.core import Pass
     from graphfix.feeds.case import Case
 
@@ -70,12 +71,12 @@ class Trials:
 
     def made(self, kept: Kept) -> Pass:
         """The pass that keeps these as well."""
+        options = {"keep": kept.reasons, "store": kept.stored}
         new = {
-            "keep": _joined(self.chosen, "keep", map(_pattern, kept.reasons)),
-            "store": _joined(self.chosen, "store", map(_pattern, kept.stored)),
+            option: _joined(getattr(self.chosen, option), names)
+            for option, names in options.items()
+            if hasattr(self.chosen, option)
         }
-        known = {x.name for x in dataclasses.fields(self.chosen)}  # type: ignore[arg-type]
-        new = {name: text for name, text in new.items() if name in known}
         return dataclasses.replace(self.chosen, **new)  # type: ignore[type-var]
 
     def candidate(self, kept: Kept) -> ir.Model:
@@ -188,11 +189,7 @@ def _copy(model: ir.Model) -> ir.Model:
     return copy
 
 
-def _joined(chosen: Pass, option: str, names: Sequence[str] | map[str]) -> str:
-    given = [x for x in getattr(chosen, option, "").split("+") if x]
-    return "+".join(dict.fromkeys([*given, *names]))
-
-
-def _pattern(name: str) -> str:
-    """A name as an option takes it: what means something there becomes ``?``."""
-    return re.sub(r"[,:+=\[\]*\s]", "?", name)
+def _joined(given: str, names: Iterable[str]) -> str:
+    """An option with more names: what means something in an option becomes ``?``."""
+    plain = (re.sub(r"[,:+=\[\]*\s]", "?", x) for x in names)
+    return "+".join(dict.fromkeys([*filter(None, given.split("+")), *plain]))
