@@ -13,18 +13,19 @@ from graphfix.directml.facts import kernel_at
 from graphfix.model.narrow import KEPT
 from graphfix.model.values import bodies_of, is_op
 
-from ._float16_constants import WEIGHT, is_constant
+from ._float16_constants import WEIGHT, has_weights
 from ._float16_norms import statistics
 from ._float16_numbers import counted
 from ._float16_stay import Stay
 from ._float16_unfit import hiding_inputs, unfit_constants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from graphfix.model.formals import Formals
 
-_ANY_TYPE = ("Cast", "Shape", "Size")
+_ANY_TYPE = ("Cast", "Shape", "Size", "Constant")
+_HEAVY = ("MatMul", "Gemm", "Conv", "Einsum", "LSTM", "GRU", "Attention")
 _SEQUENCES = (
     *("SequenceConstruct", "SplitToSequence", "SequenceInsert", "SequenceAt", "SequenceEmpty"),
     *("ConcatFromSequence", "SequenceErase", "SequenceMap", "Optional", "OptionalGetElement"),
@@ -68,8 +69,10 @@ class Wide(Stay):
         unfit_constants(self)
         hiding_inputs(self)
         statistics(self)
-        for node in self.nodes:
-            if self._joins(node):
+        light = [x for x in self.nodes if self._is_light(x)]
+        enclosed = self._enclosed(light)
+        for node in light:
+            if node in enclosed or self._casts_around(node, {node}) < self._casts_around(node):
                 self.add(node, "between others that stay")
 
     # One node by itself
@@ -161,11 +164,39 @@ class Wide(Stay):
         which = None if formals is None else variable(formals)
         return ir.DataType.FLOAT16 if self.half(node, which) else ir.DataType.FLOAT
 
-    def _joins(self, node: ir.Node) -> bool:
-        """Whether one Cast behind a Concat stands for one before each of its inputs."""
-        given = {x for x in node.inputs if x is not None and not is_constant(x)}
-        stay = all(x.producer() in self.reasons for x in given)
-        return is_op(node, "Concat") and len(given) > 1 and stay
+    # Few Casts
+
+    def _is_light(self, node: ir.Node) -> bool:
+        """Whether an operator computes little, and may stay for the sake of the Casts around it."""
+        last = any(x.is_graph_output() for x in node.outputs)
+        return not (
+            last or bodies_of(node) or has_weights(node) or is_op(node, *_ANY_TYPE, *_HEAVY)
+        )
+
+    def _enclosed(self, light: Sequence[ir.Node]) -> set[ir.Node]:
+        """What is made of what stays alone, and is taken by what stays alone."""
+        behind, before = set(self.reasons), set(self.reasons)
+        for node in light:
+            given = [x.producer() for x in node.inputs if x is not None and self.types.is_float(x)]
+            made = [x for x in given if x is not None and not is_op(x, "Constant")]
+            if made and all(x in behind for x in made):
+                behind.add(node)
+        for node in reversed(light):
+            takers = [use.node for x in node.outputs for use in x.uses()]
+            if all(x in before for x in takers):
+                before.add(node)
+        return behind & before
+
+    def _casts_around(self, node: ir.Node, more: Collection[ir.Node] = ()) -> int:
+        """How many tensors around a node change their type if ``more`` stay as well."""
+        count = 0
+        for value in {x for x in (*node.inputs, *node.outputs) if self.types.is_float(x)}:
+            maker = value.producer() if value is not None else None
+            if value is None or maker is None or is_op(maker, "Constant"):
+                continue
+            ends = (maker, *(x.node for x in value.uses() if not is_op(x.node, *_ANY_TYPE)))
+            count += len({x in self.reasons or x in more for x in ends}) > 1
+        return count
 
 
 def _named(node: ir.Node, names: Iterable[str]) -> str:

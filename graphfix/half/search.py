@@ -49,8 +49,6 @@ _PARTS = 16
 _LOUD = 4
 # Weights of more elements than this are stored in float16 even if what takes them stays.
 _WEIGHT = 1024
-# How many of them are tried one by one.
-_STORED = 6
 # Multiplications of the cases that candidates are tried on: a second or so on two cores.
 _WORK = 20_000_000_000
 # What the user wants in float32.
@@ -243,33 +241,27 @@ class _Search:
         """With weights of what stays rounded, as long as that passes."""
         if self.verdict is None or not self.verdict.ok or not hasattr(self.trials.chosen, "store"):
             return kept
-        names = self._heavy(kept)
-        passed = self.verdict
-        for group in [names, *([x] for x in names[:_STORED] if len(names) > 1)]:
-            more = dataclasses.replace(kept, stored=(*kept.stored, *group))
-            if group and self._passes(more):
-                kept, passed = more, self.verdict
-                if group is names:
-                    break
+        passed, names = self.verdict, self._heavy(kept)
+        if names and self._passes(more := dataclasses.replace(kept, stored=names)):
+            return more
         self.verdict = passed
         return kept
 
-    def _heavy(self, kept: Kept) -> list[str]:
-        """Weights in float32 that nobody asked for to stay so, the largest first."""
+    def _heavy(self, kept: Kept) -> tuple[str, ...]:
+        """Weights in float32 that nobody asked for to stay so."""
 
         def is_asked(node: ir.Node) -> bool:
             why = node.metadata_props.get(KEPT, "")
             return why.startswith(_WANTED) and name_of(node) not in kept.reasons
 
-        sizes = {
-            value.name or "": tensor.size
+        return tuple(
+            value.name or ""
             for value, tensor in _held(self.trials.candidate(kept).graph)
             if tensor.dtype == ir.DataType.FLOAT
             and tensor.size > _WEIGHT
             and not value.is_graph_input()
             and not any(is_asked(use.node) for use in value.uses())
-        }
-        return sorted(sizes, key=lambda x: -sizes[x])
+        )
 
 
 def _cases(model: ir.Model, dims: Mapping[str, Sequence[int]], feeds: Feeds | None) -> list[Case]:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.feeds.full_lengths import full_lengths
+from graphfix.feeds.signature import Signature
 from graphfix.half.emulate import rounded, without_shapes
 from graphfix.model import shapes
 from graphfix.model.calls import inline
 from graphfix.model.copying import copy_of
 from graphfix.model.values import nodes_of
+from graphfix.probing.witness import Sizes
 from graphfix.proof.stream import Run, Stream
 
 if TYPE_CHECKING:
@@ -150,23 +152,9 @@ class Trials:
         """Inner tensors of the model, and of a candidate as a device would round them."""
         before = Run(self._bare, self._bare, case.feeds)
         after = rounded(candidate)
-        sizes = shapes.shapes_of(self.before)
-        by_name = {x.name: x for node in self.before.graph for x in node.outputs}
-
-        def size(name: str) -> int | None:
-            dims = sizes.dims(by_name.get(name))
-            if dims is None:
-                return None
-            count = 6
-            for dim in dims:
-                number = dim if isinstance(dim, int) else case.dims.get(str(dim.value))
-                if number is None:
-                    return None
-                count *= number
-            return count
-
         run = Run(after, after, full_lengths(after, case.feeds))
-        return Stream(before, run, size, budget=_BUDGET)
+        sizes = Sizes(Signature(self.before), case.dims, case.dims)
+        return Stream(before, run, sizes, budget=_BUDGET)
 
 
 def extremes(cases: Sequence[Case]) -> list[Case]:

@@ -109,7 +109,7 @@ def test_what_must_stay_is_found_and_named(model: ir.Model, tensors: set[str], w
     graphfix.run(plain, "float16")
     reasons, after, ok = found(model)
     assert ok
-    assert tensors <= set(reasons)
+    assert tensors <= {x.outputs[0].name for x in after.graph if KEPT in x.metadata_props}
     assert any(why in reason for reason in reasons.values())
     # Few of them: the products with weights are float16.
     assert "y" not in reasons or model is CANCELS
@@ -365,7 +365,7 @@ def test_inner_tensors_are_looked_at_a_gibibyte_at_once() -> None:
     assert len(names) == 5
 
     def runs(mebibytes: int) -> int:
-        case = Case("large", {"B": 1, "T": (mebibytes << 20) // (6 * 16)}, {"x": f(1, 3, 16)})
+        case = Case("large", {"B": 1, "T": (mebibytes << 20) // (8 * 16)}, {"x": f(1, 3, 16)})
         stream = trials.stream(candidate, case)
         assert [name for name, _, _ in stream.pairs(names)] == names
         return stream.runs
@@ -382,7 +382,8 @@ def test_what_cancels_before_a_branch_is_found() -> None:
             y = If (much) <then_branch = t () => (float[B, T, 16] p) { p = Tanh (d) },
                 else_branch = e () => (float[B, T, 16] q) { q = Add (d, zero) }>
         }""")
-    _, result = settle(
+    chosen, _ = settle(
         model, graphfix.get_pass("float16"), tolerance=HALF_GATE, dims={"B": [1], "T": [9]}
     )
-    assert {"b", "d"} <= set(result.reasons)
+    graphfix.run(model, chosen)
+    assert {"b", "d"} <= {x.outputs[0].name for x in model.graph if KEPT in x.metadata_props}
