@@ -37,7 +37,6 @@ class Edit:
         self._graph = wide.view.model.graph
         self._will: dict[ir.Value, ir.DataType] = {}
         self._made: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
-        self._above: dict[ir.Value, ir.Value] = {}
         self._constants = dict(constants_of(self._graph))
         self._names = {x.name for x in wide.nodes}
         for graph in graphs_of(self._graph):
@@ -70,9 +69,8 @@ class Edit:
             wanted = self._wide.takes(node, i)
             if taken is None or wanted is None or not self._types.is_float(taken):
                 continue
-            if wanted == _HALF and taken in self._wide.floors:
-                node.replace_input_with(i, self._floored(taken))
-            elif self._state(taken) != wanted:
+            hides = wanted == _HALF and taken in self._wide.floors
+            if hides or self._state(taken) != wanted:
                 node.replace_input_with(i, self._as(taken, wanted))
         for node in self._wide.nodes:
             self._attributes(node)
@@ -119,9 +117,13 @@ class Edit:
     # Casts
 
     def _as(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-        """``value`` as the other type: made once, where it is made."""
+        """``value`` as one type: made once, where it is made."""
         if (value, dtype) not in self._made:
-            made = self._insert("Cast", [value], self._name(value, dtype), dtype)
+            made = value
+            if self._state(value) != dtype:
+                made = self._insert("Cast", [value], self._name(value, dtype), dtype)
+            if dtype == _HALF and value in self._wide.floors:
+                made = self._floored(value, made)
             self._made[value, dtype] = made
         return self._made[value, dtype]
 
@@ -146,17 +148,13 @@ class Edit:
             self.casts.append(node)
         return made
 
-    def _floored(self, value: ir.Value) -> ir.Value:
+    def _floored(self, value: ir.Value, half: ir.Value) -> ir.Value:
         """An input that hides scores in float16, where its lowest number would be infinite."""
-        if value not in self._above:
-            half = value if self._state(value) == _HALF else self._as(value, _HALF)
-            name = self._name(value, _HALF, "_floor")
-            floor = ir.Value(name=name, shape=ir.Shape([]), type=ir.TensorType(_HALF))
-            floor.const_value = ir.tensor(np.array(-FLOOR, np.float16), name=name)
-            self._graph.register_initializer(floor)
-            name = self._name(value, _HALF, "_floored")
-            self._above[value] = self._insert("Max", [half, floor], name, _HALF)
-        return self._above[value]
+        name = self._name(value, _HALF, "_floor")
+        floor = ir.Value(name=name, shape=ir.Shape([]), type=ir.TensorType(_HALF))
+        floor.const_value = ir.tensor(np.array(-FLOOR, np.float16), name=name)
+        self._graph.register_initializer(floor)
+        return self._insert("Max", [half, floor], self._name(value, _HALF, "_floored"), _HALF)
 
     def _output(self, graph: ir.Graph, index: int, value: ir.Value) -> None:
         """An output of a graph as what it has to be, under its name."""

@@ -10,6 +10,7 @@ from graphfix.core import Skip
 from graphfix.model.values import bodies_of, is_op
 
 from ._float16_constants import constants_of, is_constant
+from ._float16_numbers import ELEMENTWISE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,7 @@ def gains(wide: Wide, *, least: float = _LEAST) -> bool:
     floats = [x for x in nodes if wide.touches(x)]
     halves = [x for x in nodes if any(wide.types.of(v) in _HALVES for v in x.outputs)]
     total = len({*floats, *halves})
-    change = sum(x not in wide.reasons and not bodies_of(x) for x in floats)
+    change = [x for x in floats if x not in wide.reasons and not bodies_of(x)]
     weights = held = 0
     for value, tensor in constants_of(wide.view.model.graph):
         if tensor.dtype == ir.DataType.FLOAT and tensor.size > 1:
@@ -53,7 +54,9 @@ def gains(wide: Wide, *, least: float = _LEAST) -> bool:
             weights += tensor.size * wide.narrows(value, tensor.size)
         elif tensor.dtype in _HALVES:
             held += tensor.size
-    return change > least * total or weights > least * held
+    if not weights and all(is_op(x, *ELEMENTWISE) for x in change):
+        return False
+    return len(change) > least * total or weights > least * held
 
 
 def is_quantized(wide: Wide) -> bool:

@@ -63,7 +63,6 @@ class Found:
         reasons: Why a node stays, by the name of its first tensor.
         stored: Weights of what stays that are float16 in the file nonetheless.
         verdict: How far the model that results is from float32, or None if it could not be run.
-        trials: How many candidates were made.
         course: How far inner tensors are in the worst case, see
             :func:`graphfix.half.layers.course`, and ``met``: whether all cases were within the
             share of the gate that was aimed at; None if nothing could be run.
@@ -72,7 +71,6 @@ class Found:
     reasons: dict[str, str] = field(default_factory=dict)
     stored: tuple[str, ...] = ()
     verdict: Verdict | None = None
-    trials: int = 0
     course: dict[str, object] | None = None
 
 
@@ -107,7 +105,7 @@ def settle(
     search.all_of_them = feeds is None and margin < _USUAL
     kept = search.run(loud=feeds is None)
     found = search.course(kept, tolerance.max_abs)
-    return trials.made(kept), Found(kept.reasons, kept.stored, search.verdict, trials.count, found)
+    return trials.made(kept), Found(kept.reasons, kept.stored, search.verdict, found)
 
 
 @dataclass

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,14 +12,15 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from graphfix.errors import FeedError
 from graphfix.feeds.full_lengths import full_lengths
+from graphfix.feeds.input import size_of
 from graphfix.feeds.signature import Signature
 from graphfix.half.emulate import rounded, without_shapes
 from graphfix.model import shapes
 from graphfix.model.calls import inline
 from graphfix.model.copying import copy_of
 from graphfix.model.values import nodes_of
-from graphfix.probing.witness import Sizes
 from graphfix.proof.stream import Run, Stream
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 
 # Bytes of inner tensors at once: both models are run anew for each group of them.
 _BUDGET = 1 << 30
+# Bytes of an element of float32, in both.
+_ITEM = 8
 
 
 @dataclass(frozen=True)
@@ -62,13 +67,11 @@ class Trials:
 
     Attributes:
         before: The model, its local functions inlined.
-        count: How many candidates were made.
     """
 
     def __init__(self, model: ir.Model, chosen: Pass, tell: Progress) -> None:
         self.before = _copy(model)
         self.chosen, self.tell = chosen, tell
-        self.count = 0
         self._last: tuple[Pass, ir.Model] | None = None
 
     def made(self, kept: Kept) -> Pass:
@@ -86,7 +89,6 @@ class Trials:
         made = self.made(kept)
         if self._last is None or self._last[0] != made:
             self._last = None  # one at a time is enough to hold
-            self.count += 1
             copy = copy_of(self.before)
             shapes.carry(self.before, copy)  # what they are does not depend on what is kept
             made(copy)
@@ -143,18 +145,21 @@ class Trials:
     def _bare(self) -> ir.Model:
         return without_shapes(_copy(self.before))
 
-    def shared(self, candidate: ir.Model) -> list[str]:
-        """Inner tensors that a candidate has as well: a needless Cast is gone."""
-        theirs = {x.name for node in candidate.graph for x in node.outputs}
-        return [x for x in self.tensors if x in theirs]
-
     def stream(self, candidate: ir.Model, case: Case) -> Stream:
         """Inner tensors of the model, and of a candidate as a device would round them."""
         before = Run(self._bare, self._bare, case.feeds)
         after = rounded(candidate)
         run = Run(after, after, full_lengths(after, case.feeds))
-        sizes = Sizes(Signature(self.before), case.dims, case.dims)
-        return Stream(before, run, sizes, budget=_BUDGET)
+        signature = Signature(self.before)
+        dims = signature.value_dims()
+        sizes = {signature.symbol_of(name) or name: size for name, size in case.dims.items()}
+
+        def size(name: str) -> int | None:
+            with contextlib.suppress(FeedError, ValueError, KeyError):
+                return _ITEM * math.prod(size_of(dim, sizes) for dim in dims[name])
+            return None
+
+        return Stream(before, run, size, budget=_BUDGET)
 
 
 def extremes(cases: Sequence[Case]) -> list[Case]:

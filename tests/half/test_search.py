@@ -361,7 +361,7 @@ def test_inner_tensors_are_looked_at_a_gibibyte_at_once() -> None:
     )
     trials = Trials(model, graphfix.get_pass("float16"), lambda _: None)
     candidate = trials.candidate(Kept())
-    names = trials.shared(candidate)
+    names = trials.tensors
     assert len(names) == 5
 
     def runs(mebibytes: int) -> int:
