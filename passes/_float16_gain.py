@@ -7,25 +7,20 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.core import Skip
-from graphfix.model.values import is_op
+from graphfix.model.values import bodies_of, is_op
 
 from ._float16_constants import constants_of, is_constant
+from ._float16_numbers import ELEMENTWISE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ._float16_wide import Wide
 
-# Without a weight these are no gain.
-_ELEMENTWISE = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Neg", "Abs", "Relu", "Sigmoid", "Tanh", "Identity", "Clip"}
-    | {"Min", "Max", "Where", "Less", "Greater", "Equal", "LessOrEqual", "GreaterOrEqual"}
-    | {"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Slice", "Concat"}
-    | {"Floor", "Ceil", "Round", "Gather", "Tile", "Split", "Pad", "IsNaN", "IsInf"}
-)
 # With less than this of the nodes, and of the weights, the Casts are dearer than what is gained.
 _LEAST = 0.1
-# They take weights and what was computed as whole numbers.
+_HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+# They compute with what is quantized.
 _IN_INT8 = frozenset(
     {"MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv", "QGemm", "QAttention"}
     | {"MatMulIntegerToFloat", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"}
@@ -41,90 +36,56 @@ IN_INT8 = "it computes in int8, and what is rounded lands on another step"
 _NAMED = 5
 
 
-def is_done(wide: Wide) -> bool:
-    """Whether there is nothing to gain: what computes is float16 already, or is to stay.
+def gains(wide: Wide, *, least: float = _LEAST) -> bool:
+    """Whether more than a share of the nodes, or of the weights, would become float16.
 
-    Steps element by element without a weight are no gain: the Casts would be dearer.
+    What is float16 already counts as what does not change: of a model that was converted, or was
+    exported so, nearly nothing is left to gain.
     """
-    for node in wide.nodes:
-        if node in wide.reasons or not wide.touches(node) or is_op(node, "Shape", "Size", "Cast"):
-            continue
-        if is_op(node, "Constant", *_ELEMENTWISE) and not _has_weight(node):
-            continue
+    nodes = [x for x in wide.nodes if not is_op(x, "Constant", "Cast", "Shape", "Size")]
+    floats = [x for x in nodes if wide.touches(x)]
+    halves = [x for x in nodes if any(wide.types.of(v) in _HALVES for v in x.outputs)]
+    total = len({*floats, *halves})
+    change = [x for x in floats if x not in wide.reasons and not bodies_of(x)]
+    weights = held = 0
+    for value, tensor in constants_of(wide.view.model.graph):
+        if tensor.dtype == ir.DataType.FLOAT and tensor.size > 1:
+            held += tensor.size
+            weights += tensor.size * wide.narrows(value, tensor.size)
+        elif tensor.dtype in _HALVES:
+            held += tensor.size
+    if not weights and all(is_op(x, *ELEMENTWISE) for x in change):
         return False
-    return not any(
-        tensor.dtype == ir.DataType.FLOAT and tensor.size > 1 and not wide.all_wide(value)
-        for value, tensor in constants_of(wide.view.model.graph)
-    )
-
-
-def is_little(wide: Wide) -> bool:
-    """Whether nearly all of a model in float32 stays."""
-    floats = [x for x in wide.nodes if wide.touches(x) and not is_op(x, "Constant")]
-    change = sum(x not in wide.reasons for x in floats)
-    held = [
-        (tensor.size, not wide.all_wide(value) or wide.stored(value))
-        for value, tensor in constants_of(wide.view.model.graph)
-        if wide.types.is_float(value)
-    ]
-    total = sum(size for size, _ in held)
-    weights = sum(size for size, changes in held if changes)
-    return change < _LEAST * len(floats) and weights < _LEAST * max(total, 1)
+    return len(change) > least * total or weights > least * held
 
 
 def is_quantized(wide: Wide) -> bool:
-    """Whether most weights of a model meet what is quantized as they are, and int8 computes.
+    """Whether a model computes in int8, and has most of its weights so.
 
     A quantized tensor goes in steps: rounded before it is quantized, a number may land on another
     step, and the error of float16 becomes one of int8. Quantized weights of what computes in floats
     are no hindrance.
     """
-    sizes = {True: 0, False: 0}
-    for value, tensor in constants_of(wide.view.model.graph):
-        if tensor.dtype in _QUANTIZED:
-            sizes[True] += tensor.size if _meets_quantized(value) else 0
-        elif tensor.dtype == ir.DataType.FLOAT and value.uses():
-            sizes[False] += tensor.size
-    return sizes[True] > sizes[False]
-
-
-def _meets_quantized(weight: ir.Value) -> bool:
-    """Whether a weight is multiplied by whole numbers: as it is, or through a pair around it."""
-    for use in weight.uses():
-        node = use.node
-        if node.op_type in _IN_INT8:
-            return True
-        if not is_op(node, "DequantizeLinear", "Transpose", "Reshape"):
-            continue
-        made = node.outputs[0]
-        if _meets_quantized(made) or any(
-            _was_quantized(x) for after in made.uses() for x in after.node.inputs if x is not made
-        ):
-            return True
-    return False
-
-
-def _was_quantized(value: ir.Value | None) -> bool:
-    maker = value.producer() if value is not None else None
-    if maker is None or not is_op(maker, "DequantizeLinear"):
+    if not any(x.op_type in _IN_INT8 or _takes_quantized(x) for x in wide.nodes):
         return False
-    return not is_constant(maker.inputs[0])
+    quantized = floats = 0
+    for value, tensor in constants_of(wide.view.model.graph):
+        quantized += tensor.size * (tensor.dtype in _QUANTIZED)
+        floats += tensor.size * (tensor.dtype == ir.DataType.FLOAT and bool(value.uses()))
+    return quantized > floats
+
+
+def _takes_quantized(node: ir.Node) -> bool:
+    """Whether a node stands for one that computes with quantized numbers."""
+    made = is_op(node, "DequantizeLinear") and not is_constant(node.inputs[0])
+    return made and bool(node.outputs[0].uses())
 
 
 def gains_nothing(wide: Wide) -> Iterator[Skip]:
     """Why a model in float32 is left as it is."""
     stay = [x for x in wide.nodes if x in wide.reasons]
-    halves = any(
-        wide.types.of(x) == ir.DataType.FLOAT16 for node in wide.nodes for x in node.outputs
-    )
-    if stay and not halves:
+    if stay and not any(wide.types.of(x) in _HALVES for n in wide.nodes for x in n.outputs):
         reasons = dict.fromkeys(wide.reasons[x] for x in stay)
         first = [IN_INT8] if IN_INT8 in reasons else []
         told = "; ".join([*dict.fromkeys([*first, *reasons])][:_NAMED])
         yield Skip(stay[0], f"float16 gains nothing here, left as it is: {told}")
-
-
-def _has_weight(node: ir.Node) -> bool:
-    return any(
-        x is not None and x.const_value is not None and x.const_value.size > 1 for x in node.inputs
-    )

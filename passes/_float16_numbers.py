@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.model.truth import truth_of
-from graphfix.model.values import bodies_of, const_of, is_op, scalar_of
+from graphfix.model.values import bodies_of, is_op, scalar_of
 
 from ._float16_constants import has_weights
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from graphfix.model.view import View
 
     from ._float16_types import Types
-
-# A larger whole number is not in float16.
-COUNTED = 2048
 
 _LAYOUT = frozenset(
     {"Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile"}
@@ -35,6 +32,8 @@ _BOUNDED = frozenset({"Sin", "Cos", "Tanh", "Sigmoid", "Softmax", "Erf", "Exp"})
 _SUMS = frozenset(
     {"ReduceSum", "ReduceMean", "MatMul", "Gemm", "Einsum", "CumSum", "ReduceSumSquare"}
 )
+ELEMENTWISE = _LAYOUT | _EXACT | _ARITHMETIC
+"""They compute little: without a weight they are no gain."""
 _OPERATORS = _LAYOUT | _EXACT | _ARITHMETIC | _BOUNDED | _SUMS
 
 
@@ -150,13 +149,6 @@ def _cast(node: ir.Node, types: Types, view: View) -> tuple[Kind, str]:
         return Kind.FLAG, ""
     if dtype is None or not dtype.is_integer():
         return Kind.DATA, ""
-    constant = const_of(source)
-    if constant is not None:
-        small = constant.size == 0 or abs(constant.astype(float)).max() <= COUNTED
-        return Kind.CONSTANT, "" if small else f"{source.name!r} holds whole numbers past 2,048"
-    data = view.shapes.data(source)
-    if data is not None and all(isinstance(x, int) and abs(x) <= COUNTED for x in data):
-        return Kind.FLAG, ""
     given = truth_of(source, view)
     known = given is not None and all(_may_be_a_mask(x) for x in given)
     if known and not _is_spread(made):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -12,30 +13,37 @@ from graphfix.directml.facts import kernel_at
 from graphfix.model.narrow import KEPT
 from graphfix.model.values import bodies_of, is_op
 
-from ._float16_islands import few_islands
-from ._float16_mixed import mixed
+from ._float16_constants import WEIGHT, has_weights
 from ._float16_norms import statistics
 from ._float16_numbers import counted
 from ._float16_stay import Stay
-from ._float16_types import MADE_BY
 from ._float16_unfit import hiding_inputs, unfit_constants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from graphfix.model.formals import Formals
 
-_ANY_TYPE = ("Cast", "Shape", "Size")
-_SEQUENCES = frozenset(
-    {"SequenceConstruct", "SplitToSequence", "SequenceInsert", "SequenceAt", "SequenceEmpty"}
-    | {"ConcatFromSequence", "SequenceErase", "SequenceMap", "Optional", "OptionalGetElement"}
+_ANY_TYPE = ("Cast", "Shape", "Size", "Constant")
+_HEAVY = ("MatMul", "Gemm", "Conv", "Einsum", "LSTM", "GRU", "Attention")
+_SEQUENCES = (
+    *("SequenceConstruct", "SplitToSequence", "SequenceInsert", "SequenceAt", "SequenceEmpty"),
+    *("ConcatFromSequence", "SequenceErase", "SequenceMap", "Optional", "OptionalGetElement"),
 )
-# ONNX Runtime's CPU provider does not load them in float16, at one opset or another (1.31).
+_MADE = (
+    *("EyeLike", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike"),
+    *("Bernoulli", "BlackmanWindow", "HannWindow", "HammingWindow", "MelWeightMatrix"),
+)
+# ONNX Runtime's CPU provider does not load some in float16, at one opset or another (1.31).
 _REFUSED = {
+    **dict.fromkeys(_SEQUENCES, "a sequence has one type throughout"),
+    **dict.fromkeys(_MADE, "ONNX Runtime makes float32 there"),
     "MeanVarianceNormalization": "its function in ONNX Runtime has constants of float32",
-    **dict.fromkeys(MADE_BY.keys() - {"Cast", "Multinomial"}, "ONNX Runtime makes float32 there"),
+    "BitCast": "its bits are read as those of another type",
+    "QuantizeLinear": "scales of quantized numbers are float32",
+    "DequantizeLinear": "scales of quantized numbers are float32",
+    "DynamicQuantizeLinear": "scales of quantized numbers are float32",
 }
-_QUANTIZES = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 
 
 @dataclass
@@ -56,43 +64,37 @@ class Wide(Stay):
         for node in self.nodes:
             if reason := self._by_itself(node) or self._as_asked(node):
                 self.reasons[node] = reason
-        mixed(self)
         for node, reason in counted(self.nodes, self.types, self.view):
             self.add(node, reason)
-            self._sum_before(node)
         unfit_constants(self)
         hiding_inputs(self)
         statistics(self)
-        few_islands(self)
+        light = [x for x in self.nodes if self._is_light(x)]
+        enclosed = self._enclosed(light)
+        for node in light:
+            if node in enclosed or self._casts_around(node, {node}) < self._casts_around(node):
+                self.add(node, "between others that stay")
 
     # One node by itself
 
     def _by_itself(self, node: ir.Node) -> str:
         if is_op(node, "Constant", "Shape", "Size") or not self.touches(node):
             return ""
-        if is_op(node, *_SEQUENCES):  # SequenceMap has a body
-            return "a sequence has one type throughout"
         if KEPT in node.metadata_props:
             return node.metadata_props[KEPT]
-        if bodies_of(node):
+        if bodies_of(node) and not is_op(node, *_SEQUENCES):
             return ""
-        if is_op(node, *_REFUSED):
+        if node.op_type in _REFUSED:
             return _REFUSED[node.op_type]
-        if is_op(node, "BitCast"):
-            return "its bits are read as those of another type"
-        if node.op_type in _QUANTIZES:
-            return "scales of quantized numbers are float32"
         if not is_op(node, "ConstantOfShape") and any(map(_holds_floats, node.attributes.values())):
             return "a tensor of float32 is among its attributes"
         formals = self.types.formals(node)
         if formals is None:
             return f"{node.op_type} of {node.domain!r} is not known, nor what it takes but float32"
-        if any(x is not None and self.types.of(x) is None for x in node.inputs) and not all(
-            formals.input(i) not in formals.plain
-            for i, x in enumerate(node.inputs)
-            if x is not None and self.types.of(x) is None
-        ):
-            return "the type of one of its inputs is not known"
+        for i, given in enumerate(node.inputs):
+            unknown = given is not None and self.types.of(given) is None
+            if unknown and formals.input(i) in formals.plain:
+                return "the type of one of its inputs is not known"
         main = [
             formals.output(i) for i, x in enumerate(node.outputs) if self.types.is_float(x)
         ] or [formals.input(i) for i, x in enumerate(node.inputs) if self.types.is_float(x)]
@@ -120,6 +122,22 @@ class Wide(Stay):
         """Whether a constant is float16 in the file whatever takes it."""
         return any(fnmatch.fnmatchcase(value.name or "", x) for x in self.store)
 
+    def narrows(self, value: ir.Value, size: int) -> bool:
+        """Whether a constant becomes float16; a small one loses nothing for those that stay."""
+        wanted = {self.takes(use.node, use.idx) for use in value.uses()}
+        if value.is_graph_output():
+            owner = self.owners.get(value.graph)
+            if owner is None:
+                return False
+            wanted.add(self._of(owner, lambda _: None))
+        small = ir.DataType.FLOAT in wanted and size <= WEIGHT
+        return self.stored(value) or (ir.DataType.FLOAT16 in wanted and not small)
+
+    @cached_property
+    def owners(self) -> dict[ir.Graph | ir.Function | None, ir.Node]:
+        """The node of each graph inside the model."""
+        return {body: node for node in self.nodes for body in bodies_of(node)}
+
     def half(self, node: ir.Node, variable: str | None) -> bool:
         """Whether a type variable of a node that changes becomes float16."""
         formals = self.types.formals(node)
@@ -146,14 +164,39 @@ class Wide(Stay):
         which = None if formals is None else variable(formals)
         return ir.DataType.FLOAT16 if self.half(node, which) else ir.DataType.FLOAT
 
-    # What computes with counts
+    # Few Casts
 
-    def _sum_before(self, node: ir.Node) -> None:
-        """A sum that is divided by a count is as large as the length."""
-        for value in node.inputs if is_op(node, "Div") else ():
+    def _is_light(self, node: ir.Node) -> bool:
+        """Whether an operator computes little, and may stay for the sake of the Casts around it."""
+        last = any(x.is_graph_output() for x in node.outputs)
+        return not (
+            last or bodies_of(node) or has_weights(node) or is_op(node, *_ANY_TYPE, *_HEAVY)
+        )
+
+    def _enclosed(self, light: Sequence[ir.Node]) -> set[ir.Node]:
+        """What is made of what stays alone, and is taken by what stays alone."""
+        behind, before = set(self.reasons), set(self.reasons)
+        for node in light:
+            given = [x.producer() for x in node.inputs if x is not None and self.types.is_float(x)]
+            made = [x for x in given if x is not None and not is_op(x, "Constant")]
+            if made and all(x in behind for x in made):
+                behind.add(node)
+        for node in reversed(light):
+            takers = [use.node for x in node.outputs for use in x.uses()]
+            if all(x in before for x in takers):
+                before.add(node)
+        return behind & before
+
+    def _casts_around(self, node: ir.Node, more: Collection[ir.Node] = ()) -> int:
+        """How many tensors around a node change their type if ``more`` stay as well."""
+        count = 0
+        for value in {x for x in (*node.inputs, *node.outputs) if self.types.is_float(x)}:
             maker = value.producer() if value is not None else None
-            if maker is not None and is_op(maker, "ReduceSum"):
-                self.add(maker, "a sum that grows with length")
+            if value is None or maker is None or is_op(maker, "Constant"):
+                continue
+            ends = (maker, *(x.node for x in value.uses() if not is_op(x.node, *_ANY_TYPE)))
+            count += len({x in self.reasons or x in more for x in ends}) > 1
+        return count
 
 
 def _named(node: ir.Node, names: Iterable[str]) -> str:

@@ -19,12 +19,12 @@ from graphfix.model.view import View
 
 from ._float16_constants import constants_of
 from ._float16_edit import Edit
-from ._float16_gain import IN_INT8, gains_nothing, is_done, is_little, is_quantized
+from ._float16_gain import IN_INT8, gains, gains_nothing, is_quantized
 from ._float16_types import Types
 from ._float16_wide import Wide
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from graphfix.core import Feeds
 
@@ -118,7 +118,7 @@ class Float16(Pass):
 
     def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
         """The model as a whole, and what would stay in float32."""
-        wide = self._look(_inlined(model) if model.functions else model)
+        wide = self._look(_inlined(model))
         left = [x for x in wide.nodes if wide.touches(x) and x not in wide.reasons]
         if left and not self._is_done(wide):
             yield Match(left[0])
@@ -128,7 +128,7 @@ class Float16(Pass):
         """What stays is no fault of the model's."""
         for site in self.sites(model):
             yield replace(self.finding(site), severity="note")
-        for value, what in self._look(_inlined(model) if model.functions else model).unfit:
+        for value, what in self._look(_inlined(model)).unfit:
             yield Finding(self.name, "note", value.name or "", what, None)
 
     def message(self, site: Match) -> str:
@@ -137,17 +137,14 @@ class Float16(Pass):
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
         """Convert the model."""
-        if model.functions:
-            wide = self._look(_inlined(model))
-            if self._is_done(wide):
-                yield from gains_nothing(wide)
-                return
-            inline(model)
-            shapes.forget(model)
-        wide = self._look(model)
+        wide = self._look(_inlined(model))
         if self._is_done(wide):
             yield from gains_nothing(wide)
             return
+        if model.functions:
+            inline(model)
+            shapes.forget(model)
+            wide = self._look(model)
         yield from _skips(wide)
         edit = Edit(wide, self.io)
         edit.apply()
@@ -171,11 +168,12 @@ class Float16(Pass):
         graph = wide.view.model.graph
         ends = (x for x in (*graph.inputs, *graph.outputs) if wide.types.is_float(x))
         asked = self.io == "half" and any(x.shape is None or len(x.shape) > 1 for x in ends)
-        return not asked and (is_done(wide) or (not self.only and is_little(wide)))
+        return not asked and not (gains(wide, least=0.0) if self.only else gains(wide))
 
     def _look(self, model: ir.Model) -> Wide:
         keep, only = _listed(self.keep), _listed(self.only)
-        wide = Wide(View(model), Types(model), keep, only, _listed(self.store))
+        view = View(model)
+        wide = Wide(view, Types(view), keep, only, _listed(self.store))
         if not only and is_quantized(wide):
             for node in wide.nodes:
                 wide.add(node, IN_INT8)
@@ -196,6 +194,9 @@ _DETAIL = re.compile(r"'[^']*'|\d[\d.e+-]*")
 
 
 def _inlined(model: ir.Model) -> ir.Model:
+    """The model, or a copy without local functions."""
+    if not model.functions:
+        return model
     copy = model.clone()
     shapes.forget(copy)
     inline(copy)
@@ -207,66 +208,31 @@ def _listed(names: str) -> tuple[str, ...]:
 
 
 def _skips(wide: Wide) -> Iterator[Skip]:
-    """Each island once, by its first node."""
-    for members, reasons in islands(wide):
-        first = members[0]
-        more = f" (and {len(members) - 1} with it)" if len(members) > 1 else ""
-        yield Skip(first, f"stays in float32{more}: {'; '.join(_kinds(reasons))}")
-
-
-def _kinds(reasons: Sequence[str]) -> Iterator[str]:
-    """The first of reasons that differ in names and numbers only; an island may have a hundred."""
-    alike: dict[str, list[str]] = {}
-    for reason in reasons:
-        alike.setdefault(_DETAIL.sub("", reason), []).append(reason)
-    for first, *others in alike.values():
-        yield f"{first} (and {len(others)} like it)" if others else first
-
-
-def islands(wide: Wide) -> list[tuple[list[ir.Node], list[str]]]:
-    """What stays, in groups of nodes that float32 connects, each with its reasons."""
-    group: dict[ir.Node, list[ir.Node]] = {}
+    """Nodes that stay, once for each reason; there may be hundreds that differ in a number."""
+    alike: dict[str, list[ir.Node]] = {}
     for node in wide.nodes:
-        if node not in wide.reasons:
-            continue
-        mine = group.setdefault(node, [node])
-        for value in node.inputs:
-            maker = value.producer() if value is not None else None
-            if maker is None or maker not in wide.reasons or not wide.types.is_float(value):
-                continue
-            theirs = group[maker]
-            if theirs is not mine:
-                theirs += mine
-                for member in mine:
-                    group[member] = theirs
-                mine = theirs
-    seen: set[int] = set()
-    found = []
-    for members in group.values():
-        if id(members) not in seen:
-            seen.add(id(members))
-            reasons = dict.fromkeys(wide.reasons[x] for x in members)
-            found.append((members, [*reasons]))
-    return found
+        if node in wide.reasons:
+            alike.setdefault(_DETAIL.sub("", wide.reasons[node]), []).append(node)
+    for first, *others in alike.values():
+        more = f" (and {len(others)} like it)" if others else ""
+        yield Skip(first, f"stays in float32{more}: {wide.reasons[first]}")
 
 
 def _summary(wide: Wide, edit: Edit) -> str:
-    nodes = [x for x in wide.nodes if not is_op(x, "Constant") and not bodies_of(x)]
-    floats = [x for x in nodes if wide.touches(x)]
+    floats = [
+        x for x in wide.nodes if wide.touches(x) and not is_op(x, "Constant") and not bodies_of(x)
+    ]
     stay = sum(x in wide.reasons for x in floats)
     held = total = 0
     for _, tensor in constants_of(wide.view.model.graph):
         if tensor.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
             total += tensor.size
             held += tensor.size * (tensor.dtype == ir.DataType.FLOAT16)
+    share = 100 * held / total if total else 100.0
     lost = [what for _, what in wide.unfit]
     more = [f"{len(lost) - _NAMED:,} more constants lose some"] if len(lost) > _NAMED else []
-    return "; ".join([_counts(floats, stay, held, total, wide, edit), *lost[:_NAMED], *more])
-
-
-def _counts(floats: list[ir.Node], stay: int, held: int, total: int, wide: Wide, edit: Edit) -> str:
-    share = 100 * held / total if total else 100.0
-    return (
+    counts = (
         f"{len(floats) - stay:,} of {len(floats):,} nodes and {share:.1f} % of the weights are "
-        f"float16; {len(islands(wide))} islands of float32, {len(edit.casts)} Casts"
+        f"float16; {len(edit.casts)} Casts"
     )
+    return "; ".join([counts, *lost[:_NAMED], *more])

@@ -3,36 +3,20 @@
 ONNX Runtime's CPU has few kernels of float16. It puts Casts around the others and takes out those
 that meet, so that a chain of them keeps float32 throughout: what is lost between two operators
 shows on a device only. Here it shows: the model is float32, and behind every operator whose result
-is float16 its numbers are cut to 11 bits, by T. J. Dekker's splitting (1971),
-``x * (2**13 + 1) - (x * (2**13 + 1) - x)``, and are infinite from 65520 on. Below 2**-14 they are
-multiples of 2**-24: what is subtracted and added again is 3/4 at least, and has that for its steps.
+is float16 are a Cast to float16 and one back, which ONNX Runtime leaves where they are.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.standin import HALF, widened
-from graphfix.model.values import graphs_of, nodes_of
+from graphfix.model.values import graphs_of, is_op, nodes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-# They make no numbers that they were not given.
-LAYOUT = frozenset(
-    {"Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile"}
-    | {"Slice", "Split", "Gather", "GatherND", "GatherElements", "Concat", "Where", "Relu", "Max"}
-    | {"Constant", "ConstantOfShape", "Shape", "Size", "Trilu", "Min", "Neg", "Abs", "Pad"}
-    | {"If", "Loop", "Scan", "ReduceMax", "ReduceMin", "MaxPool"}
-)
-_CONSTANTS = {"split": 2.0**13 + 1, "least": 0.75, "end": 65520.0, "huge": 1e38}
-
-SWITCHES = "graphfix.half.on"
-"""The input of a :class:`Switched` model that says which tensors are rounded, bool[N]."""
+    pass
 
 
 def rounded(model: ir.Model) -> ir.Model:
@@ -42,60 +26,16 @@ def rounded(model: ir.Model) -> ir.Model:
         model: A model of which every value that is float16 says so. It is not changed, and neither
             are its weights: those of the copy are float32.
     """
+    nodes = (x for x in nodes_of(model.graph) if not is_op(x, "Constant"))
+    made = (value for node in nodes for value in node.outputs)
+    halves = {x.name for x in made if x.dtype == ir.DataType.FLOAT16}
     copy = without_shapes(widened(model, HALF))
-    held = {name: _constant(copy, name, number) for name, number in _CONSTANTS.items()}
-    for graph, node, value in _results(copy, _made_in_half(model)):
-        _round(graph, node, value, held, None)
+    for graph in graphs_of(copy.graph):
+        for node in list(graph):
+            for value in node.outputs:
+                if value.name in halves and (value.uses() or value.is_graph_output()):
+                    _round(graph, node, value)
     return copy
-
-
-@dataclass(frozen=True)
-class Switched:
-    """A model in float32 of which each tensor can be rounded, or not, from run to run.
-
-    Attributes:
-        model: The model, with the input :data:`SWITCHES`.
-        tensors: What each switch rounds: the name that the tensor has in the float16 model.
-    """
-
-    model: ir.Model
-    tensors: tuple[str, ...]
-
-
-def switched(model: ir.Model, wide: Mapping[str, ir.TensorProtocol]) -> Switched:
-    """What :func:`rounded` makes, with a switch for each tensor and each constant.
-
-    Args:
-        model: As there.
-        wide: The constants of the main graph as they were in float32, by name.
-    """
-    copy = without_shapes(widened(model, HALF))
-    held = {name: _constant(copy, name, number) for name, number in _CONSTANTS.items()}
-    switches = ir.Value(name=SWITCHES, type=ir.TensorType(ir.DataType.BOOL))
-    copy.graph.inputs.append(switches)
-    tensors: list[str] = []
-
-    def switch(name: str) -> ir.Node:
-        """The node that takes the switch of one more tensor, from input to graph."""
-        integer = ir.TensorType(ir.DataType.INT64)
-        index = ir.Value(name=f"{SWITCHES}.{len(tensors)}", shape=ir.Shape([]), type=integer)
-        index.const_value = ir.tensor(np.array(len(tensors), np.int64), name=index.name)
-        copy.graph.register_initializer(index)
-        node = ir.node("Gather", [switches, index])
-        node.name = node.outputs[0].name = f"{index.name}.on"
-        tensors.append(name)
-        copy.graph.insert_before(first, node)
-        return node
-
-    first = copy.graph[0]
-    halves = {x.name for x in _constants(model) if x.dtype == ir.DataType.FLOAT16}
-    for value in list(_constants(copy)):
-        name = value.name or ""
-        if name in halves and name in wide and value.uses():
-            _choose(copy.graph, value, wide[name], switch(name).outputs[0])
-    for graph, node, value in _results(copy, _made_in_half(model)):
-        _round(graph, node, value, held, switch(value.name or "").outputs[0])
-    return Switched(copy, tuple(tensors))
 
 
 def without_shapes(model: ir.Model) -> ir.Model:
@@ -107,121 +47,20 @@ def without_shapes(model: ir.Model) -> ir.Model:
     return model
 
 
-def _made_in_half(model: ir.Model) -> set[str]:
-    """Names of what is computed in float16, and not only laid out anew."""
-    return {
-        value.name
-        for graph in graphs_of(model.graph)
-        for node in graph
-        for value in node.outputs
-        if value.name
-        and value.dtype == ir.DataType.FLOAT16
-        and node.op_type not in LAYOUT
-        and not _is_constant(node.inputs[0] if node.op_type == "Cast" else None)
-    }
-
-
-def _results(model: ir.Model, names: set[str]) -> list[tuple[ir.Graph, ir.Node, ir.Value]]:
-    return [
-        (graph, node, value)
-        for graph in graphs_of(model.graph)
-        for node in graph
-        for value in node.outputs
-        if value.name in names and (value.uses() or value.is_graph_output())
-    ]
-
-
-def _constants(model: ir.Model) -> Iterator[ir.Value]:
-    for value in model.graph.initializers.values():
-        if value.const_value is not None and not value.is_graph_input():
-            yield value
-    for node in model.graph:
-        if node.op_type == "Constant":
-            yield node.outputs[0]
-
-
-def _is_constant(value: ir.Value | None) -> bool:
-    return value is not None and value.const_value is not None
-
-
-def _constant(model: ir.Model, name: str, number: float) -> ir.Value:
-    name = f"graphfix.half.{name}"
-    value = ir.Value(name=name, shape=ir.Shape([]), type=ir.TensorType(ir.DataType.FLOAT))
-    value.const_value = ir.tensor(np.array(number, np.float32), name=name)
-    model.graph.register_initializer(value)
-    return value
-
-
-def _choose(graph: ir.Graph, value: ir.Value, wide: ir.TensorProtocol, on: ir.Value) -> None:
-    """Let whoever takes a constant take it rounded if ``on``, and as it was if not."""
-    name = f"{value.name}.float32"
-    full = ir.Value(name=name, shape=value.shape, type=ir.TensorType(ir.DataType.FLOAT))
-    full.const_value = ir.tensor(np.array(wide.numpy(), np.float32), name=name)
-    graph.register_initializer(full)
-    uses = list(value.uses())
-    node = ir.node("Where", [on, value, full])
-    node.name = node.outputs[0].name = f"{value.name}.chosen"
-    maker, switch = value.producer(), on.producer()
-    at = maker if maker is not None else switch
-    assert at is not None
-    graph.insert_after(at, node)
-    for use in uses:
-        use.node.replace_input_with(use.idx, node.outputs[0])
-
-
-def _if(
-    on: ir.Value, made: list[ir.Node], value: ir.Value, name: str
-) -> tuple[ir.Value, list[ir.Node]]:
-    """What these nodes make if ``on``, and ``value`` if not: what is not rounded costs a copy.
-
-    One tensor is rounded at a time, of hundreds, and the nodes would take as long as the model.
-    """
-    copy = ir.node("Identity", [value])
-    copy.name = copy.outputs[0].name = f"{name}.as_it_was"
-    for last in (made[-1], copy):
-        last.outputs[0].type = value.type
-    branches = {
-        f"{branch}_branch": ir.Graph(
-            [], [nodes[-1].outputs[0]], nodes=nodes, name=f"{name}.{branch}"
-        )
-        for branch, nodes in (("then", made), ("else", [copy]))
-    }
-    node = ir.node("If", [on], branches)
-    node.name = node.outputs[0].name = name
-    return node.outputs[0], [node]
-
-
-def _round(
-    graph: ir.Graph,
-    node: ir.Node,
-    value: ir.Value,
-    held: Mapping[str, ir.Value],
-    on: ir.Value | None,
-) -> None:
+def _round(graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
     """Let whoever takes ``value`` take it rounded, under its name."""
-    name = value.name
-    made: list[ir.Node] = []
-
-    def make(op: str, *inputs: ir.Value) -> ir.Value:
-        new = ir.node(op, list(inputs))
-        # Exporters name tensors "input", "input.4": no number alone behind a name.
-        new.outputs[0].name = new.name = f"graphfix.half.{name}.{len(made)}"
-        made.append(new)
-        return new.outputs[0]
-
-    uses = list(value.uses())
-    size = make("Abs", value)
-    scaled = make("Max", make("Mul", size, held["split"]), held["least"])
-    cut = make("Mul", make("Sub", scaled, make("Sub", scaled, size)), make("Sign", value))
-    fits = make("Less", size, held["end"])
-    result = make("Where", fits, cut, make("Mul", value, held["huge"]))
-    if on is not None:
-        result, made = _if(on, made, value, f"graphfix.half.{name}.if")
+    name, uses = value.name, list(value.uses())
+    half = ir.node("Cast", [value], {"to": int(ir.DataType.FLOAT16)})
+    back = ir.node("Cast", [half.outputs[0]], {"to": int(ir.DataType.FLOAT)})
+    result = back.outputs[0]
     for use in uses:
         use.node.replace_input_with(use.idx, result)
     for i, output in enumerate(graph.outputs):
         if output is value:
             graph.outputs[i] = result
+    # Exporters name tensors "input", "input.4": no number alone behind a name.
     value.name, result.name = f"graphfix.half.{name}.raw", name
+    half.name = half.outputs[0].name = f"graphfix.half.{name}.half"
+    back.name = f"graphfix.half.{name}.back"
     result.type, result.shape = value.type, value.shape
-    graph.insert_after(node, made)
+    graph.insert_after(node, [half, back])

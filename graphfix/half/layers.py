@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphfix.half import ranges
 from graphfix.model.text import module_path
@@ -29,46 +29,28 @@ def course(trials: Trials, kept: Kept, case: Case, allowed: float) -> dict[str, 
     Returns:
         ``case``; ``count``, of tensors; ``points``: the worst of each of some groups of
         neighbours with ``at``, its place among all, ``relative``, its worst difference as a share
-        of its largest element, and ``leads_out``, whether that is more than an output may differ;
-        and ``sites``: where numbers are lost first, with what was a number and is none.
+        of its largest element, and ``leads_out``, whether that is more than an output may differ.
     """
     candidate = trials.candidate(kept)
-    found: list[dict[str, object]] = []
-    sites: list[dict[str, object]] = []
-    lost = False
-    for name, ours, theirs in trials.stream(candidate, case).pairs(trials.shared(candidate)):
-        gap = ranges.gap_of(name, ours, theirs)
-        node = trials.makers.get(name)
-        if gap is None or node is None:
-            continue
-        error = math.inf if gap.lost else gap.error
-        found.append(
-            {
-                "at": len(found),
-                "tensor": name,
-                "op": node.op_type,
-                "module": "/".join(module_path(node)),
-                "max_abs": error * gap.largest,
-                "scale": gap.largest,
-                "relative": error,
-                "leads_out": error > allowed,
-            }
-        )
-        if gap.lost and not lost:
-            lost = True
-            site = {"at": len(found) - 1, "tensor": name, "node": node.name, "op": node.op_type}
-            sites.append({**site, "max_abs": math.inf, "scale": gap.largest})
+    found: list[dict[str, Any]] = []
+    for name, ours, theirs in trials.stream(candidate, case).pairs(trials.tensors):
+        gap, node = ranges.gap_of(ours, theirs), trials.makers.get(name)
+        if gap is not None and node is not None:
+            error = math.inf if gap.lost else gap.error
+            found.append(
+                {
+                    "at": len(found),
+                    "tensor": name,
+                    "op": node.op_type,
+                    "module": "/".join(module_path(node)),
+                    "max_abs": error * gap.largest,
+                    "scale": gap.largest,
+                    "relative": error,
+                    "leads_out": error > allowed,
+                }
+            )
     edges = [i * len(found) // _POINTS for i in range(_POINTS + 1)]
     bins = (found[i:j] for i, j in itertools.pairwise(edges) if i < j)
-    return {
-        "case": case.name,
-        "allowed": allowed,
-        "count": len(found),
-        "points": [max(some, key=_error) for some in bins],
-        "sites": sites,
-    }
-
-
-def _error(point: dict[str, object]) -> float:
-    error = point["relative"]
-    return error if isinstance(error, float) else 0.0
+    points = [max(some, key=lambda point: float(point["relative"])) for some in bins]
+    told = {"case": case.name, "allowed": allowed, "count": len(found)}
+    return {**told, "points": points, "sites": []}

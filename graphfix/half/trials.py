@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from graphfix.errors import FeedError
 from graphfix.feeds.full_lengths import full_lengths
+from graphfix.feeds.input import size_of
+from graphfix.feeds.signature import Signature
 from graphfix.half.emulate import rounded, without_shapes
 from graphfix.model import shapes
 from graphfix.model.calls import inline
@@ -20,6 +24,8 @@ from graphfix.model.values import nodes_of
 from graphfix.proof.stream import Run, Stream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
     from graphfix.core import Pass
     from graphfix.feeds.case import Case
 
@@ -27,6 +33,8 @@ if TYPE_CHECKING:
 
 # Bytes of inner tensors at once: both models are run anew for each group of them.
 _BUDGET = 1 << 30
+# Bytes of an element of float32, in both.
+_ITEM = 8
 
 
 @dataclass(frozen=True)
@@ -59,23 +67,21 @@ class Trials:
 
     Attributes:
         before: The model, its local functions inlined.
-        count: How many candidates were made.
     """
 
     def __init__(self, model: ir.Model, chosen: Pass, tell: Progress) -> None:
         self.before = _copy(model)
         self.chosen, self.tell = chosen, tell
-        self.count = 0
         self._last: tuple[Pass, ir.Model] | None = None
 
     def made(self, kept: Kept) -> Pass:
         """The pass that keeps these as well."""
+        options = {"keep": kept.reasons, "store": kept.stored}
         new = {
-            "keep": _joined(self.chosen, "keep", map(_pattern, kept.reasons)),
-            "store": _joined(self.chosen, "store", map(_pattern, kept.stored)),
+            option: _joined(getattr(self.chosen, option), names)
+            for option, names in options.items()
+            if hasattr(self.chosen, option)
         }
-        known = {x.name for x in dataclasses.fields(self.chosen)}  # type: ignore[arg-type]
-        new = {name: text for name, text in new.items() if name in known}
         return dataclasses.replace(self.chosen, **new)  # type: ignore[type-var]
 
     def candidate(self, kept: Kept) -> ir.Model:
@@ -83,7 +89,6 @@ class Trials:
         made = self.made(kept)
         if self._last is None or self._last[0] != made:
             self._last = None  # one at a time is enough to hold
-            self.count += 1
             copy = copy_of(self.before)
             shapes.carry(self.before, copy)  # what they are does not depend on what is kept
             made(copy)
@@ -140,31 +145,20 @@ class Trials:
     def _bare(self) -> ir.Model:
         return without_shapes(_copy(self.before))
 
-    def shared(self, candidate: ir.Model) -> list[str]:
-        """Inner tensors that a candidate has as well: a needless Cast is gone."""
-        theirs = {x.name for node in candidate.graph for x in node.outputs}
-        return [x for x in self.tensors if x in theirs]
-
     def stream(self, candidate: ir.Model, case: Case) -> Stream:
         """Inner tensors of the model, and of a candidate as a device would round them."""
         before = Run(self._bare, self._bare, case.feeds)
         after = rounded(candidate)
-        sizes = shapes.shapes_of(self.before)
-        by_name = {x.name: x for node in self.before.graph for x in node.outputs}
+        run = Run(after, after, full_lengths(after, case.feeds))
+        signature = Signature(self.before)
+        dims = signature.value_dims()
+        sizes = {signature.symbol_of(name) or name: size for name, size in case.dims.items()}
 
         def size(name: str) -> int | None:
-            dims = sizes.dims(by_name.get(name))
-            if dims is None:
-                return None
-            count = 6
-            for dim in dims:
-                number = dim if isinstance(dim, int) else case.dims.get(str(dim.value))
-                if number is None:
-                    return None
-                count *= number
-            return count
+            with contextlib.suppress(FeedError, ValueError, KeyError):
+                return _ITEM * math.prod(size_of(dim, sizes) for dim in dims[name])
+            return None
 
-        run = Run(after, after, full_lengths(after, case.feeds))
         return Stream(before, run, size, budget=_BUDGET)
 
 
@@ -188,11 +182,7 @@ def _copy(model: ir.Model) -> ir.Model:
     return copy
 
 
-def _joined(chosen: Pass, option: str, names: Sequence[str] | map[str]) -> str:
-    given = [x for x in getattr(chosen, option, "").split("+") if x]
-    return "+".join(dict.fromkeys([*given, *names]))
-
-
-def _pattern(name: str) -> str:
-    """A name as an option takes it: what means something there becomes ``?``."""
-    return re.sub(r"[,:+=\[\]*\s]", "?", name)
+def _joined(given: str, names: Iterable[str]) -> str:
+    """An option with more names: what means something in an option becomes ``?``."""
+    plain = (re.sub(r"[,:+=\[\]*\s]", "?", x) for x in names)
+    return "+".join(dict.fromkeys([*filter(None, given.split("+")), *plain]))

@@ -122,25 +122,17 @@ def narrow(array: Array) -> Array:
 
 def extent_of(tensor: ir.TensorProtocol) -> Extent:
     """How far the numbers of a float32 tensor reach, looked at in pieces."""
-    largest, lost, beyond = 0, 0, 0
-    infinite, most = np.uint32(0x7F800000), np.float32(HALF_MAX).view(np.uint32)
-    least = np.float32(HALF_LEAST / 2).view(np.uint32)
-    held = np.empty(min(math.prod(tensor.shape.numpy()), _PIECE), np.uint32)
+    largest, lost, beyond = 0.0, 0, 0
     for piece in pieces(tensor):
-        # Magnitudes as integers are in the order of the numbers.
-        bits = held[: piece.size]
-        np.bitwise_and(piece.view(np.uint32), np.uint32(0x7FFFFFFF), out=bits)
-        top = int(bits.max(initial=np.uint32(0)))
-        if top >= infinite:
-            bits = bits[bits < infinite]
-            top = int(bits.max(initial=np.uint32(0)))
+        size = np.abs(piece)
+        top = float(size.max(initial=0.0))
+        if not math.isfinite(top):
+            size = size[np.isfinite(size)]
+            top = float(size.max(initial=0.0))
         largest = max(largest, top)
-        if top > most:
-            beyond += int(np.count_nonzero(bits > most))
-        bits -= np.uint32(1)  # 0 becomes the largest of all
-        lost += int(np.count_nonzero(bits < least))
-    top_value = float(np.uint32(largest).view(np.float32))
-    return Extent(top_value, lost, beyond, math.prod(tensor.shape.numpy()))
+        beyond += int(np.count_nonzero(size > HALF_MAX)) if top > HALF_MAX else 0
+        lost += int(np.count_nonzero((size > 0) & (size <= HALF_LEAST / 2)))
+    return Extent(largest, lost, beyond, math.prod(tensor.shape.numpy()))
 
 
 def file_of(tensor: ir.ExternalTensor) -> Path:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -14,16 +12,14 @@ import pytest
 import graphfix
 from graphfix import job
 from graphfix.feeds.case import Case
-from graphfix.half import costs, ranges, reckoning, search
-from graphfix.half.emulate import SWITCHES, rounded, switched
-from graphfix.half.reckoning import reckoned
+from graphfix.half import ranges, search
+from graphfix.half.emulate import rounded
 from graphfix.half.search import settle
 from graphfix.half.trials import Kept, Trials
 from graphfix.model import shapes
 from graphfix.model.narrow import KEPT
-from graphfix.proof.baseline import Baseline
 from graphfix.proof.compare import HALF_GATE
-from graphfix.proof.verify import Original, Verdict
+from graphfix.proof.verify import Verdict
 from graphfix.runtime.session import Session
 from graphfix.show import html
 
@@ -68,11 +64,6 @@ WIDE_NORM = parse(
     w=f(16, 16, scale=300),
     s=np.ones(16, np.float32),
 )
-LONG_SUM = parse(
-    "(float[B, T, 16] x, float[16, 16] w) => (float[B, 16] y)",
-    "a = MatMul (x, w) b = Exp (a) c = ReduceMean <axes = [1], keepdims = 0> (b) y = Log (c)",
-    w=f(16, 16, scale=0.7),
-)
 GENTLE = parse(
     "(float[B, T, 16] x, float[16, 16] w) => (float[B, T, 16] y)",
     "a = MatMul (x, w) b = Tanh (a) y = MatMul (b, w)",
@@ -109,7 +100,7 @@ def test_what_passes_as_it_is_keeps_nothing() -> None:
     [
         (OVERFLOWS, {"c", "d"}, "is beyond float16 at"),
         (WIDE_NORM, {"b"}, "the mean square of what it takes reaches"),
-        (CANCELS, {"b", "d"}, "rounding 'b' alone costs"),
+        (CANCELS, {"b", "d"}, "the gate is missed otherwise"),
     ],
     ids=["overflow", "norm", "cancellation"],
 )
@@ -118,7 +109,7 @@ def test_what_must_stay_is_found_and_named(model: ir.Model, tensors: set[str], w
     graphfix.run(plain, "float16")
     reasons, after, ok = found(model)
     assert ok
-    assert tensors <= set(reasons)
+    assert tensors <= {x.outputs[0].name for x in after.graph if KEPT in x.metadata_props}
     assert any(why in reason for reason in reasons.values())
     # Few of them: the products with weights are float16.
     assert "y" not in reasons or model is CANCELS
@@ -165,10 +156,10 @@ def test_a_mask_is_no_large_activation() -> None:
     assert not ranges.is_near(masked)
     assert ranges.is_near(np.float32([1, 2, 20000, -30000]))
     lowest = np.where(np.arange(64) < 50, scores, np.float32(-3.4e38))
-    gap = ranges.gap_of("s", lowest, np.where(lowest < -1, -30000, scores).astype(np.float16))
+    gap = ranges.gap_of(lowest, np.where(lowest < -1, -30000, scores).astype(np.float16))
     assert gap is not None
     assert gap.lost == 0
-    lost = ranges.gap_of("s", scores, np.full_like(scores, np.inf).astype(np.float16))
+    lost = ranges.gap_of(scores, np.full_like(scores, np.inf).astype(np.float16))
     assert lost is not None
     assert lost.lost == scores.size
 
@@ -219,47 +210,10 @@ def test_of_many_tensors_the_few_that_cost_are_kept() -> None:
     reasons, after, ok = found(model)
     assert ok
     assert set(reasons) == {"b", "d"}
-    assert all("rounding 'b' alone costs" in why for why in reasons.values())
+    assert set(reasons.values()) == {"the gate is missed otherwise"}
     assert {
         x.const_value.dtype for x in after.graph.initializers.values() if x.const_value.size > 1
     } == {ir.DataType.FLOAT16}
-
-
-def test_one_switch_rounds_one_tensor() -> None:
-    model = OVERFLOWS.clone()
-    graphfix.run(model, "float16")
-    weights = {k: v.const_value for k, v in OVERFLOWS.graph.initializers.items()}
-    made = switched(model, weights)
-    x = f(1, 3, 16)
-    ours = Session(OVERFLOWS, extra_outputs=["a"], optimize=False).run({"x": x})
-    session = Session(made.model, extra_outputs=["a"], optimize=False)
-    off = np.zeros(len(made.tensors), np.bool_)
-    theirs = session.run({"x": x, SWITCHES: off})
-    np.testing.assert_array_equal(theirs["y"], ours["y"])
-    on = off.copy()
-    on[made.tensors.index("a")] = True
-    half = session.run({"x": x, SWITCHES: on})["a"]
-    np.testing.assert_array_equal(half, ours["a"].astype(np.float16).astype(np.float32))
-    on = off.copy()
-    on[made.tensors.index("w")] = True
-    weighted = session.run({"x": x, SWITCHES: on})["a"]
-    w = weights["w"].numpy().astype(np.float16).astype(np.float32)
-    np.testing.assert_allclose(weighted, x @ w, rtol=1e-5, atol=1e-4)
-
-
-def test_what_is_not_rounded_costs_a_copy() -> None:
-    """One tensor of hundreds is rounded in a run; the nodes that round the others do not run."""
-    model = OVERFLOWS.clone()
-    graphfix.run(model, "float16")
-    made = switched(model, {k: v.const_value for k, v in OVERFLOWS.graph.initializers.items()})
-    weights = len(OVERFLOWS.graph.initializers)
-    ops = Counter(x.op_type for x in made.model.graph)
-    new = ops - Counter(x.op_type for x in model.graph)
-    assert new == {
-        "Gather": len(made.tensors),
-        "If": len(made.tensors) - weights,
-        "Where": weights,
-    }
 
 
 def test_a_large_weight_of_what_stays_is_stored_in_float16_if_that_passes() -> None:
@@ -370,7 +324,6 @@ def test_a_candidate_that_misses_the_gate_is_run_no_further(
 
     original = search._Search._verdict
     monkeypatch.setattr(search._Search, "_verdict", verdict)
-    monkeypatch.setattr(search, "_ROUNDS", 0)  # so that the nodes are bisected
     settle(CANCELS.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
     assert any(not x[-1] for x in runs)
     assert all(all(x[:-1]) for x in runs)
@@ -400,124 +353,6 @@ def test_what_a_candidate_computes_is_inferred_once_for_all(
         assert mine.data(value) == own.data(value)
 
 
-def test_a_candidate_that_was_just_run_is_neither_made_nor_run_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    runs: list[ir.Model] = []
-    original = search._Search._run
-
-    def run(
-        self: search._Search, model: ir.Model, original_: Original, feeds: bool = False
-    ) -> Iterator[tuple[int, search.Diffs]]:
-        runs.append(model)
-        return original(self, model, original_, feeds)
-
-    monkeypatch.setattr(search._Search, "_run", run)
-    _, result = settle(GENTLE.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
-    # As a device rounds, as it is, and in all cases.
-    assert (len(runs), result.trials) == (3, 1)
-    assert result.verdict is not None
-    assert len(result.verdict.cases) > 1
-
-
-@pytest.mark.parametrize("odd", [None, np.nan, np.inf, -np.inf, -1e4, -2e4, 33000.0, 65504.0, 1e38])
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 3e3, 2e4])
-@pytest.mark.parametrize("shape", [(), (0,), (3, 5)])
-def test_a_tensor_of_plain_numbers_is_looked_at_in_a_short_way(
-    odd: float | None, scale: float, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wide = np.asarray(f(*shape, scale=scale))
-    with np.errstate(over="ignore"):
-        half = np.asarray(wide.astype(np.float16))
-    if odd is not None and wide.size:
-        wide.reshape(-1)[0] = odd
-    found = ranges.gap_of("x", wide, half)
-    monkeypatch.setattr(ranges, "_plain_gap", lambda *_: None)
-    assert repr(found) == repr(ranges.gap_of("x", wide, half))
-
-
-def test_few_cases_tell_what_rounding_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is run for every tensor; the search has to hold more of them than tell the costs."""
-    alone: set[int] = set()
-    held: set[int] = set()
-    missed: list[int] = []
-    into = held
-
-    class Counted(costs.Costs):
-        def __init__(self, *given: Any) -> None:
-            super().__init__(*given)
-            missed.append(len(given[-1]))
-
-        def alone(self) -> np.ndarray:
-            nonlocal into
-            into = alone
-            found = super().alone()
-            into = held
-            return found
-
-        def _cost(self, on: np.ndarray, case: int) -> float:
-            into.add(case)
-            return super()._cost(on, case)
-
-    monkeypatch.setattr(search, "Costs", Counted)
-    monkeypatch.setattr(search, "_ROUNDS", 1)
-    settle(CANCELS.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
-    assert missed[0] > 3
-    assert len(alone) == 1
-    assert len(held) == 3
-
-
-@pytest.mark.parametrize(("share", "groups"), [(0.0, None), (0.5, 2), (2.0, 1)])
-def test_tensors_go_in_groups_by_what_a_run_is_reckoned_to_take(
-    monkeypatch: pytest.MonkeyPatch, share: float, groups: int | None
-) -> None:
-    """A clock would group others, and keep others, where the machine is busy."""
-    looked: list[tuple[int, int]] = []
-
-    class Counted(costs.Costs):
-        runs = 0
-
-        def alone(self) -> np.ndarray:
-            before = self.runs
-            found = super().alone()
-            looked.append((self.runs - before, len(self.tensors)))
-            return found
-
-        def _cost(self, on: np.ndarray, case: int) -> float:
-            self.runs += 1
-            return super()._cost(on, case)
-
-    if share:
-        monkeypatch.setattr(costs, "reckoned", lambda *_: share * costs._SECONDS)
-    monkeypatch.setattr(search, "Costs", Counted)
-    monkeypatch.setattr(search, "_ROUNDS", 1)
-    settle(CANCELS.clone(), graphfix.get_pass("float16"), tolerance=HALF_GATE)
-    ((runs, tensors),) = looked
-    assert tensors > 4
-    assert runs == (groups or tensors)
-
-
-def test_a_run_is_reckoned_by_its_products_its_tensors_and_its_nodes() -> None:
-    def rows(count: int) -> float:
-        return reckoned(GENTLE, {"x": f(2, count, 16)})
-
-    per_row = 2 * 16 * (2 * 16 * reckoning._MULTIPLICATION + 3 * reckoning._ELEMENT)
-    assert rows(0) == pytest.approx(3 * reckoning._NODE)
-    assert rows(5) - rows(0) == pytest.approx(5 * per_row)
-    assert reckoned(GENTLE, {}) == rows(0)  # no size is known
-
-
-def test_a_branch_that_is_too_long_for_the_input_costs_nothing() -> None:
-    """Where it is not taken it need not fit: a size below 0 is none."""
-    text = """m (float[1, 1, T] x, bool c) => (float[1, 1, U] y) <float[1, 1, 9] k =
-        {1, 1, 1, 1, 1, 1, 1, 1, 1}> { y = If (c) <
-            then_branch = t () => (float[1, 1, V] a) { a = Conv (x, k) },
-            else_branch = e () => (float[1, 1, W] b) { b = Neg (x) }> }"""
-    model = ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : 17]>\n{text}')
-    short = reckoned(model, {"x": f(1, 1, 2)})
-    assert short == pytest.approx(3 * reckoning._NODE + 2 * reckoning._ELEMENT)
-
-
 def test_inner_tensors_are_looked_at_a_gibibyte_at_once() -> None:
     """A case says how large they would be; what runs here is small."""
     model = parse(
@@ -526,11 +361,11 @@ def test_inner_tensors_are_looked_at_a_gibibyte_at_once() -> None:
     )
     trials = Trials(model, graphfix.get_pass("float16"), lambda _: None)
     candidate = trials.candidate(Kept())
-    names = trials.shared(candidate)
+    names = trials.tensors
     assert len(names) == 5
 
     def runs(mebibytes: int) -> int:
-        case = Case("large", {"B": 1, "T": (mebibytes << 20) // (6 * 16)}, {"x": f(1, 3, 16)})
+        case = Case("large", {"B": 1, "T": (mebibytes << 20) // (8 * 16)}, {"x": f(1, 3, 16)})
         stream = trials.stream(candidate, case)
         assert [name for name, _, _ in stream.pairs(names)] == names
         return stream.runs
@@ -538,9 +373,7 @@ def test_inner_tensors_are_looked_at_a_gibibyte_at_once() -> None:
     assert [runs(200), runs(300), runs(600)] == [1, 2, 5]
 
 
-def test_an_original_with_an_if_is_run_once_for_all_candidates(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_cancels_before_a_branch_is_found() -> None:
     model = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 17]>
         m (float[B, T, 16] x, bool much) => (float[B, T, 16] y)
         <float far = {3000.0}, float[1] zero = {0.0}> {
@@ -549,26 +382,8 @@ def test_an_original_with_an_if_is_run_once_for_all_candidates(
             y = If (much) <then_branch = t () => (float[B, T, 16] p) { p = Tanh (d) },
                 else_branch = e () => (float[B, T, 16] q) { q = Add (d, zero) }>
         }""")
-    verdicts: list[Verdict] = []
-    runs: list[int] = []
-
-    def verdict(*given: Any, **options: Any) -> Verdict:
-        before = len(found)
-        verdicts.append(verified(*given, **options))
-        runs.append(len(found) - before)
-        return verdicts[-1]
-
-    def find(self: Baseline, *given: Any) -> None:
-        found.append(self)
-        run(self, *given)
-
-    found: list[Baseline] = []
-    run, verified = Baseline.find, search.verify
-    monkeypatch.setattr(Baseline, "find", find)
-    monkeypatch.setattr(search, "verify", verdict)
-    _, result = settle(
+    chosen, _ = settle(
         model, graphfix.get_pass("float16"), tolerance=HALF_GATE, dims={"B": [1], "T": [9]}
     )
-    assert {"b", "d"} <= set(result.reasons)
-    assert len(verdicts) > 1
-    assert runs == [1, *[0] * (len(verdicts) - 1)]
+    graphfix.run(model, chosen)
+    assert {"b", "d"} <= {x.outputs[0].name for x in model.graph if KEPT in x.metadata_props}

@@ -30,34 +30,6 @@ def test_what_keeps_a_norm_from_0_stays_to_where_it_divides() -> None:
     assert next(x for x in after.graph if x.op_type == "MatMul").outputs[0].dtype == HALF
 
 
-def test_a_norm_over_what_is_valid_is_one_island_with_two_casts() -> None:
-    """Masked statistics: the sums, the variance and its root stay, and what lies between them."""
-    before = add(
-        parse(
-            "(float[B, C, T] x, bool[B, 1, T] m, int64[B] n, float[8, 8, 1] w, float[8, 1] g)"
-            " => (float[B, C, T] y)",
-            """h = Conv (x, w) f = Cast <to = 1> (m) a = Mul (h, f)
-            axis = Constant <value = int64[1] {2}> () s = ReduceSum (a, axis)
-            two = Constant <value = int64[2] {1, 2}> () u = Unsqueeze (n, two) k = Cast <to = 1> (u)
-            mean = Div (s, k) d = Sub (h, mean) e = Mul (d, f) q = Mul (e, e)
-            t = ReduceSum (q, axis) v = Div (t, k)
-            least = Constant <value = float {1e-5}> () z = Add (v, least) r = Sqrt (z)
-            o = Div (d, r) p = Mul (o, g) y = Conv (p, w)""",
-        ),
-        w=f(8, 8, 1, scale=0.3),
-        g=f(8, 1),
-    )
-    after = halved(before)
-    lengths = np.array([3000, 2500])
-    valid = np.arange(3000)[None, None] < lengths[:, None, None]
-    agree(before, after, {"x": f(2, 8, 3000), "m": valid, "n": lengths}, share=3e-3)
-    made = {x.op_type: x.outputs[0].dtype for x in after.graph}
-    assert made["Sqrt"] != HALF
-    assert made["Conv"] == HALF
-    # Of the mask, the count and the data; behind what is normed; and at both ends of the model.
-    assert sum(x.op_type == "Cast" for x in after.graph) == 6
-
-
 def test_a_branching_that_stays_says_so_to_the_second_run() -> None:
     before = add(
         parse(
@@ -96,18 +68,18 @@ def test_too_little_is_left_as_it_is() -> None:
 def test_rows_that_spread_too_little_for_a_small_epsilon() -> None:
     """Measured on DirectML: 2 % off at a spread of 1e-3 and an epsilon of 1e-12."""
 
-    def said(scale: float, epsilon: float, op: str = "LayerNormalization") -> list[str]:
+    def said(scale: float, epsilon: float, op: str = "LayerNormalization") -> str:
         node = ir.node(op, [ir.Value(name="x")], {"epsilon": epsilon})
-        return list(ranges.inside(node, f(4, 64, scale=scale)))
+        return ranges.fault_inside(node, f(4, 64, scale=scale))
 
     assert said(1e-3, 1e-12)
-    assert "the variance of what it takes, and epsilon, come to" in said(3e-4, 1e-12)[0]
+    assert "the variance of what it takes, and epsilon, come to" in said(3e-4, 1e-12)
     assert not said(1e-2, 1e-12)
     assert not said(1e-4, 1e-5)
     assert not said(1e-4, 1e-12, "SkipLayerNormalization")
     # Rows of padding have no spread: they are 0, whatever they are divided by.
     node = ir.node("LayerNormalization", [ir.Value(name="x")], {"epsilon": 1e-12})
-    assert not list(ranges.inside(node, np.ones((4, 64), np.float32)))
+    assert not ranges.fault_inside(node, np.ones((4, 64), np.float32))
 
 
 def test_a_model_that_is_float16_in_part_is_held_to_the_same_gate() -> None:

@@ -166,23 +166,3 @@ def test_a_weight_to_store_that_is_not_there_is_refused() -> None:
     )
     with pytest.raises(UsageError, match="no constant 'v' to store"):
         graphfix.run(model, Float16(store="v"))
-
-
-def test_an_island_of_more_than_two_casts_is_widened_until_it_has_two() -> None:
-    before = add(
-        parse(
-            "(float[B, 40] x, float[40, 40] w) => (float[B, 40] y)",
-            """a = MatMul (x, w) p = Sigmoid (a) q = Tanh (a) m = Mul (p, q)
-            y = MatMul (m, w)""",
-        ),
-        w=f(40, 40),
-    )
-    after = halved(before, "float16:keep=m")
-    made = {x.outputs[0].name: x for x in after.graph}
-    assert [x for x in "apqm" if made[x].outputs[0].dtype == HALF] == ["a"]
-    inside = [x for x in after.graph if x.op_type == "Cast" and x.inputs[0].name in "apqm"]
-    assert [x.inputs[0].name for x in inside] == ["a", "m"]
-    agree(before, after, {"x": f(3, 40)})
-    # What would have to take a product of matrices along is left as it is.
-    heavy = halved(before, "float16:keep=p+y")
-    assert next(x for x in heavy.graph if x.outputs[0].name == "a").outputs[0].dtype == HALF
