@@ -59,7 +59,7 @@ class Types:
         if value is None:
             return None
         if value not in self._known:
-            # Made by no node: an input, a weight, or what onnx-ir does not know, a sparse tensor.
+            # Made by no node: an input or a weight.
             self._known[value] = _declared(value)
         return self._known[value]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import stat
 import sys
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from filelock import BaseFileLock
 
 _SCAN = 2.0  # seconds that a virus scanner may look at a file that is new
@@ -67,21 +70,26 @@ def renamed(path: Path, target: Path) -> None:
 def removed(path: Path) -> bool:
     """Remove a file; whether it is gone. What somebody has open on Windows cannot be removed."""
     try:
-        _writable(path)
         path.unlink(missing_ok=True)
     except OSError:
-        return False
-    return True
+        _remove_read_only(os.unlink, str(path), None)
+    return not os.path.lexists(path)
 
 
 def removed_folder(path: Path) -> bool:
     """Remove a folder with all that is in it; whether it is gone. Of a link, only the link goes."""
     if is_link(path):
         return removed(path)
-    with contextlib.suppress(OSError):
-        _all_writable(path)
-    shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(path, onerror=_remove_read_only)
     return not path.exists()
+
+
+def _remove_read_only(remove: Callable[[str], object], path: str, _: object) -> None:
+    """Windows removes no file that is read-only, which others do."""
+    if sys.platform == "win32" and not is_link(Path(path)):
+        with contextlib.suppress(OSError):
+            os.chmod(path, stat.S_IREAD | stat.S_IWRITE)  # noqa: PTH101
+            remove(path)
 
 
 def is_link(path: Path) -> bool:
@@ -93,23 +101,3 @@ def is_link(path: Path) -> bool:
     if sys.platform == "win32" and found.st_reparse_tag == stat.IO_REPARSE_TAG_MOUNT_POINT:
         return True
     return stat.S_ISLNK(found.st_mode)
-
-
-def _all_writable(folder: Path) -> None:
-    if sys.platform != "win32":
-        return
-    for path in folder.iterdir():  # Path.rglob and os.walk go into junctions below Python 3.12
-        if is_link(path):
-            continue
-        if path.is_dir():
-            _all_writable(path)
-        else:
-            _writable(path)
-
-
-def _writable(path: Path) -> None:
-    """Windows removes no file that is read-only, which others do."""
-    if sys.platform != "win32" or is_link(path) or not path.exists():
-        return
-    if not path.stat().st_mode & stat.S_IWRITE:
-        path.chmod(stat.S_IREAD | stat.S_IWRITE)

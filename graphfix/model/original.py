@@ -1,6 +1,6 @@
 """What a file says beyond what onnx-ir knows of it, put back when its model is saved.
 
-onnx-ir has no place for sparse initializers, training info, device configurations, fields of a
+onnx-ir has no place for training info, device configurations, fields of a
 newer ONNX, checksums of external data and the like, and it writes some things in another way than
 they were. So what it makes of a file is held against the file, and
 :meth:`Original.restore` is a three-way merge: where no pass has changed what onnx-ir wrote then,
@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import onnx
 import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor
-
-from graphfix.model import sparse
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -52,15 +50,12 @@ _KEYS: dict[str, Callable[..., Hashable]] = {
     "NodeProto": _node_key,
     "AttributeProto": lambda x: x.name,
     "TensorProto": lambda x: x.name,
-    "SparseTensorProto": lambda x: x.values.name,
     "ValueInfoProto": lambda x: x.name,
     "TensorAnnotation": lambda x: x.tensor_name,
     "FunctionProto": lambda x: (_domain(x), x.name, x.overload),
     "OperatorSetIdProto": lambda x: _domain(x),
     "StringStringEntryProto": lambda x: x.key,
 }
-
-SPARSE = "graphfix: sparse tensor "
 
 # The parts of a graph that have thousands of elements.
 _MANY = ("node", "initializer", "value_info")
@@ -99,18 +94,11 @@ class Original:
 
     Args:
         proto: The file.
-        readable: What onnx-ir reads of it: ``proto``, or a copy in which nothing is sparse.
-        read: What makes a model of that, before any edit.
+        read: What makes a model of it, before any edit.
     """
 
-    def __init__(
-        self,
-        proto: onnx.ModelProto,
-        readable: onnx.ModelProto,
-        read: Callable[[onnx.ModelProto], ir.Model],
-    ) -> None:
+    def __init__(self, proto: onnx.ModelProto, read: Callable[[onnx.ModelProto], ir.Model]) -> None:
         self._old = proto
-        self._readable = readable
         self._read = read
 
     def restore(self, new: onnx.ModelProto) -> bool:
@@ -124,8 +112,6 @@ class Original:
         for name in _MANY:
             mine, theirs, given = (getattr(x.graph, name) for x in (new, written, old))
             _merge(mine, theirs, given, sides[name], ordered=name == "node")
-        if self._readable is not old:
-            sparse.drop_replaced(new)
         return bool(new == old)
 
     def _written(self, sides: Mapping[str, _Sides]) -> onnx.ModelProto:
@@ -134,16 +120,16 @@ class Original:
         It is read and written again without that. What is written of a tensor rests on its
         value_info and on what makes it, so these go together; of a node, on nothing else.
         """
-        part, graph = _without(self._readable, ("graph",)), self._readable.graph
+        part, graph = _without(self._old, ("graph",)), self._old.graph
         part.graph.CopyFrom(_without(graph, _MANY))
         settled = {name: x.settled for name, x in sides.items()}
         infos = [x for x in graph.value_info if x.name not in settled["value_info"]]
         tensors = {x.name for x in (*graph.input, *graph.output, *infos)}
         tensors.update(x.tensor_name for x in graph.quantization_annotation)
-        known = sides["node"].old if self._readable is self._old else None
+        known = sides["node"].old or map(_node_key, graph.node)
         part.graph.node.extend(
             x
-            for key, x in zip(known or map(_node_key, graph.node), graph.node, strict=True)
+            for key, x in zip(known, graph.node, strict=True)
             if key not in settled["node"] or not tensors.isdisjoint(x.output)
         )
         part.graph.initializer.extend(
@@ -167,30 +153,6 @@ class Original:
         declared = [x for x in proto.graph.value_info if x.name in names]
         if len(declared) < len(proto.graph.value_info):
             _replace(proto.graph.value_info, declared)
-
-
-def without_sparse(proto: onnx.ModelProto) -> onnx.ModelProto | None:
-    """A copy with a text in the place of each sparse attribute, which onnx-ir refuses.
-
-    To :class:`Original` that is one more thing that onnx-ir writes in another way.
-
-    Returns:
-        None if there is no sparse attribute.
-    """
-    copy, count = onnx.ModelProto(), 0
-    copy.CopyFrom(proto)
-    pending = [*copy.graph.node, *(node for f in copy.functions for node in f.node)]
-    while pending:
-        for attribute in pending.pop().attribute:
-            if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
-                count += 1
-                name = attribute.name
-                attribute.Clear()  # no two texts are alike, as no two of the tensors may be
-                attribute.name, attribute.s = name, f"{SPARSE}{count}".encode()
-                attribute.type = onnx.AttributeProto.STRING
-            for graph in (attribute.g, *attribute.graphs):
-                pending.extend(graph.node)
-    return copy if count else None
 
 
 def _without(message: M, apart: Collection[str]) -> M:
