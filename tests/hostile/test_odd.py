@@ -77,3 +77,15 @@ def test_words_of_a_million_letters_take_no_time() -> None:
     assert len(reason_of(RuntimeError(f"{name} is not a registered function"))) <= 300
     assert len(_terminal.clean(f"the node {name} is")) < 300
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("key", ["graphfix.lengths", "graphfix.inputs"])
+def test_an_entry_that_is_nested_without_end_is_refused(
+    key: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    proto = onnx.parser.parse_model(f"{HEAD} m (float[T, 4] x) => (float[T, 4] y) {{ y = Neg (x) }}")
+    proto.metadata_props.add(key=key, value="[" * 200_000)
+    onnx.save(proto, tmp_path / "m.onnx")
+    words = ["run", str(tmp_path / "m.onnx"), "-p", "ilens-mask", "-o", str(tmp_path / "o.onnx")]
+    assert main(words) == 2
+    assert f"graphfix: error: the model's {key}='[[[" in capfd.readouterr().err
