@@ -83,7 +83,8 @@ def test_words_of_a_million_letters_take_no_time() -> None:
 def test_an_entry_that_is_nested_without_end_is_refused(
     key: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    proto = onnx.parser.parse_model(f"{HEAD} m (float[T, 4] x) => (float[T, 4] y) {{ y = Neg (x) }}")
+    text = "m (float[T, 4] x) => (float[T, 4] y) { y = Neg (x) }"
+    proto = onnx.parser.parse_model(f"{HEAD} {text}")
     proto.metadata_props.add(key=key, value="[" * 200_000)
     onnx.save(proto, tmp_path / "m.onnx")
     words = ["run", str(tmp_path / "m.onnx"), "-p", "ilens-mask", "-o", str(tmp_path / "o.onnx")]
