@@ -98,7 +98,7 @@ case $providers in
   *) die "the Windows Python does not have DirectML, but: $providers; see $work/check.log" ;;
 esac
 # Wine's DXGI shows the Vulkan device under the name of some well-known card; this is its own.
-adapter=$("$home/dml-python" "Z:\\host${here//\//\\}\\..\\graphfix\\runtime\\_vulkan.py" \
+adapter=$("$home/dml-python" "Z:\\host${here//\//\\}\\vulkan_devices.py" \
   </dev/null 2>>"$work/check.log" | tr -d '\r') || true
 [ -n "$adapter" ] || die "Vulkan finds no device; see $work/check.log"
 say "DirectML runs on ${adapter//$'\n'/; }"

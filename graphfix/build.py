@@ -17,10 +17,9 @@ from graphfix.orphans import discard, remove_orphans
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
-    from onnx_ir._core import Usage
 
     from graphfix.model.view import View
 
@@ -226,11 +225,17 @@ class Builder:
             site.resize_inputs(index + 1)
         site.replace_input_with(index, value)
 
-    def reroute(self, old: ir.Value, uses: Sequence[Usage], new: ir.Value) -> None:
-        """Let these uses of ``old`` take ``new``; what made ``new`` from ``old`` keeps it."""
-        for use in uses:
-            if use.node not in self._made:
-                use.node.replace_input_with(use.idx, new)
+    def reroute(self, old: ir.Value, uses: Iterable[tuple[ir.Node, int]], new: ir.Value) -> None:
+        """Let these uses of ``old`` take ``new``; what made ``new`` from ``old`` keeps it.
+
+        Args:
+            old: The value.
+            uses: Some of its uses: a node, and which input of it.
+            new: What they take from now on.
+        """
+        for node, index in uses:
+            if node not in self._made:
+                node.replace_input_with(index, new)
 
     @contextlib.contextmanager
     def placed(self, node: ir.Node) -> Iterator[None]:

@@ -8,7 +8,6 @@ import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.model.calls import inline
-from graphfix.model.copying import copy_of
 from graphfix.model.dims import dim_names, identifier, is_expression, is_nameless
 from graphfix.model.symbolic import Dim
 
@@ -21,12 +20,12 @@ def scratch(model: ir.Model) -> ir.Model:
     Raises:
         ModelError: There is no copy of it.
     """
-    copy = copy_of(model)
+    copy = model.clone()
     if copy.functions:
         try:
             inline(copy)
         except ModelError:
-            return copy_of(model)
+            return model.clone()
     return copy
 
 

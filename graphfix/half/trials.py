@@ -19,7 +19,6 @@ from graphfix.feeds.signature import Signature
 from graphfix.half.emulate import rounded, without_shapes
 from graphfix.model import shapes
 from graphfix.model.calls import inline
-from graphfix.model.copying import copy_of
 from graphfix.model.values import nodes_of
 from graphfix.proof.stream import Run, Stream
 
@@ -89,7 +88,7 @@ class Trials:
         made = self.made(kept)
         if self._last is None or self._last[0] != made:
             self._last = None  # one at a time is enough to hold
-            copy = copy_of(self.before)
+            copy = self.before.clone()
             shapes.carry(self.before, copy)  # what they are does not depend on what is kept
             made(copy)
             self._last = made, copy
@@ -175,7 +174,7 @@ def name_of(node: ir.Node) -> str:
 
 
 def _copy(model: ir.Model) -> ir.Model:
-    copy = copy_of(model)
+    copy = model.clone()
     shapes.forget(copy)
     if copy.functions:
         inline(copy)

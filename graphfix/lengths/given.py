@@ -52,8 +52,8 @@ class LengthInput:
             data = json.loads(text)
             found = cls(data["input"], data["axis"], data.get("kind", "lengths"))
             name, _ = found.place
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ModelError(f"the model's {KEY}={text!r} is malformed: {error!r}") from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ModelError(f"the model's {KEY}={text[:80]!r} is malformed: {error!r}") from error
         if found.kind not in ("lengths", "mask"):
             raise ModelError(f"the model's {KEY} has kind {found.kind!r}, not lengths or mask")
         known = [x.name for x in model.graph.inputs]

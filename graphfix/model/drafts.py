@@ -1,13 +1,10 @@
 """Files that come into being whole or not at all, whoever else writes, reads or dies meanwhile.
 
-A write has a token. What it writes is called ``.NAME.TOKEN.part`` until it is whole, and held as
-long as its process lives. Weights that go into a file of their own are called ``NAME.TOKEN.data``
-from the start, as only the model that is not there yet refers to them. So at any moment a model's
-name stands for the old file or for the new one, and the weights of both are there.
-
-A ``.part`` that nobody holds was left by a process that died: whoever writes next into that folder
-removes it, and what else has its token, see :mod:`graphfix.model.sweeping`. Before a model is
-replaced, an empty ``.part`` with the token of *its* weights says the same of them.
+A write has a token. What it writes is called ``.NAME.TOKEN.part`` until it is whole, and then
+replaces the file of that name. Weights that go into a file of their own are called
+``NAME.TOKEN.data`` from the start, as only the model that is not there yet refers to them. So at
+any moment a model's name stands for the old file or for the new one, and the weights of both are
+there. Who dies leaves the rest to the next write, see :mod:`graphfix.model.sweeping`.
 """
 
 from __future__ import annotations
@@ -16,22 +13,22 @@ import contextlib
 import errno
 import os
 import secrets
-import shutil
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix.errors import ModelError
-from graphfix.model import signals
 from graphfix.model.files import umask, write
-from graphfix.model.holds import Hold, alone_in, removed, renamed
-from graphfix.model.sweeping import data_in, mentioned, part, sweep
+from graphfix.model.holds import release, removed, renamed, take
+from graphfix.model.sweeping import data_in, lock_file, mentioned, part, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from filelock import BaseFileLock
 
     from graphfix.model.wire import Chunk
 
@@ -39,6 +36,7 @@ GRACE = 1.0
 """Seconds for which the weights of a replaced model stay: one who has just read that model, and
 is about to open them, finds them."""
 
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 _NOT_ON_WINDOWS = frozenset('<>:"|?*')
 
 
@@ -62,142 +60,126 @@ class Draft:
 
 @dataclass
 class Write:
-    """Some files that are written together.
+    """Some files of one folder that are written together.
 
     Attributes:
         targets: What they are to be called.
+        about: What tells of the files that they replace, and goes with those.
         token: What tells this write from any other.
         drafts: What they are called for now, in the same order.
-        about: What tells of the files that they replace, and goes with those.
         done: Whether they have their names.
     """
 
     targets: Sequence[Path]
     about: Sequence[Path] = ()
-    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    token: str = ""
     drafts: list[Draft] = field(default_factory=list)
     done: bool = False
-    _held: dict[Path, Hold] = field(default_factory=dict)
-    _data: list[Path] = field(default_factory=list)
-    _replaced: list[Path] = field(default_factory=list)
+    _locks: list[BaseFileLock] = field(default_factory=list)
+    _has_data: bool = False
 
     @property
-    def folders(self) -> list[Path]:
+    def folder(self) -> Path:
         """Where they are."""
-        return sorted({target.parent for target in self.targets})
+        return self.targets[0].parent
 
     def data_name(self, name: str) -> str:
         """The name of a file of weights that belong to ``name``."""
         return f"{name}.{self.token}.data"
 
     def put_data(self, name: str, chunks: Iterable[Chunk]) -> None:
-        """Write the file of weights that :meth:`data_name` has named, beside the first target."""
-        path = self.targets[0].parent / name
-        self._data.append(path)  # nobody else has this name
-        with path.open("xb"):
-            pass
+        """Write the file of weights that :meth:`data_name` has named, beside the targets."""
+        self._has_data = True
+        path = self.folder / name  # nobody else has this name
         write(path, chunks)
         path.chmod(0o666 & ~umask())
         to_disk(path)
 
     def _open(self) -> None:
+        self.token = locked(self.folder, self._locks)
         for target in self.targets:
             path = part(target, self.token)
-            self._held[path] = Hold.create(path)
+            path.touch(0o600, exist_ok=False)
             self.drafts.append(Draft(path))
 
     def _put(self) -> None:
-        """Give each draft its name; on an error, all names are as they were."""
+        """Give each draft its name."""
         for draft, target in zip(self.drafts, self.targets, strict=True):
             mode = target.stat().st_mode if target.exists() else 0o666 & ~umask()
             to_disk(draft.path)
             draft.path.chmod(mode)
-        for folder in self.folders:
-            to_disk(folder)  # the weights have their name before a model that refers to them
-        with ExitStack() as locks:
-            for folder in self.folders:
-                locks.enter_context(alone_in(folder))
-            self._mark_replaced()
-            with signals.waiting():
-                self._rename()
-        for folder in self.folders:
-            to_disk(folder)
-        if self._replaced:
-            time.sleep(GRACE)
-
-    def _mark_replaced(self) -> None:
-        """Say of the weights of models that are about to be replaced that they may go."""
-        for target in self.targets:
-            tokens = {x for x, _ in data_in(target.parent)} - {self.token}
-            if tokens:
-                with contextlib.suppress(OSError):  # what nobody can read needs none of them
-                    tokens = mentioned([target], tokens)
-            for token in tokens:
-                path = part(target, token)
-                if path not in self._held:
-                    with contextlib.suppress(FileExistsError):  # another write says so already
-                        self._held[path] = Hold.create(path)
-                        self._replaced.append(path)
-
-    def _rename(self) -> None:
-        backups = []
-        with ExitStack() as undo:
-            for path in self.about:  # first: at no moment it stands beside what it is not of
-                backup = part(path, secrets.token_hex(8))
-                with contextlib.suppress(OSError):  # who writes it anew will say why
-                    renamed(path, backup)
-                    backups.append(backup)
-                    undo.callback(renamed, backup, path)
-            for draft, target in zip(self.drafts, self.targets, strict=True):
-                if target == self.targets[-1]:  # nothing can go wrong after it
-                    pass
-                elif target.exists():
-                    backups.append(backup := part(target, secrets.token_hex(8)))
-                    _copy_of(target, backup)
-                    undo.callback(_put_back, backup, target)
-                else:
-                    undo.callback(target.unlink, missing_ok=True)
-                self._held[draft.path].rename(target)
-            undo.pop_all()
+        to_disk(self.folder)  # the weights have their name before a model that refers to them
+        replaced = self._replaced()
+        self._lock(replaced)
+        for path in self.about:  # first: at no moment it stands beside what it is not of
+            removed(path)
+        for draft, target in zip(self.drafts, self.targets, strict=True):
+            renamed(draft.path, target)
         self.done = True
-        for draft in self.drafts:
-            del self._held[draft.path]
-        for backup in backups:
-            removed(backup)  # else the next write does
+        to_disk(self.folder)
+        if replaced:
+            time.sleep(GRACE)
+            self._lock(replaced)  # those of a write that was still at work before
 
-    def _clear(self) -> None:
-        """Remove what has not got its name. What cannot be removed now, the next write removes."""
-        with signals.waiting():
-            gone = self.done
-            if not gone and not self._stranded():
-                gone = sum(map(removed, self._data)) == len(self._data)
-            for path, hold in self._held.items():
-                if gone and not (self.done and path in self._replaced):
-                    hold.remove(path)
-                else:
-                    hold.release()
-            self._held.clear()
-        if self.done and self._replaced:
-            for folder in self.folders:
-                sweep(folder)
+    def _replaced(self) -> set[str]:
+        """The tokens of the weights of models that are about to be replaced."""
+        known = {x for x, _ in data_in(self.folder)} - {self.token}
+        with contextlib.suppress(OSError):  # what nobody can read needs none of them
+            return mentioned(self.targets, known) if known else set()
+        return set()
 
-    def _stranded(self) -> bool:
-        """Whether a new model has a name that could not be taken from it; it needs its weights."""
+    def _lock(self, tokens: Iterable[str]) -> None:
+        """Lock other tokens, so that the next sweep removes what has them: that of this write."""
+        for token in tokens:
+            with contextlib.suppress(OSError):  # without it, what has the token stays
+                lock = take(lock_file(self.folder, token))
+                if lock is not None:
+                    self._locks.append(lock)
+
+    def _is_used(self) -> bool:
         try:
-            return bool(self._data and mentioned(self.targets, {self.token}))
+            return not self._has_data or bool(mentioned(self.targets, {self.token}))
         except OSError:
             return True
+
+    def _clear(self) -> None:
+        """Remove what did not get its name. What cannot be removed now, the next write removes."""
+        for draft in self.drafts:
+            removed(draft.path)
+        for lock in self._locks:
+            release(lock, remove=False)
+        # Another write may have replaced these files already, and left their weights to this one.
+        if self.done and self._is_used():
+            removed(lock_file(self.folder, self.token))
+        sweep(self.folder)
+
+
+def locked(folder: Path, locks: list[BaseFileLock]) -> str:
+    """A new token; its lock is added to ``locks``, if the file system has locks."""
+    while True:
+        token = secrets.token_hex(8)
+        try:
+            lock = take(lock_file(folder, token))
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                return token
+            raise
+        if lock is not None:  # else another process has it, to sweep it
+            locks.append(lock)
+            return token
 
 
 @contextmanager
 def writing(paths: Sequence[Path], about: Sequence[Path] = ()) -> Iterator[Write]:
     """Drafts that become ``paths`` if the block keeps all of them, and vanish otherwise.
 
-    What is ``about`` the files of before is removed when they are replaced.
+    They get their names one after the other: if one cannot, or the process dies, each name stands
+    for the old file or for the new one, whole. What is ``about`` the files of before is removed
+    when they are replaced.
 
-    If one cannot get its name, those that have theirs give it back to what was there before. Only
-    the death of the process in the middle of that leaves it undone; each name then stands for the
-    old file or for the new one.
+    Args:
+        paths: The files, all in one folder.
+        about: Files that tell of those of before.
 
     Raises:
         KeyboardInterrupt: With the paths, if it came when they were written already.
@@ -208,8 +190,7 @@ def writing(paths: Sequence[Path], about: Sequence[Path] = ()) -> Iterator[Write
     )
     try:
         try:
-            for folder in made.folders:
-                sweep(folder)
+            sweep(made.folder)
             made._open()
             yield made
             if all(draft.kept for draft in made.drafts):
@@ -290,22 +271,6 @@ def refuse_name(path: Path) -> None:
         raise ModelError(
             f"{path}: no name on Windows has {' or '.join(wrong)} in it; choose another"
         )
-
-
-def _copy_of(path: Path, copy: Path) -> None:
-    try:
-        copy.hardlink_to(path)
-    except OSError:  # a file system without links
-        try:
-            shutil.copy2(path, copy)
-        except BaseException:
-            removed(copy)
-            raise
-
-
-def _put_back(backup: Path, target: Path) -> None:
-    backup.replace(target)
-    removed(backup)  # it stays where both names are of one file: nothing had come in its place
 
 
 def to_disk(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from graphfix.model.wire import Chunk
 
 _BUFFER = 1 << 24
-_IN_KERNEL = 1 << 26
 # What is converted on the way stays in the processor's cache.
 _NARROWED = 1 << 20
 
@@ -98,28 +96,15 @@ def _write_all(out: FileIO, data: memoryview) -> None:
 
 
 def _copy(source: FileIO, span: Span, out: FileIO) -> None:
-    """Copy a range; in the kernel where there is a way, so that file systems may share blocks."""
-    at, left = span.offset, span.length
-    in_kernel = hasattr(os, "copy_file_range")
+    """Copy a range."""
+    left = span.length
+    source.seek(span.offset)
     while left:
-        if in_kernel:
-            try:
-                # Not all at once: no signal is heard in it.
-                size = min(left, _IN_KERNEL)
-                done = os.copy_file_range(source.fileno(), out.fileno(), size, offset_src=at)
-            except OSError as error:
-                if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                    raise
-                in_kernel = False  # another file system, or a kernel that cannot
-                continue
-        else:
-            source.seek(at)
-            data = source.read(min(left, _BUFFER))
-            _write_all(out, memoryview(data))
-            done = len(data)
-        if not done:
+        data = source.read(min(left, _BUFFER))
+        if not data:
             raise ModelError(f"{span.path}: ends before byte {span.offset + span.length:,}")
-        at, left = at + done, left - done
+        _write_all(out, memoryview(data))
+        left -= len(data)
 
 
 def _narrow(source: FileIO, span: Span, out: FileIO) -> None:

@@ -42,10 +42,10 @@ def texts_of(model: ir.Model) -> dict[str, str]:
         return {}
     try:
         found = json.loads(text)
-    except ValueError as error:
-        raise ModelError(f"the model's {KEY}={text!r} is malformed: {error}") from error
+    except (ValueError, RecursionError) as error:  # as deep as somebody likes
+        raise ModelError(f"the model's {KEY}={text[:80]!r} is malformed: {error}") from error
     if not isinstance(found, dict) or not all(isinstance(x, str) for x in found.values()):
-        raise ModelError(f"the model's {KEY}={text!r} names no values")
+        raise ModelError(f"the model's {KEY}={text[:80]!r} names no values")
     return found
 
 

@@ -19,7 +19,6 @@ from graphfix.model import (
     gate,
     original,
     outside,
-    sparse,
     weights,
     wire,
     written,
@@ -67,8 +66,11 @@ def _load(path: Path) -> ir.Model:
         proto = _read(path)
         found = outside.look(path, outside.tensors_of(proto), stamp)
         try:
-            gate.check(proto)
-            model, readable = _from_proto(proto, found)
+            in_order = gate.check(proto)
+            model = _model_of(proto, found)
+            if not in_order:
+                for graph in (model.graph, *(x.graph for x in model.functions.values())):
+                    graph.sort()
         except Exception as error:  # onnx-ir wraps whatever it met; the cause names the field
             reason = _first_line(error)
             raise ModelError(f"{path}: not a well-formed ONNX graph: {reason}") from error
@@ -80,21 +82,8 @@ def _load(path: Path) -> ir.Model:
         raise ModelError(f"{path}: {endless_loop}")
     model.meta[_SOURCE] = path
     model.meta[_OUTSIDE] = found
-    model.meta[_ORIGINAL] = original.Original(proto, readable, partial(_model_of, found=found))
+    model.meta[_ORIGINAL] = original.Original(proto, partial(_model_of, found=found))
     return model
-
-
-def _from_proto(proto: onnx.ModelProto, found: outside.Outside) -> tuple[ir.Model, onnx.ModelProto]:
-    """The model, and what onnx-ir has read of ``proto``: sparse constants are dense in it."""
-    dense = sparse.densified(proto) if proto.graph.sparse_initializer else None
-    try:
-        return _model_of(dense or proto, found), dense or proto
-    except Exception:  # of a sparse attribute, anywhere
-        dense = dense or sparse.densified(proto)
-        readable = original.without_sparse(dense or proto) or dense
-        if readable is None:
-            raise
-        return _model_of(readable, found), readable
 
 
 def _model_of(proto: onnx.ModelProto, found: outside.Outside) -> ir.Model:

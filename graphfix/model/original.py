@@ -1,6 +1,6 @@
 """What a file says beyond what onnx-ir knows of it, put back when its model is saved.
 
-onnx-ir has no place for sparse initializers, training info, device configurations, fields of a
+onnx-ir has no place for training info, device configurations, fields of a
 newer ONNX, checksums of external data and the like, and it writes some things in another way than
 they were. So what it makes of a file is held against the file, and
 :meth:`Original.restore` is a three-way merge: where no pass has changed what onnx-ir wrote then,
@@ -10,23 +10,17 @@ knew is kept beside it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 import onnx
 import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor
 
-from graphfix.model import sparse
-
 if TYPE_CHECKING:
     from collections.abc import (
         Callable,
-        Collection,
         Hashable,
         Iterable,
-        Iterator,
-        Mapping,
         Sequence,
     )
 
@@ -34,8 +28,6 @@ if TYPE_CHECKING:
 
     # A repeated field of messages, as protobuf's Python hands it out.
     Items = Sequence[Message]
-
-M = TypeVar("M", onnx.ModelProto, onnx.GraphProto)
 
 
 def _node_key(node: onnx.NodeProto) -> str:
@@ -52,7 +44,6 @@ _KEYS: dict[str, Callable[..., Hashable]] = {
     "NodeProto": _node_key,
     "AttributeProto": lambda x: x.name,
     "TensorProto": lambda x: x.name,
-    "SparseTensorProto": lambda x: x.values.name,
     "ValueInfoProto": lambda x: x.name,
     "TensorAnnotation": lambda x: x.tensor_name,
     "FunctionProto": lambda x: (_domain(x), x.name, x.overload),
@@ -60,106 +51,28 @@ _KEYS: dict[str, Callable[..., Hashable]] = {
     "StringStringEntryProto": lambda x: x.key,
 }
 
-SPARSE = "graphfix: sparse tensor "
-
-# The parts of a graph that have thousands of elements.
-_MANY = ("node", "initializer", "value_info")
-
-
-@dataclass(frozen=True)
-class _Sides:
-    """One such part of what is to be written, and of the file.
-
-    Attributes:
-        new: The elements that are to be written, by what tells them apart; None if nothing does.
-        old: Those of the file.
-        settled: The keys of what is in both and alike, and of nodes that are gone, which stay gone.
-    """
-
-    new: dict[Hashable, Message] | None
-    old: dict[Hashable, Message] | None
-    settled: frozenset[Hashable]
-
-    @classmethod
-    def of(cls, new: Items, old: Items) -> _Sides:
-        """Both sides of a field; keys take longest, and are asked for once."""
-        mine, given = _by_key(new), _by_key(old)
-        if mine is None or given is None:
-            return cls(mine, given, frozenset())
-        same = frozenset(key for key, item in mine.items() if given.get(key) == item)
-        gone = given.keys() - mine.keys() if old and isinstance(old[0], onnx.NodeProto) else ()
-        return cls(mine, given, same.union(gone))
-
 
 class Original:
     """A file as it was parsed, and how it became a model.
 
-    What onnx-ir writes for the file is asked only when an edited model is saved, and only of what
-    is then not as it was: nearly all of a file, and all that is big in it, is written unchanged.
+    What onnx-ir writes for the file is asked only when an edited model is saved.
 
     Args:
         proto: The file.
-        readable: What onnx-ir reads of it: ``proto``, or a copy in which nothing is sparse.
-        read: What makes a model of that, before any edit.
+        read: What makes a model of it, before any edit.
     """
 
-    def __init__(
-        self,
-        proto: onnx.ModelProto,
-        readable: onnx.ModelProto,
-        read: Callable[[onnx.ModelProto], ir.Model],
-    ) -> None:
+    def __init__(self, proto: onnx.ModelProto, read: Callable[[onnx.ModelProto], ir.Model]) -> None:
         self._old = proto
-        self._readable = readable
         self._read = read
 
     def restore(self, new: onnx.ModelProto) -> bool:
         """Put back into ``new`` what onnx-ir lost on the way; whether ``new`` is now the file."""
-        old = self._old
-        self._drop_undeclared(new)
-        sides = {x: _Sides.of(getattr(new.graph, x), getattr(old.graph, x)) for x in _MANY}
-        written = self._written(sides)
-        _restore_fields(new, written, old, apart=("graph",))
-        _restore_fields(new.graph, written.graph, old.graph, apart=_MANY)
-        for name in _MANY:
-            mine, theirs, given = (getattr(x.graph, name) for x in (new, written, old))
-            _merge(mine, theirs, given, sides[name], ordered=name == "node")
-        if self._readable is not old:
-            sparse.drop_replaced(new)
-        return bool(new == old)
-
-    def _written(self, sides: Mapping[str, _Sides]) -> onnx.ModelProto:
-        """What onnx-ir writes for the file before any edit, but for what is settled.
-
-        It is read and written again without that. What is written of a tensor rests on its
-        value_info and on what makes it, so these go together; of a node, on nothing else.
-        """
-        part, graph = _without(self._readable, ("graph",)), self._readable.graph
-        part.graph.CopyFrom(_without(graph, _MANY))
-        settled = {name: x.settled for name, x in sides.items()}
-        infos = [x for x in graph.value_info if x.name not in settled["value_info"]]
-        tensors = {x.name for x in (*graph.input, *graph.output, *infos)}
-        tensors.update(x.tensor_name for x in graph.quantization_annotation)
-        known = sides["node"].old if self._readable is self._old else None
-        part.graph.node.extend(
-            x
-            for key, x in zip(known or map(_node_key, graph.node), graph.node, strict=True)
-            if key not in settled["node"] or not tensors.isdisjoint(x.output)
-        )
-        part.graph.initializer.extend(
-            x
-            for x in graph.initializer
-            if x.name not in settled["initializer"] or x.name in tensors
-        )
-        part.graph.value_info.extend(x for x in graph.value_info if x.name in tensors)
-        # onnx-ir complains of what nobody makes.
-        made = {x.name for x in (*part.graph.input, *part.graph.initializer)}
-        made.update(name for node in part.graph.node for name in node.output)
-        for name in sorted({*_read_by(part.graph.node)} - made):
-            part.graph.input.add(name=name)
-        written = ir.to_proto(self._read(part))
-        self._drop_undeclared(written)
-        return written
+        written = ir.to_proto(self._read(self._old))
+        for proto in (new, written):
+            self._drop_undeclared(proto)
+        _restore_fields(new, written, self._old)
+        return bool(new == self._old)
 
     def _drop_undeclared(self, proto: onnx.ModelProto) -> None:
         """Drop value_info that the file does not have: onnx-ir writes it for each initializer."""
@@ -169,54 +82,6 @@ class Original:
             _replace(proto.graph.value_info, declared)
 
 
-def without_sparse(proto: onnx.ModelProto) -> onnx.ModelProto | None:
-    """A copy with a text in the place of each sparse attribute, which onnx-ir refuses.
-
-    To :class:`Original` that is one more thing that onnx-ir writes in another way.
-
-    Returns:
-        None if there is no sparse attribute.
-    """
-    copy, count = onnx.ModelProto(), 0
-    copy.CopyFrom(proto)
-    pending = [*copy.graph.node, *(node for f in copy.functions for node in f.node)]
-    while pending:
-        for attribute in pending.pop().attribute:
-            if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
-                count += 1
-                name = attribute.name
-                attribute.Clear()  # no two texts are alike, as no two of the tensors may be
-                attribute.name, attribute.s = name, f"{SPARSE}{count}".encode()
-                attribute.type = onnx.AttributeProto.STRING
-            for graph in (attribute.g, *attribute.graphs):
-                pending.extend(graph.node)
-    return copy if count else None
-
-
-def _without(message: M, apart: Collection[str]) -> M:
-    """A copy without some of the fields, and without what this version of ONNX does not know."""
-    copy = type(message)()
-    for field, value in message.ListFields():
-        if field.name in apart:
-            continue
-        if hasattr(value, "extend"):
-            getattr(copy, field.name).extend(value)
-        elif field.type == FieldDescriptor.TYPE_MESSAGE:
-            getattr(copy, field.name).CopyFrom(value)
-        else:
-            setattr(copy, field.name, value)
-    return copy
-
-
-def _read_by(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
-    """What nodes, and those of graphs inside them, read."""
-    for node in nodes:
-        yield from filter(None, node.input)
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                yield from _read_by(graph.node)
-
-
 def _restore(new: Message, written: Message, old: Message) -> None:
     if new == written:
         new.CopyFrom(old)
@@ -224,13 +89,9 @@ def _restore(new: Message, written: Message, old: Message) -> None:
         _restore_fields(new, written, old)
 
 
-def _restore_fields(
-    new: Message, written: Message, old: Message, apart: Collection[str] = ()
-) -> None:
+def _restore_fields(new: Message, written: Message, old: Message) -> None:
     for field in new.DESCRIPTOR.fields:
         name = field.name
-        if name in apart:
-            continue
         repeated = hasattr(getattr(old, name), "extend")
         if field.type != FieldDescriptor.TYPE_MESSAGE:
             _restore_plain(name, new, written, old, repeated=repeated)
@@ -264,22 +125,15 @@ def _restore_plain(
 
 
 def _restore_items(new: Items, written: Items, old: Items, *, ordered: bool) -> None:
-    """Messages in a list: each by its key, or as a whole where they have none."""
-    _merge(new, written, old, _Sides(_by_key(new), _by_key(old), frozenset()), ordered=ordered)
-
-
-def _merge(new: Items, written: Items, old: Items, sides: _Sides, *, ordered: bool) -> None:
-    """The same where both sides are known already.
+    """Messages in a list: each by its key, or as a whole where they have none.
 
     Args:
         new: What is to be written.
-        written: What onnx-ir wrote before any edit; of what is settled, perhaps nothing.
+        written: What onnx-ir wrote before any edit.
         old: What the file has.
-        sides: What is to be written and what the file has, and what of that is settled.
         ordered: Whether the order means something, and is that of ``new``.
     """
-    mine, given, settled = sides.new, sides.old, sides.settled
-    theirs = _by_key(written)
+    mine, theirs, given = map(_by_key, (new, written, old))
     if mine is None or theirs is None or given is None:
         if list(new) == list(written):
             _replace(new, old)
@@ -287,16 +141,13 @@ def _merge(new: Items, written: Items, old: Items, sides: _Sides, *, ordered: bo
     is_node = bool(new) and isinstance(new[0], onnx.NodeProto)  # none is ever lost or made up
     result: dict[Hashable, Message] = {}
     for key, item in mine.items():
-        if key in settled:
-            pass
-        elif key in theirs and key in given:
+        if key in theirs and key in given:
             _restore(item, theirs[key], given[key])
         elif key in theirs and item == theirs[key] and not is_node:
             continue  # onnx-ir made it up
         result[key] = item
     if not is_node:
-        known = mine.keys() | theirs.keys() | settled
-        result |= {key: item for key, item in given.items() if key not in known}
+        result |= {k: x for k, x in given.items() if k not in mine and k not in theirs}
     order = [*result]
     if not ordered:
         order = [

@@ -220,8 +220,6 @@ def tensors_of(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
 
 def _in_graph(graph: onnx.GraphProto, found: list[onnx.TensorProto]) -> None:
     found += graph.initializer
-    for sparse in graph.sparse_initializer:
-        found += (sparse.values, sparse.indices)
     for node in graph.node:
         if attributes := node.attribute:
             _in_attributes(attributes, found)
@@ -239,10 +237,6 @@ def _in_attributes(
         found += attribute.tensors
         for graph in attribute.graphs:
             _in_graph(graph, found)
-        if attribute.HasField("sparse_tensor"):
-            found += (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
-        for sparse in attribute.sparse_tensors:
-            found += (sparse.values, sparse.indices)
 
 
 def anchored(proto: onnx.ModelProto, files: dict[str, Path]) -> Path | None:

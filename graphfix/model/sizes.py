@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
 from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -82,29 +80,6 @@ def _told(given: int, wanted: int, unit: str, dims: Sequence[int]) -> str | None
     shape = ", ".join(map(str, dims))
     unit = unit.removesuffix("s") if given == 1 else unit
     return f"has {given:,} {unit} for the shape [{shape}], which takes {wanted:,}"
-
-
-def sparse_refusal(sparse: onnx.SparseTensorProto) -> str | None:
-    """Why a sparse tensor is none, as the end of a sentence."""
-    for part, what in ((sparse.values, "values"), (sparse.indices, "indices")):
-        if reason := tensor_refusal(part):
-            return f"has {what}, of which one {reason}"
-    if any(not 0 <= x <= _MOST for x in sparse.dims) or math.prod(sparse.dims) > _MOST_ELEMENTS:
-        return f"has a shape that cannot be: {list(sparse.dims)}"
-    values, indices = sparse.values, sparse.indices
-    if len(values.dims) != 1 or indices.data_type != _P.INT64:
-        return "has values that are no list, or indices that are no int64"
-    count, rank = values.dims[0], len(sparse.dims)
-    linear = list(indices.dims) == [count]
-    if not linear and list(indices.dims) != [count, rank]:
-        return f"has indices of shape {list(indices.dims)} for {count} values of rank {rank}"
-    if _EXTERNAL in (values.data_location, indices.data_location):
-        return None
-    at = onnx.numpy_helper.to_array(indices)
-    most = math.prod(sparse.dims) if linear else np.asarray(sparse.dims, np.int64)
-    if ((at < 0) | (at >= most)).any():
-        return f"has an index outside its shape {list(sparse.dims)}"
-    return None
 
 
 def type_refusal(kind: onnx.TypeProto, *, thorough: bool) -> str | None:

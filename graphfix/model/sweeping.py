@@ -1,94 +1,74 @@
 """What writes that died have left in a folder, known by its names, and removed.
 
-``.NAME.TOKEN.part`` is there as long as a write is at work, and held by its process. One that
-nobody holds was left by a process that died, and all that has its token was, too: weights
-``NAME.TOKEN.data``, if no model in the folder refers to them, and the folders ``.NAME.TOKEN.new``
-and ``.NAME.TOKEN.old`` of :mod:`graphfix.model.folders`.
+A write has a token, and a lock file ``.graphfix.TOKEN.lock`` that its process holds. Where nobody
+holds that file, its process has died, and all that has the token goes: drafts ``.NAME.TOKEN.part``
+and ``.NAME.TOKEN.new``, and weights ``NAME.TOKEN.data`` if no model in the folder refers to them.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
 from typing import TYPE_CHECKING
 
-from graphfix.model import signals
-from graphfix.model.holds import Hold, alone_in, removed, removed_folder
+from graphfix.model.holds import release, removed, removed_folder, renamed, take
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
-_PART = re.compile(r"\..+\.([0-9a-f]{16})\.part")
+_DRAFT = re.compile(r"\.(.+)\.([0-9a-f]{16})\.(lock|part|new|old)")
 _DATA = re.compile(r".+\.([0-9a-f]{16})\.data")
-_FOLDER = re.compile(r"\.(.+)\.([0-9a-f]{16})\.(new|old)")
 _MODEL_LIMIT = 1 << 31  # no model is longer, so nothing that is longer refers to weights
 _BUFFER = 1 << 22
 
 
-def part(target: Path, token: str) -> Path:
+def part(target: Path, token: str, kind: str = "part") -> Path:
     """A hidden name beside ``target``, no longer than file systems allow."""
     name = target.name.encode(errors="ignore")[:200].decode(errors="ignore")
-    return target.with_name(f".{name}.{token}.part")
+    return target.with_name(f".{name}.{token}.{kind}")
+
+
+def lock_file(folder: Path, token: str) -> Path:
+    """The file that a write holds as long as it is at work in ``folder``."""
+    return part(folder / "graphfix", token, "lock")
 
 
 def sweep(folder: Path) -> None:
-    """Remove what writes that died have left in ``folder``. What cannot be removed now stays.
-
-    Nobody gives files their names meanwhile: what a write puts aside for that moment, it does not
-    hold.
-    """
-    with alone_in(folder):
-        _sweep(folder)
-
-
-def _sweep(folder: Path) -> None:
-    left: dict[Path, tuple[str, Hold]] = {}
-    stuck: set[str] | None = None
-    try:
-        for path, token in _matching(folder, _PART):
-            if (hold := Hold.take(path)) is not None:
-                left[path] = token, hold
-        stuck = _rest(folder, {token for token, _ in left.values()}, left) if left else set()
-    except OSError:
-        pass  # the folder cannot be listed, or what may be a model in it not be read
-    finally:
-        with signals.waiting():
-            for path, (token, hold) in left.items():
-                if stuck is None or token in stuck:
-                    hold.release()  # it says to the next write, too, what there is to remove
-                else:
-                    hold.remove(path)
+    """Remove what writes that died have left in ``folder``. What cannot be removed now stays."""
+    with contextlib.suppress(OSError):  # the folder cannot be listed, or a model in it not be read
+        names = [match for x in folder.iterdir() if (match := _DRAFT.fullmatch(x.name))]
+        for token in {match[2] for match in names}:
+            lock = take(lock_file(folder, token))
+            if lock is not None:
+                gone = False
+                try:
+                    gone = _remove(folder, token, [x for x in names if x[2] == token])
+                finally:
+                    release(lock, remove=gone)
 
 
-def _rest(folder: Path, tokens: Collection[str], parts: Collection[Path]) -> set[str]:
-    """Remove what else has one of ``tokens``, the parts excepted; those that could not be."""
-    stuck = set()
-    data = [(token, path) for token, path in data_in(folder) if token in tokens]
-    if data:
-        used = mentioned(_others(folder, parts), {token for token, _ in data})
-        stuck |= {token for token, path in data if token not in used and not removed(path)}
-    with os.scandir(folder) as entries:
-        folders = [
-            (folder / entry.name, match)
-            for entry in entries
-            if (match := _FOLDER.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
-        ]
-    for path, match in folders:
-        name, token, kind = match.groups()
-        if token not in tokens:
-            continue
-        if kind == "old" and not (folder / name).exists():
-            path.rename(folder / name)  # it was put aside, and nothing came in its place
-            continue
-        if not removed_folder(path):
-            stuck.add(token)
-    return stuck
+def _remove(folder: Path, token: str, names: Iterable[re.Match[str]]) -> bool:
+    """Remove what has a token, its lock file excepted; whether all of it is gone."""
+    gone = True
+    for match in names:
+        name, _, kind = match.groups()
+        path = folder / match[0]
+        if kind == "part":
+            gone &= removed(path)
+        elif kind == "old" and not (folder / name).exists():
+            renamed(path, folder / name)  # it was put aside, and nothing came in its place
+        elif kind in ("new", "old"):
+            gone &= removed_folder(path)
+    data = [path for found, path in data_in(folder) if found == token]
+    if gone and data and not mentioned(_others(folder), {token}):
+        gone = sum(map(removed, data)) == len(data)
+    return gone
 
 
 def data_in(folder: Path) -> list[tuple[str, Path]]:
     """The tokens and paths of the files of weights that graphfix has written."""
-    return [(token, path) for path, token in _matching(folder, _DATA)]
+    return [(found[1], x) for x in folder.iterdir() if (found := _DATA.fullmatch(x.name))]
 
 
 def mentioned(files: Iterable[Path], tokens: Collection[str]) -> set[str]:
@@ -110,18 +90,7 @@ def mentioned(files: Iterable[Path], tokens: Collection[str]) -> set[str]:
     return found
 
 
-def _matching(folder: Path, pattern: re.Pattern[str]) -> Iterator[tuple[Path, str]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            match = pattern.fullmatch(entry.name)
-            if match and entry.is_file(follow_symlinks=False):
-                yield folder / entry.name, match[1]
-
-
-def _others(folder: Path, but: Collection[Path]) -> Iterator[Path]:
+def _others(folder: Path) -> list[Path]:
     """What could be a model that refers to weights in ``folder``."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            path = folder / entry.name
-            if path not in but and not _DATA.fullmatch(entry.name) and entry.is_file():
-                yield path
+    known = (_DRAFT, _DATA)
+    return [x for x in folder.iterdir() if not any(y.fullmatch(x.name) for y in known)]

@@ -161,8 +161,6 @@ def _tensor_of(value: ir.Value) -> ir.TensorProtocol | None:
     if attribute.type == ir.AttributeType.TENSOR:
         # Not through onnx-ir's get_const_tensor: it writes the value's name into the tensor.
         return tensor_in(attribute)
-    if attribute.name.startswith("sparse"):  # onnx-ir has no place for it
-        return None
     return ir.convenience.get_const_tensor(value)
 
 

@@ -22,11 +22,10 @@ _VARINT, _BYTES = 0, 2
 
 # onnx.proto: ModelProto, GraphProto, FunctionProto, NodeProto, AttributeProto
 _GRAPH, _TRAINING, _FUNCTION = 7, 20, 25
-_GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_SPARSE = 1, 5, 15
+_GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
 _FUNCTION_NODE, _FUNCTION_ATTRIBUTE = 7, 11
 _NODE_ATTRIBUTE = 5
 _ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 5, 10, 6, 11
-_ATTRIBUTE_SPARSE, _ATTRIBUTE_SPARSES = 22, 23
 # onnx.proto: TensorProto
 _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
 _DEFAULT, _EXTERNAL = 0, 1
@@ -129,7 +128,7 @@ def fill(message: bytes, resolve: Callable[[dict[str, str]], Span | None]) -> li
             kept.append(_tag(_DATA_LOCATION, _VARINT) + _varint(_DEFAULT))
         return [*kept, _tag(_RAW_DATA, _BYTES) + _varint(span.length), span]
 
-    return _model(memoryview(message), inline, least=0, sparse=True)
+    return _model(memoryview(message), inline, least=0, training=True)
 
 
 def size_of(chunks: Sequence[Chunk]) -> int:
@@ -137,10 +136,10 @@ def size_of(chunks: Sequence[Chunk]) -> int:
     return sum(x.length if isinstance(x, Span) else len(x) for x in chunks)
 
 
-def _model(buffer: memoryview, edit: _Edit, least: int, *, sparse: bool = False) -> list[Chunk]:
+def _model(buffer: memoryview, edit: _Edit, least: int, *, training: bool = False) -> list[Chunk]:
     """The model with ``edit`` applied to its tensors of at least ``least`` bytes.
 
-    Those of sparse tensors, and of what is only for training, are tensors if ``sparse``.
+    Those of what is only for training are tensors if ``training``.
     """
     graphs = 0
     for count, field in enumerate(_fields(buffer, 0, len(buffer))):
@@ -152,15 +151,11 @@ def _model(buffer: memoryview, edit: _Edit, least: int, *, sparse: bool = False)
     inner = {_ATTRIBUTE_TENSOR: edit, _ATTRIBUTE_TENSORS: edit}
     attribute = _inside(inner, least)
     node = _inside({_NODE_ATTRIBUTE: attribute}, least)
-    parts = {_GRAPH_NODE: node, _GRAPH_INITIALIZER: edit}
-    graph = _inside(parts, least)
+    graph = _inside({_GRAPH_NODE: node, _GRAPH_INITIALIZER: edit}, least)
     inner |= {_ATTRIBUTE_GRAPH: graph, _ATTRIBUTE_GRAPHS: graph}  # a graph in a node in a graph
     function = _inside({_FUNCTION_NODE: node, _FUNCTION_ATTRIBUTE: attribute}, least)
     whole = {_GRAPH: graph, _FUNCTION: function}
-    if sparse:
-        two = _inside({1: edit, 2: edit}, least)  # SparseTensor.values, .indices
-        inner |= {_ATTRIBUTE_SPARSE: two, _ATTRIBUTE_SPARSES: two}
-        parts[_GRAPH_SPARSE] = two
+    if training:
         whole[_TRAINING] = _inside({1: graph, 2: graph}, least)  # .initialization, .algorithm
     return _inside(whole, least)(buffer, 0, len(buffer)) or [buffer]
 

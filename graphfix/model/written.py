@@ -21,12 +21,8 @@ _FORMATS = {
 }
 # How deeply a model as text may be nested.
 _DEEPEST = 500
-# What ONNX's parser says, and what C++ does of a number that is too large: "stoll" (libstdc++),
-# "stoll: out of range" (libc++) or "stoll argument out of range" (of Windows).
-_PARSED = re.compile(r"\[ParseError at position \(line: (\d+) column: (\d+)\)\]\s*")
-_CONTEXT = re.compile(r"Error context:[ \t]*(.*?)\s*\n(.*)", re.DOTALL)
-_TOO_LARGE = re.compile(r"sto(?:i|u?ll?|f|l?d)(?:(?::| argument) out of range)?")
-_LONGEST = 60
+_POSITION = re.compile(r"\[ParseError at position \(line: (\d+) column: (\d+)\)\]\s*")
+_LONGEST = 200
 
 
 def is_text(path: Path) -> bool:
@@ -71,12 +67,8 @@ def _reason(error: Exception) -> str:
     """What a parser found, and where, in one line."""
     said = error.args[0] if error.args else ""
     text = said.decode(errors="replace") if isinstance(said, bytes) else str(error)
-    if _TOO_LARGE.fullmatch(text.strip()):
+    if text.startswith("sto"):  # "stoll", "stoll: out of range": what C++ says of a number
         return "a number in it is too large"
-    if place := _PARSED.match(text):
-        found = _CONTEXT.match(text, place.end())
-        near, what = found.groups() if found else ("", text[place.end() :])
-        seen = f", at {near[:_LONGEST]!r}" if near else ""
-        return f"line {place[1]}, column {place[2]}: {' '.join(what.split()).rstrip('.')}{seen}"
-    lines = text.strip().splitlines()
-    return lines[0][:200].rstrip(".") if lines else type(error).__name__
+    text = text.replace("Error context:", "")
+    text = " ".join(_POSITION.sub(r"line \1, column \2: ", text).split())
+    return text[:_LONGEST].rstrip(".") or type(error).__name__

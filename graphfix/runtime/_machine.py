@@ -85,14 +85,11 @@ def _directml_version(script: Script) -> str:
 def _adapter(provider: str, script: Script) -> str:
     if provider == "CUDAExecutionProvider":
         return _nvidia("--query-gpu=name,driver_version")[0]
-    try:
-        _wine()
-    except (OSError, AttributeError):
-        one = script("_windows").adapter()
-        return f"{one['name']}, driver {one.get('driver', 'unknown')}, {one['memory'] >> 20} MiB"
-    # Wine's DXGI shows the Vulkan device under the name of a card that games know.
-    devices = script("_vulkan").devices()
-    return "Vulkan: " + "; ".join(f"{x['name']}, {x['driver']}" for x in devices)
+    one = script("_windows").adapter()
+    with contextlib.suppress(OSError, AttributeError):
+        # Wine's DXGI shows the Vulkan device under the name of a card that games know.
+        return f"a Vulkan device that Wine {_wine()} calls {one['name']}"
+    return f"{one['name']}, driver {one.get('driver', 'unknown')}, {one['memory'] >> 20} MiB"
 
 
 def _peak_memory(script: Script) -> int:

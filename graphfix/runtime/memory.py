@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
 
 from graphfix.errors import UsageError
 from graphfix.model import weights
@@ -36,17 +36,17 @@ class Need:
     Attributes:
         weights: Bytes of weights of one model.
         needed: Bytes of memory, without what is computed at the sizes that are tried.
-        available: Bytes that the machine has left; None if it does not say.
+        available: Bytes that the machine has left.
     """
 
     weights: int
     needed: int
-    available: int | None
+    available: int
 
     def __str__(self) -> str:
-        free = "" if self.available is None else f", of {_gb(self.available)} that are free"
         return (
-            f"verifying takes about {_gb(self.needed)} of memory{free} "
+            f"verifying takes about {_gb(self.needed)} of memory, of {_gb(self.available)} that "
+            "are free "
             f"({_gb(self.weights)} of weights, one model at a time), "
             f"and what is computed at the sizes that are tried: some {_RUNS} runs of each model, "
             f"{self.multiplications / 1e12:.1f} trillion multiplications"
@@ -59,7 +59,7 @@ class Need:
 
     def require(self, instead: str) -> None:
         """Raise UsageError if there is not so much; ``instead`` is what else a user may do."""
-        if self.available is not None and self.needed > self.available:
+        if self.needed > self.available:
             raise UsageError(
                 f"verifying takes about {_gb(self.needed)} of memory "
                 f"({_gb(self.weights)} of weights), and {_gb(self.available)} are free: "
@@ -94,21 +94,11 @@ def need_of(*models: ir.Model) -> Need:
     return Need(size, int(size * _TIMES) + _BASE, available())
 
 
-def available() -> int | None:
-    """Bytes of memory that a process may still take, or None where the system does not say."""
-    if sys.platform == "win32":
-        return _available_on_windows()
-    found = [x for x in (_free_in_system(), _free_in_group()) if x is not None]
-    return min(found, default=None)
-
-
-def _free_in_system() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found = dict(line.split(":", 1) for line in lines)
-        return int(found["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None
+def available() -> int:
+    """Bytes of memory that a process may still take."""
+    free: int = psutil.virtual_memory().available
+    group = _free_in_group()
+    return free if group is None else min(free, group)
 
 
 def _free_in_group() -> int | None:
@@ -121,20 +111,6 @@ def _free_in_group() -> int | None:
         return limit - used + int(stat.get("inactive_file", 0))
     except (OSError, ValueError):  # no group of version 2, or "max"
         return None
-
-
-def _available_on_windows() -> int | None:
-    class Status(ctypes.Structure):
-        _fields_ = (
-            ("length", ctypes.c_uint32),
-            ("load", ctypes.c_uint32),
-            *((name, ctypes.c_uint64) for name in ("total", "available", "a", "b", "c", "d", "e")),
-        )
-
-    status = Status(length=ctypes.sizeof(Status))
-    kernel = getattr(ctypes, "windll").kernel32  # noqa: B009  (typed on Windows only)
-    told = kernel.GlobalMemoryStatusEx(ctypes.byref(status))
-    return int(status.available) if told else None
 
 
 def _gb(size: int) -> str:

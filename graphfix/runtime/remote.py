@@ -10,7 +10,7 @@ import contextlib
 import json
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from graphfix.errors import ModelError
 from graphfix.runtime import memory
@@ -39,7 +39,7 @@ _MOST_RUNS = 10_000
 
 
 class RemoteSession:
-    """A model loaded by another Python; like :class:`graphfix.runtime.session.Session`.
+    """A model loaded by another Python.
 
     Args:
         model: A path, the bytes of a self-contained ``.onnx`` file, or a model in memory.
@@ -176,13 +176,19 @@ class RemoteSession:
         *,
         bind: bool = False,
     ) -> dict[str, Array]:
-        """Run the model once, as :meth:`graphfix.runtime.session.Session.run` does.
+        """Run the model once.
 
         Args:
-            feeds: An array for each input, by name.
+            feeds: An array for each input, by name. Arrays that the model has no input for are
+                ignored.
             outputs: Names of the outputs wanted; by default all.
             bind: Whether inputs are put on the device before the clock starts, and outputs
                 fetched after it has stopped, through ONNX Runtime's I/O binding.
+
+        Returns:
+            An array for each output, by name. A sequence ``y`` comes as ``y.length``, ``y[0]``,
+            ``y[1]``, ...; a map as ``y.keys`` and ``y['key']``; an absent optional as
+            ``y.present``, false.
 
         Raises:
             RunError: An input does not fit, or an operator failed.
@@ -261,7 +267,13 @@ class RemoteSession:
         return {name: feeds[name] for name in names if name in feeds}
 
     def profile(self) -> list[dict[str, Any]]:
-        """What ONNX Runtime's profiler recorded, as a session in this process tells it."""
+        """What ONNX Runtime's profiler recorded of all runs; it ends the session.
+
+        Returns:
+            Its events as it writes them. Those of nodes have ``args.provider``, ``args.op_name``
+            and a ``name`` such as ``/layer/MatMul_kernel_time``. Empty without ``profile=True``,
+            and of a process that died.
+        """
         if self._worker is None or not self._worker.alive:
             return []
         with contextlib.suppress(RunError):
@@ -296,3 +308,9 @@ class RemoteSession:
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix.errors import UsageError
-from graphfix.model.holds import Hold, is_link, removed, removed_folder
-from graphfix.runtime.owner import is_mine
+from graphfix.model.holds import is_link, release, removed, removed_folder, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
+
+    from filelock import BaseFileLock
 
 _NAME = re.compile(r"graphfix-\w{8}")  # as tempfile makes them
 _HELD = ".held"
@@ -64,20 +65,15 @@ class Folder:
     def __init__(self) -> None:
         with scratch():
             self.path = Path(_made())
-            try:
-                (self.path / _HELD).touch(exist_ok=False)
-                hold = Hold.take(self.path / _HELD)  # None where there are no locks
-            except BaseException:
-                removed_folder(self.path)
-                raise
-        self._owner = os.getpid()
-        self._remove = weakref.finalize(self, _remove, self.path, hold, self._owner)
+            lock = None
+            with suppress(OSError):  # there are no locks
+                lock = take(self.path / _HELD)
+        self._remove = weakref.finalize(self, _remove, self.path, lock, os.getpid())
 
     def close(self) -> None:
         """Remove it. What is in use on Windows stays, and is removed by a later process."""
         self._remove()
-        if self.path.exists():  # it was in use when the process began to end
-            _remove(self.path, Hold.take(self.path / _HELD), self._owner)
+        removed_folder(self.path)  # it was in use when the process began to end
 
     def __enter__(self) -> Self:
         return self
@@ -101,9 +97,9 @@ def sweep(around: Path) -> None:
             with suppress(OSError):
                 path = around / entry.name
                 if _NAME.fullmatch(entry.name) and _is_ours(path):
-                    hold = Hold.take(path / _HELD)
-                    if hold is not None:  # else its process lives
-                        _remove(path, hold, os.getpid())
+                    lock = take(path / _HELD)
+                    if lock is not None:  # else its process lives
+                        _remove(path, lock, os.getpid())
 
 
 def _is_ours(path: Path) -> bool:
@@ -111,25 +107,24 @@ def _is_ours(path: Path) -> bool:
     folder, held = path.lstat(), (path / _HELD).lstat()
     if not stat.S_ISDIR(folder.st_mode) or not stat.S_ISREG(held.st_mode) or is_link(path):
         return False
-    if sys.platform != "win32" and folder.st_mode & 0o022:  # others may write into it
+    # On Windows the folder for temporary files is the user's own.
+    if sys.platform != "win32" and (folder.st_mode & 0o022 or folder.st_uid != os.getuid()):
         return False
-    return is_mine(path) and time.time() - held.st_mtime >= _AGE
+    return time.time() - held.st_mtime >= _AGE
 
 
-def _remove(path: Path, hold: Hold | None, owner: int) -> None:
+def _remove(path: Path, lock: BaseFileLock | None, owner: int) -> None:
     if owner != os.getpid():
         return  # a fork of who made it
-    stays = False
     with suppress(OSError):
         for inner in list(path.iterdir()):
-            if inner.name == _HELD:
-                continue
-            stays |= not (removed_folder(inner) if inner.is_dir() else removed(inner))
-    if hold is not None and stays:
-        hold.release()  # it says to the next, too, that the folder is to be removed
-    elif hold is not None:
-        hold.remove(path / _HELD)
-    elif not stays:
-        removed(path / _HELD)
+            if inner.name != _HELD:
+                removed_folder(inner) if inner.is_dir() else removed(inner)
     with suppress(OSError):
+        # Its lock file goes last: it says to a later process, too, that the folder may go.
+        emptied = [x.name for x in path.iterdir()] == [_HELD]
+        if lock is not None:
+            release(lock, remove=emptied)
+        elif emptied:
+            removed(path / _HELD)
         path.rmdir()

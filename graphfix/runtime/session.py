@@ -7,23 +7,22 @@ memory than there is, or never end. See :mod:`graphfix.runtime.remote`.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
-from graphfix.runtime.port import Array, Feeds
 from graphfix.runtime.python import here, require
 from graphfix.runtime.remote import RemoteSession
-from graphfix.runtime.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from graphfix.runtime.provider import Ep
+    from graphfix.runtime.source import Source
 
 # More would only wait for each other, in the small runs of a verification.
 _MOST_THREADS = 4
 
 
-class Session:
+class Session(RemoteSession):
     """A model loaded in ONNX Runtime.
 
     Args:
@@ -56,7 +55,7 @@ class Session:
     ) -> None:
         require(ep)
         usual = min(_MOST_THREADS, os.cpu_count() or 1) if ep == "cpu" else 0
-        self._remote = RemoteSession(
+        super().__init__(
             model,
             here(ep),
             optimize=optimize,
@@ -66,44 +65,3 @@ class Session:
             threads=threads or usual,
             bounded=ep == "cpu",
         )
-        self.inputs, self.outputs = self._remote.inputs, self._remote.outputs
-
-    def run(self, feeds: Feeds, outputs: Sequence[str] | None = None) -> dict[str, Array]:
-        """Run the model once.
-
-        Args:
-            feeds: An array for each input, by name. Arrays that the model has no input for are
-                ignored.
-            outputs: Names of the outputs wanted; by default all.
-
-        Returns:
-            An array for each output, by name. A sequence ``y`` comes as ``y.length``, ``y[0]``,
-            ``y[1]``, ...; a map as ``y.keys`` and ``y['key']``; an absent optional as
-            ``y.present``, false.
-
-        Raises:
-            RunError: An input is missing or does not fit, an operator failed, or ONNX Runtime
-                died of it; the next run gets a fresh process.
-            StoppedError: It took too long, see :mod:`graphfix.runtime.limits`.
-        """
-        return self._remote.run(feeds, outputs)
-
-    def profile(self) -> list[dict[str, Any]]:
-        """What ONNX Runtime's profiler recorded of all runs; it ends the session.
-
-        Returns:
-            Its events as it writes them. Those of nodes have ``args.provider``, ``args.op_name``
-            and a ``name`` such as ``/layer/MatMul_kernel_time``. Empty without ``profile=True``,
-            and of a process that died.
-        """
-        return self._remote.profile()
-
-    def close(self) -> None:
-        """Let go of the model's memory now, not when the garbage collector comes."""
-        self._remote.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -444,11 +444,10 @@ def test_a_pass_that_raises_leaves_a_model_as_it_was_if_it_cannot_do_without() -
         safe_to_pad: ClassVar[bool] = True
 
     model = ir.from_proto(onnx.parser.parse_model(stack()))
-    before, nodes = bytes_of(model), list(model.graph)
+    before = bytes_of(model)
     with pytest.raises(PassError, match="the pass needed failed: ValueError"):
         graphfix.run(model, [Needed()])
     assert bytes_of(model) == before
-    assert list(model.graph) == nodes  # who holds one of them holds it still
 
 
 def test_the_job_says_which_pass_failed_and_writes_the_rest(tmp_path: Path) -> None:

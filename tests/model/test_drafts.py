@@ -254,7 +254,7 @@ with io.drafting(io.load(sys.argv[1]), sys.argv[2], external_data="separate") as
         assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
         there = listing(target.parent)
-        assert len(there) == 2
+        assert len(there) == 3
         write(folder / "b.onnx", target.with_name("other.onnx"))
         assert set(there) < set(listing(target.parent))
         process.stdin.write("\n")

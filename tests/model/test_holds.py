@@ -1,4 +1,4 @@
-"""A folder for one at a time; names and removals that Windows refuses for a moment, or for good."""
+"""Locks that one process has at a time; what Windows refuses for a moment, or for good."""
 
 from __future__ import annotations
 
@@ -15,37 +15,35 @@ INSIDE = """
 import sys
 from pathlib import Path
 from graphfix.model import holds
-with holds.alone_in(Path(sys.argv[1])):
-    print("inside", flush=True)
-    sys.stdin.read()
+lock = holds.take(Path(sys.argv[1]))
+print("inside", flush=True)
+sys.stdin.read()
 """
 
 
-def taken(folder: Path) -> bool:
-    held = holds._held(folder)
-    assert held is not None
-    try:
-        return held.is_taken()
-    finally:
-        held.release()
+def is_taken(path: Path) -> bool:
+    lock = holds.take(path)
+    if lock is not None:
+        holds.release(lock, remove=True)
+        assert not path.exists()
+    return lock is None
 
 
 @pytest.mark.parametrize("ends", ["by itself", "by force"])
-def test_a_folder_is_for_one_process_at_a_time(tmp_path: Path, ends: str) -> None:
-    assert not taken(tmp_path)
+def test_a_lock_goes_with_its_process(tmp_path: Path, ends: str) -> None:
+    path = tmp_path / "lock"
+    assert not is_taken(path)
     with subprocess.Popen(
-        [sys.executable, "-c", INSIDE, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", INSIDE, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline().strip() == b"inside"
-        (tmp_path / "another").mkdir()
-        assert taken(tmp_path)
-        assert taken(tmp_path / "another" / "..")
-        assert not taken(tmp_path / "another")
+        assert is_taken(path)
+        assert not is_taken(tmp_path / "another")
         if ends == "by force":
             other.kill()
         other.communicate()
-    assert not taken(tmp_path)
+    assert not is_taken(path)
 
 
 def test_what_is_looked_into_for_a_moment_gets_its_name_after_it(

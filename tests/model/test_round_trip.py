@@ -100,14 +100,6 @@ def unknown(draw: st.DrawFn, message: object) -> None:
         message.MergeFromString(tag + wire._varint(draw(st.integers(0, 1000))))
 
 
-def sparse(name: str) -> onnx.SparseTensorProto:
-    return onnx.helper.make_sparse_tensor(
-        onnx.helper.make_tensor(name, TensorProto.FLOAT, [1], [5.0]),
-        onnx.helper.make_tensor("", TensorProto.INT64, [1], [2]),
-        [4],
-    )
-
-
 @st.composite
 def attributes(draw: st.DrawFn, depth: int) -> AttributeProto:
     """An attribute of any type, lists among them."""
@@ -126,8 +118,6 @@ def attributes(draw: st.DrawFn, depth: int) -> AttributeProto:
                 "tensors",
                 "graphs",
                 "type_protos",
-                "sparse_tensor",
-                "sparse_tensors",
             ]
         )
     )
@@ -154,13 +144,11 @@ def attributes(draw: st.DrawFn, depth: int) -> AttributeProto:
         "tensors": [onnx.helper.make_tensor("", TensorProto.INT64, [1], [2])],
         "graphs": [body],
         "type_protos": [onnx.helper.make_tensor_type_proto(1, None)],
-        "sparse_tensor": sparse(""),
-        "sparse_tensors": [sparse("")],
     }
     value = values[kind]
     if kind in ("f", "i", "s"):
         setattr(made, kind, value)
-    elif kind in ("t", "g", "tp", "sparse_tensor"):
+    elif kind in ("t", "g", "tp"):
         getattr(made, kind).CopyFrom(value)
     else:
         getattr(made, kind).extend(value)
@@ -229,8 +217,6 @@ def graphs(draw: st.DrawFn, depth: int) -> onnx.GraphProto:
         graph.initializer.append(draw(tensors(f"{prefix}w{i}")))
     if draw(st.booleans()):
         graph.value_info.append(draw(value_infos(f"{prefix}w0")))
-    if draw(st.booleans()):
-        graph.sparse_initializer.append(sparse(f"{prefix}sparse"))
     if draw(st.booleans()):
         found = graph.quantization_annotation.add(tensor_name=last)
         found.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value=f"{prefix}w0")

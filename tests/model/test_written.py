@@ -52,7 +52,7 @@ def test_other_texts_with_a_mark(tmp_path: Path, name: str, form: str) -> None:
     [
         (
             TEXT.replace("Relu (", "Re<lu ("),
-            r"text: line 4, column \d+: .*, at 'y = Re<lu \(x\)'$",
+            r"text: line 4, column \d+: y = Re<lu \(x\) Expected",
         ),
         (TEXT.replace("8", "9" * 40), "text: a number in it is too large$"),
         (TEXT.encode("utf-16"), "text: it is not in UTF-8$"),

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
-from onnx import numpy_helper
 
 import graphfix
 from graphfix.errors import UsageError
-from graphfix.model import io
 from graphfix.model.values import graphs_of
 from graphfix.passes.float16 import Float16
 from tests.passes.test_float16 import FLOAT, HALF, add, agree, f, halved, parse, run
@@ -73,38 +67,6 @@ def test_weights_in_local_functions_become_float16() -> None:
     assert set(floats(after).values()) == {HALF}
     assert len(floats(after)) == 2
     agree(before, after, {"x": f(3, 8)})
-
-
-def test_a_sparse_weight_becomes_a_dense_one_of_float16(tmp_path: Path) -> None:
-    dense = np.zeros((40, 40), np.float32)
-    places, numbers = np.array([3, 45, 800], np.int64), np.array([1.5, -2, 0.25], np.float32)
-    dense.reshape(-1)[places] = numbers
-    model = onnx.parser.parse_model(
-        """<ir_version: 8, opset_import: ["" : 17]>
-        m (float[B, 40] x, float[40, 40] v) => (float[B, 40] y) {
-            a = MatMul (x, w) y = MatMul (a, v) }"""
-    )
-    del model.graph.input[1]
-    v = f(40, 40)
-    model.graph.initializer.append(numpy_helper.from_array(v, "v"))
-    model.graph.sparse_initializer.append(
-        onnx.helper.make_sparse_tensor(
-            numpy_helper.from_array(numbers, "w"), numpy_helper.from_array(places), [40, 40]
-        )
-    )
-    source, target = tmp_path / "m.onnx", tmp_path / "half.onnx"
-    onnx.save(model, source)
-    loaded = io.load(source)
-    report = graphfix.run(loaded, "float16")
-    assert not report.passes[0].skips
-    io.save(loaded, target)
-    made = onnx.load(target)
-    assert not made.graph.sparse_initializer
-    assert [x.data_type for x in made.graph.initializer] == [onnx.TensorProto.FLOAT16] * 2
-    x = f(3, 40)
-    theirs = ort.InferenceSession(target).run(None, {"x": x})[0]
-    ours = x @ dense @ v
-    np.testing.assert_allclose(theirs, ours, atol=1e-2 * np.abs(ours).max())
 
 
 def test_one_weight_of_two_layers_stays_one() -> None:

@@ -112,7 +112,7 @@ def test_weights_in_two_folders(tmp_path: Path):
             "data", 0, 16, ir.DataType.FLOAT, shape=ir.Shape([4]), name=name, base_dir=folder
         )
     with Session(model, extra_outputs=["a"]) as session:
-        scratch = session._remote._scratch.path
+        scratch = session._scratch.path
         assert (session.run({"x": X})["y"] == [[0, 1, 2, 3]]).all()
     assert not scratch.exists()
 

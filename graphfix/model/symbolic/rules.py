@@ -126,8 +126,6 @@ def _constant(library: Rule) -> Rule:
 
     def rule(ctx: Context, node: ir.Node) -> None:
         attribute = node.attributes.get("value")
-        if "sparse_value" in node.attributes:  # which onnx-ir has no place for
-            return None
         if attribute is None or attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
             return library(ctx, node)
         tensor = tensor_in(attribute)

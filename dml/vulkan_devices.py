@@ -1,8 +1,7 @@
-"""The Vulkan devices of this machine, by name and driver.
+"""Prints the Vulkan devices of this machine, by name and driver, a line each.
 
 Under Wine DirectML runs on one of them, and Wine's DXGI shows it under the name of some well-known
-card. For :mod:`graphfix.runtime._worker`, so only the standard library is used; as a script it
-prints them, a line each.
+card. For the Windows Python of ``make dml``, so only the standard library is used.
 
 https://registry.khronos.org/vulkan/specs/latest/html/vkspec.html#vkGetPhysicalDeviceProperties2
 """
