@@ -37,7 +37,7 @@ _REPAIRS = (
     *("cumsum-index", "matmul-vector", "matmul-4d", "reverse-2d", "unflatten-heads"),
     *("gather-int64", "convtranspose-2d", "pool-pads", "opset-ceiling", "quantize-axis"),
     *("slice-start", "slice-gather", "gemm-bias"),
-    *("keep-output", "host-output", "fold", "if-where", "reshape-allowzero"),
+    *("keep-output", "host-output", "fold", "reshape-allowzero"),
 )
 # An attention takes the biases of its inputs, so it is fused first. Residual sums stay apart from
 # their norms: ONNX Runtime's CPU kernel for both is too slow (fuse-norm).

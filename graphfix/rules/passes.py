@@ -169,5 +169,4 @@ _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "gemm-bias": lambda *_: "error",
     "pool-pads": _windows,
     "clip-minmax": lambda *_: "error",
-    "if-where": lambda *_: "note",  # the rule control-flow says how bad an If is
 }
