@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.symbolic import key_of, symbols_of
-from graphfix.model.values import Numbering, const_of, ints_of, is_op, users_of
+from graphfix.model.values import Numbering, attr_ints, const_of, ints_of, is_op, users_of
 from graphfix.model.view import View
 
 if TYPE_CHECKING:
@@ -106,6 +106,13 @@ def alone(value: ir.Value, *op_types: str) -> ir.Node | None:
     if not is_op(node, *op_types) or users_of(value) != 1 or value.is_graph_output():
         return None
     return node
+
+
+def perm_of(node: ir.Node, look: Look) -> tuple[int, ...]:
+    """The axes of what a Transpose is given, in the order of what it makes; none if not known."""
+    if "perm" in node.attributes:
+        return attr_ints(node, "perm") or ()
+    return tuple(reversed(range(look.view.shapes.rank(node.inputs[0]) or 0)))
 
 
 def constant_of(value: ir.Value | None, limit: int = LIMIT) -> Array | None:

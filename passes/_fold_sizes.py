@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ._fold_look import Look
 
 
+_MADE_BY = {"concat": ("Concat",), "squeeze": ("Squeeze",), "cut": ("Gather", "Slice")}
+
+
 class Sizes:
     """The plan for one model, and how each node of it is replaced."""
 
@@ -34,7 +37,6 @@ class Sizes:
         self._stock = Stock(look)
         self._ways = Ways(self._stock)
         self._made: dict[Need, ir.Value] = {}
-        self._steps_made: dict[ir.Value, ir.Value] = {}
         self._plan: dict[ir.Node, Need] = {}
         if self._stock.needs:
             with contextlib.suppress(RecursionError):  # a chain of hundreds stays as it is
@@ -67,7 +69,7 @@ class Sizes:
             self._ways.choose(need, self._stock.order[node])
         if any(x is NO_WAY for x in self._ways.chosen.values()):
             return {}  # equal sizes that are made of each other: another round finds them one
-        if len(self._ways.chosen) + len(self._ways.steps) >= now:
+        if len(self._ways.chosen) >= now:
             return {}
         return {node: need for node, need in wanted.items() if not self._stays(node, need)}
 
@@ -77,7 +79,7 @@ class Sizes:
         if made is None or made not in self._stock.needs or self._stock.needs[made].known:
             return False
         return not made.is_graph_output() and any(
-            len(use.node.outputs) != 1 or not self._stock.is_size(use.node.outputs[0])
+            len(use.node.outputs) != 1 or use.node.outputs[0] not in self._stock.needs
             for use in made.uses()
         )
 
@@ -87,7 +89,7 @@ class Sizes:
             node = pending.pop()
             for value in self._stock.inputs(node):
                 maker = value.producer()
-                if maker is not None and maker not in seen and self._stock.is_size(value):
+                if maker is not None and maker not in seen and value in self._stock.needs:
                     seen.add(maker)
                     pending.append(maker)
         return sum(not self._is_known(x) for x in seen)
@@ -98,42 +100,26 @@ class Sizes:
 
     def _stays(self, node: ir.Node, need: Need) -> bool:
         """Whether ``node`` and all that it is made from are as planned."""
-        way = self._ways.chosen[need]
+        way, given = self._ways.chosen[need], list(self._stock.inputs(node))
+        if way.kind == "node":
+            return way.node is node and all(map(self._is_made, given, way.deps))
         if way.kind == "shape":
             return is_op(node, "Shape")  # of another tensor: as good
-        if way.kind != "node":
-            return self._is_as(node, way)
-        if way.node is not node:
-            return False
-        return all(
-            self._is_made(value, dep)
-            for value, dep in zip(self._stock.inputs(node), way.deps, strict=True)
-        )
+        if way.kind != "concat":
+            given = given[:1]  # the other inputs say which part is taken
+        same = is_op(node, *_MADE_BY[way.kind]) and len(given) == len(way.deps)
+        return same and all(map(self._is_made, given, way.deps))
 
     def _is_made(self, value: ir.Value, dep: Dep) -> bool:
         """Whether ``value`` is what is planned for ``dep``."""
-        maker = value.producer()
-        if isinstance(dep, Need):
-            if dep.known:
-                return self._look.data(value) == dep.holds
-            return (
-                maker is not None
-                and self._stock.needs.get(value) == dep
-                and self._stays(maker, dep)
-            )
-        if maker is None or not self._stock.is_step(value):
+        if not isinstance(dep, Need):
             return value is dep
-        pairs = zip(self._stock.inputs(maker), self._stock.deps(maker), strict=True)
-        return all(self._is_made(x, y) for x, y in pairs)
-
-    def _is_as(self, node: ir.Node, way: Way) -> bool:
-        """Whether ``node`` is already what a cut, a Concat or a Squeeze would be."""
-        given = list(self._stock.inputs(node))
-        if way.kind == "concat":
-            same = is_op(node, "Concat") and len(given) == len(way.deps)
-            return same and all(map(self._is_made, given, way.deps))
-        made_by = ("Squeeze",) if way.kind == "squeeze" else ("Gather", "Slice")
-        return is_op(node, *made_by) and self._is_made(given[0], way.deps[0])
+        if dep.known:
+            return self._look.data(value) == dep.holds
+        maker = value.producer()
+        if maker is None or self._stock.needs.get(value) != dep:
+            return False
+        return self._stays(maker, dep)
 
     def _realise(self, need: Need, op: Builder) -> ir.Value:
         """The tensor that holds ``need``: one that is there, or made before the site."""
@@ -146,25 +132,13 @@ class Sizes:
         made = self._made[need] = self._build(need, self._ways.chosen[need], op)
         return made
 
-    def _given(self, dep: Dep, op: Builder) -> ir.Value:
-        if isinstance(dep, Need):
-            return self._realise(dep, op)
-        maker = dep.producer()
-        if maker is None or not self._stock.is_step(dep):
-            return dep
-        if dep not in self._steps_made:
-            given = [self._given(x, op) for x in self._stock.deps(maker)]
-            same = given == list(self._stock.inputs(maker))
-            self._steps_made[dep] = dep if same else op.again(maker, *given)
-        return self._steps_made[dep]
-
     def _build(self, need: Need, way: Way, op: Builder) -> ir.Value:
         if way.kind == "shape" and way.source is not None:
             start, end = way.at
             if way.at == (0, self._look.view.shapes.rank(way.source)):
                 return op.Shape(way.source)
             return op.Shape(way.source, start=start, end=end)
-        given = [self._given(x, op) for x in way.deps]
+        given = [self._realise(x, op) if isinstance(x, Need) else x for x in way.deps]
         if way.kind == "concat":
             return op.Concat(*given, axis=0)
         if way.kind == "squeeze":

@@ -129,26 +129,6 @@ class Stock:
             return None
         return Need(dtype, rank, holds)
 
-    def is_size(self, value: ir.Value) -> bool:
-        """Whether ``value`` holds a size, or is on the way from one to another."""
-        return value in self.needs or self.is_step(value)
-
-    def is_step(self, value: ir.Value) -> bool:
-        """Whether it is a small matrix of integers, of which inference says only the shape."""
-        shapes, node = self._look.view.shapes, value.producer()
-        dims = shapes.dims(value)
-        sizes = [x for x in dims or () if isinstance(x, int)]
-        return (
-            node is not None
-            and node.graph is self._look.view.model.graph
-            and len(node.outputs) == 1
-            and is_op(node, "Reshape", "Transpose", "Slice", "Concat", "Unsqueeze", "Squeeze")
-            and dims is not None
-            and len(sizes) == len(dims) == 2
-            and math.prod(sizes) <= 64
-            and shapes.dtype(value) in INTEGERS
-        )
-
     def inputs(self, node: ir.Node) -> Iterator[ir.Value]:
         """What a node computes a size from: of a tensor whose shape is asked for, nothing."""
         if not is_op(node, "Shape", "Size"):
@@ -173,32 +153,25 @@ class Ways:
 
     Attributes:
         chosen: The way to make each size that is needed.
-        steps: The matrices that they need, which stay as they are.
     """
 
     def __init__(self, stock: Stock) -> None:
         self._stock = stock
         self.chosen: dict[Need, Way] = {}
-        self.steps: set[ir.Value] = set()
         self._open: set[Need] = set()
         self._costs: dict[Need, float] = {}
 
     def choose(self, dep: Dep, before: int) -> None:
         """Decide how to make ``dep``, for a node at place ``before``, and all that it needs."""
-        if isinstance(dep, ir.Value):
-            maker = dep.producer()
-            if maker is not None and self._stock.is_step(dep) and dep not in self.steps:
-                self.steps.add(dep)
-                for other in self._stock.deps(maker):
-                    self.choose(other, before)
-        elif not dep.known and dep not in self.chosen:
-            way = self._best(dep, before)
-            self._open.add(dep)  # a way that needs itself is none
-            for other in way.deps:
-                self.choose(other, before)
-            self._open.discard(dep)
-            self.chosen[dep] = way
-            self._costs.clear()
+        if isinstance(dep, ir.Value) or dep.known or dep in self.chosen:
+            return
+        way = self._best(dep, before)
+        self._open.add(dep)  # a way that needs itself is none
+        for other in way.deps:
+            self.choose(other, before)
+        self._open.discard(dep)
+        self.chosen[dep] = way
+        self._costs.clear()
 
     def _best(self, need: Need, before: int) -> Way:
         """The cheapest way to make ``need``, where what is planned already costs nothing."""
@@ -210,15 +183,10 @@ class Ways:
         return best
 
     def _cost(self, dep: Dep, before: int) -> float:
-        if isinstance(dep, ir.Value):
-            maker = dep.producer()
-            if maker is None or dep in self.steps or not self._stock.is_step(dep):
-                return 0
-            return 1 + sum(self._cost(x, before) for x in self._stock.deps(maker))
+        if isinstance(dep, ir.Value) or dep.known or dep in self.chosen:
+            return 0
         if dep in self._open:
             return math.inf
-        if dep.known or dep in self.chosen:
-            return 0
         if dep not in self._costs:
             cost = self._best(dep, before).cost
             if math.isinf(cost):  # perhaps only from here

@@ -10,7 +10,6 @@ from graphfix import leaving
 from graphfix.build import Builder
 from graphfix.core import Change, Finding, Match, Pass, Safety, Skip
 from graphfix.model import shapes
-from graphfix.model.broadcast import BROADCAST
 from graphfix.model.text import path_of
 from graphfix.model.values import nodes_of
 from graphfix.model.view import View
@@ -21,9 +20,7 @@ from ._fold_chains import CHAINED, chain
 from ._fold_constants import WORKED_OUT, decided_if, known, worked_out
 from ._fold_equal import Equal
 from ._fold_integers import COUNTED, integers
-from ._fold_leading import Leading
 from ._fold_look import VIEWS, Found, Look
-from ._fold_moves import MOVES, moved
 from ._fold_sizes import Sizes
 from ._fold_uniform import NEUTRAL, SHRUNK, Uniform
 
@@ -240,9 +237,7 @@ def _rules(uniform: Uniform) -> Rules:
         (WORKED_OUT, worked_out),
         (None, Equal()),
         (CHAINED, chain),
-        (MOVES, moved),
         (COUNTED, integers),
-        (BROADCAST, Leading()),
         (NEUTRAL, uniform.neutral),
         (frozenset({"Cast"}), Bits()),
     )

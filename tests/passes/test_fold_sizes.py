@@ -90,19 +90,6 @@ def test_a_long_chain_of_sizes_that_use_each_other_twice() -> None:
     assert len(ops(fold(model(text)))) < 50
 
 
-def test_a_pad_computed_by_reshape_and_slice() -> None:
-    """TorchScript turns the pairs of a Pad around with a matrix; the sizes can be put in order."""
-    text = """m (float[B, T] x) => (float[P, Q] y)
-        <int64 one = {1}, int64[1] axis = {0}, int64[2] pairs = {-1, 2}, int64[1] back = {-1},
-         int64[1] end = {-9223372036854775807}, int64[1] flat = {-1}, int64[1] nothing = {0}> {
-        s = Shape (x) t = Gather (s, one) t1 = Unsqueeze (t, axis) u1 = Unsqueeze (t, axis)
-        given = Concat <axis = 0> (nothing, t1, nothing, nothing)
-        matrix = Reshape (given, pairs) turned = Slice (matrix, back, end, nothing, back)
-        sides = Transpose <perm = [1, 0]> (turned) pads = Reshape (sides, flat)
-        p = Cast <to = 7> (pads) y = Pad (x, p) }"""
-    assert sorted(ops(fold(model(text)))) == ["Concat", "Pad", "Shape"]
-
-
 def test_a_target_that_onnx_runtime_makes_constant_stays() -> None:
     """It puts 0 where a dim is copied and -1 for one that is computed, if it knows the nodes."""
     text = """m (float[B, 2, T, 2] x) => (float[B, U, 2] y)

@@ -138,13 +138,6 @@ class TestPasses:
         assert severities(graph(text % "100, 8"), "fresh-shapes") == ["error"]
         assert severities(graph(text % "T, 16"), "fresh-shapes") == ["warning"]
 
-    def test_what_onnx_runtime_refuses_is_an_error_everywhere(self) -> None:
-        text = graph(
-            """(bool[1, 1, N] x, float[1, 1, 3] w) => (float[1, 1, M] y) { y = Conv (x, w) }"""
-        )
-        for ep in PROVIDERS:
-            assert severities(text, "float-conv-input", ep) == ["error"]
-
     def test_a_near_miss_is_a_note(self) -> None:
         text = graph("(float[N, 4] t, int32[M] i) => (float[M, 4] y) { y = Gather (t, i) }")
         assert severities(text, "gather-int64") == ["note"]
