@@ -19,7 +19,7 @@ from graphfix.model.symbolic import key_of, times
 from graphfix.model.text import size_told
 from graphfix.model.values import attr_int, is_op, nodes_of
 
-from ._fold_look import VIEWS, Found, alone, perm_of
+from ._fold_look import VIEWS, Replacement, alone, perm_of
 from ._fold_views import by_constant, by_ones
 
 if TYPE_CHECKING:
@@ -138,13 +138,13 @@ class Apart:
         """Whether there is any region."""
         return bool(self._ends)
 
-    def __call__(self, node: ir.Node, look: Look) -> Found | None:
+    def __call__(self, node: ir.Node, look: Look) -> Replacement | None:
         """A view that takes apart what was merged, once all before it is computed so."""
         region = self._ends.get(node)
         if region is None:
             return None
         parts = ", ".join(map(size_told, region.lead.parts))
-        return Found(
+        return Replacement(
             f"what it is made from can be computed with [{parts}] apart",
             lambda op: [self._ended(node, region, op)],
         )

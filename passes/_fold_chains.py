@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graphfix.model.values import attr_int, is_op
 from graphfix.words import a_or_an
 
-from ._fold_look import VIEWS, Found, alone, constant_of, nothing, perm_of, same_shape
+from ._fold_look import VIEWS, Replacement, alone, constant_of, nothing, perm_of, same_shape
 from ._fold_views import view
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ._fold_look import Look
 
-    Rule = Callable[[ir.Node, ir.Value, Look], Found | None]
+    Rule = Callable[[ir.Node, ir.Value, Look], Replacement | None]
 
 _T = ir.DataType
 # What a type holds of which every number is a number of the type before it.
@@ -42,7 +42,7 @@ _OPPOSITE = {
 }
 
 
-def chain(node: ir.Node, look: Look) -> Found | None:
+def chain(node: ir.Node, look: Look) -> Replacement | None:
     """A node that does nothing goes; one that goes on where another ended is made one with it."""
     rule = _RULES.get(node.op_type)
     if rule is None or not is_op(node, node.op_type) or len(node.outputs) != 1:
@@ -51,11 +51,11 @@ def chain(node: ir.Node, look: Look) -> Found | None:
     return None if source is None else rule(node, source, look)
 
 
-def _identity(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+def _identity(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     return nothing(source, node)
 
 
-def _cast(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+def _cast(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     target = ir.DataType(attr_int(node, "to", 0))
     if look.view.shapes.dtype(source) == target:
         return nothing(source, node)
@@ -70,10 +70,12 @@ def _cast(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
         return nothing(start, node)
     if alone(source, "Cast") is None:
         return None
-    return Found(f"it can be cast from {start.name!r} at once", lambda op: [op.again(node, start)])
+    return Replacement(
+        f"it can be cast from {start.name!r} at once", lambda op: [op.again(node, start)]
+    )
 
 
-def _cast_like(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+def _cast_like(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """A Cast, as the exporters' function bodies write it: of a constant it is one."""
     like = node.inputs[1] if len(node.inputs) > 1 else None
     target, given = look.view.shapes.dtype(like), look.view.shapes.dtype(source)
@@ -81,10 +83,10 @@ def _cast_like(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
         return None
     if given == target:
         return nothing(source, node)
-    return Found(f"it is a Cast to {target}", lambda op: [op.Cast(source, to=int(target))])
+    return Replacement(f"it is a Cast to {target}", lambda op: [op.Cast(source, to=int(target))])
 
 
-def _transpose(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+def _transpose(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     perm, first = perm_of(node, look), source.producer()
     if perm and perm == tuple(range(len(perm))):
         return nothing(source, node)
@@ -98,21 +100,21 @@ def _transpose(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
         return nothing(start, node)
     if alone(source, "Transpose") is None:
         return None
-    return Found("two Transposes are one", lambda op: [op.Transpose(start, perm=both)])
+    return Replacement("two Transposes are one", lambda op: [op.Transpose(start, perm=both)])
 
 
-def _slice(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+def _slice(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """As long as what it is cut from, forwards: whatever the bounds are, it is all of it."""
     steps = node.inputs[4] if len(node.inputs) > 4 else None
     forwards = steps is None or all(x == 1 for x in look.numbers(steps) or (0,))
     return nothing(source, node) if forwards and same_shape(node, source, look) else None
 
 
-def _expand(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+def _expand(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     return nothing(source, node) if same_shape(node, source, look) else None
 
 
-def _times_one(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+def _times_one(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """``x * 1``, ``1 * x`` and ``x / 1``: every bit is kept, NaN and the sign of 0 as well."""
     places = (0, 1) if is_op(node, "Mul") else (1,)
     for place in places:
@@ -128,10 +130,7 @@ def _is_one(number: object) -> bool:
     return isinstance(number, int | float) and math.isclose(number, 1.0, rel_tol=0, abs_tol=0)
 
 
-def _not(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
-    first = source.producer()
-    if is_op(first, "Not") and first.inputs[0] is not None:
-        return nothing(first.inputs[0], node)
+def _not(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     first = alone(source, *_OPPOSITE)
     if first is None or look.view.opset(node) < 12:
         return None
@@ -141,10 +140,10 @@ def _not(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
         return None
     inputs = list(first.inputs)
     op_type = _OPPOSITE[first.op_type]
-    return Found(f"it is {a_or_an(op_type)}", lambda op: [op.make(op_type, *inputs)])
+    return Replacement(f"it is {a_or_an(op_type)}", lambda op: [op.make(op_type, *inputs)])
 
 
-def _asked(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+def _asked(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """``b == True`` and ``b xor False`` are b; DirectML compares no booleans."""
     for place in (0, 1):
         array, kept = constant_of(node.inputs[place], 1), node.inputs[1 - place]
@@ -154,7 +153,7 @@ def _asked(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
             continue
         if bool(array.item()) == is_op(node, "Equal"):
             return nothing(kept, node)
-        return Found("it is a Not", partial(_negated, kept))
+        return Replacement("it is a Not", partial(_negated, kept))
     return None
 
 

@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from graphfix.model.values import is_op
 
-from ._fold_look import LIMIT, Found, constant_of
+from ._fold_look import LIMIT, Replacement, constant_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,24 +47,24 @@ WORKED_OUT = frozenset({*_ROUNDED, *_MOVES, *_ARITHMETIC, *_INTEGER_ONLY})
 """The operators that :func:`worked_out` looks at."""
 
 
-def known(node: ir.Node, look: Look) -> Found | None:
+def known(node: ir.Node, look: Look) -> Replacement | None:
     """A node of which shape inference says what it makes becomes that."""
     if len(node.outputs) != 1 or look.view.shapes.data(node.outputs[0]) is None:
         return None  # nearly always
     return None if is_op(node, "Constant", "Identity") else _same(_from_sizes(node, look))
 
 
-def worked_out(node: ir.Node, look: Look) -> Found | None:
+def worked_out(node: ir.Node, look: Look) -> Replacement | None:
     """A node that makes the same of constants in each run becomes what it makes."""
     if is_op(node, "Identity") or len(node.outputs) != 1 or not node.inputs:
         return None
     return _same(_from_constants(node, look))
 
 
-def _same(held: Array | None) -> Found | None:
+def _same(held: Array | None) -> Replacement | None:
     if held is None:
         return None
-    return Found("it makes the same in each run", lambda op: [op.constant(held)])
+    return Replacement("it makes the same in each run", lambda op: [op.constant(held)])
 
 
 def _from_sizes(node: ir.Node, look: Look) -> Array | None:
@@ -160,7 +160,7 @@ def _is_small(node: ir.Node, view: View) -> bool:
     return dims is not None and len(sizes) == len(dims) and math.prod(sizes) <= LIMIT
 
 
-def decided_if(node: ir.Node, look: Look) -> Found | None:
+def decided_if(node: ir.Node, look: Look) -> Replacement | None:
     """An If whose condition is a constant becomes the branch that it takes."""
     if not is_op(node, "If"):
         return None
@@ -171,7 +171,7 @@ def decided_if(node: ir.Node, look: Look) -> Found | None:
     branch = node.attributes[names[0 if condition.item() else 1]]
     if branch.is_ref() or _says_too_much(node, branch.as_graph(), look):
         return None
-    return Found(
+    return Replacement(
         f"its condition is always {bool(condition.item())}: one branch stands in its place",
         lambda op: op.inline(branch.as_graph()),
     )

@@ -75,7 +75,7 @@ _COMPUTED: Mapping[str, Callable[..., Ints]] = {
 
 
 @dataclass(frozen=True)
-class Found:
+class Replacement:
     """What a rule would do with a node.
 
     Attributes:
@@ -87,11 +87,11 @@ class Found:
     build: Callable[[Builder], Sequence[ir.Value]]
 
 
-def nothing(value: ir.Value, node: ir.Node) -> Found | None:
+def nothing(value: ir.Value, node: ir.Node) -> Replacement | None:
     """``node`` gives back ``value``; if it makes an output of its graph its name is wanted."""
     if node.outputs[0].is_graph_output():
         return None
-    return Found("it gives back what it is given", lambda op: [value])
+    return Replacement("it gives back what it is given", lambda op: [value])
 
 
 def same_shape(node: ir.Node, source: ir.Value, look: Look) -> bool:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.values import const_of, is_op
+from graphfix.model.values import is_op
 
-from ._fold_look import Found
-from ._fold_ways import NO_WAY, Dep, Need, Stock, Way, Ways
+from ._fold_look import Replacement
+from ._fold_ways import NO_WAY, Dep, Stock, WantedSize, Way, Ways
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,8 +36,8 @@ class Sizes:
         self._look = look
         self._stock = Stock(look)
         self._ways = Ways(self._stock)
-        self._made: dict[Need, ir.Value] = {}
-        self._plan: dict[ir.Node, Need] = {}
+        self._made: dict[WantedSize, ir.Value] = {}
+        self._plan: dict[ir.Node, WantedSize] = {}
         if self._stock.needs:
             with contextlib.suppress(RecursionError):  # a chain of hundreds stays as it is
                 self._plan = self._better()
@@ -47,23 +47,21 @@ class Sizes:
         """The operators that are replaced."""
         return frozenset(node.op_type for node in self._plan)
 
-    def __call__(self, node: ir.Node, look: Look) -> Found | None:
+    def __call__(self, node: ir.Node, look: Look) -> Replacement | None:
         """A node that makes a size another way than planned is replaced."""
         need = self._plan.get(node)
         if need is None:
             return None
-        return Found(
+        return Replacement(
             "the size it computes can be had for fewer nodes",
             lambda op: [self._realise(need, op)],
         )
 
-    def _better(self) -> dict[ir.Node, Need]:
+    def _better(self) -> dict[ir.Node, WantedSize]:
         """The nodes to replace; none if that would not make the whole any smaller."""
         wanted = {
             x: self._stock.needs[x.outputs[0]] for x in self._stock.order if self._is_wanted(x)
         }
-        if all(map(_ort_makes_it_constant, wanted)):
-            return {}
         now = self._count_now(list(wanted))
         for node, need in wanted.items():
             self._ways.choose(need, self._stock.order[node])
@@ -92,13 +90,9 @@ class Sizes:
                 if maker is not None and maker not in seen and value in self._stock.needs:
                     seen.add(maker)
                     pending.append(maker)
-        return sum(not self._is_known(x) for x in seen)
+        return sum(not self._stock.needs[x.outputs[0]].known for x in seen)
 
-    def _is_known(self, node: ir.Node) -> bool:
-        need = self._stock.needs.get(node.outputs[0])
-        return need is not None and need.known
-
-    def _stays(self, node: ir.Node, need: Need) -> bool:
+    def _stays(self, node: ir.Node, need: WantedSize) -> bool:
         """Whether ``node`` and all that it is made from are as planned."""
         way, given = self._ways.chosen[need], list(self._stock.inputs(node))
         if way.kind == "node":
@@ -112,7 +106,7 @@ class Sizes:
 
     def _is_made(self, value: ir.Value, dep: Dep) -> bool:
         """Whether ``value`` is what is planned for ``dep``."""
-        if not isinstance(dep, Need):
+        if not isinstance(dep, WantedSize):
             return value is dep
         if dep.known:
             return self._look.data(value) == dep.holds
@@ -121,7 +115,7 @@ class Sizes:
             return False
         return self._stays(maker, dep)
 
-    def _realise(self, need: Need, op: Builder) -> ir.Value:
+    def _realise(self, need: WantedSize, op: Builder) -> ir.Value:
         """The tensor that holds ``need``: one that is there, or made before the site."""
         found = self._made.get(need)
         if found is not None and (maker := found.producer()) is not None and maker.graph:
@@ -132,13 +126,13 @@ class Sizes:
         made = self._made[need] = self._build(need, self._ways.chosen[need], op)
         return made
 
-    def _build(self, need: Need, way: Way, op: Builder) -> ir.Value:
+    def _build(self, need: WantedSize, way: Way, op: Builder) -> ir.Value:
         if way.kind == "shape" and way.source is not None:
             start, end = way.at
             if way.at == (0, self._look.view.shapes.rank(way.source)):
                 return op.Shape(way.source)
             return op.Shape(way.source, start=start, end=end)
-        given = [self._realise(x, op) if isinstance(x, Need) else x for x in way.deps]
+        given = [self._realise(x, op) if isinstance(x, WantedSize) else x for x in way.deps]
         if way.kind == "concat":
             return op.Concat(*given, axis=0)
         if way.kind == "squeeze":
@@ -156,30 +150,3 @@ class Sizes:
         made = node.outputs[0]
         same = self._stock.needs[made] == need and list(self._stock.inputs(node)) == given
         return made if same and node.graph is not None else op.again(node, *given)
-
-
-def _ort_makes_it_constant(node: ir.Node) -> bool:
-    """Whether ONNX Runtime, as it loads a model, makes a constant of the target of a Reshape.
-
-    It knows a dim by Shape and Gather, puts 0 where one is copied, and -1 for at most one that is
-    computed (optimizer/reshape_fusion.cc). A Shape with ``start`` and ``end`` it does not know.
-    """
-    if not is_op(node, "Concat") or not all(
-        is_op(use.node, "Reshape") and use.idx == 1 for use in node.outputs[0].uses()
-    ):
-        return False
-    computed = [x for x in node.inputs if x is not None and const_of(x) is None]
-    copied = [x for x in computed if _is_dim(x)]
-    return bool(copied) and len(computed) - len(copied) <= 1
-
-
-def _is_dim(value: ir.Value) -> bool:
-    """Whether one dim of a tensor is taken out of its shape."""
-    maker = value.producer()
-    if is_op(maker, "Unsqueeze"):
-        maker = _maker(maker.inputs[0])
-    return is_op(maker, "Gather") and is_op(_maker(maker.inputs[0]), "Shape")
-
-
-def _maker(value: ir.Value | None) -> ir.Node | None:
-    return None if value is None else value.producer()

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graphfix.model.broadcast import is_broadcast
 from graphfix.model.values import is_op
 
-from ._fold_look import VIEWS, Found, alone, keys_of, nothing, root_of
+from ._fold_look import VIEWS, Replacement, alone, keys_of, nothing, root_of
 from ._targets import constant_target, with_axes
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     """Makes a view of a tensor."""
 
 
-def view(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+def view(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """Reshape, Unsqueeze, Squeeze, Flatten."""
     root = root_of(node.outputs[0])
     dims = look.dims(node.outputs[0])
@@ -45,7 +45,7 @@ def view(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
     again = _remade(node, start, look)
     if again is None:
         return None
-    return Found(f"it can be made of {start.name!r} at once", lambda op: [again(op)])
+    return Replacement(f"it can be made of {start.name!r} at once", lambda op: [again(op)])
 
 
 def _puts_ones_in_front(given: tuple[Key, ...] | None, made: tuple[Key, ...]) -> bool:

@@ -294,11 +294,6 @@ def test_a_size_that_is_seen_stays(end: str) -> None:
             " d = Mul (f, low) a = Sub (d, g)",
             ["Cast", "Sub", "Mul", "Sub"],
         ),
-        (
-            "n = Not (b) f = Cast <to = 1> (b) g = Cast <to = 1> (n) d = Mul (f, low)"
-            " a = Sub (d, g)",
-            ["Cast", "Sub", "Mul", "Sub"],
-        ),
         # a mask of 0 and 1 in the caller's word only
         ("h = Equal (x, zero) a = Cast <to = 1> (h)", ["Cast", "Equal", "Cast"]),
         ("h = Equal (m, one) a = Cast <to = 1> (h)", ["Cast", "Equal", "Cast"]),
@@ -320,7 +315,6 @@ def test_masks_of_0_and_1(nodes: str, left: list[str]) -> None:
         ("c = Equal (no, b)", ["Not"]),
         ("c = Xor (b, no)", []),
         ("c = Xor (b, yes)", ["Not"]),
-        ("d = Not (b) c = Not (d)", []),
         ("d = Less (x, zero) c = Not (d)", ["Less", "Not"]),  # neither holds of a NaN
         ("i = Cast <to = 7> (x) d = Less (i, nought) c = Not (d)", ["Cast", "GreaterOrEqual"]),
     ],
