@@ -114,6 +114,10 @@ def _expand(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     return nothing(source, node) if same_shape(node, source, look) else None
 
 
+def _concat(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    return nothing(source, node) if len(node.inputs) == 1 else None
+
+
 def _times_one(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """``x * 1``, ``1 * x`` and ``x / 1``: every bit is kept, NaN and the sign of 0 as well."""
     places = (0, 1) if is_op(node, "Mul") else (1,)
@@ -171,6 +175,7 @@ _RULES: dict[str, Rule] = {
     "Transpose": _transpose,
     "Slice": _slice,
     "Expand": _expand,
+    "Concat": _concat,
     "Mul": _times_one,
     "Div": _times_one,
     "Not": _not,

@@ -15,7 +15,7 @@ from graphfix.model.values import nodes_of
 from graphfix.model.view import View
 
 from ._fold_apart import Apart
-from ._fold_bits import bits
+from ._fold_bits import Bits
 from ._fold_chains import CHAINED, chain
 from ._fold_constants import WORKED_OUT, decided_if, known, worked_out
 from ._fold_equal import Equal
@@ -239,7 +239,7 @@ def _rules(uniform: Uniform) -> Rules:
         (CHAINED, chain),
         (COUNTED, integers),
         (NEUTRAL, uniform.neutral),
-        (frozenset({"Cast"}), bits),
+        (frozenset({"Cast"}), Bits()),
     )
 
 

@@ -47,6 +47,7 @@ INTS = """<int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[2]
         ("a = Mul (x, unit) b = Div (a, unit) y = Relu (b)", ["Relu"]),
         ("s = Shape (x) a = Expand (x, s) y = Relu (a)", ["Relu"]),
         ("s = Shape (x) h = Expand (half, s) y = Mul (x, h)", ["Mul"]),
+        ("a = Concat <axis = 1> (x) y = Relu (a)", ["Relu"]),
         ("a = Relu (x) b = Relu (x) y = Add (a, b)", ["Relu", "Add"]),
         ("a, b = Split <axis = 2, num_outputs = 2> (x) c, d = Split <axis = 2, num_outputs = 2> (x)"
          " e = Add (a, d) f = Add (c, b) y = Sub (e, f)", ["Split", "Add", "Sub"]),
@@ -292,6 +293,11 @@ def test_a_size_that_is_seen_stays(end: str) -> None:
         (
             "h = Equal (m, zero) n = Not (h) f = Cast <to = 1> (h) g = Cast <to = 1> (n)"
             " d = Mul (f, low) a = Sub (d, g)",
+            ["Cast", "Sub", "Mul", "Sub"],
+        ),
+        (
+            "n = Not (b) f = Cast <to = 1> (b) g = Cast <to = 1> (n) d = Mul (f, low)"
+            " a = Sub (d, g)",
             ["Cast", "Sub", "Mul", "Sub"],
         ),
         # a mask of 0 and 1 in the caller's word only
