@@ -199,8 +199,6 @@ class Pass(Check, ir.passes.InPlacePass):
     """A check that can also repair. It composes with ``ir.passes.Sequential``."""
 
     safety: ClassVar[Safety] = "exact"
-    loads_before: ClassVar[bool] = True
-    """Whether ONNX Runtime loads a model that has a site; if not, there is nothing to compare."""
     safe_to_pad: ClassVar[bool] = False
     """Whether it promises that padding reaches nothing valid, also where it found no leak."""
     may_change: ClassVar[frozenset[Interface]] = frozenset()

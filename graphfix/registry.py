@@ -32,12 +32,12 @@ GROUP = "graphfix.passes"
 # the repairs leave over is folded, and Reshapes come last, since other passes may write some.
 _TRUE_SHAPES = "fresh-shapes"
 _REPAIRS = (
-    *("float-conv-input", "bool-cast", "clip-minmax", "skew-gather", "pad-amounts", "pad-slice"),
+    *("bool-cast", "clip-minmax", "skew-gather", "pad-amounts", "pad-slice"),
     *("mask-lookup", "table-rows", "additive-mask", "finite-mask", "drop-nan-guard"),
     *("cumsum-index", "matmul-vector", "matmul-4d", "reverse-2d", "unflatten-heads"),
     *("gather-int64", "convtranspose-2d", "pool-pads", "opset-ceiling", "quantize-axis"),
     *("slice-start", "slice-gather", "gemm-bias"),
-    *("keep-output", "host-output", "fold", "if-where", "reshape-allowzero"),
+    *("keep-output", "host-output", "fold", "reshape-allowzero"),
 )
 # An attention takes the biases of its inputs, so it is fused first. Residual sums stay apart from
 # their norms: ONNX Runtime's CPU kernel for both is too slow (fuse-norm).

@@ -17,9 +17,9 @@ from graphfix.directml.facts import MATRIX_DIMS
 from graphfix.model.broadcast import is_broadcast
 from graphfix.model.symbolic import key_of, times
 from graphfix.model.text import size_told
-from graphfix.model.values import attr_int, attr_ints, is_op, nodes_of
+from graphfix.model.values import attr_int, is_op, nodes_of
 
-from ._fold_look import VIEWS, Found, alone
+from ._fold_look import VIEWS, Replacement, alone, perm_of
 from ._fold_views import by_constant, by_ones
 
 if TYPE_CHECKING:
@@ -61,6 +61,23 @@ class _Lead:
         return (*dims[:place], *self.parts, *dims[place + 1 :])
 
 
+@dataclass(frozen=True)
+class _Link:
+    """Views between a region and what is outside of it.
+
+    Attributes:
+        views: Those that go, from the region outwards.
+        value: What is in the region.
+        view: How the one is had of the other with the dims apart.
+        more: How many nodes come instead: a view, or an Identity for an output of the graph.
+    """
+
+    views: list[ir.Node]
+    value: ir.Value
+    view: Reshaping
+    more: int = 0
+
+
 @dataclass
 class _Region:
     """Tensors with a dim of one size that nothing needs merged, all that hang together.
@@ -68,27 +85,33 @@ class _Region:
     Attributes:
         lead: The dims.
         places: Where each tensor has the merged one.
-        starts: The tensors that views make: the first view, and how they are had of its input.
-        ends: The views that end it: what they end, and how what they make is had.
-        views: All views that go, those before a start or an end among them.
-        kept: How many views come instead, or outputs of a graph that may need an Identity.
+        starts: The tensors that views make.
+        ends: The views that end it.
         made: The tensors with the dims apart.
         fresh: Those of them that were not there before.
     """
 
     lead: _Lead
     places: dict[ir.Value, int] = field(default_factory=dict)
-    starts: dict[ir.Value, tuple[ir.Node, Reshaping]] = field(default_factory=dict)
-    ends: dict[ir.Node, tuple[ir.Value, Reshaping]] = field(default_factory=dict)
-    views: list[ir.Node] = field(default_factory=list)
-    kept: int = 0
+    starts: dict[ir.Value, _Link] = field(default_factory=dict)
+    ends: dict[ir.Node, _Link] = field(default_factory=dict)
     made: dict[ir.Value, ir.Value] = field(default_factory=dict)
     fresh: set[ir.Value] = field(default_factory=set)
 
     @property
+    def views(self) -> list[ir.Node]:
+        """All views that go."""
+        return [view for link in self._links for view in link.views]
+
+    @property
     def is_worth_it(self) -> bool:
         """Whether it ends, nodes are saved, and no view both starts and ends it."""
-        return bool(self.ends) and len(self.views) == len(set(self.views)) > self.kept
+        come = sum(link.more for link in self._links)
+        return bool(self.ends) and len(self.views) == len(set(self.views)) > come
+
+    @property
+    def _links(self) -> list[_Link]:
+        return [*self.starts.values(), *self.ends.values()]
 
 
 class Apart:
@@ -115,13 +138,13 @@ class Apart:
         """Whether there is any region."""
         return bool(self._ends)
 
-    def __call__(self, node: ir.Node, look: Look) -> Found | None:
+    def __call__(self, node: ir.Node, look: Look) -> Replacement | None:
         """A view that takes apart what was merged, once all before it is computed so."""
         region = self._ends.get(node)
         if region is None:
             return None
         parts = ", ".join(map(size_told, region.lead.parts))
-        return Found(
+        return Replacement(
             f"what it is made from can be computed with [{parts}] apart",
             lambda op: [self._ended(node, region, op)],
         )
@@ -174,9 +197,14 @@ class Apart:
             uses = [use.node for use in value.uses()]
             if maker is None or any(x.graph is not home for x in (maker, *uses)):
                 return False
-            near = [x for x in uses if not self._ends_at(x, value, place, region)]
-            if not self._starts_at(value, place, region):
+            start = self._start_of(value, place, region.lead)
+            ends = {x: self._end_of(x, value, place, region.lead) for x in uses}
+            near = [x for x, end in ends.items() if end is None]
+            if start is None:
                 near.append(maker)
+            else:
+                region.starts[value] = start
+            region.ends.update({x.views[-1]: x for x in ends.values() if x is not None})
             for node in near:
                 found = self._around(node, value, place, region.lead)
                 if found is None:
@@ -199,45 +227,38 @@ class Apart:
     def _apart(self, value: ir.Value, place: int, lead: _Lead) -> tuple[Dim, ...]:
         return lead.apart(self._look.view.shapes.dims(value) or (), place)
 
-    def _starts_at(self, value: ir.Value, place: int, region: _Region) -> bool:
-        """Whether views make ``value`` of what has the dims apart, or can be had so at once."""
-        wanted = self._apart(value, place, region.lead)
-        views = _row(_above(value))
-        for row in views:
-            source = row[-1].inputs[0]
-            if source is not None and self._has(source, wanted):
-                region.starts[value] = row[-1], _as_it_is
-                region.views += row
-                return True
-        for row in views:
-            dims = self._look.view.shapes.dims(row[-1].inputs[0])
-            view = None if dims is None else self._view(dims, wanted)
-            if view is not None:
-                region.starts[value] = row[-1], view
-                region.views += row
-                region.kept += 1
-                return True
-        return False
+    def _start_of(self, value: ir.Value, place: int, lead: _Lead) -> _Link | None:
+        """The views that make ``value``, if it can be had apart of what they are given."""
+        return self._link(_above(value), value, place, lead)
 
-    def _ends_at(self, node: ir.Node, value: ir.Value, place: int, region: _Region) -> bool:
-        """Whether ``node``, and views behind it, take ``value`` apart or can be had of it so."""
-        given = self._apart(value, place, region.lead)
-        views = _row(_below(node)) if is_op(node, *VIEWS) and node.inputs[0] is value else []
-        for row in views:
-            if self._has(row[-1].outputs[0], given):
-                region.ends[row[-1]] = value, _as_it_is
-                region.views += row
-                region.kept += row[-1].outputs[0].is_graph_output()
-                return True
-        for row in views:
-            dims = self._look.view.shapes.dims(row[-1].outputs[0])
-            view = None if dims is None else self._view(given, dims)
-            if view is not None:
-                region.ends[row[-1]] = value, view
-                region.views += row
-                region.kept += 1
-                return True
-        return False
+    def _end_of(self, node: ir.Node, value: ir.Value, place: int, lead: _Lead) -> _Link | None:
+        """``node`` and views behind it, if what they make can be had of ``value`` apart."""
+        if not is_op(node, *VIEWS) or node.inputs[0] is not value:
+            return None
+        return self._link(_below(node), value, place, lead, ends=True)
+
+    def _link(
+        self,
+        views: Iterable[ir.Node],
+        value: ir.Value,
+        place: int,
+        lead: _Lead,
+        *,
+        ends: bool = False,
+    ) -> _Link | None:
+        """The most of ``views`` that go for nothing, or else the most that go for one view."""
+        inside, row = self._apart(value, place, lead), list(views)
+        rows = [row[:count] for count in range(len(row), 0, -1)]
+        outside = [x[-1].outputs[0] if ends else x[-1].inputs[0] for x in rows]
+        for gone, other in zip(rows, outside, strict=True):
+            if other is not None and self._has(other, inside):
+                return _Link(gone, value, _as_it_is, int(ends and other.is_graph_output()))
+        for gone, other in zip(rows, outside, strict=True):
+            if (dims := self._look.view.shapes.dims(other)) is not None:
+                view = self._view(inside, dims) if ends else self._view(dims, inside)
+                if view is not None:
+                    return _Link(gone, value, view, 1)
+        return None
 
     def _view(self, given: Sequence[Dim], made: Sequence[Dim]) -> Reshaping | None:
         return by_ones(given, made) or by_constant(given, made, None, self._look)
@@ -257,7 +278,7 @@ class Apart:
         if first is None or value not in (made, first):
             return None
         if is_op(node, "Transpose"):
-            perm = _perm(node, self._look)
+            perm = perm_of(node, self._look)
             if value is made:
                 return [(value, place), (first, perm[place])]
             return [(value, place), (made, perm.index(place))]
@@ -297,8 +318,8 @@ class Apart:
     # --- making ------------------------------------------------------------------------------
 
     def _ended(self, node: ir.Node, region: _Region, op: Builder) -> ir.Value:
-        value, view = region.ends[node]
-        made = view(self._of(value, region, op), op)
+        end = region.ends[node]
+        made = end.view(self._of(end.value, region, op), op)
         old = node.outputs[0]
         if old.is_graph_output() and made in region.fresh and not made.is_graph_output():
             op.replace(old, made)  # it keeps its name, also where others read it already
@@ -308,8 +329,8 @@ class Apart:
         """``value`` with its dims apart: what it was merged from, or made anew."""
         if value not in region.made:
             start, maker = region.starts.get(value), value.producer()
-            if start is not None and (source := start[0].inputs[0]) is not None:
-                region.made[value] = start[1](source, op)
+            if start is not None and (source := start.views[-1].inputs[0]) is not None:
+                region.made[value] = start.view(source, op)
             elif maker is not None:
                 region.made[value] = self._again(maker, region, op)
         return region.made[value]
@@ -328,8 +349,8 @@ class Apart:
             if is_op(node, *_ALONG_ONE):
                 maker.attributes["axis"] = ir.AttrInt64("axis", self._axis(node) + more)
             if is_op(node, "Transpose"):
-                at = _perm(node, self._look)[place]
-                perm = [y for x in _perm(node, self._look) for y in _spread(x, at, more)]
+                at = perm_of(node, self._look)[place]
+                perm = [y for x in perm_of(node, self._look) for y in _spread(x, at, more)]
                 maker.attributes["perm"] = ir.AttrInt64s("perm", perm)
         region.fresh.add(made)
         shapes = self._look.view.shapes
@@ -356,17 +377,6 @@ def _below(node: ir.Node) -> Iterator[ir.Node]:
         if not is_op(users[0], *VIEWS) or users[0].inputs[0] is not made:
             return
         node = users[0]
-
-
-def _row(nodes: Iterable[ir.Node]) -> list[list[ir.Node]]:
-    """The first so many of ``nodes``, the most first."""
-    row = list(nodes)
-    return [row[:count] for count in range(len(row), 0, -1)]
-
-
-def _perm(node: ir.Node, look: Look) -> tuple[int, ...]:
-    rank = look.view.shapes.rank(node.inputs[0]) or 0
-    return attr_ints(node, "perm") or tuple(range(rank))[::-1]
 
 
 def _spread(axis: int, at: int, more: int) -> range:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from graphfix.model.values import attr_int, is_op, scalar_of
 
-from ._fold_look import VIEWS, Found
+from ._fold_look import VIEWS, Replacement
 
 if TYPE_CHECKING:
     from ._fold_look import Look
@@ -28,7 +28,7 @@ class Bits:
     def __init__(self) -> None:
         self._made: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
 
-    def __call__(self, node: ir.Node, look: Look) -> Found | None:
+    def __call__(self, node: ir.Node, look: Look) -> Replacement | None:
         """A Cast whose numbers are there already, or are one subtraction away."""
         if not is_op(node, "Cast") or node.inputs[0] is None:
             return None
@@ -51,7 +51,7 @@ class Bits:
 
     def _from_numbers(
         self, node: ir.Node, root: ir.Value, when: bool, target: ir.DataType, look: Look
-    ) -> Found | None:
+    ) -> Replacement | None:
         """``root`` asks whether a mask of 0 and 1 is 0, or is not."""
         maker = root.producer()
         if is_op(maker, "Equal"):
@@ -70,14 +70,14 @@ class Bits:
         if when:
             if node.outputs[0].is_graph_output():
                 return None
-            return Found(f"{bits.name!r} holds the same", lambda op: [bits])
+            return Replacement(f"{bits.name!r} holds the same", lambda op: [bits])
         # As many nodes as before, unless the question itself goes.
         return _opposite(bits, target) if len(root.uses()) == 1 else None
 
 
-def _opposite(bits: ir.Value, dtype: ir.DataType) -> Found:
+def _opposite(bits: ir.Value, dtype: ir.DataType) -> Replacement:
     one = np.ones((), dtype.numpy())
-    return Found(f"it is 1 - {bits.name}", lambda op: [op.Sub(one, bits)])
+    return Replacement(f"it is 1 - {bits.name}", lambda op: [op.Sub(one, bits)])
 
 
 def _is_bits(value: ir.Value, look: Look) -> bool:

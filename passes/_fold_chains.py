@@ -6,14 +6,12 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.values import attr_int, attr_ints, is_op
+from graphfix.model.values import attr_int, is_op
 from graphfix.words import a_or_an
 
-from ._fold_look import VIEWS, Found, alone, constant_of, nothing, same_shape
-from ._fold_sequences import taken
+from ._fold_look import VIEWS, Replacement, alone, constant_of, nothing, perm_of, same_shape
 from ._fold_views import view
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
     from ._fold_look import Look
 
-    Rule = Callable[[ir.Node, ir.Value, Look], Found | None]
+    Rule = Callable[[ir.Node, ir.Value, Look], Replacement | None]
 
 _T = ir.DataType
 # What a type holds of which every number is a number of the type before it.
@@ -44,7 +42,7 @@ _OPPOSITE = {
 }
 
 
-def chain(node: ir.Node, look: Look) -> Found | None:
+def chain(node: ir.Node, look: Look) -> Replacement | None:
     """A node that does nothing goes; one that goes on where another ended is made one with it."""
     rule = _RULES.get(node.op_type)
     if rule is None or not is_op(node, node.op_type) or len(node.outputs) != 1:
@@ -53,11 +51,11 @@ def chain(node: ir.Node, look: Look) -> Found | None:
     return None if source is None else rule(node, source, look)
 
 
-def _identity(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+def _identity(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     return nothing(source, node)
 
 
-def _cast(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+def _cast(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     target = ir.DataType(attr_int(node, "to", 0))
     if look.view.shapes.dtype(source) == target:
         return nothing(source, node)
@@ -72,10 +70,12 @@ def _cast(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
         return nothing(start, node)
     if alone(source, "Cast") is None:
         return None
-    return Found(f"it can be cast from {start.name!r} at once", lambda op: [op.again(node, start)])
+    return Replacement(
+        f"it can be cast from {start.name!r} at once", lambda op: [op.again(node, start)]
+    )
 
 
-def _cast_like(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+def _cast_like(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """A Cast, as the exporters' function bodies write it: of a constant it is one."""
     like = node.inputs[1] if len(node.inputs) > 1 else None
     target, given = look.view.shapes.dtype(like), look.view.shapes.dtype(source)
@@ -83,97 +83,42 @@ def _cast_like(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
         return None
     if given == target:
         return nothing(source, node)
-    return Found(f"it is a Cast to {target}", lambda op: [op.Cast(source, to=int(target))])
+    return Replacement(f"it is a Cast to {target}", lambda op: [op.Cast(source, to=int(target))])
 
 
-def _transpose(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
-    perm = _perm(node, look)
-    if perm is None:
-        return None
-    if perm == tuple(range(len(perm))):
+def _transpose(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    perm, first = perm_of(node, look), source.producer()
+    if perm and perm == tuple(range(len(perm))):
         return nothing(source, node)
-    first = source.producer()
     if not is_op(first, "Transpose") or first.inputs[0] is None:
         return None
-    start, inner = first.inputs[0], _perm(first, look)
-    if inner is None:
+    start, inner = first.inputs[0], perm_of(first, look)
+    if not perm or len(inner) != len(perm):
         return None
-    both = tuple(inner[x] for x in perm)
-    if both == tuple(range(len(both))):
+    both = [inner[x] for x in perm]
+    if both == sorted(both):
         return nothing(start, node)
     if alone(source, "Transpose") is None:
         return None
-    return Found("two Transposes are one", lambda op: [op.Transpose(start, perm=list(both))])
+    return Replacement("two Transposes are one", lambda op: [op.Transpose(start, perm=both)])
 
 
-def _perm(node: ir.Node, look: Look) -> tuple[int, ...] | None:
-    given = attr_ints(node, "perm")
-    rank = look.view.shapes.rank(node.inputs[0])
-    if given is None and rank is not None and "perm" not in node.attributes:
-        return tuple(range(rank))[::-1]
-    return given
+def _slice(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    """As long as what it is cut from, forwards: whatever the bounds are, it is all of it."""
+    steps = node.inputs[4] if len(node.inputs) > 4 else None
+    forwards = steps is None or all(x == 1 for x in look.numbers(steps) or (0,))
+    return nothing(source, node) if forwards and same_shape(node, source, look) else None
 
 
-def _slice(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
-    if len(node.inputs) < 3:
-        return None
-    bounds = _bounds(node, look)
-    if bounds is None:
-        # As long as what it is cut from, forwards: whatever the bounds are, it is all of it.
-        steps = look.numbers(node.inputs[4]) if len(node.inputs) > 4 else ()
-        forwards = steps is not None and all(x == 1 for x in steps)
-        return nothing(source, node) if forwards and same_shape(node, source, look) else None
-    if all(step == 1 for *_, step in bounds) and same_shape(node, source, look):
-        return nothing(source, node)
-    first = alone(source, "Slice")
-    if first is None or first.inputs[0] is None or len(first.inputs) < 3:
-        return None
-    start, inner = first.inputs[0], _bounds(first, look)
-    if inner is None or {x[0] for x in inner} & {x[0] for x in bounds}:
-        return None
-    axes, starts, ends, steps = zip(*inner, *bounds, strict=True)
-    arrays = [np.array(x, np.int64) for x in (starts, ends, axes, steps)]
-    return Found("two Slices are one", lambda op: [op.Slice(start, *arrays)])
-
-
-def _bounds(node: ir.Node, look: Look) -> list[tuple[int, int, int, int]] | None:
-    """(axis, start, end, step) of each axis that a Slice cuts, if they are constants."""
-    rank = look.view.shapes.rank(node.inputs[0])
-    given = [look.numbers(x) if x is not None else None for x in node.inputs[1:]]
-    if rank is None or None in given[:2]:
-        return None
-    starts, ends = given[0] or (), given[1] or ()
-    axes: tuple[int, ...] | None = tuple(range(len(starts)))
-    steps: tuple[int, ...] | None = (1,) * len(starts)
-    if len(node.inputs) > 3 and node.inputs[3] is not None:
-        axes = given[2]
-    if len(node.inputs) > 4 and node.inputs[4] is not None:
-        steps = given[3]
-    if axes is None or steps is None:
-        return None
-    return list(zip((x % rank for x in axes), starts, ends, steps, strict=True))
-
-
-def _expand(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+def _expand(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     return nothing(source, node) if same_shape(node, source, look) else None
 
 
-def _same(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
-    """Tile, and Pad by nothing: a size for each axis that is the old one leaves all as it is."""
-    if is_op(node, "Pad"):
-        amounts = look.numbers(node.inputs[1]) if len(node.inputs) > 1 else None
-        if amounts is None or any(amounts):
-            return None
-        return nothing(source, node)
-    numbers = look.numbers(node.inputs[1])
-    return nothing(source, node) if numbers and all(x == 1 for x in numbers) else None
-
-
-def _concat(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+def _concat(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     return nothing(source, node) if len(node.inputs) == 1 else None
 
 
-def _times_one(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+def _times_one(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """``x * 1``, ``1 * x`` and ``x / 1``: every bit is kept, NaN and the sign of 0 as well."""
     places = (0, 1) if is_op(node, "Mul") else (1,)
     for place in places:
@@ -189,10 +134,7 @@ def _is_one(number: object) -> bool:
     return isinstance(number, int | float) and math.isclose(number, 1.0, rel_tol=0, abs_tol=0)
 
 
-def _not(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
-    first = source.producer()
-    if is_op(first, "Not") and first.inputs[0] is not None:
-        return nothing(first.inputs[0], node)
+def _not(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     first = alone(source, *_OPPOSITE)
     if first is None or look.view.opset(node) < 12:
         return None
@@ -202,10 +144,10 @@ def _not(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
         return None
     inputs = list(first.inputs)
     op_type = _OPPOSITE[first.op_type]
-    return Found(f"it is {a_or_an(op_type)}", lambda op: [op.make(op_type, *inputs)])
+    return Replacement(f"it is {a_or_an(op_type)}", lambda op: [op.make(op_type, *inputs)])
 
 
-def _asked(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+def _asked(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """``b == True`` and ``b xor False`` are b; DirectML compares no booleans."""
     for place in (0, 1):
         array, kept = constant_of(node.inputs[place], 1), node.inputs[1 - place]
@@ -215,7 +157,7 @@ def _asked(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
             continue
         if bool(array.item()) == is_op(node, "Equal"):
             return nothing(kept, node)
-        return Found("it is a Not", partial(_negated, kept))
+        return Replacement("it is a Not", partial(_negated, kept))
     return None
 
 
@@ -230,12 +172,9 @@ _RULES: dict[str, Rule] = {
     "Identity": _identity,
     "Cast": _cast,
     "CastLike": _cast_like,
-    "SequenceAt": taken,
     "Transpose": _transpose,
     "Slice": _slice,
     "Expand": _expand,
-    "Tile": _same,
-    "Pad": _same,
     "Concat": _concat,
     "Mul": _times_one,
     "Div": _times_one,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -10,12 +11,30 @@ from onnx.reference import ReferenceEvaluator
 
 from graphfix.model.values import is_op
 
-from ._fold_look import LIMIT, Found, constant_of
-from ._folding import EXACT, evaluated, is_exact, is_small
+from ._fold_look import LIMIT, Replacement, constant_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from graphfix.model.view import View
+
     from ._fold_look import Array, Look
 
+_INTEGERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+# Every runtime computes these alike: they move data, or round as IEEE 754 says.
+_MOVES = frozenset(
+    {"Cast", "Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "Identity", "Reshape"}
+    | {"NonZero", "Slice", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"}
+)
+_ARITHMETIC = frozenset(
+    {"Abs", "Add", "And", "Ceil", "Div", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less"}
+    | {"LessOrEqual", "Max", "Min", "Mul", "Neg", "Not", "Or", "Sign", "Sqrt", "Sub", "Xor"}
+)
+# Sums and steps are exact in integers only.
+_INTEGER_ONLY = frozenset({"CumSum", "Mod", "Range", "ReduceMax", "ReduceMin", "ReduceProd"}) | {
+    "ReduceSum"
+}
 # Worked out in float64 and rounded once: within what a kernel of that type may be off itself.
 _ROUNDED = (
     *("Cos", "Erf", "Exp", "Log", "Neg", "Pow", "Reciprocal", "Sigmoid", "Sin", "Tanh"),
@@ -24,28 +43,28 @@ _ROUNDED = (
 _HALVES = (ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
-WORKED_OUT = frozenset({*_ROUNDED, *EXACT})
+WORKED_OUT = frozenset({*_ROUNDED, *_MOVES, *_ARITHMETIC, *_INTEGER_ONLY})
 """The operators that :func:`worked_out` looks at."""
 
 
-def known(node: ir.Node, look: Look) -> Found | None:
+def known(node: ir.Node, look: Look) -> Replacement | None:
     """A node of which shape inference says what it makes becomes that."""
     if len(node.outputs) != 1 or look.view.shapes.data(node.outputs[0]) is None:
         return None  # nearly always
     return None if is_op(node, "Constant", "Identity") else _same(_from_sizes(node, look))
 
 
-def worked_out(node: ir.Node, look: Look) -> Found | None:
+def worked_out(node: ir.Node, look: Look) -> Replacement | None:
     """A node that makes the same of constants in each run becomes what it makes."""
     if is_op(node, "Identity") or len(node.outputs) != 1 or not node.inputs:
         return None
     return _same(_from_constants(node, look))
 
 
-def _same(held: Array | None) -> Found | None:
+def _same(held: Array | None) -> Replacement | None:
     if held is None:
         return None
-    return Found("it makes the same in each run", lambda op: [op.constant(held)])
+    return Replacement("it makes the same in each run", lambda op: [op.constant(held)])
 
 
 def _from_sizes(node: ir.Node, look: Look) -> Array | None:
@@ -63,9 +82,9 @@ def _from_constants(node: ir.Node, look: Look) -> Array | None:
     if any(x is not None and constant_of(x, LIMIT) is None for x in node.inputs):
         return None
     view = look.view
-    if is_exact(node, view):
-        return evaluated(node, lambda x: constant_of(x, LIMIT), view)
-    if not is_op(node, *_ROUNDED) or not is_small(node, view):
+    if _is_exact(node, view):
+        return _evaluated(node, lambda x: constant_of(x, LIMIT), view)
+    if not is_op(node, *_ROUNDED) or not _is_small(node, view):
         return None
     arrays = {x.name or "": constant_of(x, LIMIT) for x in node.inputs if x is not None}
     dtype = view.shapes.dtype(node.outputs[0])
@@ -79,7 +98,69 @@ def _from_constants(node: ir.Node, look: Look) -> Array | None:
         return np.asarray(result).astype(dtype.numpy())
 
 
-def decided_if(node: ir.Node, look: Look) -> Found | None:
+def from_sizes(look: Look) -> Mapping[ir.Value, Array]:
+    """What follows from the sizes of tensors; constants alone do not."""
+    found: dict[ir.Value, Array] = {}
+
+    def held(value: ir.Value) -> Array | None:
+        return found[value] if value in found else constant_of(value)
+
+    for node in look.view.model.graph.all_nodes():
+        given = [x for x in node.inputs if x is not None]
+        if len(node.outputs) != 1 or all(x not in found and held(x) is not None for x in given):
+            continue
+        array = _from_sizes(node, look)
+        if array is None and _is_exact(node, look.view):
+            array = _evaluated(node, held, look.view)
+        if array is not None:
+            found[node.outputs[0]] = array
+    return found
+
+
+def _evaluated(node: ir.Node, held: Callable[[ir.Value], Array | None], view: View) -> Array | None:
+    """What ``node`` makes of constants; None if an input is none, or it fails."""
+    feeds = {}
+    for value in node.inputs:
+        if value is None or value.name is None:
+            continue
+        array = held(value)
+        if array is None:
+            return None
+        feeds[value.name] = array
+    evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": view.opset(node)})
+    dtype = view.shapes.dtype(node.outputs[0])
+    # A division of integers by zero, or beyond their range, ends the process of ONNX Runtime.
+    told: Literal["raise", "ignore"] = "raise" if dtype in _INTEGERS else "ignore"
+    try:
+        with np.errstate(divide=told, over=told, invalid="ignore"):
+            result, *_ = evaluator.run(None, feeds)
+    except Exception:  # it fails at these sizes, and so it will where the model is run
+        return None
+    if not isinstance(result, np.ndarray) or dtype is None or result.dtype != dtype.numpy():
+        return None
+    return result
+
+
+def _is_exact(node: ir.Node, view: View) -> bool:
+    """Whether ``node`` has one small result that every runtime computes alike."""
+    if not is_op(node, *_MOVES, *_ARITHMETIC, *_INTEGER_ONLY) or not _is_small(node, view):
+        return False
+    dtypes = {view.shapes.dtype(x) for x in (*node.inputs, node.outputs[0]) if x is not None}
+    if is_op(node, *_MOVES, *_ARITHMETIC):
+        return dtypes <= {*_INTEGERS, *_FLOATS}
+    return dtypes <= set(_INTEGERS)
+
+
+def _is_small(node: ir.Node, view: View) -> bool:
+    """Whether ``node`` has one result, of at most LIMIT elements, and no parameter."""
+    if len(node.outputs) != 1 or any(x.is_ref() for x in node.attributes.values()):
+        return False
+    dims = view.shapes.dims(node.outputs[0])
+    sizes = [x for x in dims or () if isinstance(x, int)]
+    return dims is not None and len(sizes) == len(dims) and math.prod(sizes) <= LIMIT
+
+
+def decided_if(node: ir.Node, look: Look) -> Replacement | None:
     """An If whose condition is a constant becomes the branch that it takes."""
     if not is_op(node, "If"):
         return None
@@ -90,7 +171,7 @@ def decided_if(node: ir.Node, look: Look) -> Found | None:
     branch = node.attributes[names[0 if condition.item() else 1]]
     if branch.is_ref() or _says_too_much(node, branch.as_graph(), look):
         return None
-    return Found(
+    return Replacement(
         f"its condition is always {bool(condition.item())}: one branch stands in its place",
         lambda op: op.inline(branch.as_graph()),
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from graphfix.model.values import bodies_of, is_op
 
-from ._fold_look import Found
+from ._fold_look import Replacement
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -24,7 +24,7 @@ class Equal:
     def __init__(self) -> None:
         self._seen: dict[int, list[ir.Node]] = {}
 
-    def __call__(self, node: ir.Node, look: Look) -> Found | None:
+    def __call__(self, node: ir.Node, look: Look) -> Replacement | None:
         """A node that computes what one before it does becomes that one."""
         if is_op(node, "Constant") or bodies_of(node) or not node.outputs:
             return None
@@ -40,6 +40,6 @@ class Equal:
             other = next(same, None)
             if other is not None:
                 outputs = other.outputs
-                return Found(f"{outputs[0].name!r} holds the same", lambda op: outputs)
+                return Replacement(f"{outputs[0].name!r} holds the same", lambda op: outputs)
         before.append(node)
         return None

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from graphfix.model.values import attr_int, is_op
 
-from ._fold_look import INTEGERS, Found, alone, constant_of, nothing
+from ._fold_look import INTEGERS, Replacement, alone, constant_of, nothing
 
 if TYPE_CHECKING:
     from graphfix.build import Builder
@@ -22,7 +22,7 @@ COUNTED = frozenset({"Where", "Sub", "Add", "Slice"})
 """The operators that :func:`integers` looks at."""
 
 
-def integers(node: ir.Node, look: Look) -> Found | None:
+def integers(node: ir.Node, look: Look) -> Replacement | None:
     """A division that rounds down, numbers added one after the other, a sum from the end."""
     if not is_op(node, *COUNTED) or len(node.outputs) != 1:
         return None
@@ -33,7 +33,7 @@ def integers(node: ir.Node, look: Look) -> Found | None:
     return _rounded_down(node, look) or _added(node, look)
 
 
-def _rounded_down(node: ir.Node, look: Look) -> Found | None:
+def _rounded_down(node: ir.Node, look: Look) -> Replacement | None:
     """``x // k``: what is cut towards zero is one too much where x is below 0 and leaves a rest.
 
     TorchScript chooses between the two with a Where, dynamo subtracts the condition. Both are
@@ -62,7 +62,7 @@ def _rounded_down(node: ir.Node, look: Look) -> Found | None:
         rest = _rest_of(first, x, k)
     if rest is None or look.dims(node.outputs[0]) != look.dims(x) or look.dims(x) is None:
         return None
-    return Found(f"it is {x.name!r} // {k}", partial(_divide, x, rest, by))
+    return Replacement(f"it is {x.name!r} // {k}", partial(_divide, x, rest, by))
 
 
 def _divide(x: ir.Value, rest: ir.Value, by: ir.Value, op: Builder) -> list[ir.Value]:
@@ -97,7 +97,7 @@ def _rest_of(value: ir.Value | None, x: ir.Value, k: int) -> ir.Value | None:
     return rest if maker.inputs[0] is x and _number(maker.inputs[1]) == k else None
 
 
-def _added(node: ir.Node, look: Look) -> Found | None:
+def _added(node: ir.Node, look: Look) -> Replacement | None:
     """``(x + 1) - 1``, which is x in any integers, and ``(x + 1) - 2``."""
     last = _addend(node)
     source = node.inputs[0]
@@ -114,7 +114,7 @@ def _added(node: ir.Node, look: Look) -> Found | None:
     if abs(total) >= 1 << 31:
         return None
     number = np.array(total, dtype.numpy())
-    return Found("two numbers are added as one", lambda op: [op.Add(start, number)])
+    return Replacement("two numbers are added as one", lambda op: [op.Add(start, number)])
 
 
 def _addend(node: ir.Node) -> int | None:
@@ -123,7 +123,7 @@ def _addend(node: ir.Node) -> int | None:
     return number if number is None or is_op(node, "Add") else -number
 
 
-def _from_the_end(node: ir.Node, look: Look) -> Found | None:
+def _from_the_end(node: ir.Node, look: Look) -> Replacement | None:
     """A CumSum between two Slices that turn its axis round is one from the end."""
     source = node.inputs[0]
     middle = None if source is None else alone(source, "CumSum")
@@ -142,7 +142,7 @@ def _from_the_end(node: ir.Node, look: Look) -> Found | None:
         "exclusive": attr_int(middle, "exclusive", 0),
         "reverse": 1 - attr_int(middle, "reverse", 0),
     }
-    return Found("it is a sum from the end", lambda op: [op.CumSum(start, at, **ways)])
+    return Replacement("it is a sum from the end", lambda op: [op.CumSum(start, at, **ways)])
 
 
 def _turned(node: ir.Node, look: Look) -> int | None:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.symbolic import key_of, symbols_of
-from graphfix.model.values import Numbering, const_of, ints_of, is_op, users_of
+from graphfix.model.values import Numbering, attr_ints, const_of, ints_of, is_op, users_of
 from graphfix.model.view import View
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ _COMPUTED: Mapping[str, Callable[..., Ints]] = {
 
 
 @dataclass(frozen=True)
-class Found:
+class Replacement:
     """What a rule would do with a node.
 
     Attributes:
@@ -87,11 +87,11 @@ class Found:
     build: Callable[[Builder], Sequence[ir.Value]]
 
 
-def nothing(value: ir.Value, node: ir.Node) -> Found | None:
+def nothing(value: ir.Value, node: ir.Node) -> Replacement | None:
     """``node`` gives back ``value``; if it makes an output of its graph its name is wanted."""
     if node.outputs[0].is_graph_output():
         return None
-    return Found("it gives back what it is given", lambda op: [value])
+    return Replacement("it gives back what it is given", lambda op: [value])
 
 
 def same_shape(node: ir.Node, source: ir.Value, look: Look) -> bool:
@@ -106,6 +106,13 @@ def alone(value: ir.Value, *op_types: str) -> ir.Node | None:
     if not is_op(node, *op_types) or users_of(value) != 1 or value.is_graph_output():
         return None
     return node
+
+
+def perm_of(node: ir.Node, look: Look) -> tuple[int, ...]:
+    """The axes of what a Transpose is given, in the order of what it makes; none if not known."""
+    if "perm" in node.attributes:
+        return attr_ints(node, "perm") or ()
+    return tuple(reversed(range(look.view.shapes.rank(node.inputs[0]) or 0)))
 
 
 def constant_of(value: ir.Value | None, limit: int = LIMIT) -> Array | None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.values import const_of, is_op
+from graphfix.model.values import is_op
 
-from ._fold_look import Found
-from ._fold_ways import NO_WAY, Dep, Need, Stock, Way, Ways
+from ._fold_look import Replacement
+from ._fold_ways import NO_WAY, Dep, Stock, WantedSize, Way, Ways
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ._fold_look import Look
 
 
+_MADE_BY = {"concat": ("Concat",), "squeeze": ("Squeeze",), "cut": ("Gather", "Slice")}
+
+
 class Sizes:
     """The plan for one model, and how each node of it is replaced."""
 
@@ -33,9 +36,8 @@ class Sizes:
         self._look = look
         self._stock = Stock(look)
         self._ways = Ways(self._stock)
-        self._made: dict[Need, ir.Value] = {}
-        self._steps_made: dict[ir.Value, ir.Value] = {}
-        self._plan: dict[ir.Node, Need] = {}
+        self._made: dict[WantedSize, ir.Value] = {}
+        self._plan: dict[ir.Node, WantedSize] = {}
         if self._stock.needs:
             with contextlib.suppress(RecursionError):  # a chain of hundreds stays as it is
                 self._plan = self._better()
@@ -45,29 +47,27 @@ class Sizes:
         """The operators that are replaced."""
         return frozenset(node.op_type for node in self._plan)
 
-    def __call__(self, node: ir.Node, look: Look) -> Found | None:
+    def __call__(self, node: ir.Node, look: Look) -> Replacement | None:
         """A node that makes a size another way than planned is replaced."""
         need = self._plan.get(node)
         if need is None:
             return None
-        return Found(
+        return Replacement(
             "the size it computes can be had for fewer nodes",
             lambda op: [self._realise(need, op)],
         )
 
-    def _better(self) -> dict[ir.Node, Need]:
+    def _better(self) -> dict[ir.Node, WantedSize]:
         """The nodes to replace; none if that would not make the whole any smaller."""
         wanted = {
             x: self._stock.needs[x.outputs[0]] for x in self._stock.order if self._is_wanted(x)
         }
-        if all(map(_ort_makes_it_constant, wanted)):
-            return {}
         now = self._count_now(list(wanted))
         for node, need in wanted.items():
             self._ways.choose(need, self._stock.order[node])
         if any(x is NO_WAY for x in self._ways.chosen.values()):
             return {}  # equal sizes that are made of each other: another round finds them one
-        if len(self._ways.chosen) + len(self._ways.steps) >= now:
+        if len(self._ways.chosen) >= now:
             return {}
         return {node: need for node, need in wanted.items() if not self._stays(node, need)}
 
@@ -77,7 +77,7 @@ class Sizes:
         if made is None or made not in self._stock.needs or self._stock.needs[made].known:
             return False
         return not made.is_graph_output() and any(
-            len(use.node.outputs) != 1 or not self._stock.is_size(use.node.outputs[0])
+            len(use.node.outputs) != 1 or use.node.outputs[0] not in self._stock.needs
             for use in made.uses()
         )
 
@@ -87,55 +87,35 @@ class Sizes:
             node = pending.pop()
             for value in self._stock.inputs(node):
                 maker = value.producer()
-                if maker is not None and maker not in seen and self._stock.is_size(value):
+                if maker is not None and maker not in seen and value in self._stock.needs:
                     seen.add(maker)
                     pending.append(maker)
-        return sum(not self._is_known(x) for x in seen)
+        return sum(not self._stock.needs[x.outputs[0]].known for x in seen)
 
-    def _is_known(self, node: ir.Node) -> bool:
-        need = self._stock.needs.get(node.outputs[0])
-        return need is not None and need.known
-
-    def _stays(self, node: ir.Node, need: Need) -> bool:
+    def _stays(self, node: ir.Node, need: WantedSize) -> bool:
         """Whether ``node`` and all that it is made from are as planned."""
-        way = self._ways.chosen[need]
+        way, given = self._ways.chosen[need], list(self._stock.inputs(node))
+        if way.kind == "node":
+            return way.node is node and all(map(self._is_made, given, way.deps))
         if way.kind == "shape":
             return is_op(node, "Shape")  # of another tensor: as good
-        if way.kind != "node":
-            return self._is_as(node, way)
-        if way.node is not node:
-            return False
-        return all(
-            self._is_made(value, dep)
-            for value, dep in zip(self._stock.inputs(node), way.deps, strict=True)
-        )
+        if way.kind != "concat":
+            given = given[:1]  # the other inputs say which part is taken
+        same = is_op(node, *_MADE_BY[way.kind]) and len(given) == len(way.deps)
+        return same and all(map(self._is_made, given, way.deps))
 
     def _is_made(self, value: ir.Value, dep: Dep) -> bool:
         """Whether ``value`` is what is planned for ``dep``."""
-        maker = value.producer()
-        if isinstance(dep, Need):
-            if dep.known:
-                return self._look.data(value) == dep.holds
-            return (
-                maker is not None
-                and self._stock.needs.get(value) == dep
-                and self._stays(maker, dep)
-            )
-        if maker is None or not self._stock.is_step(value):
+        if not isinstance(dep, WantedSize):
             return value is dep
-        pairs = zip(self._stock.inputs(maker), self._stock.deps(maker), strict=True)
-        return all(self._is_made(x, y) for x, y in pairs)
+        if dep.known:
+            return self._look.data(value) == dep.holds
+        maker = value.producer()
+        if maker is None or self._stock.needs.get(value) != dep:
+            return False
+        return self._stays(maker, dep)
 
-    def _is_as(self, node: ir.Node, way: Way) -> bool:
-        """Whether ``node`` is already what a cut, a Concat or a Squeeze would be."""
-        given = list(self._stock.inputs(node))
-        if way.kind == "concat":
-            same = is_op(node, "Concat") and len(given) == len(way.deps)
-            return same and all(map(self._is_made, given, way.deps))
-        made_by = ("Squeeze",) if way.kind == "squeeze" else ("Gather", "Slice")
-        return is_op(node, *made_by) and self._is_made(given[0], way.deps[0])
-
-    def _realise(self, need: Need, op: Builder) -> ir.Value:
+    def _realise(self, need: WantedSize, op: Builder) -> ir.Value:
         """The tensor that holds ``need``: one that is there, or made before the site."""
         found = self._made.get(need)
         if found is not None and (maker := found.producer()) is not None and maker.graph:
@@ -146,25 +126,13 @@ class Sizes:
         made = self._made[need] = self._build(need, self._ways.chosen[need], op)
         return made
 
-    def _given(self, dep: Dep, op: Builder) -> ir.Value:
-        if isinstance(dep, Need):
-            return self._realise(dep, op)
-        maker = dep.producer()
-        if maker is None or not self._stock.is_step(dep):
-            return dep
-        if dep not in self._steps_made:
-            given = [self._given(x, op) for x in self._stock.deps(maker)]
-            same = given == list(self._stock.inputs(maker))
-            self._steps_made[dep] = dep if same else op.again(maker, *given)
-        return self._steps_made[dep]
-
-    def _build(self, need: Need, way: Way, op: Builder) -> ir.Value:
+    def _build(self, need: WantedSize, way: Way, op: Builder) -> ir.Value:
         if way.kind == "shape" and way.source is not None:
             start, end = way.at
             if way.at == (0, self._look.view.shapes.rank(way.source)):
                 return op.Shape(way.source)
             return op.Shape(way.source, start=start, end=end)
-        given = [self._given(x, op) for x in way.deps]
+        given = [self._realise(x, op) if isinstance(x, WantedSize) else x for x in way.deps]
         if way.kind == "concat":
             return op.Concat(*given, axis=0)
         if way.kind == "squeeze":
@@ -182,30 +150,3 @@ class Sizes:
         made = node.outputs[0]
         same = self._stock.needs[made] == need and list(self._stock.inputs(node)) == given
         return made if same and node.graph is not None else op.again(node, *given)
-
-
-def _ort_makes_it_constant(node: ir.Node) -> bool:
-    """Whether ONNX Runtime, as it loads a model, makes a constant of the target of a Reshape.
-
-    It knows a dim by Shape and Gather, puts 0 where one is copied, and -1 for at most one that is
-    computed (optimizer/reshape_fusion.cc). A Shape with ``start`` and ``end`` it does not know.
-    """
-    if not is_op(node, "Concat") or not all(
-        is_op(use.node, "Reshape") and use.idx == 1 for use in node.outputs[0].uses()
-    ):
-        return False
-    computed = [x for x in node.inputs if x is not None and const_of(x) is None]
-    copied = [x for x in computed if _is_dim(x)]
-    return bool(copied) and len(computed) - len(copied) <= 1
-
-
-def _is_dim(value: ir.Value) -> bool:
-    """Whether one dim of a tensor is taken out of its shape."""
-    maker = value.producer()
-    if is_op(maker, "Unsqueeze"):
-        maker = _maker(maker.inputs[0])
-    return is_op(maker, "Gather") and is_op(_maker(maker.inputs[0]), "Shape")
-
-
-def _maker(value: ir.Value | None) -> ir.Node | None:
-    return None if value is None else value.producer()

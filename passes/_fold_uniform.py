@@ -15,7 +15,7 @@ import onnx_ir as ir
 from graphfix.model.broadcast import is_broadcast
 from graphfix.model.values import attr_int, filler_of, is_op, number_in, scalar_of
 
-from ._fold_look import VIEWS, Found, constant_of
+from ._fold_look import VIEWS, Replacement, constant_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -80,7 +80,7 @@ class Uniform:
         node = value.producer() if value is not None else None
         if node is None or depth == 0:
             return None
-        if is_op(node, *_MOVES) or (is_op(node, "Cast") and self._is_wide(node)):
+        if is_op(node, *_MOVES):
             return self.least(node.inputs[0], depth - 1)
         if is_op(node, "Range"):
             start, step = scalar_of(node.inputs[0]), scalar_of(node.inputs[2])
@@ -94,11 +94,6 @@ class Uniform:
             least = [self.least(x, depth - 1) for x in node.inputs]
             return None if least[0] is None or least[1] is None else least[0] + least[1]
         return None
-
-    def _is_wide(self, node: ir.Node) -> bool:
-        whole = (ir.DataType.INT64, ir.DataType.INT32)
-        given = self._look.view.shapes.dtype(node.inputs[0])
-        return given in whole and attr_int(node, "to", 0) == ir.DataType.INT64
 
     def _number(self, value: ir.Value, depth: int) -> Number | None:
         node = value.producer()
@@ -120,8 +115,6 @@ class Uniform:
         numbers = [self.filled(x, depth) for x in node.inputs]
         if is_op(node, "Where") and numbers[0] is not None:
             return numbers[1 if numbers[0] else 2]
-        if is_op(node, "And", "Or") and is_op(node, "Or") in [x for x in numbers if x is not None]:
-            return is_op(node, "Or")
         known = [x for x in numbers if x is not None]
         if len(known) != len(numbers) or is_op(node, "Where"):
             return None
@@ -157,7 +150,7 @@ class Uniform:
 
     # --- rules -------------------------------------------------------------------------------
 
-    def neutral(self, node: ir.Node, look: Look) -> Found | None:
+    def neutral(self, node: ir.Node, look: Look) -> Replacement | None:
         """What is added to nothing, or let through by a mask that hides nothing."""
         if not is_op(node, "Where", *_NOTHING) or node.outputs[0].is_graph_output():
             return None
@@ -165,7 +158,7 @@ class Uniform:
         dims = look.dims(node.outputs[0])
         if kept is None or dims is None or look.dims(kept) != dims or _ends_norm(node, kept):
             return None
-        return Found("what it adds or hides is nothing", lambda op: [kept])
+        return Replacement("what it adds or hides is nothing", lambda op: [kept])
 
     def _kept(self, node: ir.Node) -> ir.Value | None:
         """The one operand that decides all elements."""
@@ -178,7 +171,7 @@ class Uniform:
                 return node.inputs[1 - i]
         return None
 
-    def smaller(self, node: ir.Node, look: Look) -> Found | None:
+    def smaller(self, node: ir.Node, look: Look) -> Replacement | None:
         """What is expanded, or filled, for users who would broadcast it themselves."""
         if len(node.outputs) != 1 or node.graph is not look.view.model.graph:
             return None
@@ -194,7 +187,9 @@ class Uniform:
                 return None
             one = np.full(ones, number, dtype.numpy())
             return self._reached(
-                Found("it is one number, and is broadcast anyway", lambda op: [op.constant(one)])
+                Replacement(
+                    "it is one number, and is broadcast anyway", lambda op: [op.constant(one)]
+                )
             )
         kept = node.inputs[0] if is_op(node, "Expand") else None
         if is_op(node, "And", "Or"):
@@ -203,10 +198,10 @@ class Uniform:
         if kept is None or source is None or source == dims or not self._suits(made, source):
             return None
         return self._reached(
-            Found("those who use it can broadcast it themselves", lambda op: [kept])
+            Replacement("those who use it can broadcast it themselves", lambda op: [kept])
         )
 
-    def _reached(self, found: Found) -> Found | None:
+    def _reached(self, found: Replacement) -> Replacement | None:
         """``found``, unless another has changed a shape there that this one rests on."""
         if not self.touched.isdisjoint(self._trail):
             return None

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.model.broadcast import is_broadcast
 from graphfix.model.values import is_op
 
-from ._fold_look import VIEWS, Found, alone, keys_of, nothing, root_of
+from ._fold_look import VIEWS, Replacement, alone, keys_of, nothing, root_of
 from ._targets import constant_target, with_axes
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     """Makes a view of a tensor."""
 
 
-def view(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
+def view(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """Reshape, Unsqueeze, Squeeze, Flatten."""
     root = root_of(node.outputs[0])
     dims = look.dims(node.outputs[0])
@@ -33,6 +34,8 @@ def view(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
         return None
     if dims == look.dims(root):
         return nothing(root, node)
+    if _puts_ones_in_front(look.dims(source), dims) and _spares_ones(node.outputs[0], look):
+        return nothing(source, node)
     start = source
     while (before := alone(start, *VIEWS)) is not None and before.inputs[0] is not None:
         start = before.inputs[0]
@@ -42,7 +45,27 @@ def view(node: ir.Node, source: ir.Value, look: Look) -> Found | None:
     again = _remade(node, start, look)
     if again is None:
         return None
-    return Found(f"it can be made of {start.name!r} at once", lambda op: [again(op)])
+    return Replacement(f"it can be made of {start.name!r} at once", lambda op: [again(op)])
+
+
+def _puts_ones_in_front(given: tuple[Key, ...] | None, made: tuple[Key, ...]) -> bool:
+    """Whether ``made`` is ``given`` behind dims of 1; a vector is a size, planned with the rest."""
+    return given is not None and len(made) > 1 and made == (1,) * (len(made) - len(given)) + given
+
+
+def _spares_ones(value: ir.Value, look: Look) -> bool:
+    """Whether all who use ``value`` broadcast it to as many dims of another tensor.
+
+    Views do not count, which may lose their own: masks of [B, 1, 1, T] and [1, 1, T, T] stay.
+    """
+    rank, shapes = look.view.shapes.rank(value) or 0, look.view.shapes
+    users = [use.node for use in value.uses()]
+    for user in users:
+        others = {x for x in user.inputs if x is not None} - {value}
+        ranks = [shapes.rank(x) or 0 for x in others if not is_op(x.producer(), *VIEWS)]
+        if not is_broadcast(user, look.view.opset(user)) or max(ranks, default=0) < rank:
+            return False
+    return bool(users)
 
 
 def _remade(node: ir.Node, source: ir.Value, look: Look) -> Callable[[Builder], ir.Value] | None:

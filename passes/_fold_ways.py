@@ -17,13 +17,11 @@ if TYPE_CHECKING:
 
     from ._fold_look import Key, Look
 
-# What makes the scores of an attention, one row for each position and one column for each.
-_SCORES = ("MatMul", "Einsum", "Add", "Mul", "Div", "Where", "Softmax")
 _VECTORS = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Mod", "Neg", "Abs"})
 
 
 @dataclass(frozen=True)
-class Need:
+class WantedSize:
     """A size or a shape that something needs: its type, rank (0 or 1), and what it holds."""
 
     dtype: ir.DataType
@@ -35,18 +33,18 @@ class Need:
         """Whether it is a constant."""
         return all(isinstance(x, int) for x in self.holds)
 
-    def piece(self, *holds: Key) -> Need:
+    def piece(self, *holds: Key) -> WantedSize:
         """A part of it."""
-        return Need(self.dtype, 1, holds)
+        return WantedSize(self.dtype, 1, holds)
 
 
-Dep = Need | ir.Value
+Dep = WantedSize | ir.Value
 """What a way needs: sizes, or a tensor that stays as it is."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to make a :class:`Need`.
+    """One way to make a :class:`WantedSize`.
 
     Attributes:
         kind: The dims of a tensor, a cut of them, pieces put together, the one element of a
@@ -83,8 +81,8 @@ class Stock:
     def __init__(self, look: Look) -> None:
         self._look = look
         self.order: dict[ir.Node, int] = {}
-        self.needs: dict[ir.Value, Need] = {}
-        self.makers: dict[Need, ir.Node] = {}
+        self.needs: dict[ir.Value, WantedSize] = {}
+        self.makers: dict[WantedSize, ir.Node] = {}
         self.shapes: dict[tuple[Key, ...], tuple[int, ir.Value]] = {}
         model = look.view.model
         self.opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
@@ -102,22 +100,10 @@ class Stock:
 
     def _offer(self, value: ir.Value, order: int) -> None:
         dims = self._look.dims(value)
-        if not dims or dims in self.shapes or all(isinstance(x, int) for x in dims):
-            return
-        if not self._are_scores(value):
+        if dims and dims not in self.shapes and not all(isinstance(x, int) for x in dims):
             self.shapes[dims] = order, value
 
-    def _are_scores(self, value: ir.Value) -> bool:
-        """Whether a tensor may go into a fused attention, unless somebody asks for its shape."""
-        node, dims = value.producer(), self._look.dims(value)
-        return (
-            is_op(node, *_SCORES)
-            and dims is not None
-            and len(dims) > 2
-            and not any(isinstance(x, int) for x in dims[-2:])
-        )
-
-    def _need_of(self, node: ir.Node) -> Need | None:
+    def _need_of(self, node: ir.Node) -> WantedSize | None:
         if len(node.outputs) != 1 or is_op(node, "Constant"):
             return None
         made = node.outputs[0]
@@ -127,27 +113,7 @@ class Stock:
         holds = self._look.data(made)
         if holds is None or rank is None or dtype not in INTEGERS:
             return None
-        return Need(dtype, rank, holds)
-
-    def is_size(self, value: ir.Value) -> bool:
-        """Whether ``value`` holds a size, or is on the way from one to another."""
-        return value in self.needs or self.is_step(value)
-
-    def is_step(self, value: ir.Value) -> bool:
-        """Whether it is a small matrix of integers, of which inference says only the shape."""
-        shapes, node = self._look.view.shapes, value.producer()
-        dims = shapes.dims(value)
-        sizes = [x for x in dims or () if isinstance(x, int)]
-        return (
-            node is not None
-            and node.graph is self._look.view.model.graph
-            and len(node.outputs) == 1
-            and is_op(node, "Reshape", "Transpose", "Slice", "Concat", "Unsqueeze", "Squeeze")
-            and dims is not None
-            and len(sizes) == len(dims) == 2
-            and math.prod(sizes) <= 64
-            and shapes.dtype(value) in INTEGERS
-        )
+        return WantedSize(dtype, rank, holds)
 
     def inputs(self, node: ir.Node) -> Iterator[ir.Value]:
         """What a node computes a size from: of a tensor whose shape is asked for, nothing."""
@@ -158,12 +124,12 @@ class Stock:
         """The same as needs, where they are sizes."""
         return tuple(self.needs.get(x, x) for x in self.inputs(node))
 
-    def vector_of(self, value: ir.Value) -> Need | None:
+    def vector_of(self, value: ir.Value) -> WantedSize | None:
         """What a constant holds, as a vector."""
         holds, dtype = self._look.data(value), self._look.view.shapes.dtype(value)
         if holds is None or dtype not in INTEGERS:
             return None
-        return Need(dtype, 1, holds)
+        return WantedSize(dtype, 1, holds)
 
 
 class Ways:
@@ -173,34 +139,27 @@ class Ways:
 
     Attributes:
         chosen: The way to make each size that is needed.
-        steps: The matrices that they need, which stay as they are.
     """
 
     def __init__(self, stock: Stock) -> None:
         self._stock = stock
-        self.chosen: dict[Need, Way] = {}
-        self.steps: set[ir.Value] = set()
-        self._open: set[Need] = set()
-        self._costs: dict[Need, float] = {}
+        self.chosen: dict[WantedSize, Way] = {}
+        self._open: set[WantedSize] = set()
+        self._costs: dict[WantedSize, float] = {}
 
     def choose(self, dep: Dep, before: int) -> None:
         """Decide how to make ``dep``, for a node at place ``before``, and all that it needs."""
-        if isinstance(dep, ir.Value):
-            maker = dep.producer()
-            if maker is not None and self._stock.is_step(dep) and dep not in self.steps:
-                self.steps.add(dep)
-                for other in self._stock.deps(maker):
-                    self.choose(other, before)
-        elif not dep.known and dep not in self.chosen:
-            way = self._best(dep, before)
-            self._open.add(dep)  # a way that needs itself is none
-            for other in way.deps:
-                self.choose(other, before)
-            self._open.discard(dep)
-            self.chosen[dep] = way
-            self._costs.clear()
+        if isinstance(dep, ir.Value) or dep.known or dep in self.chosen:
+            return
+        way = self._best(dep, before)
+        self._open.add(dep)  # a way that needs itself is none
+        for other in way.deps:
+            self.choose(other, before)
+        self._open.discard(dep)
+        self.chosen[dep] = way
+        self._costs.clear()
 
-    def _best(self, need: Need, before: int) -> Way:
+    def _best(self, need: WantedSize, before: int) -> Way:
         """The cheapest way to make ``need``, where what is planned already costs nothing."""
         self._open.add(need)
         # Of equals a Concat of what is there already: a Shape is a kernel of the device.
@@ -210,15 +169,10 @@ class Ways:
         return best
 
     def _cost(self, dep: Dep, before: int) -> float:
-        if isinstance(dep, ir.Value):
-            maker = dep.producer()
-            if maker is None or dep in self.steps or not self._stock.is_step(dep):
-                return 0
-            return 1 + sum(self._cost(x, before) for x in self._stock.deps(maker))
+        if isinstance(dep, ir.Value) or dep.known or dep in self.chosen:
+            return 0
         if dep in self._open:
             return math.inf
-        if dep.known or dep in self.chosen:
-            return 0
         if dep not in self._costs:
             cost = self._best(dep, before).cost
             if math.isinf(cost):  # perhaps only from here
@@ -226,7 +180,7 @@ class Ways:
             self._costs[dep] = cost
         return self._costs[dep]
 
-    def _all_ways(self, need: Need, before: int) -> Iterator[Way]:
+    def _all_ways(self, need: WantedSize, before: int) -> Iterator[Way]:
         """The ways, those first that are the same for all who need it."""
         if need.rank == 1 and need.dtype == ir.DataType.INT64:
             yield from self._from_dims(need, before)
@@ -249,7 +203,7 @@ class Ways:
         cost = 1 + sum(self._cost(x, before) for x in dict.fromkeys(deps))
         return Way(kind, cost, deps=deps)
 
-    def _from_dims(self, need: Need, before: int) -> Iterator[Way]:
+    def _from_dims(self, need: WantedSize, before: int) -> Iterator[Way]:
         """The dims of the first tensor that has them side by side, or of one asked for already."""
         size = len(need.holds)
         first = True
@@ -271,7 +225,7 @@ class Ways:
                 return
             yield Way("cut", self._costed("cut", (whole,), before).cost, at=at, deps=(whole,))
 
-    def _pieces(self, need: Need, before: int) -> Iterator[Need]:
+    def _pieces(self, need: WantedSize, before: int) -> Iterator[WantedSize]:
         """``need`` in as few pieces as there can be: numbers, dims side by side, single sizes."""
         holds, i = need.holds, 0
         while i < len(holds):
@@ -288,9 +242,9 @@ class Ways:
             yield need.piece(*holds[i:end])
             i = end
 
-    def _lifted(self, need: Need, before: int) -> Iterator[Way]:
+    def _lifted(self, need: WantedSize, before: int) -> Iterator[Way]:
         """Arithmetic with scalars, done with vectors of one element instead."""
-        maker = self._stock.makers.get(Need(need.dtype, 0, need.holds))
+        maker = self._stock.makers.get(WantedSize(need.dtype, 0, need.holds))
         if maker is None or self._stock.order[maker] > before or not is_op(maker, *_VECTORS):
             return
         deps = self._stock.deps(maker)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphfix.model.shapes import Dim, Shapes, same
-from graphfix.model.symbolic import times
 from graphfix.model.text import size_told
 
 if TYPE_CHECKING:
@@ -32,20 +30,16 @@ class Target:
         shape: The constant.
         before: Where the input gets dims of 1 first, as axes of what it then is.
         after: Which dims of ``shape`` are 1 and go again.
-        flat: How many dims of the input become one first, and the rest another; 0 for none.
     """
 
     shape: tuple[int, ...]
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
-    flat: int = 0
 
     def build(self, value: ir.Value, op: Builder) -> ir.Value:
         """``value`` in that shape."""
         if self.before:
             value = with_axes("Unsqueeze", value, self.before, op)
-        if self.flat:
-            value = op.Flatten(value, axis=self.flat)
         value = op.Reshape(value, np.array(self.shape, np.int64))
         return with_axes("Squeeze", value, self.after, op) if self.after else value
 
@@ -62,7 +56,7 @@ def target_of(
 
     A 0 copies a size from the same place, and there is one -1. So ``[B, H, T, D]`` to ``[B*H, T,
     D]`` is ``[1, -1, 0, 0]`` and a Squeeze: sizes that lie somewhere else come to their place by
-    dims of 1 in what is made, or in what is given; what the first dims make together, by a Flatten.
+    dims of 1 in what is made, or in what is given.
 
     Args:
         source: As for :func:`constant_target`, and so are the others.
@@ -85,11 +79,6 @@ def target_of(
         found = constant_target(wide, sizes, given, shapes)
         if not isinstance(found, str):
             return Target(found, before=axes)
-    for axis in range(1, len(source)):
-        flat = [reduce(times, source[:axis]), reduce(times, source[axis:])]
-        found = constant_target(flat, sizes, given, shapes)
-        if not isinstance(found, str):
-            return Target(found, flat=axis)
     return direct
 
 

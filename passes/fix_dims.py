@@ -15,7 +15,8 @@ from graphfix.model.view import View
 from graphfix.options import Sizes
 from graphfix.quoting import divided, halves, quoted, unquoted
 
-from ._folding import Folding
+from ._fold_constants import from_sizes
+from ._fold_look import Look
 from ._sizes import conflicts, input_names, named, require_known, set_sizes, symbols_of
 
 if TYPE_CHECKING:
@@ -201,9 +202,13 @@ class FixDims(Pass):
                     value.shape[axis] = name
 
     def _fold(self, view: View) -> Iterator[Change]:
-        builder = Builder(self.name, view)
-        for node, array in list(Folding(view).results()):
-            if node.graph is None:  # what used it went with an earlier one
+        builder, known = Builder(self.name, view), from_sizes(Look(view))
+        for value, array in known.items():
+            node = value.producer()
+            if node is None or node.graph is None:  # what used it went with an earlier one
+                continue
+            users = (x for use in value.uses() for x in use.node.outputs[:1])
+            if not value.is_graph_output() and all(x in known for x in users):
                 continue
             at, tensor = node.name or node.op_type, node.outputs[0].name or ""
             builder.start(node)

@@ -56,8 +56,7 @@ class FloatNorm(NodePass[Match]):
         Runtime's for the CPU, on an Intel Xeon, was off by 0.8 % of an element near 0. What is
         allowed to a float16 model in verification is more than that. Casts of constant scales are
         folded when the model is loaded. ONNX Runtime no longer makes a SkipLayerNormalization of it
-        and the sum before it. Refused: a node of which the mean or the deviation is used as well,
-        and attributes that are parameters of a local function.
+        and the sum before it. Refused: a node of which the mean or the deviation is used as well.
     """
 
     name: ClassVar[str] = "float-norm"
@@ -70,8 +69,6 @@ class FloatNorm(NodePass[Match]):
             return None
         if const_of(node.inputs[0]) is not None:
             return None
-        if any(x.is_ref() for x in node.attributes.values()):
-            return Skip(node, "its attributes are parameters of the local function it is in")
         if any(x.uses() or x.is_graph_output() for x in node.outputs[1:]):
             return Skip(node, "its mean or deviation is used as well")
         return Match(node)
@@ -82,9 +79,8 @@ class FloatNorm(NodePass[Match]):
 
     def rewrite(self, match: Match, op: Builder) -> ir.Value:
         """The same between Casts."""
-        given = {name: x.value for name, x in match.node.attributes.items()}
         wide = [None if x is None else _as_float(x, op) for x in match.node.inputs]
-        return op.Cast(op.make(match.node.op_type, *wide, **given), to=ir.DataType.FLOAT16)
+        return op.Cast(op.again(match.node, *wide), to=ir.DataType.FLOAT16)
 
 
 def _as_float(value: ir.Value, op: Builder) -> ir.Value:

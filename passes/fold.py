@@ -10,7 +10,6 @@ from graphfix import leaving
 from graphfix.build import Builder
 from graphfix.core import Change, Finding, Match, Pass, Safety, Skip
 from graphfix.model import shapes
-from graphfix.model.broadcast import BROADCAST
 from graphfix.model.text import path_of
 from graphfix.model.values import nodes_of
 from graphfix.model.view import View
@@ -21,9 +20,7 @@ from ._fold_chains import CHAINED, chain
 from ._fold_constants import WORKED_OUT, decided_if, known, worked_out
 from ._fold_equal import Equal
 from ._fold_integers import COUNTED, integers
-from ._fold_leading import Leading
-from ._fold_look import VIEWS, Found, Look
-from ._fold_moves import MOVES, moved
+from ._fold_look import VIEWS, Look, Replacement
 from ._fold_sizes import Sizes
 from ._fold_uniform import NEUTRAL, SHRUNK, Uniform
 
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    Rule = Callable[[ir.Node, Look], Found | None]
+    Rule = Callable[[ir.Node, Look], Replacement | None]
     Rules = Sequence[tuple[frozenset[str] | None, Rule]]
     """Rules in order, each with the operators that it is for; None for all."""
 
@@ -46,7 +43,7 @@ _VIEWS = frozenset(VIEWS)
 class FoldSite(Match):
     """A node that can go, or be had for less; ``found`` says how."""
 
-    found: Found
+    found: Replacement
 
 
 @dataclass(frozen=True)
@@ -240,9 +237,7 @@ def _rules(uniform: Uniform) -> Rules:
         (WORKED_OUT, worked_out),
         (None, Equal()),
         (CHAINED, chain),
-        (MOVES, moved),
         (COUNTED, integers),
-        (BROADCAST, Leading()),
         (NEUTRAL, uniform.neutral),
         (frozenset({"Cast"}), Bits()),
     )
@@ -259,7 +254,7 @@ class _Shown(dict[str, tuple["Rule", ...]]):
         return self.setdefault(op_type, tuple(found))
 
 
-def _first(rules: Sequence[Rule], node: ir.Node, look: Look) -> Found | None:
+def _first(rules: Sequence[Rule], node: ir.Node, look: Look) -> Replacement | None:
     for rule in rules:
         if (found := rule(node, look)) is not None:
             return found

@@ -111,8 +111,6 @@ class GatherInt64(NodePass[IndexSite]):
             return None
         if not self.convert or dtype not in _NARROW:
             return Skip(node, _reason(node, dtype))
-        if any(attribute.is_ref() for attribute in node.attributes.values()):
-            return Skip(node, f"{_reason(node, dtype)}; its attributes depend on the call")
         return IndexSite(node, indices, view.numbering.of(indices))
 
     def rewrite(self, match: IndexSite, op: Builder) -> ir.Value:
@@ -126,13 +124,7 @@ class GatherInt64(NodePass[IndexSite]):
             if table is None
             else op.constant(table.astype(np.int64))
         )
-        attributes = {
-            name: attribute.as_int()
-            if attribute.type == ir.AttributeType.INT
-            else attribute.as_string()
-            for name, attribute in node.attributes.items()
-        }
-        return op.make(node.op_type, node.inputs[0], wide, *node.inputs[2:], **attributes)
+        return op.again(node, node.inputs[0], wide, *node.inputs[2:])
 
     def findings(self, model: ir.Model) -> Iterator[Finding]:
         """An error where ONNX forbids the type, a note where it is only unusual."""

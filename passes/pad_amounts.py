@@ -173,9 +173,8 @@ class PadAmounts(NodePass[AmountSite]):
         whole = len(numbers) == len(match.pads)
         if data is not None and whole and not any(numbers):
             return data
-        given = {name: x.value for name, x in match.node.attributes.items()}
         amounts = np.array(numbers, np.int64) if whole else _joined(match.pads, op)
-        return op.Pad(data, amounts, *rest, **given)
+        return op.again(match.node, data, amounts, *rest)
 
 
 def _joined(pads: tuple[Written, ...], op: Builder) -> ir.Value:

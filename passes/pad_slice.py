@@ -157,8 +157,7 @@ def _in_a_run(match: CropSite, pads: ir.Value, op: Builder) -> ir.Value:
         behind = op.Gather(less, np.array(cut, np.int64) + half, axis=0)
         return op.Where(op.Equal(behind, zero), np.array(_END, np.int64), behind)
 
-    given = {name: x.value for name, x in match.node.attributes.items()}
-    padded = op.Pad(match.data, more, *match.node.inputs[2:], **given)
+    padded = op.again(match.node, match.data, more, *match.node.inputs[2:])
     axes = np.array([match.axes[i] for i in cut], np.int64)
     start, end = op.once(("starts", *key), starts, less), op.once(("ends", *key), ends, less)
     return op.Slice(padded, start, end, axes)
@@ -184,7 +183,7 @@ def _padded(data: ir.Value, pads: Sequence[int], match: CropSite, op: Builder) -
     added = [max(0, x) for x in pads]
     if not any(added):
         return data
+    if match.opset >= 11:
+        return op.again(match.node, data, np.array(added, np.int64), *match.node.inputs[2:])
     given = {name: x.value for name, x in match.node.attributes.items()}
-    if match.opset < 11:
-        return op.Pad(data, **{**given, "pads": added})
-    return op.Pad(data, np.array(added, np.int64), *match.node.inputs[2:], **given)
+    return op.Pad(data, **{**given, "pads": added})

@@ -47,24 +47,24 @@ class Moved:
     rows: Dim
 
 
-class Place(NamedTuple):
+class LinearIndex(NamedTuple):
     """``a * i + b * j + c``, for row i and column j of what is read."""
 
     a: sympy.Expr
     b: sympy.Expr
     c: sympy.Expr
 
-    def plus(self, other: Place) -> Place:
+    def plus(self, other: LinearIndex) -> LinearIndex:
         """The sum."""
-        return Place(*(sympy.expand(x + y) for x, y in zip(self, other, strict=True)))
+        return LinearIndex(*(sympy.expand(x + y) for x, y in zip(self, other, strict=True)))
 
-    def times(self, factor: sympy.Expr) -> Place:
+    def times(self, factor: sympy.Expr) -> LinearIndex:
         """The product."""
-        return Place(*(sympy.expand(x * factor) for x in self))
+        return LinearIndex(*(sympy.expand(x * factor) for x in self))
 
-    def moved(self, by: sympy.Expr) -> Place:
+    def moved(self, by: sympy.Expr) -> LinearIndex:
         """Further on by so many."""
-        return Place(self.a, self.b, sympy.expand(self.c + by))
+        return LinearIndex(self.a, self.b, sympy.expand(self.c + by))
 
 
 def moved_rows(value: ir.Value | None, view: View) -> Moved | None:
@@ -107,7 +107,7 @@ class _Walk:
         self._lead, self._rows = dims[:-2], dims[-2]
         rows, cols = map(expr_of, dims[-2:])
         self._ends = (rows - 1, cols - 1)
-        self.place = Place(cols, sympy.Integer(1), sympy.Integer(0))
+        self.place = LinearIndex(cols, sympy.Integer(1), sympy.Integer(0))
         self.beyond = False
         self._found: Moved | None = None
 
@@ -241,7 +241,7 @@ class _Walk:
         if found is not None:
             self._keep(value, *found, beyond=False)
 
-    def _keep(self, source: ir.Value, row: Place, col: Place, *, beyond: bool) -> None:
+    def _keep(self, source: ir.Value, row: LinearIndex, col: LinearIndex, *, beyond: bool) -> None:
         dims = self._view.shapes.dims(source)
         if row != (1, 0, 0) or col.b != 1 or col.a not in (-1, 1) or dims is None:
             return
@@ -250,7 +250,7 @@ class _Walk:
 
     def _split(
         self, width: sympy.Expr, before: sympy.Expr | int = 0, behind: sympy.Expr | int = 0
-    ) -> tuple[Place, Place] | None:
+    ) -> tuple[LinearIndex, LinearIndex] | None:
         """Row and column of what is read, in rows of this width.
 
         Args:
@@ -262,15 +262,15 @@ class _Walk:
         if wide < 1:
             return None
         a, b = (sympy.Integer(round(_at_large(x) / wide)) for x in self.place[:2])
-        rest = self.place.plus(Place(-a * width, -b * width, sympy.Integer(0)))
+        rest = self.place.plus(LinearIndex(-a * width, -b * width, sympy.Integer(0)))
         least = min(map(_at_large, self._corners(rest)))
         for c in (least // wide, least // wide + 1):
             col = rest.moved(-c * width)
             if self._within(col, -before, width - 1 + behind):
-                return Place(a, b, sympy.Integer(c)), col
+                return LinearIndex(a, b, sympy.Integer(c)), col
         return None
 
-    def _within(self, place: Place, low: sympy.Expr | int, high: sympy.Expr) -> bool:
+    def _within(self, place: LinearIndex, low: sympy.Expr | int, high: sympy.Expr) -> bool:
         """Whether a place lies from ``low`` to ``high``, at each row and column."""
         return all(
             is_never_negative(corner - low, self._rows)
@@ -278,7 +278,7 @@ class _Walk:
             for corner in self._corners(place)
         )
 
-    def _corners(self, place: Place) -> Iterator[sympy.Expr]:
+    def _corners(self, place: LinearIndex) -> Iterator[sympy.Expr]:
         for i in (0, self._ends[0]):
             for j in (0, self._ends[1]):
                 yield sympy.expand(place.a * i + place.b * j + place.c)

@@ -48,10 +48,9 @@ def told(node: ir.Node) -> str:
     made = next((x.name for x in node.outputs if x.name and not _OURS.match(x.name)), None)
     if made:
         return f"the {node.op_type} that makes {made!r} ({by} wrote it)"
-    for word, others in (("before", _after), ("behind", _before)):
-        found = _nearest(node, others)
-        if found is not None:
-            return f"the {node.op_type} {word} {found.op_type} {path_of(found)!r} ({by} wrote it)"
+    after = _nearest(node)
+    if after is not None:
+        return f"the {node.op_type} before {after.op_type} {path_of(after)!r} ({by} wrote it)"
     return f"{a_or_an(node.op_type)} that {by} wrote"
 
 
@@ -59,24 +58,17 @@ def _is_ours(node: ir.Node) -> bool:
     return _PASS in node.metadata_props and bool(_OURS.match(node.name or "gf_"))
 
 
-def _nearest(node: ir.Node, others: Callable[[ir.Node], list[ir.Node]]) -> ir.Node | None:
-    """The first node of the user's own, one step after the other."""
-    seen, pending = {node}, others(node)
+def _nearest(node: ir.Node) -> ir.Node | None:
+    """The first node of the user's own that follows, one step after the other."""
+    seen, pending = {node}, [node]
     while pending:
+        after = dict.fromkeys(use.node for x in pending for y in x.outputs for use in y.uses())
+        pending = [x for x in after if x not in seen]
         own = next((x for x in pending if not _is_ours(x)), None)
         if own is not None:
             return own
         seen.update(pending)
-        pending = [y for y in dict.fromkeys(z for x in pending for z in others(x)) if y not in seen]
     return None
-
-
-def _after(node: ir.Node) -> list[ir.Node]:
-    return [use.node for x in node.outputs for use in x.uses()]
-
-
-def _before(node: ir.Node) -> list[ir.Node]:
-    return [y for x in node.inputs if x is not None and (y := x.producer()) is not None]
 
 
 def module_path(node: ir.Node) -> tuple[str, ...]:

@@ -55,7 +55,6 @@ class ControlFlow(Rule):
     """
 
     name: ClassVar[str] = "control-flow"
-    matched_by: ClassVar[str | None] = "if-where"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node with a graph inside; an If that is decided already is a note.

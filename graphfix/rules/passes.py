@@ -35,7 +35,6 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "pad-amounts": ("80070057",),
     "fresh-shapes": ("80070057", "re-use buffer", "existing shape"),
     "thaw": ("8007023E", "re-use buffer"),
-    "float-conv-input": ("existing type",),
     "gemm-bias": ("DmlFusedGemm",),
 }
 """The errors that what a pass finds has been seen to end in."""
@@ -63,8 +62,6 @@ def providers(name: str) -> tuple[Provider, ...]:
 
 def severity(name: str, site: Match, view: View, provider: Provider) -> Severity:
     """How bad a site of the pass ``name`` is on a provider."""
-    if name == "float-conv-input":
-        return "error"  # ONNX Runtime refuses the model, whatever the provider
     if provider != "dml":
         return "warning" if name in ("thaw", "fresh-shapes") else "note"
     judge = _JUDGES.get(name)
@@ -169,5 +166,4 @@ _JUDGES: dict[str, Callable[[Match, View], Severity]] = {
     "gemm-bias": lambda *_: "error",
     "pool-pads": _windows,
     "clip-minmax": lambda *_: "error",
-    "if-where": lambda *_: "note",  # the rule control-flow says how bad an If is
 }

@@ -11,7 +11,6 @@ import pytest
 import graphfix
 from graphfix import pipeline, registry
 from graphfix.core import Pass, changed_by
-from graphfix.errors import ModelError
 from graphfix.manual import manual_of
 from graphfix.model import shapes
 from graphfix.model.text import canonical
@@ -73,10 +72,6 @@ def test_before_becomes_after(name: str) -> None:
 
 def test_before_and_after_compute_the_same(name: str) -> None:
     before, after, report = repaired(name)
-    if not registry.pass_class(name).loads_before:
-        with pytest.raises(ModelError, match="does not load in ONNX Runtime"):
-            graphfix.verify(before, before)
-        before = after
     may_change = changed_by([registry.make(name)])
     verdict = graphfix.verify(before, after, safety=report.safety, may_change=may_change)
     assert verdict.ok, str(verdict)

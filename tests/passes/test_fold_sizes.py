@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphfix import planning
 from tests.passes.folding import fold
 from tests.passes.models import execute, model, ops
 
@@ -88,43 +87,6 @@ def test_a_long_chain_of_sizes_that_use_each_other_twice() -> None:
         s = Shape (x) a0 = Gather (s, zero) r = Shape (x) a1 = Gather (r, one) {steps}
         k = Mod (a39u, m) y = ConstantOfShape (k) }}"""
     assert len(ops(fold(model(text)))) < 50
-
-
-def test_a_pad_computed_by_reshape_and_slice() -> None:
-    """TorchScript turns the pairs of a Pad around with a matrix; the sizes can be put in order."""
-    text = """m (float[B, T] x) => (float[P, Q] y)
-        <int64 one = {1}, int64[1] axis = {0}, int64[2] pairs = {-1, 2}, int64[1] back = {-1},
-         int64[1] end = {-9223372036854775807}, int64[1] flat = {-1}, int64[1] nothing = {0}> {
-        s = Shape (x) t = Gather (s, one) t1 = Unsqueeze (t, axis) u1 = Unsqueeze (t, axis)
-        given = Concat <axis = 0> (nothing, t1, nothing, nothing)
-        matrix = Reshape (given, pairs) turned = Slice (matrix, back, end, nothing, back)
-        sides = Transpose <perm = [1, 0]> (turned) pads = Reshape (sides, flat)
-        p = Cast <to = 7> (pads) y = Pad (x, p) }"""
-    assert sorted(ops(fold(model(text)))) == ["Concat", "Pad", "Shape"]
-
-
-def test_a_target_that_onnx_runtime_makes_constant_stays() -> None:
-    """It puts 0 where a dim is copied and -1 for one that is computed, if it knows the nodes."""
-    text = """m (float[B, 2, T, 2] x) => (float[B, U, 2] y)
-        <int64 zero = {0}, int64 far = {2}, int64 twice = {2}, int64[1] axis = {0},
-         int64[1] width = {2}> {
-        s = Shape (x) b = Gather (s, zero) t = Gather (s, far) t2 = Mul (t, twice)
-        b1 = Unsqueeze (b, axis) t1 = Unsqueeze (t2, axis)
-        z = Concat <axis = 0> (b1, t1, width)
-        turned = Transpose <perm = [0, 2, 1, 3]> (x) r = Reshape (turned, z) y = Relu (r) }"""
-    before = model(text)
-    after = fold(before)
-    kernels = [planning.kernels_of(x) for x in (before, after)]
-    assert kernels[0] == kernels[1]
-    assert len(ops(after)) == len(ops(before))
-    # Nothing is copied here, and it makes no constant of it.
-    merged = """m (float[B, 2, T, 2] x) => (float[N, 2] y)
-        <int64 zero = {0}, int64 far = {2}, int64 twice = {2}, int64[1] axis = {0},
-         int64[1] width = {2}> {
-        s = Shape (x) b = Gather (s, zero) t = Gather (s, far) t2 = Mul (t, twice) n = Mul (b, t2)
-        n1 = Unsqueeze (n, axis) z = Concat <axis = 0> (n1, width) r = Reshape (x, z)
-        y = Relu (r) }"""
-    assert len(ops(fold(model(merged)))) < len(ops(model(merged)))
 
 
 SIZE_STEPS = (
