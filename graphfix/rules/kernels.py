@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from graphfix.directml import facts, queries
 from graphfix.model.values import attr_int
 
-from .base import PROVIDERS, Hazard, Provider, Rule, is_folded, no_kernel, nodes_of
+from .base import PROVIDERS, Hazard, Provider, Rule, is_folded, nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from graphfix.directml.facts import Kernel
     from graphfix.model.view import View
 
+# The opset that the pass opset-ceiling takes a model down to.
+_CEILING = 21
+_KNOWN_DOMAINS = ("", "ai.onnx.ml", "com.microsoft")
 _CONTROL = frozenset({"If", "Loop", "Scan"})
 _RECURRENT = ("LSTM", "GRU", "RNN")
 
@@ -54,7 +57,7 @@ class NoKernel(Rule):
         for node, opset, kernel in _kernels(view):
             if kernel is None:
                 newest = facts.newest_opset_with_kernel(node.op_type, node.domain, opset + 1)
-                yield no_kernel("DirectML", node, opset, newest)
+                yield _no_kernel(node, opset, newest)
 
 
 class TypeWithoutKernel(Rule):
@@ -143,9 +146,8 @@ class RecurrentLayout(Rule):
     Why:
         DirectML's kernels take layout=0 only (ORT OperatorRegistration.cpp,
         QueryRecurrentNeuralNetwork), and so does ONNX Runtime's CPU: run on 1.24 and later, the
-        session is not made ("Batchwise recurrent operations (layout == 1) are not supported"),
-        nor is it with CUDA (providers/cuda/rnn/cudnn_rnn_base.h). Transposes around it, with
-        layout=0, say the same.
+        session is not made ("Batchwise recurrent operations (layout == 1) are not supported").
+        Transposes around it, with layout=0, say the same.
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>
@@ -174,6 +176,25 @@ class RecurrentLayout(Rule):
             if attr_int(node, "layout", 0):
                 message = f"{node.op_type} has layout=1, which no provider runs"
                 yield Hazard(node, message, "error")
+
+
+def _no_kernel(node: ir.Node, opset: int, newest: int | None) -> Hazard:
+    """A node without a kernel; ``newest`` is the newest opset, up to its own, that has one."""
+    known, fix = "in any version", None
+    if facts.standard(node.domain) == "" and newest is not None:
+        known = f"of opset {opset}; the newest opset with one is {newest}"
+        fix = "opset-ceiling" if newest >= _CEILING else None
+    name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    message = f"DirectML has no kernel for {name} {known}: {_without_kernel(node, opset)}"
+    return Hazard(node, message, fix=fix)
+
+
+def _without_kernel(node: ir.Node, opset: int) -> str:
+    if facts.standard(node.domain) not in _KNOWN_DOMAINS:
+        return "it runs where its library of custom operators runs it"
+    if node.domain != "com.microsoft" and facts.schema_of(node.op_type, node.domain, opset) is None:
+        return "ONNX has no such operator"
+    return "it runs on the CPU"
 
 
 def _kernels(view: View) -> Iterator[tuple[ir.Node, int, Kernel | None]]:

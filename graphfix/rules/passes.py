@@ -47,7 +47,7 @@ _ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
     **dict.fromkeys(("matmul-4d", "matmul-vector", "quantize-axis", "reverse-2d"), _DML),
     **dict.fromkeys(("keep-output", "host-output", "gemm-bias"), _DML),
     **dict.fromkeys(("pad-amounts", "pool-pads", "slice-gather"), _DML),
-    "opset-ceiling": ("dml", "cuda"),
+    "opset-ceiling": _DML,
 }
 
 # What passes on the elements of a shape tensor, one by one.

@@ -9,7 +9,7 @@ from graphfix.directml.facts import MOST_DIMS, standard
 from graphfix.directml.placement import Rules
 from graphfix.model.values import attr_ints
 
-from .base import Hazard, Provider, Rule, is_fixed, is_folded
+from .base import Hazard, Rule, is_fixed, is_folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,10 +153,8 @@ class DataDependent(Rule):
     Why:
         NonZero, Compress, Unique and NonMaxSuppression, and a Slice whose ends are computed from
         data, make shapes that nobody knows before the run. The count has to come back to the CPU
-        first, which waits for all that was queued on the GPU (with CUDA: ORT
-        providers/cuda/tensor/nonzero_op.cc, cudaMemcpyAsync to the host). On DirectML what follows
-        cannot fuse either, and its kernels are made anew for each result
-        (MLOperatorAuthorImpl.cpp 2511-2691).
+        first, which waits for all that was queued on the GPU. What follows cannot fuse either, and
+        its kernels are made anew for each result (ORT MLOperatorAuthorImpl.cpp 2511-2691).
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>
@@ -175,7 +173,6 @@ class DataDependent(Rule):
     """
 
     name: ClassVar[str] = "data-dependent"
-    providers: ClassVar[tuple[Provider, ...]] = ("dml", "cuda")
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such node."""

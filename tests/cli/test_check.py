@@ -57,7 +57,6 @@ class TestSeverities:
         [
             (CRASH, [], 1),
             (CRASH, ["--ep", "cpu"], 0),
-            (CRASH, ["--ep", "cuda"], 0),
             (SLOW, [], 0),
             (SLOW, ["--fail-on", "warning"], 1),
             (SOUND, ["--fail-on", "note"], 0),
@@ -127,7 +126,6 @@ class TestSeverities:
         [
             (["--json", "--sarif"], "only one of them"),
             (["-o", "x.onnx"], "without --fix"),
-            (["--run", "--ep", "cuda"], "not with CUDA"),
             (["--ep", "npu"], "'npu'"),
             (["--rules", "no-kernle"], "did you mean 'no-kernel'"),
         ],
@@ -154,7 +152,7 @@ class TestOddModels:
         assert (code, out) == (2, "")
         assert "ONNX Runtime does not load the model: " in err
 
-    @pytest.mark.parametrize("ep", ["dml", "cpu", "cuda"])
+    @pytest.mark.parametrize("ep", ["dml", "cpu"])
     @pytest.mark.parametrize(
         "text",
         [
