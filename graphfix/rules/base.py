@@ -48,8 +48,6 @@ class Rule(Check):
 
     providers: ClassVar[tuple[Provider, ...]] = ("dml",)
     """The providers on which it matters."""
-    codes: ClassVar[tuple[str, ...]] = ()
-    """What ``graphfix explain`` is asked when the hazard has struck: HRESULTs and messages."""
 
     repaired_by: ClassVar[str | None] = None
     """The pass that looks for the same; where both are asked, the rule speaks for it."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.directml import facts, queries
-from graphfix.model.values import attr_int
 
-from .base import PROVIDERS, Hazard, Provider, Rule, is_folded, nodes_of
+from .base import Hazard, Rule, is_folded, nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 _CEILING = 21
 _KNOWN_DOMAINS = ("", "ai.onnx.ml", "com.microsoft")
 _CONTROL = frozenset({"If", "Loop", "Scan"})
-_RECURRENT = ("LSTM", "GRU", "RNN")
 
 
 class NoKernel(Rule):
@@ -133,49 +131,9 @@ class RefusedByKernel(Rule):
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node that a Query function refuses."""
         for node, _, kernel in _kernels(view):
-            if kernel is None or node.op_type in _RECURRENT:
-                continue
-            if why := queries.refusal(node, kernel, view.shapes):
+            if kernel is not None and (why := queries.refusal(node, kernel, view.shapes)):
                 message = f"DirectML refuses {node.op_type} with {why}: it runs on the CPU"
                 yield Hazard(node, message)
-
-
-class RecurrentLayout(Rule):
-    """An LSTM, GRU or RNN with layout=1, the batch first.
-
-    Why:
-        DirectML's kernels take layout=0 only (ORT OperatorRegistration.cpp,
-        QueryRecurrentNeuralNetwork), and so does ONNX Runtime's CPU: run on 1.24 and later, the
-        session is not made ("Batchwise recurrent operations (layout == 1) are not supported").
-        Transposes around it, with layout=0, say the same.
-
-    Flagged:
-        <ir_version: 8, opset_import: ["" : 17]>
-        recurrent (float[B, T, 4] x, float[1, 8, 4] w, float[1, 8, 2] r)
-            => (float[B, T, 1, 2] y)
-        {
-            y = LSTM <hidden_size = 2, layout = 1> (x, w, r)
-        }
-
-    Clean:
-        <ir_version: 8, opset_import: ["" : 17]>
-        recurrent (float[B, T, 4] x, float[1, 8, 4] w, float[1, 8, 2] r)
-            => (float[T, 1, B, 2] y)
-        {
-            frames = Transpose <perm = [1, 0, 2]> (x)
-            y = LSTM <hidden_size = 2> (frames, w, r)
-        }
-    """
-
-    name: ClassVar[str] = "recurrent-layout"
-    providers: ClassVar[tuple[Provider, ...]] = PROVIDERS
-
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each with that layout."""
-        for node in view.nodes(*_RECURRENT):
-            if attr_int(node, "layout", 0):
-                message = f"{node.op_type} has layout=1, which no provider runs"
-                yield Hazard(node, message, "error")
 
 
 def _no_kernel(node: ir.Node, opset: int, newest: int | None) -> Hazard:

@@ -48,7 +48,6 @@ class ReshapeRank(Rule):
     """
 
     name: ClassVar[str] = "reshape-rank"
-    codes: ClassVar[tuple[str, ...]] = ("80070057",)
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each Reshape to a tensor of too many dims."""
@@ -86,7 +85,6 @@ class KernelRank(Rule):
 
     name: ClassVar[str] = "kernel-rank"
     matched_by: ClassVar[str | None] = "matmul-4d"
-    codes: ClassVar[tuple[str, ...]] = ("80070057",)
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node of too many dims that has a kernel on DirectML."""
@@ -132,7 +130,6 @@ class SamePadding(Rule):
     """
 
     name: ClassVar[str] = "same-padding"
-    codes: ClassVar[tuple[str, ...]] = ("80070057",)
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such ConvTranspose."""

@@ -29,6 +29,8 @@ SLOW = HEAD + "(float[N, 4] x) => (float[N, 4] z) { y = Relu (x) z = Add (y, x) 
 SOUND = HEAD + "(float[2, 4] x) => (float[2, 4] z) { y = Relu (x) z = Add (y, x) }"
 LAYOUT = HEAD + """(float[2, 3, 4] x, float[1, 8, 4] w, float[1, 8, 2] r) => (float[2, 3, 1, 2] y)
     { y = LSTM <hidden_size = 2, layout = 1> (x, w, r) }"""  # fmt: skip
+POWER = HEAD + """(float[4, 1] x) => (float[4, 2] y) <float[2] e = {0, 1}>
+    { y = Pow (x, e) }"""  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +65,7 @@ class TestSeverities:
             (CRASH, ["-p", "reshape-allowzero"], 1),
             (SLOW, ["--rules", "dynamic-dims"], 1),  # asked for, so it counts
             (SLOW, ["--rules", "dynamic-dims", "--fail-on", "error"], 0),
-            (LAYOUT, [], 1),
+            (POWER, [], 1),
         ],
     )
     def test_the_exit_code(
@@ -216,7 +218,7 @@ class TestFix:
     def test_what_no_pass_repairs_is_left(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        code, out, _ = said(capsys, "check", saved(tmp_path, LAYOUT), "--fix")
+        code, out, _ = said(capsys, "check", saved(tmp_path, POWER), "--fix")
         assert code == 1
         assert "repaired  nothing: no pass repairs what was found" in out
         assert [x.name for x in tmp_path.iterdir()] == ["model.onnx"]
