@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import onnx_ir as ir
 
-from graphfix.directml import facts, fusing
+from graphfix.directml import facts
 from graphfix.model.spelling import Spelling
 from graphfix.model.symbolic import symbols_of
 from graphfix.model.values import is_op
 from graphfix.model.values import nodes_of as nodes_in
 from graphfix.quoting import quoted
-from graphfix.words import a_or_an
 
 from .base import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded, nodes_of
 
@@ -204,47 +203,6 @@ class ComputedCpuInput(Rule):
                 names = " and ".join(computed)
                 message = f"{node.op_type} reads its {names} on the CPU, computed in each run"
                 yield Hazard(node, message)
-
-
-class LostOutput(Rule):
-    """An output of the model that DirectML fuses away.
-
-    Why:
-        An activation goes into the operator before it (ORT OperatorUtility.cpp, in providers/dml:
-        Conv, ConvTranspose, Gemm, MatMul and the normalizations with most, Add and Sum with Relu
-        and LeakyRelu), although that operator's own output is an output of the graph. Run on
-        onnxruntime-directml 1.24.4, with each of these pairs: no session can be made, "Failed to
-        find node output or a constant initializer producing output". Python's InferenceSession
-        then makes one on the CPU alone and prints so; other languages get the error.
-
-    Flagged:
-        <ir_version: 8, opset_import: ["" : 17]>
-        tapped (float[N, 4] x, float[4, 4] w) => (float[N, 4] hidden, float[N, 4] y)
-        {
-            hidden = MatMul (x, w)
-            y = Relu (hidden)
-        }
-
-    Clean:
-        <ir_version: 8, opset_import: ["" : 17]>
-        tapped (float[N, 4] x, float[4, 4] w) => (float[N, 4] hidden, float[N, 4] y)
-        {
-            inner = MatMul (x, w)
-            y = Relu (inner)
-            hidden = Identity (inner)
-        }
-    """
-
-    name: ClassVar[str] = "lost-output"
-    repaired_by: ClassVar[str | None] = "keep-output"
-
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each such output, at the node that makes it."""
-        for lost in fusing.lost_outputs(view):
-            after = a_or_an(lost.after.op_type)
-            message = f"{lost.value.name!r} is an output and feeds {after}, which DirectML puts "
-            message += f"into the {lost.home.op_type}: no session can be made"
-            yield Hazard(lost.home, message, "error", self.repaired_by)
 
 
 def _is_decided(condition: ir.Value | None, view: View) -> bool:

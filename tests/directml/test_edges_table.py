@@ -16,10 +16,10 @@ TABLE = Path(graphfix.__file__).parent / "directml" / "edges.csv"
 # Operator, the start of the type, the edges: the rules and passes that flag it where it matters.
 FLAGGED: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("Cast", "float", "*", ("bool-cast",)),
-    ("Cast", "int64>bool", "over32", ("wide-truth",)),
-    ("Clip", "float16 min over max", "*", ("clip-order",)),
-    ("Clip", "float32 min over max", "*", ("clip-order",)),
-    ("Clip", "int64 min over max", "*", ("clip-order",)),
+    ("Cast", "int64>bool", "over32", ("bool-cast",)),
+    ("Clip", "float16 min over max", "*", ("clip-minmax",)),
+    ("Clip", "float32 min over max", "*", ("clip-minmax",)),
+    ("Clip", "int64 min over max", "*", ("clip-minmax",)),
     *((op, "float", "nan", ("lost-nan",)) for op in ("Clip", "Max", "Min", "Relu", "Sign")),
     *((op, "float", "nan", ("lost-nan",)) for op in ("ReduceMax", "ReduceMin")),
     *((op, "float16", "large", ("lost-infinity",)) for op in ("Conv", "ConvTranspose", "ReduceL2")),
