@@ -43,8 +43,8 @@ terminal. The two models of each are ONNX text, and the tests run them: the firs
 second is not. What the passes find is flagged as well; [their page](../passes/README.md) says what
 that is.
 
-`--ep` says where the model is to run: on DirectML (`dml`, the default), on the `cpu`, or with
-`cuda`; the rules that hold there are asked.
+`--ep` says where the model is to run: on DirectML (`dml`, the default) or on the
+`cpu`; the rules that hold there are asked.
 
 An **error** crashes or computes something else on the chosen provider; a **warning** is slow or
 runs on the CPU; a **note** matters only elsewhere.

@@ -55,7 +55,7 @@ def check(
         checks: Names of passes, profiles and rules as ``-p`` takes them, or objects; by default
             the rules that hold on ``ep``, and what matters there of the profile ``directml``,
             ``thaw`` and ``window-3d``.
-        ep: Where the model is to run. On ``cpu`` and ``cuda`` what a pass finds is a note, unless
+        ep: Where the model is to run. On ``cpu`` what a pass finds is a note, unless
             it matters on every provider.
 
     Returns:

@@ -38,7 +38,6 @@ FLOORS = (
     "leaving",
     "lengths",
     "runtime",
-    "cuda",
     "directml",
     "build",
     "naming",

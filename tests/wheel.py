@@ -18,7 +18,7 @@ def faults(wheel: Path) -> list[str]:
         "graphfix/cli/__init__.py",
         "graphfix/show/templates/report.html",
     ]
-    wanted += ["graphfix/cuda/ops.csv", "graphfix/directml/ops.csv"]
+    wanted += ["graphfix/directml/errors.toml", "graphfix/directml/ops.csv"]
     found = [f"{name} is missing" for name in wanted if name not in held]
     tops = {name.partition("/")[0] for name in held}
     found += [f"{top}/ is not graphfix's to install" for top in sorted(tops) if _strange(top)]

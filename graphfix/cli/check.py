@@ -63,9 +63,9 @@ _AXIS = re.compile(rf"-p ilens-mask:axis=(?P<axis>{_NAME})(?::from=(?P<source>{_
 )
 @click.option(
     "--ep",
-    type=click.Choice(["dml", "cpu", "cuda"]),
+    type=click.Choice(["dml", "cpu"]),
     default="dml",
-    help="Where the model is to run: on DirectML (default), on the CPU, or with CUDA.",
+    help="Where the model is to run: on DirectML (default) or on the CPU.",
 )
 @click.option(
     "--run",
@@ -116,7 +116,7 @@ def check(
     spec = _padding(spec, padding=padding, axis=axis, source=source)
     if half:
         spec = "float16" if spec is None else f"{spec},float16"
-    _refuse(ep=ep, trial=trial, fix=fix, output=output, both=as_json and sarif)
+    _refuse(fix=fix, output=output, both=as_json and sarif)
     sizes = _terminal.sizes(dims)
     _options.load_plugins(plugin)
     from graphfix import hazards, pipeline
@@ -135,7 +135,7 @@ def check(
                 found = hazards.check(loaded, asked, ep=ep)
             except UsageError as error:
                 raise UsageError(_as_options(str(error)) if padding else str(error)) from error
-            if trial and ep != "cuda":
+            if trial:
                 say("running")
                 found += hazards.ran(path, ep=ep, dims=sizes, feeds=feeds)
                 if padding:
@@ -206,13 +206,11 @@ def _axis_options(found: re.Match[str]) -> str:
     return f"--axis {found['axis']}" + (f" --from {source}" if source else "")
 
 
-def _refuse(*, ep: str, trial: bool, fix: bool, output: str | None, both: bool) -> None:
+def _refuse(*, fix: bool, output: str | None, both: bool) -> None:
     if both:
         raise click.UsageError("--json and --sarif: only one of them goes to stdout.")
     if output is not None and not fix:
         raise click.UsageError("-o: nothing is written without --fix.")
-    if trial and ep == "cuda":
-        raise click.UsageError("--run: models are run on the CPU and on DirectML, not with CUDA.")
 
 
 def _about(asked: Sequence[Check]) -> dict[str, str]:

@@ -99,16 +99,9 @@ def kernel_at(op: str, domain: str, opset: int) -> Kernel | None:
 
 def newest_opset_with_kernel(op: str, domain: str, below: int) -> int | None:
     """The newest opset under ``below`` in which DirectML runs the operator."""
-    return newest_opset(op, domain, below, kernel_for)
-
-
-def newest_opset(
-    op: str, domain: str, below: int, kernel: Callable[[str, str, int], object | None]
-) -> int | None:
-    """The newest opset under ``below`` whose version of the operator has a kernel."""
     for opset in range(below - 1, 6, -1):
         since = since_version(op, domain, opset)
-        if since is not None and kernel(op, domain, since) is not None:
+        if since is not None and kernel_for(op, domain, since) is not None:
             return opset
     return None
 
@@ -151,7 +144,7 @@ def _kernel(row: dict[str, str]) -> Kernel:
         op=row["op"],
         domain=row["domain"],
         since=int(row["since_version"]),
-        types=dict(constraint_of(text) for text in row["supported_types"].split(";") if text),
+        types=dict(_constraint_of(text) for text in row["supported_types"].split(";") if text),
         cpu_inputs=_numbers(row["cpu_inputs"]),
         cpu_outputs=_numbers(row["cpu_outputs"]),
         fuses=row["fuses"] == "yes",
@@ -161,7 +154,7 @@ def _kernel(row: dict[str, str]) -> Kernel:
     )
 
 
-def constraint_of(text: str) -> tuple[str, frozenset[ir.DataType]]:
+def _constraint_of(text: str) -> tuple[str, frozenset[ir.DataType]]:
     """``T=[float|int64]`` as ("T", {FLOAT, INT64})."""
     name, _, types = text.partition("=")
     # Sequences have no element type of their own here.

@@ -44,7 +44,7 @@ CPU_ONLY = (
 
 
 @dataclass(frozen=True)
-class Place:
+class PlacedNode:
     """Where one node of the model runs.
 
     Attributes:
@@ -92,7 +92,7 @@ class Plan:
         notes: What else there is to know.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[PlacedNode, ...]
     steps: tuple[Step, ...]
     sizes: Mapping[str, int] = field(default_factory=dict)
     dims: tuple[str, ...] = ()
@@ -261,17 +261,17 @@ class _Planner:
         # What makes no tensor on the device has no operator there that could be made anew.
         return Step(name, "dml", 1, remade=varies and not kernel.cpu_outputs)
 
-    def _placed(self, node: ir.Node, fate: tracing.Fate) -> Place:
+    def _placed(self, node: ir.Node, fate: tracing.Fate) -> PlacedNode:
         at, op = path_of(node), node.op_type
         home = fate.node
         if home is None:
-            return Place(at, op, "gone", fate.how, None)
+            return PlacedNode(at, op, "gone", fate.how, None)
         step = self._step_of.get(home)
         if home in self._cpu:
-            return Place(at, op, "cpu", self._cpu[home], step)
+            return PlacedNode(at, op, "cpu", self._cpu[home], step)
         if home in self._apart:
-            return Place(at, op, "dml", self._apart[home], step)
-        return Place(at, op, "fused", fate.how, step)
+            return PlacedNode(at, op, "dml", self._apart[home], step)
+        return PlacedNode(at, op, "fused", fate.how, step)
 
 
 def _by_output(graph: ir.Graph | None, rules: Rules) -> dict[str | None, str]:

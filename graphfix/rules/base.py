@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from graphfix.core import Check, Finding, Match, Severity, Skip
-from graphfix.directml import facts
 from graphfix.model.text import module_path, path_of
 from graphfix.model.values import nodes_of as nodes_in
 from graphfix.model.view import View
@@ -22,11 +21,8 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-Provider = Literal["dml", "cpu", "cuda"]
-PROVIDERS: tuple[Provider, ...] = ("dml", "cpu", "cuda")
-# The opset that the pass opset-ceiling takes a model down to.
-_CEILING = 21
-_KNOWN_DOMAINS = ("", "ai.onnx.ml", "com.microsoft")
+Provider = Literal["dml", "cpu"]
+PROVIDERS: tuple[Provider, ...] = ("dml", "cpu")
 
 
 @dataclass(frozen=True)
@@ -52,8 +48,6 @@ class Rule(Check):
 
     providers: ClassVar[tuple[Provider, ...]] = ("dml",)
     """The providers on which it matters."""
-    codes: ClassVar[tuple[str, ...]] = ()
-    """What ``graphfix explain`` is asked when the hazard has struck: HRESULTs and messages."""
 
     repaired_by: ClassVar[str | None] = None
     """The pass that looks for the same; where both are asked, the rule speaks for it."""
@@ -80,32 +74,6 @@ def nodes_of(view: View) -> Iterator[ir.Node]:
     """Every node of every domain: the graph, the graphs inside it, and its local functions."""
     for graph in (view.model.graph, *(f.graph for f in view.model.functions.values())):
         yield from nodes_in(graph)
-
-
-def no_kernel(provider: str, node: ir.Node, opset: int, newest: int | None) -> Hazard:
-    """A node that a provider has no kernel for.
-
-    Args:
-        provider: What people call the provider.
-        node: The node.
-        opset: The opset that governs it.
-        newest: The newest opset, up to that, in which the provider runs the operator.
-    """
-    known, fix = "in any version", None
-    if facts.standard(node.domain) == "" and newest is not None:
-        known = f"of opset {opset}; the newest opset with one is {newest}"
-        fix = "opset-ceiling" if newest >= _CEILING else None
-    name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-    message = f"{provider} has no kernel for {name} {known}: {_without_kernel(node, opset)}"
-    return Hazard(node, message, fix=fix)
-
-
-def _without_kernel(node: ir.Node, opset: int) -> str:
-    if facts.standard(node.domain) not in _KNOWN_DOMAINS:
-        return "it runs where its library of custom operators runs it"
-    if node.domain != "com.microsoft" and facts.schema_of(node.op_type, node.domain, opset) is None:
-        return "ONNX has no such operator"
-    return "it runs on the CPU"
 
 
 def is_fixed(value: ir.Value | None, view: View) -> bool:

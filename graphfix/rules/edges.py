@@ -13,8 +13,7 @@ import onnx_ir as ir
 from graphfix.directml.placement import Rules
 from graphfix.model.pads import are_misread, can_be_split, is_negative, may_cut, pads_of
 from graphfix.model.text import size_told
-from graphfix.model.values import attr_int, const_of, is_op, scalar_of
-from graphfix.model.wide import WIDE, is_made_wide
+from graphfix.model.values import const_of, is_op
 
 from .base import Hazard, Rule, is_folded
 
@@ -236,90 +235,3 @@ class LostNan(Rule):
             if before is not None and is_op(before, *_NAN_LOSERS) and not is_folded(node, view):
                 message = f"{before.op_type} makes a number of NaN: this never is True"
                 yield Hazard(node, message)
-
-
-class WideTruth(Rule):
-    """An int64 of more than 32 bits is cast to bool.
-
-    Why:
-        Run on onnxruntime-directml 1.24.4 (edges.csv, Cast, int64>bool, over32): 4294967296 becomes
-        False. Only the lower half is looked at. Numbers of 32 bits are cast rightly.
-
-    Flagged:
-        <ir_version: 8, opset_import: ["" : 17]>
-        any (int64[N] x) => (bool[N] y)
-        <int64 shift = {4294967296}>
-        {
-            high = Mul (x, shift)
-            y = Cast <to = 9> (high)
-        }
-
-    Clean:
-        <ir_version: 8, opset_import: ["" : 17]>
-        any (int64[N] x) => (bool[N] y)
-        <int64 zero = {0}>
-        {
-            none = Equal (x, zero)
-            y = Not (none)
-        }
-    """
-
-    name: ClassVar[str] = "wide-truth"
-    repaired_by: ClassVar[str | None] = "bool-cast"
-
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each Cast of what a constant beyond 32 bits has made."""
-        for node in view.nodes("Cast"):
-            value = node.inputs[0]
-            if (
-                attr_int(node, "to", 0) != ir.DataType.BOOL
-                or value is None
-                or is_folded(node, view)
-            ):
-                continue
-            if view.shapes.dtype(value) in WIDE and is_made_wide(value, view):
-                message = "an int64 beyond 32 bits is cast to bool: only its lower half counts"
-                yield Hazard(node, message, "error", self.repaired_by)
-
-
-class ClipOrder(Rule):
-    """A Clip whose least is above its most.
-
-    Why:
-        Run on onnxruntime-directml 1.24.4 (edges.csv, Clip, min over max): every number becomes the
-        min, where ONNX says the max, in float32, float16 and int64. Min(Max(x, min), max) is what
-        ONNX means.
-
-    Flagged:
-        <ir_version: 8, opset_import: ["" : 17]>
-        clip (float[N] x) => (float[N] y)
-        <float least = {3.0}, float most = {-2.0}>
-        {
-            y = Clip (x, least, most)
-        }
-
-    Clean:
-        <ir_version: 8, opset_import: ["" : 17]>
-        clip (float[N] x) => (float[N] y)
-        <float least = {3.0}, float most = {-2.0}>
-        {
-            above = Max (x, least)
-            y = Min (above, most)
-        }
-    """
-
-    name: ClassVar[str] = "clip-order"
-    repaired_by: ClassVar[str | None] = "clip-minmax"
-
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each with two constants in the wrong order."""
-        for node in view.nodes("Clip"):
-            least, most = (scalar_of(x) for x in (*node.inputs[1:3], None, None)[:2])
-            if (
-                least is not None
-                and most is not None
-                and least > most
-                and not is_folded(node, view)
-            ):
-                message = f"Clip has min={least:g} above max={most:g}: DirectML returns the min"
-                yield Hazard(node, message, "error", self.repaired_by)

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import onnx_ir as ir
 
-from graphfix.directml import facts, fusing
+from graphfix.directml import facts
 from graphfix.model.spelling import Spelling
 from graphfix.model.symbolic import symbols_of
-from graphfix.model.values import const_of, is_op
+from graphfix.model.values import is_op
 from graphfix.model.values import nodes_of as nodes_in
 from graphfix.quoting import quoted
-from graphfix.words import a_or_an
 
 from .base import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded, nodes_of
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from graphfix.model.view import View
 
-_RANDOM = ("RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
 _CONTROL = ("If", "Loop", "Scan")
 
 
@@ -57,15 +55,9 @@ class ControlFlow(Rule):
     name: ClassVar[str] = "control-flow"
 
     def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each node with a graph inside; an If that is decided already is a note.
-
-        What is in the branch that it does not take is gone with it.
-        """
-        gone = _never_taken(view)
+        """Each node with a graph inside; an If that is decided already is a note."""
         for node in view.nodes(*_CONTROL):
-            if node.graph is not None and not gone.isdisjoint(view.scope(node.graph)):
-                continue
-            if is_op(node, "If") and _is_worked_out(node.inputs[0], view):
+            if is_op(node, "If") and is_fixed(node.inputs[0], view):
                 message = "its condition is the same in each run: the branch takes its place"
                 yield Hazard(node, message, "note", "fold")
                 continue
@@ -212,92 +204,10 @@ class ComputedCpuInput(Rule):
                 yield Hazard(node, message)
 
 
-class LostOutput(Rule):
-    """An output of the model that DirectML fuses away.
-
-    Why:
-        An activation goes into the operator before it (ORT OperatorUtility.cpp, in providers/dml:
-        Conv, ConvTranspose, Gemm, MatMul and the normalizations with most, Add and Sum with Relu
-        and LeakyRelu), although that operator's own output is an output of the graph. Run on
-        onnxruntime-directml 1.24.4, with each of these pairs: no session can be made, "Failed to
-        find node output or a constant initializer producing output". Python's InferenceSession
-        then makes one on the CPU alone and prints so; other languages get the error.
-
-    Flagged:
-        <ir_version: 8, opset_import: ["" : 17]>
-        tapped (float[N, 4] x, float[4, 4] w) => (float[N, 4] hidden, float[N, 4] y)
-        {
-            hidden = MatMul (x, w)
-            y = Relu (hidden)
-        }
-
-    Clean:
-        <ir_version: 8, opset_import: ["" : 17]>
-        tapped (float[N, 4] x, float[4, 4] w) => (float[N, 4] hidden, float[N, 4] y)
-        {
-            inner = MatMul (x, w)
-            y = Relu (inner)
-            hidden = Identity (inner)
-        }
-    """
-
-    name: ClassVar[str] = "lost-output"
-    repaired_by: ClassVar[str | None] = "keep-output"
-    codes: ClassVar[tuple[str, ...]] = ("Failed to find node output or a constant initializer",)
-
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each such output, at the node that makes it."""
-        for lost in fusing.lost_outputs(view):
-            after = a_or_an(lost.after.op_type)
-            message = f"{lost.value.name!r} is an output and feeds {after}, which DirectML puts "
-            message += f"into the {lost.home.op_type}: no session can be made"
-            yield Hazard(lost.home, message, "error", self.repaired_by)
-
-
-def _never_taken(view: View) -> set[ir.Graph]:
-    """The branches that ONNX Runtime throws away when the session is made."""
-    found: set[ir.Graph] = set()
-    for node in view.nodes("If"):
-        condition = node.inputs[0]
-        if not _is_worked_out(condition, view):
-            continue
-        array = None if condition is None else const_of(condition)
-        truth = view.shapes.data(condition) if array is None else array.reshape(-1).tolist()
-        other = node.attributes.get("else_branch" if truth and truth[0] else "then_branch")
-        if truth and isinstance(truth[0], int) and other is not None and not other.is_ref():
-            found.add(other.as_graph())
-    return found
-
-
 def _is_decided(condition: ir.Value | None, view: View) -> bool:
     """Whether symbolic shapes prove that a condition is the same in each run."""
     data = view.shapes.data(condition)
     return data is not None and all(isinstance(x, int) for x in data)
-
-
-def _is_worked_out(condition: ir.Value | None, view: View) -> bool:
-    """Whether ONNX Runtime knows a condition when the session is made.
-
-    It folds what is made of constants, and of the shapes of tensors all of whose dims are numbers.
-    """
-    if is_fixed(condition, view):
-        return True
-    pending, seen = [condition], set()
-    while pending:
-        value = pending.pop()
-        node = value.producer() if value is not None else None
-        if value is None or is_fixed(value, view) or value in seen:
-            continue
-        seen.add(value)
-        if node is None or not node.inputs or node.op_type in _RANDOM:
-            return False
-        if is_op(node, "Shape"):
-            dims = view.shapes.dims(node.inputs[0])
-            if dims is None or not all(isinstance(x, int) for x in dims):
-                return False
-        else:
-            pending += node.inputs
-    return True
 
 
 def _followers(view: View) -> tuple[Counter[str], int, dict[str, ir.Node]]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.directml import facts, queries
-from graphfix.model.values import attr_int
 
-from .base import PROVIDERS, Hazard, Provider, Rule, is_folded, no_kernel, nodes_of
+from .base import Hazard, Rule, is_folded, nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +16,10 @@ if TYPE_CHECKING:
     from graphfix.directml.facts import Kernel
     from graphfix.model.view import View
 
+# The opset that the pass opset-ceiling takes a model down to.
+_CEILING = 21
+_KNOWN_DOMAINS = ("", "ai.onnx.ml", "com.microsoft")
 _CONTROL = frozenset({"If", "Loop", "Scan"})
-_RECURRENT = ("LSTM", "GRU", "RNN")
 
 
 class NoKernel(Rule):
@@ -54,7 +55,7 @@ class NoKernel(Rule):
         for node, opset, kernel in _kernels(view):
             if kernel is None:
                 newest = facts.newest_opset_with_kernel(node.op_type, node.domain, opset + 1)
-                yield no_kernel("DirectML", node, opset, newest)
+                yield _no_kernel(node, opset, newest)
 
 
 class TypeWithoutKernel(Rule):
@@ -130,50 +131,28 @@ class RefusedByKernel(Rule):
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node that a Query function refuses."""
         for node, _, kernel in _kernels(view):
-            if kernel is None or node.op_type in _RECURRENT:
-                continue
-            if why := queries.refusal(node, kernel, view.shapes):
+            if kernel is not None and (why := queries.refusal(node, kernel, view.shapes)):
                 message = f"DirectML refuses {node.op_type} with {why}: it runs on the CPU"
                 yield Hazard(node, message)
 
 
-class RecurrentLayout(Rule):
-    """An LSTM, GRU or RNN with layout=1, the batch first.
+def _no_kernel(node: ir.Node, opset: int, newest: int | None) -> Hazard:
+    """A node without a kernel; ``newest`` is the newest opset, up to its own, that has one."""
+    known, fix = "in any version", None
+    if facts.standard(node.domain) == "" and newest is not None:
+        known = f"of opset {opset}; the newest opset with one is {newest}"
+        fix = "opset-ceiling" if newest >= _CEILING else None
+    name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    message = f"DirectML has no kernel for {name} {known}: {_without_kernel(node, opset)}"
+    return Hazard(node, message, fix=fix)
 
-    Why:
-        DirectML's kernels take layout=0 only (ORT OperatorRegistration.cpp,
-        QueryRecurrentNeuralNetwork), and so does ONNX Runtime's CPU: run on 1.24 and later, the
-        session is not made ("Batchwise recurrent operations (layout == 1) are not supported"),
-        nor is it with CUDA (providers/cuda/rnn/cudnn_rnn_base.h). Transposes around it, with
-        layout=0, say the same.
 
-    Flagged:
-        <ir_version: 8, opset_import: ["" : 17]>
-        recurrent (float[B, T, 4] x, float[1, 8, 4] w, float[1, 8, 2] r)
-            => (float[B, T, 1, 2] y)
-        {
-            y = LSTM <hidden_size = 2, layout = 1> (x, w, r)
-        }
-
-    Clean:
-        <ir_version: 8, opset_import: ["" : 17]>
-        recurrent (float[B, T, 4] x, float[1, 8, 4] w, float[1, 8, 2] r)
-            => (float[T, 1, B, 2] y)
-        {
-            frames = Transpose <perm = [1, 0, 2]> (x)
-            y = LSTM <hidden_size = 2> (frames, w, r)
-        }
-    """
-
-    name: ClassVar[str] = "recurrent-layout"
-    providers: ClassVar[tuple[Provider, ...]] = PROVIDERS
-
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each with that layout."""
-        for node in view.nodes(*_RECURRENT):
-            if attr_int(node, "layout", 0):
-                message = f"{node.op_type} has layout=1, which no provider runs"
-                yield Hazard(node, message, "error")
+def _without_kernel(node: ir.Node, opset: int) -> str:
+    if facts.standard(node.domain) not in _KNOWN_DOMAINS:
+        return "it runs where its library of custom operators runs it"
+    if node.domain != "com.microsoft" and facts.schema_of(node.op_type, node.domain, opset) is None:
+        return "ONNX has no such operator"
+    return "it runs on the CPU"
 
 
 def _kernels(view: View) -> Iterator[tuple[ir.Node, int, Kernel | None]]:

@@ -25,20 +25,6 @@ if TYPE_CHECKING:
     from graphfix.core import Match, Severity
     from graphfix.model.view import View
 
-CODES: Mapping[str, tuple[str, ...]] = {
-    "reshape-allowzero": ("80070057", "8007023E", "re-use buffer"),
-    "convtranspose-2d": ("80070057",),
-    "matmul-4d": ("80070057",),
-    "reverse-2d": ("887A0005",),
-    "slice-start": ("80070057",),
-    "slice-gather": ("80070057",),
-    "pad-amounts": ("80070057",),
-    "fresh-shapes": ("80070057", "re-use buffer", "existing shape"),
-    "thaw": ("8007023E", "re-use buffer"),
-    "gemm-bias": ("DmlFusedGemm",),
-}
-"""The errors that what a pass finds has been seen to end in."""
-
 _DML: tuple[Provider, ...] = ("dml",)
 _ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
     **dict.fromkeys(("reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index"), _DML),
@@ -46,7 +32,7 @@ _ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
     **dict.fromkeys(("matmul-4d", "matmul-vector", "quantize-axis", "reverse-2d"), _DML),
     **dict.fromkeys(("keep-output", "host-output", "gemm-bias"), _DML),
     **dict.fromkeys(("pad-amounts", "pool-pads", "slice-gather"), _DML),
-    "opset-ceiling": ("dml", "cuda"),
+    "opset-ceiling": _DML,
 }
 
 # What passes on the elements of a shape tensor, one by one.

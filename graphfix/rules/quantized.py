@@ -47,7 +47,6 @@ class FourBits(Rule):
     """
 
     name: ClassVar[str] = "four-bits"
-    codes: ClassVar[tuple[str, ...]] = ("80070057",)
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such DequantizeLinear that DirectML takes."""

@@ -49,7 +49,6 @@ class ResizeMode(Rule):
     """
 
     name: ClassVar[str] = "resize-mode"
-    codes: ClassVar[tuple[str, ...]] = ("80070057",)
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such Resize that DirectML takes."""

@@ -9,7 +9,7 @@ from graphfix.directml.facts import MOST_DIMS, standard
 from graphfix.directml.placement import Rules
 from graphfix.model.values import attr_ints
 
-from .base import Hazard, Provider, Rule, is_fixed, is_folded
+from .base import Hazard, Rule, is_fixed, is_folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,6 @@ class ReshapeRank(Rule):
     """
 
     name: ClassVar[str] = "reshape-rank"
-    codes: ClassVar[tuple[str, ...]] = ("80070057",)
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each Reshape to a tensor of too many dims."""
@@ -86,7 +85,6 @@ class KernelRank(Rule):
 
     name: ClassVar[str] = "kernel-rank"
     matched_by: ClassVar[str | None] = "matmul-4d"
-    codes: ClassVar[tuple[str, ...]] = ("80070057",)
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node of too many dims that has a kernel on DirectML."""
@@ -132,7 +130,6 @@ class SamePadding(Rule):
     """
 
     name: ClassVar[str] = "same-padding"
-    codes: ClassVar[tuple[str, ...]] = ("80070057",)
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such ConvTranspose."""
@@ -153,10 +150,8 @@ class DataDependent(Rule):
     Why:
         NonZero, Compress, Unique and NonMaxSuppression, and a Slice whose ends are computed from
         data, make shapes that nobody knows before the run. The count has to come back to the CPU
-        first, which waits for all that was queued on the GPU (with CUDA: ORT
-        providers/cuda/tensor/nonzero_op.cc, cudaMemcpyAsync to the host). On DirectML what follows
-        cannot fuse either, and its kernels are made anew for each result
-        (MLOperatorAuthorImpl.cpp 2511-2691).
+        first, which waits for all that was queued on the GPU. What follows cannot fuse either, and
+        its kernels are made anew for each result (ORT MLOperatorAuthorImpl.cpp 2511-2691).
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>
@@ -175,7 +170,6 @@ class DataDependent(Rule):
     """
 
     name: ClassVar[str] = "data-dependent"
-    providers: ClassVar[tuple[Provider, ...]] = ("dml", "cuda")
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such node."""

@@ -51,7 +51,7 @@ _REASONS = (
     ("Python cannot hand over its inputs", r"bfloat16|float8|int4|int2|float4|ml_dtypes"),
     ("it is rejected", r"Type Error|Type .* of input parameter|nference|This is an invalid model"),
 )
-_EPS: dict[Sizes, Provider] = {"plain": "cuda", "named": "dml", "apart": "cpu"}
+_EPS: dict[Sizes, Provider] = {"plain": "dml", "named": "dml", "apart": "cpu"}
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,6 @@ MISSING = "six = Mul (c, i6)  wide = Add (six, i1)  have = Add (t, i3)  less = S
 ENOUGH = {
     "a maximum": "n = Max (less, i0)",
     "a clip": "n0 = Clip (less, zero)  n = Cast <to = 7> (n0)",
-    "a choice": "lacks = Greater (less, i0)  n = Where (lacks, less, i0)",
-    "a choice of none": "none = LessOrEqual (less, i0)  n = Where (none, i0, less)",
-    "a choice of what is not over": """over = Less (have, wide)  not = Not (over)
-        n = Where (not, i0, less)""",
 }
 FIRST = "s = Shape (x)  t = Slice (s, i1, i2, i0)  b = Slice (s, i0, i1, i0)"
 EDGES = "first = Slice (x, i0, i1, i1)  final = Slice (x, last, far, i1)"

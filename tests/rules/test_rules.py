@@ -16,7 +16,7 @@ from graphfix.rules import PROVIDERS, Provider, rules
 
 NAMES = list(rules())
 # ONNX Runtime refuses the model: that is the rule.
-UNLOADABLE = {"type-conflict": "Type Error", "recurrent-layout": "layout == 1"}
+UNLOADABLE = {"type-conflict": "Type Error"}
 
 
 @pytest.fixture(params=NAMES)
@@ -156,16 +156,14 @@ class TestKernels:
         assert "in any version" in hit.message
         assert hit.fix is None
 
-    @pytest.mark.parametrize("check", ["no-kernel", "cuda-no-kernel"])
-    def test_what_nobody_knows_is_not_said_to_run_on_the_cpu(self, check: str) -> None:
-        ep = rules()[check].providers[0]
+    def test_what_nobody_knows_is_not_said_to_run_on_the_cpu(self) -> None:
         custom = """<ir_version: 8, opset_import: ["" : 18, "my.ops" : 1]>
             m (float[N] x) => (float[N] y) { y = my.ops.Magic (x) }"""
-        (hit,) = found(custom, check, ep)
+        (hit,) = found(custom, "no-kernel")
         assert "its library of custom operators runs it" in hit.message
-        (hit,) = found(custom.replace("my.ops.Magic", "Magic"), check, ep)
+        (hit,) = found(custom.replace("my.ops.Magic", "Magic"), "no-kernel")
         assert "ONNX has no such operator" in hit.message
-        (hit,) = found(custom.replace("my.ops.Magic", "NonMaxSuppression"), check, ep)
+        (hit,) = found(custom.replace("my.ops.Magic", "NonMaxSuppression"), "no-kernel")
         assert "it runs on the CPU" in hit.message
 
     def test_a_local_function_and_what_is_folded_need_none(self) -> None:
@@ -229,7 +227,6 @@ class TestFusion:
         ("condition", "severity", "fix"),
         [
             ("c = Constant <value = bool {1}> ()", "note", "fold"),
-            ("s = Shape (w) c0 = Equal (s, one) c = Squeeze (c0)", "note", "fold"),
             # ONNX Runtime works out no Shape of which it knows one dim only
             ("s = Shape <end = 1> (x) n = Squeeze (s) c = Equal (n, one)", "warning", "fold"),
             ("s = Shape <start = 1> (x) n = Squeeze (s) c = Equal (n, one)", "warning", None),
@@ -239,7 +236,7 @@ class TestFusion:
     )
     def test_an_if_that_is_decided(self, condition: str, severity: str, fix: str | None) -> None:
         text = graph(
-            f"""(float[1, N] x, float[1] w, bool b) => (float[1, N] y) <int64 one = {{1}}> {{
+            f"""(float[1, N] x, bool b) => (float[1, N] y) <int64 one = {{1}}> {{
             {condition} y = If (c) <
                 then_branch = t () => (float[1, N] p) {{ p = Neg (x) }},
                 else_branch = e () => (float[1, N] q) {{ q = Relu (x) }} > }}"""
@@ -252,20 +249,6 @@ class TestFusion:
         steps = [x.name for x in planning.plan(ir.from_onnx_text(text)).steps]
         assert any(x.startswith("If") for x in steps) == (severity == "warning")
 
-    @pytest.mark.parametrize("condition", ["k = Identity (yes)", "k = Equal (one, one)"])
-    def test_an_if_in_a_branch_that_is_never_taken_is_gone(self, condition: str) -> None:
-        inner = """If (b) < then_branch = t () => (float[1, N] p) { p = Neg (x) },
-                           else_branch = e () => (float[1, N] q) { q = Relu (x) } >"""
-        text = graph(
-            f"""(float[1, N] x, bool b) => (float[1, N] y) <int64 one = {{1}}, bool yes = {{1}}> {{
-            {condition} z = If (k) <
-                then_branch = u () => (float[1, N] r) {{ r = Neg (x) }},
-                else_branch = v () => (float[1, N] s) {{ s = {inner} }} > y = Abs (z) }}"""
-        )
-        (flagged,) = found(text, "control-flow")
-        assert (flagged.at, flagged.severity) == ("If of z", "note")
-        places = planning.plan(ir.from_onnx_text(text)).places
-        assert {x.where for x in places if x.op == "If"} == {"gone"}
 
     def test_a_slice_by_the_shape_is_no_matter_of_data(self) -> None:
         text = graph(
@@ -461,12 +444,6 @@ class TestEdges:
         )
         assert not severities(text, "lost-infinity")
 
-    def test_weights_of_7_bits_saturate_nowhere(self) -> None:
-        body = """(uint8[N, 2] x) => (int32[N, 1] y) <int8[2, 1] w = {%s}>
-            { y = MatMulInteger (x, w) }"""
-        assert severities(graph(body % "64, -64"), "saturated-product", "cpu") == []
-        assert severities(graph(body % "3, -65"), "saturated-product", "cpu") == ["warning"]
-
 
 class TestLibrary:
     @pytest.mark.parametrize("ep", PROVIDERS)
@@ -494,7 +471,7 @@ class TestLibrary:
             "reverse-2d",
             "gemm-bias",
         }
-        left = {"dml": set(), "cuda": only, "cpu": {*only, "opset-ceiling"}}
+        left = {"dml": set(), "cpu": {*only, "opset-ceiling"}}
         assert asked - set(NAMES) == passes - left[ep]
 
     def test_a_rule_stands_among_passes(self) -> None:

@@ -301,9 +301,9 @@ class TestChecked:
         source = saved(text, tmp_path / "left.onnx")
         given = ["ship", str(source), "--container", "T=8", "-o", str(tmp_path / "out")]
         assert main([*given, "-p", "ilens-mask"]) == 0
-        assert "left      clip-order at " in capsys.readouterr().out
+        assert "left      clip-minmax at " in capsys.readouterr().out
         assert main(given) == 0
-        assert "clip-order" not in capsys.readouterr().out
+        assert "clip-minmax" not in capsys.readouterr().out
 
 
 class TestCommand:

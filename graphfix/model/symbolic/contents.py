@@ -14,9 +14,9 @@ import sympy
 
 from graphfix.model.slicing import slice_of
 from graphfix.model.symbolic.exprs import array_of, items_of, truth, whole_numbers
-from graphfix.model.symbolic.facts import INTEGERS, SMALL
+from graphfix.model.symbolic.facts import SMALL
 from graphfix.model.symbolic.quotients import floored
-from graphfix.model.values import attr_int, attr_ints, is_op, tensor_in
+from graphfix.model.values import attr_int, attr_ints, tensor_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,10 +92,6 @@ def _same(facts: Facts, ctx: Context, a: sympy.Expr, b: sympy.Expr) -> sympy.Exp
 
 
 def _extreme(sign: int) -> Evaluator:
-    return _elementwise(_pick(sign))
-
-
-def _pick(sign: int) -> Of:
     def pick(facts: Facts, ctx: Context, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
         for one, other in ((a, b), (b, a)):
             if facts.at_least(ctx, sign * (one - other), 0):
@@ -104,7 +100,7 @@ def _pick(sign: int) -> Of:
             return None
         return sympy.Max(a, b) if sign > 0 else sympy.Min(a, b)
 
-    return pick
+    return _elementwise(pick)
 
 
 def _clip(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
@@ -119,44 +115,11 @@ def _clip(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array
 
 def _where(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
     cond, x, y = np.broadcast_arrays(*args)
-    surplus = _surplus(facts, ctx, node)
-    over = np.broadcast_to(np.array(None) if surplus is None else surplus, cond.shape)
     items: list[sympy.Expr] = []
-    for c, a, b, more in zip(cond.flat, x.flat, y.flat, over.flat, strict=True):
+    for c, a, b in zip(cond.flat, x.flat, y.flat, strict=True):
         chosen = (a if c == 1 else b) if c.is_Integer or a == b else None
-        if chosen is None and more is not None:
-            chosen = _larger_or_less(facts, ctx, a, b, more)
         items.append(facts.fresh(ctx) if chosen is None else chosen)
     return array_of(items, cond.shape)
-
-
-_OVER = {"Greater": 1, "GreaterOrEqual": 1, "Less": -1, "LessOrEqual": -1}
-
-
-def _surplus(facts: Facts, ctx: Context, node: ir.Node) -> Array | None:
-    """What the condition of a Where compares with 0: it holds above, not below; at 0, either."""
-    cond, sign = node.inputs[0], 1
-    while cond is not None and is_op(made := cond.producer(), "Not", "Identity"):
-        sign = -sign if is_op(made, "Not") else sign
-        cond = made.inputs[0]
-    made = None if cond is None else cond.producer()
-    whole = made is not None and all(x is not None and x.dtype in INTEGERS for x in made.inputs)
-    if made is None or not whole or not is_op(made, *_OVER):
-        return None
-    a, b = (facts.read(ctx, x) for x in made.inputs)
-    if a is None or b is None:
-        return None
-    surplus: Array = sign * _OVER[made.op_type] * (a - b)
-    return surplus
-
-
-def _larger_or_less(
-    facts: Facts, ctx: Context, a: sympy.Expr, b: sympy.Expr, over: sympy.Expr
-) -> sympy.Expr | None:
-    """``Where(n > 0, n, 0)`` is the larger of both, with the choices turned round the less."""
-    apart = sympy.expand(a - b)
-    sign = 1 if apart == sympy.expand(over) else -1 if apart == sympy.expand(-over) else 0
-    return None if sign == 0 else _pick(sign)(facts, ctx, a, b)
 
 
 def _not(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:

@@ -26,7 +26,7 @@ from graphfix.model.symbolic.exprs import (
 from graphfix.model.symbolic.signs import bounded, never_negative
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from onnx_shape_inference import ShapeInferenceContext as Context
 
@@ -78,9 +78,6 @@ class Facts:
         self._joins: dict[frozenset[str], ir.SymbolicDim] = {}
         self._parts: dict[str, frozenset[str]] = {}
         self._minted: set[str] = set()
-        self._numbers: set[str] = set()
-        self.numbers: dict[Hashable, list[sympy.Expr]] = {}
-        """What floats were made into, by the way in which: see ``floats.unrounded``."""
         self._names: dict[str, ir.SymbolicDim] = {}
         self._solved: dict[sympy.Symbol, sympy.Expr] | None = None
         self._resolved: dict[str, Dim] = {}
@@ -256,21 +253,8 @@ class Facts:
         """The dims of a tensor, as expressions that are known to be sizes."""
         dims = [expr_of(x) for x in shape]
         for expr in dims:
-            # Of T - n only the whole is a size.
-            self._real.update({x.name for x in expr.free_symbols} - self._numbers)
+            self._real.update(x.name for x in expr.free_symbols)
         return dims
-
-    def number(self, ctx: Context) -> sympy.Expr:
-        """A number of which nothing is known, and which may become the size of something."""
-        found = self.fresh(ctx)
-        self._numbers.add(str(found))
-        return found
-
-    def are_sizes(self, node: ir.Node) -> None:
-        """Note that a node of the main graph makes tensors: what their dims are is no less."""
-        for value in node.outputs if node.graph is self._graph and self._numbers else ():
-            names = {dim.value for dim in value.shape or () if isinstance(dim, ir.SymbolicDim)}
-            self._real |= self._numbers & names
 
     def resolve(self, dim: Dim) -> Dim:
         """``dim`` with every symbol replaced that the equalities determine."""

@@ -7,7 +7,6 @@ floor nor its ceiling for lengths up to a million; what is rounded otherwise is 
 from __future__ import annotations
 
 import functools
-import math
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -17,22 +16,13 @@ import sympy
 
 from graphfix.model.symbolic.contents import EVALUATORS
 from graphfix.model.symbolic.exprs import array_of, items_of
-from graphfix.model.symbolic.facts import FLOATS, INTEGERS, SMALL
+from graphfix.model.symbolic.facts import FLOATS, INTEGERS
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from onnx_shape_inference import ShapeInferenceContext as Context
 
     from graphfix.model.symbolic.exprs import Array
     from graphfix.model.symbolic.facts import Facts
-
-# Of one number each makes one number, which its inputs alone decide; so deep it is looked into.
-_ARITHMETIC = frozenset(
-    {"Abs", "Add", "Cast", "Ceil", "Div", "Floor", "Identity", "Mul", "Neg", "Round", "Sqrt", "Sub"}
-    | {"Squeeze", "Unsqueeze"}
-)
-_DEEPEST = 12
 
 _HANDS_ON = frozenset(
     {"Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
@@ -75,38 +65,6 @@ def whole_of(facts: Facts, ctx: Context, node: ir.Node) -> Array | None:
     return array_of(items, held.shape)
 
 
-def unrounded(facts: Facts, ctx: Context, node: ir.Node) -> Array | None:
-    """Numbers of which nothing is known but that they come of floats in this way.
-
-    What float32 makes of ``ceil(T / 160)`` cannot be told for every T, but it is one number
-    wherever it is used, and wherever it is computed in the same way: what is padded to 160 times
-    as much, less the 160 for each, is nothing, whatever it is.
-    """
-    out = node.outputs[0]
-    shape = [x for x in out.shape or () if isinstance(x, int)]
-    if out.dtype not in INTEGERS[:2] or out.shape is None or len(shape) < len(out.shape):
-        return None
-    if math.prod(shape) > SMALL:
-        return None
-    key = _way(facts, ctx, out, _DEEPEST) if math.prod(shape) == 1 else out
-    if key not in facts.numbers:
-        facts.numbers[key] = [facts.number(ctx) for _ in range(math.prod(shape))]
-    return array_of(facts.numbers[key], shape)
-
-
-def _way(facts: Facts, ctx: Context, value: ir.Value | None, depth: int) -> Hashable:
-    """How one number is computed: two that are computed alike are the same."""
-    if value is None:
-        return None
-    held = facts.read(ctx, value)
-    if held is not None:
-        return tuple(map(str, items_of(held)))
-    node = value.producer()
-    if node is None or depth == 0 or node.op_type not in _ARITHMETIC or len(node.outputs) > 1:
-        return value
-    return (node.op_type, value.dtype, *(_way(facts, ctx, x, depth - 1) for x in node.inputs))
-
-
 def is_of_floats(node: ir.Node) -> bool:
     """Whether a node computes integers or truths from floats."""
     return any(x is not None and x.dtype in FLOATS for x in node.inputs)
@@ -120,8 +78,8 @@ def _combined(op_type: str, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
         a, b = b, a
     if not b.is_Rational or not _is_whole(a) or b == 0:
         return None
-    factor = _factor(float(b), op_type == "Div")
-    return None if factor is None else a * factor
+    ratio = factor(float(b), divides=op_type == "Div")
+    return None if ratio is None else a * ratio
 
 
 def _is_whole(x: sympy.Expr) -> bool:
@@ -135,7 +93,7 @@ def _is_line(x: sympy.Expr) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _factor(number: float, divides: bool) -> sympy.Rational | None:
+def factor(number: float, *, divides: bool) -> sympy.Rational | None:
     """What a length is multiplied with, if float32 does not matter up to a million."""
     plain = Fraction(number).limit_denominator(1000)
     if plain == 0 or abs(float(plain) - number) > 1e-7 * abs(number):

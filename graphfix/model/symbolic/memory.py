@@ -15,35 +15,19 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext
 
-from graphfix.model.symbolic.facts import FLOATS, INTEGERS, SMALL
-from graphfix.model.values import attr_int, tensor_in
+from graphfix.model.symbolic.facts import FLOATS, SMALL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from graphfix.model.symbolic.exprs import Array, Dim
     from graphfix.model.symbolic.facts import Facts
 
     Rule = Callable[[ShapeInferenceContext, ir.Node], None]
 
-# Operators whose rules, the library's and ours, look at nothing but attributes and inputs, and of
-# these at no float that is not a size. Not among them: Range, Resize and OneHot, which read floats,
-# what has bodies, and what says nothing of its outputs that it has not just minted.
-REMEMBERED = frozenset(
-    {"Abs", "Clip", "Cos", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu"}
-    | {"Log", "Neg", "Not", "PRelu", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sign", "Sin"}
-    | {"Softplus", "Sqrt", "Tanh", "IsNaN", "Identity", "Cast", "Floor", "Ceil", "Round"}
-    | {"Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Sum", "Where"}
-    | {"Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor"}
-    | {"MatMul", "MatMulInteger", "Gemm", "Conv", "ConvInteger", "ConvTranspose"}
-    | {"AveragePool", "MaxPool", "GlobalAveragePool", "Softmax", "LogSoftmax"}
-    | {"BatchNormalization", "InstanceNormalization", "LayerNormalization"}
-    | {"GroupNormalization", "RMSNormalization"}
-    | {"DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear"}
-    | {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2"}
-    | {"Shape", "Size", "Gather", "Concat", "Slice", "Split", "Reshape", "Flatten", "Transpose"}
-    | {"Squeeze", "Unsqueeze", "Expand", "ConstantOfShape", "Pad", "Tile"}
-)
+# Operators whose rules look at more than attributes and inputs, or read floats. What has bodies is
+# left out by its attributes, and what only mints names by these.
+_ASKED_EACH_TIME = frozenset({"Constant", "OneHot", "Range", "Resize", "Upsample"})
 # Types whose elements may be sizes, indices or axes.
 _READ = frozenset(
     {ir.DataType.INT64, ir.DataType.INT32, ir.DataType.INT16, ir.DataType.INT8, ir.DataType.BOOL}
@@ -73,16 +57,6 @@ class State:
         self.symbolic = symbolic
         self.array = array
         self.text = value.metadata_props.get(SYM_DATA_KEY)
-
-
-class _Answer:
-    """What a rule said of the outputs, and what was known of sizes then, if that matters."""
-
-    __slots__ = ("known", "states")
-
-    def __init__(self, states: Sequence[State], known: Hashable) -> None:
-        self.states = states
-        self.known = known
 
 
 class Context(ShapeInferenceContext):  # type: ignore[misc]
@@ -117,8 +91,9 @@ class Memory:
         self._states = ctx.states
         self._by_key: dict[Hashable, State] = {}
         self._constants: dict[Hashable, State] = {}
-        # None where the rule has to be asked each time.
-        self._answers: dict[Hashable, _Answer | None] = {}
+        # What was said of the outputs, and what was known of sizes then, if that matters; None
+        # where the rule has to be asked each time.
+        self._answers: dict[Hashable, tuple[list[State], Hashable] | None] = {}
 
     def infer(self, node: ir.Node, rule: Rule) -> None:
         """Let a node of the main graph have the shape that its rule gives it."""
@@ -127,8 +102,8 @@ class Memory:
         states, facts, ctx = self._states, self._facts, self._ctx
         key = self._key(node)
         answer = None if key is None else self._answers.get(key)
-        if answer is not None and (answer.known is None or answer.known == facts.known):
-            for value, said in zip(node.outputs, answer.states, strict=True):
+        if answer is not None and answer[1] in (None, facts.known):
+            for value, said in zip(node.outputs, answer[0], strict=True):
                 self._say(value, said)
             return
         for value in node.outputs:
@@ -144,14 +119,14 @@ class Memory:
             states.update(zip(node.outputs, seen, strict=True))
             found = [x for x in seen if x is not None]
             if len(found) == len(seen):
-                self._answers[key] = _Answer(found, known if facts.doubts > doubts else None)
+                self._answers[key] = found, known if facts.doubts > doubts else None
 
     def _is_known(self, node: ir.Node) -> bool:
         """Say what a Constant is, if its tensor is at hand and nothing is claimed of it."""
         value = node.outputs[0]
         tensor = value.const_value
         held = None if tensor is None or value.type is not None else self._held(value, tensor)
-        if tensor is None or held is None:
+        if held is None:
             return False
         dtype, dims, _ = held
         value.dtype = dtype
@@ -177,7 +152,7 @@ class Memory:
     def _key(self, node: ir.Node) -> Hashable | None:
         """What the answer for this node depends on; None if it is not to be remembered."""
         given = self._given(node)
-        if given is None or node.op_type not in REMEMBERED or node.domain not in ("", "ai.onnx"):
+        if given is None or node.op_type in _ASKED_EACH_TIME or node.domain not in ("", "ai.onnx"):
             return None
         attributes = node.attributes.data
         said = _attributes(attributes.values()) if attributes else ()
@@ -258,34 +233,17 @@ def _items(tensor: ir.TensorProtocol) -> tuple[int, ...]:
 
 
 def _looks_further(node: ir.Node) -> bool:
-    """Whether the rule looks at what the inputs are computed from.
-
-    See ``quotients.floored`` and ``floats.unrounded``.
-    """
-    first = node.inputs[0] if node.inputs else None
-    if first is None:
-        return False
-    if node.op_type == "Sub":
-        producer = first.producer()
-        return producer is not None and producer.op_type == "Div" and first.dtype in INTEGERS
-    if node.op_type == "Cast":
-        return first.dtype in FLOATS and attr_int(node, "to", 0) in INTEGERS
-    return False
+    """Whether the rule looks at what the inputs are computed from: see ``quotients.floored``."""
+    first = node.inputs[0] if node.inputs and node.op_type == "Sub" else None
+    division = None if first is None else first.producer()
+    return division is not None and division.op_type == "Div"
 
 
 def _attributes(attributes: Iterable[ir.Attr]) -> Hashable | None:
     """What attributes say; None if that cannot be compared."""
     said: list[Hashable] = []
     for attribute in attributes:
-        if attribute.is_ref():
+        if attribute.is_ref() or attribute.type not in _PLAIN:
             return None
-        value = attribute.value
-        if attribute.type == ir.AttributeType.TENSOR:
-            tensor = tensor_in(attribute)
-            if tensor.dtype not in _READ | _WEIGHTS or tensor.size > SMALL:
-                return None
-            value = (tensor.dtype, tensor.shape.numpy(), tensor.tobytes())
-        elif attribute.type not in _PLAIN:
-            return None
-        said.append((attribute.name, attribute.type, value))
+        said.append((attribute.name, attribute.type, attribute.value))
     return tuple(said)

@@ -16,7 +16,7 @@ from graphfix.model.symbolic import bodies, layout, windows
 from graphfix.model.symbolic.contents import EVALUATORS
 from graphfix.model.symbolic.contrib import register as register_contrib
 from graphfix.model.symbolic.facts import FLOATS, INTEGERS, current
-from graphfix.model.symbolic.floats import floats_of, is_of_floats, unrounded, whole_of
+from graphfix.model.symbolic.floats import floats_of, is_of_floats, whole_of
 from graphfix.model.values import tensor_in
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ def register() -> None:
         for version in registry.version_boundaries("", op_type):
             library = registry.get("", op_type, version)
             if library is not None:
-                library = windows.slid(library) if op_type == "Conv" else library
                 rule = _rule(op_type, library, _SHAPES.get(op_type))
                 registry.register("", op_type, version)(rule)
     for op_type, added in _MICROSOFT.items():
@@ -79,7 +78,6 @@ def _rule(op_type: str, library: Rule, shape_rule: ShapeRule | None) -> Rule:
             return
         if shape_rule is not None:
             shape_rule(facts, ctx, node)
-            facts.are_sizes(node)
             for value in node.outputs:
                 if value.shape is not None:
                     short = [facts.shortened(ctx, x) for x in value.shape]
@@ -90,10 +88,8 @@ def _rule(op_type: str, library: Rule, shape_rule: ShapeRule | None) -> Rule:
             known = [x for x in arrays if x is not None]
             array = None
             if is_of_floats(node) and op_type not in ("Concat", "Shape", "Size"):
-                usual = facts.usual and op_type == "Cast"
-                array = whole_of(facts, ctx, node) if usual else None
-                if array is None and op_type == "Cast":
-                    array = unrounded(facts, ctx, node)
+                if facts.usual and op_type == "Cast":
+                    array = whole_of(facts, ctx, node)
             elif len(known) == len(arrays) or op_type in _ASKS_ITSELF:
                 array = evaluator(facts, ctx, node, known)
             facts.write(ctx, node.outputs[0], array)
