@@ -10,7 +10,7 @@ from graphfix.core import Pass
 from graphfix.errors import GraphfixError
 from graphfix.job.making import make
 from graphfix.job.proving import prove, why_not
-from graphfix.job.search import Found, search
+from graphfix.job.search import BadPlaces, search
 from graphfix.leaving import NOTHING, WHOLE
 from graphfix.model import io
 from graphfix.model.values import nodes_of
@@ -40,7 +40,7 @@ class Way:
 
     task: Task
     leave: Leaving
-    found: Found
+    found: BadPlaces
 
 
 class Ways:
@@ -92,7 +92,7 @@ def without(rounding: Iterable[Pass], why: str) -> dict[Place, str]:
     return {(x.spec(), WHOLE): f"{why}: it gains nothing here, left as it is" for x in rounding}
 
 
-def bad_places(task: Task, report: Report, held: Held | None = None) -> Found:
+def bad_places(task: Task, report: Report, held: Held | None = None) -> BadPlaces:
     """What to leave out of a model whose proof failed, or to do in another way.
 
     Args:
