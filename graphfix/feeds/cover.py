@@ -171,7 +171,7 @@ class Cover:
             lengths.append(lengths[-1] // 2)
         unit = math.gcd(*ran)
         if unit > 1:  # patches, or images: another multiple
-            lengths = [unit * (plan.length % 7 or 7)]
+            lengths = [least + unit * (plan.length % 7)]
         known = sorted(self._usual, key=self._frames)
         fallback = known[-1 if plan.length > _MULTIPLE else number % len(known)]
         ways = [self._times(n, plan.past) for n in lengths]

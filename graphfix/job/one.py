@@ -13,7 +13,6 @@ from graphfix.job.making import make
 from graphfix.job.proving import prove
 from graphfix.job.settling import MARGINS, is_hopeless
 from graphfix.job.task import StrPath, Task
-from graphfix.job.tied import fixing_all, is_open, noted
 from graphfix.leaving import NOTHING
 from graphfix.model import files, io, shapes
 
@@ -151,12 +150,10 @@ def _written(
         ) as draft:
             if task.check:
                 report = prove(task, draft.path, model, report, held=held)
-            if report.ok and not is_open(task, report):
+            if report.ok:
                 draft.keep()
                 report = dataclasses.replace(report, output=str(place.target))
                 return counted(task, report, model, None if held is None else held.graph)
-        if (more := fixing_all(task, report)) is not None:
-            return noted(_written(more, place, leave, need), report)
         if is_hopeless(report):
             break
     return report

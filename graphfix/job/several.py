@@ -15,7 +15,6 @@ from graphfix.job.counting import counted
 from graphfix.job.making import make
 from graphfix.job.proving import prove
 from graphfix.job.task import StrPath, Task
-from graphfix.job.tied import fixing_all, is_open, noted
 from graphfix.leaving import NOTHING
 from graphfix.model import files, io
 from graphfix.model.dims import dim_names
@@ -105,8 +104,6 @@ def repair_buckets(
     if dry_run:
         return [one.report for one in made]
     while not _written(made, f"{base.stem}.buckets.data", external_data, about):
-        if _fixed_with(made, need):
-            continue
         bad = next(i for i, one in enumerate(made) if not one.report.ok)
         if strict or (other := _otherwise(made[bad], need)) is None:
             return [one.report for one in made]
@@ -134,7 +131,6 @@ class _Made:
         report: What they did, and what its proof found.
         ways: What may be made instead, if that was asked.
         rest: Those that are left to try.
-        before: What a proof found that had more dims fixed.
     """
 
     task: Task
@@ -144,7 +140,6 @@ class _Made:
     report: Report
     ways: Ways | None = None
     rest: Iterator[Way] = field(default_factory=lambda: iter(()))
-    before: Report | None = None
 
 
 def _made(
@@ -164,23 +159,11 @@ def _written(
         for draft, one in zip(drafts, made, strict=True):
             if one.task.check:
                 one.report = prove(one.task, draft.path, one.model, one.report)
-                if one.before is not None and one.report.verdict is not None:
-                    one.report = noted(one.report, one.before)
-            if not one.report.ok or is_open(one.task, one.report):
+            if not one.report.ok:
                 return False
         for draft in drafts:
             draft.keep()
     return True
-
-
-def _fixed_with(made: list[_Made], need: Need | None) -> bool:
-    """Make those anew of which a proof found that more dims are to be fixed; whether any was."""
-    tasks = {i: x for i, one in enumerate(made) if (x := fixing_all(one.task, one.report))}
-    for i, task in tasks.items():
-        one = made[i]
-        made[i] = _made(task, one.path, one.bucket, need)
-        made[i].before = one.report
-    return bool(tasks)
 
 
 def _otherwise(made: _Made, need: Need | None) -> _Made | None:

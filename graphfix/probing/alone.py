@@ -12,7 +12,7 @@ from graphfix.feeds.case import Dropped
 from graphfix.feeds.clips import Clips, time_of
 from graphfix.feeds.search import wanted_sizes
 from graphfix.feeds.signature import Signature
-from graphfix.feeds.trying import signatures, told
+from graphfix.feeds.ties import TIES
 from graphfix.lengths.given import LengthInput
 from graphfix.model.fixed_inputs import arrays_since
 from graphfix.probing.fixed import clips_for, fixed_sizes
@@ -109,20 +109,14 @@ class Alone:
         """
         constants = {} if self._repaired is None else arrays_since(self._native, self._repaired)
 
-        def time(signature: Signature) -> str:
-            return time_of(signature, self._axis, self._given, self.fed)
-
-        for signature in signatures(self._native, session.run, constants, fits=time):
-            self.signature = signature
-            self.time = time(signature)
+        for tie in TIES:
+            self.signature = Signature(self._native, tie, constants)
+            self.time = time_of(self.signature, self._axis, self._given, self.fed)
             self._fit()
-            extra = None
-            if self._repaired is not None:
-                extra = Signature(self._repaired, signature.tie, joined=signature.joined)
+            extra = None if self._repaired is None else Signature(self._repaired, tie)
             self.clips = Clips(self.signature, self.time, self._dims, fed=self.fed, extra=extra)
             found = self._run_alone(session)
             if found:
-                self.notes += told(signature)
                 return self._finite(session, found, extra)
         tried = "; ".join(f"{x.name}: {x.reason}" for x in self.dropped[:3])
         raise FeedError(f"the model runs at none of the lengths without padding ({tried})")

@@ -15,7 +15,6 @@ from graphfix.feeds.coverage import Coverage, coverage
 from graphfix.feeds.poison import poisoned
 from graphfix.feeds.search import groups_of, search
 from graphfix.feeds.signature import Signature
-from graphfix.feeds.trying import told, with_fixed
 from graphfix.feeds.user import given_case
 from graphfix.lengths.given import LengthInput
 from graphfix.model.dims import fixed_since
@@ -77,7 +76,6 @@ class Baseline:
         constants: What some inputs are fed in every case: the repaired model has constants there.
         left_out: Cases that would have cost too much.
         chains: Steps, the outputs of one fed to the next; none of a model without states.
-        tied: Dims that are open in the repaired model and must be what a fixed one is.
     """
 
     signature: Signature
@@ -100,7 +98,6 @@ class Baseline:
         self.branches = Branches(graph)
         self.left_out: list[str] = []
         self.chains: list[Chain] = []
-        self.tied: dict[str, int] = {}
         self._made = False
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
 
@@ -208,8 +205,6 @@ class Baseline:
                 self.runs = [Ran(case, outputs[case.name]) for case in found]
                 self.dropped, self.left_out = found.dropped, found.left_out
             if not positive:
-                self.tied = with_fixed(found.signature, self._fixed_sizes())
-                self.notes += told(found.signature)
                 self.notes += found.signature.unheard()
             if positive and len(silent_now) < len(silent):
                 self.notes.append(

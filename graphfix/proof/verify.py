@@ -345,7 +345,6 @@ class _Job:
             dims=dims,
             covered=(*tried.covered, *dict.fromkeys(map(str, original.chains))),
             not_tried=(*tried.missing, *untaken, *dear),
-            tied=original.tied,
         )
 
     def _new_feeds(self, case: Case) -> Feeds:
