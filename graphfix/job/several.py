@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from graphfix import buckets, pipeline
 from graphfix.errors import UsageError
@@ -14,41 +14,28 @@ from graphfix.job.bad import Ways
 from graphfix.job.counting import counted
 from graphfix.job.making import make
 from graphfix.job.proving import prove
-from graphfix.job.task import StrPath, Task
+from graphfix.job.task import Options, StrPath, Task
 from graphfix.leaving import NOTHING
 from graphfix.model import files, io
 from graphfix.model.dims import dim_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import onnx_ir as ir
 
     from graphfix.job.bad import Way
     from graphfix.leaving import Leaving
     from graphfix.model.weights import Placement
-    from graphfix.proof.verify import Tolerance
     from graphfix.report import Report
     from graphfix.runtime.memory import Need
-    from graphfix.runtime.provider import Ep
 
 
 def repair_buckets(
     source: StrPath,
     target: StrPath | None = None,
     passes: str = pipeline.DEFAULT,
-    *,
-    check: bool = True,
-    dry_run: bool = False,
-    dims: Mapping[str, Sequence[int]] | None = None,
-    feeds: StrPath | None = None,
-    tolerance: Tolerance | None = None,
-    external_data: Placement = "auto",
-    ep: Ep = "cpu",
-    kernels: bool | None = None,
-    strict: bool = False,
-    page: StrPath | None = None,
-    progress: pipeline.Progress | None = None,
+    **options: Unpack[Options],
 ) -> list[Report]:
     """Repair a model file once for each of several sizes; the models share one file of weights.
 
@@ -59,17 +46,8 @@ def repair_buckets(
         source: The model, ``.onnx``.
         target: What the new names are made from; the source by default.
         passes: Text as ``-p`` takes it, see :func:`graphfix.buckets.expand`.
-        check: As for :func:`repair_file`, and so are those that follow.
-        dry_run: Say what would be done and write nothing.
-        dims: Sizes to verify at.
-        feeds: An ``.npz`` to verify with.
-        tolerance: What may differ.
-        external_data: Where the weights go; ``inline`` is refused.
-        ep: Where the repaired models are verified.
-        kernels: As for :func:`repair_file`.
-        strict: As for :func:`repair_file`.
-        page: As for :func:`repair_file`; there is one for each size, see :func:`page_of`.
-        progress: Called with a short text at each step.
+        options: See :class:`graphfix.job.task.Options`. There is a page for each size, see
+            :func:`page_of`; ``external_data="inline"`` is refused.
 
     Returns:
         A report for each size, in their order. Unless all verdicts are ok, nothing was written.
@@ -80,15 +58,11 @@ def repair_buckets(
         FeedError: Verification has no inputs that the model accepts.
         PassError: A pass raises, and the result would be another one than was asked for.
     """
-    source = Path(source)
-    base = Path(target) if target is not None else source
-    tell = progress or (lambda _: None)
-    tell("loading")
-    model = io.load(source)
-    asked = Task(
-        *(source, (), check and not dry_run, dims or {}, feeds, tolerance, ep, kernels),
-        *(strict, tell),
-    )
+    asked = Task.asked(source, options)
+    base = Path(target) if target is not None else asked.source
+    asked.tell("loading")
+    model = io.load(asked.source)
+    page = options.get("page")
     need = asked.expect(model)
     made: list[_Made] = []
     about: list[Path] = []
@@ -97,15 +71,16 @@ def repair_buckets(
         if page is not None:
             about.append(page_of(Path(page), i))
         for one in (path, *about):
-            files.refuse_overwrite(io.inputs_of(model), one, [feeds])
-        named = dataclasses.replace(asked, tell=functools.partial(_at, tell, bucket.label))
+            files.refuse_overwrite(io.inputs_of(model), one, [asked.feeds])
+        named = dataclasses.replace(asked, tell=functools.partial(_at, asked.tell, bucket.label))
         task = named.of(pipeline.resolve(bucket.spec), model)
         made.append(_made(task, path, bucket, need))
-    if dry_run:
+    if options.get("dry_run"):
         return [one.report for one in made]
+    external_data = options.get("external_data", "auto")
     while not _written(made, f"{base.stem}.buckets.data", external_data, about):
         bad = next(i for i, one in enumerate(made) if not one.report.ok)
-        if strict or (other := _otherwise(made[bad], need)) is None:
+        if asked.strict or (other := _otherwise(made[bad], need)) is None:
             return [one.report for one in made]
         made[bad] = other
     return [
