@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.feeds.clips import Fill
+from graphfix.feeds.full_lengths import full_lengths
 from graphfix.model import io
 from graphfix.model.text import module_path, path_of
 from graphfix.model.values import is_op
@@ -24,7 +25,7 @@ from graphfix.probing.containers import Job
 from graphfix.probing.outcome import Probe
 from graphfix.probing.parting import Parting
 from graphfix.probing.place import Inner, Place, Site
-from graphfix.probing.witness import Sizes, fed_whole, gate_of, parting_case
+from graphfix.probing.witness import Sizes, gate_of, parting_case
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.stream import BUDGET, Run, Stream, seeded_run
 from graphfix.runtime.errors import RunError
@@ -84,7 +85,7 @@ def probe(
     case, signature = parting_case(first, second, dims, feeds, gate)
     runs = (
         Run(first.source, first.graph, case.feeds),
-        Run(second.source, second.graph, fed_whole(second.graph, case), ep),
+        Run(second.source, second.graph, full_lengths(second.graph, case.feeds), ep),
     )
     known = frozenset(v for v in _all_values(second.graph))
     parting = Parting(second.graph, gate, crop=False, carries=known)
