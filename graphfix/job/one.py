@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from graphfix import pipeline
-from graphfix.job.bad import Ways
+from graphfix.job.bad import bad_places, ways
 from graphfix.job.counting import counted
 from graphfix.job.making import make
-from graphfix.job.proving import prove
+from graphfix.job.proving import prove, why_not
 from graphfix.job.settling import MARGINS, is_hopeless
 from graphfix.job.task import Options, StrPath, Task
 from graphfix.leaving import NOTHING
@@ -78,13 +78,13 @@ def repair_file(
     report = _written(task, place, NOTHING, need, first, held)
     if report.ok or task.strict:
         return report
-    ways = Ways(task, report, held)
-    for way in ways:
+    found = bad_places(task, report, held)
+    for way in ways(task, why_not(report), found):
         same = held if not task.measured else None  # the passes that round may be left out
         told = _written(way.task, place, way.leave, need, held=same)
         if told.ok:
             return way.found.told(told)
-    return dataclasses.replace(report, searched=ways.searched)
+    return dataclasses.replace(report, searched=found.searched)
 
 
 @dataclasses.dataclass(frozen=True)

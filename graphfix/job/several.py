@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Unpack
 
 from graphfix import buckets, pipeline
 from graphfix.errors import UsageError
-from graphfix.job.bad import Ways
+from graphfix.job.bad import bad_places, ways
 from graphfix.job.counting import counted
 from graphfix.job.making import make
-from graphfix.job.proving import prove
+from graphfix.job.proving import prove, why_not
 from graphfix.job.task import Options, StrPath, Task
 from graphfix.leaving import NOTHING
 from graphfix.model import files, io
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.job.bad import Way
+    from graphfix.job.search import BadPlaces
     from graphfix.leaving import Leaving
     from graphfix.model.weights import Placement
     from graphfix.report import Report
@@ -104,8 +105,8 @@ class _Made:
         bucket: Its size.
         model: What the passes made.
         report: What they did, and what its proof found.
-        ways: What may be made instead, if that was asked.
-        rest: Those that are left to try.
+        found: The bad places, if they were searched for.
+        rest: What may be made instead and is left to try.
     """
 
     task: Task
@@ -113,7 +114,7 @@ class _Made:
     bucket: buckets.Bucket
     model: ir.Model
     report: Report
-    ways: Ways | None = None
+    found: BadPlaces | None = None
     rest: Iterator[Way] = field(default_factory=lambda: iter(()))
 
 
@@ -143,16 +144,16 @@ def _written(
 
 def _otherwise(made: _Made, need: Need | None) -> _Made | None:
     """What failed, made in another way; None if there is none, which its report then says."""
-    if made.ways is None:
-        made.ways = Ways(made.task, made.report)
-        made.rest = iter(made.ways)
+    if made.found is None:
+        made.found = bad_places(made.task, made.report)
+        made.rest = ways(made.task, why_not(made.report), made.found)
     way = next(made.rest, None)
     if way is None:
-        made.report = dataclasses.replace(made.report, searched=made.ways.searched)
+        made.report = dataclasses.replace(made.report, searched=made.found.searched)
         return None
     other = _made(way.task, made.path, made.bucket, need, way.leave)
     other.report = way.found.told(other.report)
-    other.ways, other.rest = made.ways, made.rest
+    other.found, other.rest = made.found, made.rest
     return other
 
 

@@ -24,7 +24,7 @@ from graphfix.probing.carried import carrying, sized
 from graphfix.probing.containers import Job
 from graphfix.probing.outcome import Probe
 from graphfix.probing.parting import Parting
-from graphfix.probing.place import Inner, Place, Site
+from graphfix.probing.place import ComparedTensor, Inner, PartingNode
 from graphfix.probing.witness import Sizes, gate_of, parting_case
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.stream import BUDGET, Run, Stream, seeded_run
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int, str], None]
 
-__all__ = ["Inner", "Probe", "Site", "probe", "probe_padded"]
+__all__ = ["Inner", "PartingNode", "Probe", "probe", "probe_padded"]
 
 StrPath = str | os.PathLike[str]
 
@@ -213,7 +213,9 @@ def _result(
     for name, inner in parting.inner.items():
         node = parting.node_of(name)
         if node is not None:
-            place = Place(inner, path_of(node), node.op_type, module_path(node), name in reached)
+            place = ComparedTensor(
+                inner, path_of(node), node.op_type, module_path(node), name in reached
+            )
             places.append(place)
     found = []
     for name in sites:
@@ -224,33 +226,32 @@ def _result(
             cause = causes.of_padding(node, sizes, parting.masked_before(name))
         else:
             cause = causes.of_models((nodes or {}).get(name), node, stream.after.ep)
-        module = "/".join(module_path(node))
         found.append(
-            Site(
-                name,
-                path_of(node),
-                node.op_type,
-                module,
-                cause.kind,
-                cause.text,
-                inner.max_abs,
-                inner.cosine,
-                inner.scale,
+            PartingNode(
+                tensor=name,
+                node=path_of(node),
+                op=node.op_type,
+                module="/".join(module_path(node)),
+                kind=cause.kind,
+                cause=cause.text,
+                max_abs=inner.max_abs,
+                cosine=inner.cosine,
+                scale=inner.scale,
             )
         )
     parted = [x.inner.tensor for x in places if x.inner.state == "parted"]
     skipped = Counter(x.inner.reason for x in places if x.inner.state == "skipped")
     return Probe(
-        not parting.failed,
-        case,
-        parting.failed,
-        tuple(found),
-        tuple(places),
-        dict(skipped),
-        tuple(name for name in parted if name not in reached),
-        stream.runs,
-        stream.peak,
-        tuple(_notes(stream)),
+        ok=not parting.failed,
+        case=case,
+        outputs=parting.failed,
+        sites=tuple(found),
+        places=tuple(places),
+        skipped=dict(skipped),
+        healed=tuple(name for name in parted if name not in reached),
+        runs=stream.runs,
+        peak_bytes=stream.peak,
+        notes=tuple(_notes(stream)),
     )
 
 

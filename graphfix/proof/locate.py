@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphfix.errors import ModelError
+from graphfix.feeds.trail import FILL
 from graphfix.proof.compare import Array, LeaveOut, Mask, OutputDiff, Tolerance, compare
 from graphfix.proof.stream import Run, Stream
 from graphfix.runtime.errors import RunError
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 # They make whole numbers, as do those that choose, compare and count, but of floats.
 _WHOLE = ("Ceil", "Floor", "Round", "Sign")
-# What is below this in both models takes its position out of a Softmax, in either way.
-_FILL = -1e3
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ def _differ(
         where = where if where is not None and where.shape == before.shape else None
     if before.dtype.kind in "fV":
         with np.errstate(invalid="ignore"):
-            masked = (before <= _FILL) & (after <= _FILL)
+            masked = (before <= FILL) & (after <= FILL)
         if masked.any():
             where = ~masked if where is None else where & ~masked
     diff = compare(name, case, before, after, tolerance, where=where, leave_out=leave_out)

@@ -15,7 +15,7 @@ from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.states import carried
 from graphfix.model import io
 from graphfix.proof import outputs as known
-from graphfix.proof.baseline import Baseline, Ran
+from graphfix.proof.baseline import Baseline, Held, Ran
 from graphfix.proof.compare import (
     Array,
     Mask,
@@ -24,7 +24,6 @@ from graphfix.proof.compare import (
     computes_in_half,
 )
 from graphfix.proof.forcing import Forcing
-from graphfix.proof.held import Held
 from graphfix.proof.interface import interface_changes
 from graphfix.proof.judge import Judge
 from graphfix.proof.locate import Divergence, first_divergence
