@@ -34,14 +34,12 @@ class Leaving:
 
     Attributes:
         left: Why each place is left; it is written into the model.
-        handed: Places that another pass repairs instead, and why; that is not written.
         only: Of these passes, the tensors that are repaired, or :data:`WHOLE`; the rest is left,
             and nobody is told.
         tensors: The tensors that the model has before any pass; any other is :data:`MADE`.
     """
 
     left: Mapping[Place, str] = field(default_factory=dict)
-    handed: Mapping[Place, str] = field(default_factory=dict)
     only: Mapping[str, frozenset[str]] = field(default_factory=dict)
     tensors: frozenset[str] = frozenset()
 
@@ -52,7 +50,7 @@ class Leaving:
     def reason(self, spec: str, tensor: str) -> str | None:
         """Why a place is left; None if it is not, and "" if nobody has to know."""
         place = self.place(spec, tensor)
-        if (why := self.left.get(place, self.handed.get(place))) is not None:
+        if (why := self.left.get(place)) is not None:
             return why
         here = self.only.get(spec)
         return None if here is None or place[1] in here or WHOLE in here else ""

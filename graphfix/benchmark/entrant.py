@@ -16,7 +16,6 @@ import onnx_ir as ir
 from graphfix.errors import FeedError
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.model import io
-from graphfix.model.dims import fixed_since
 from graphfix.runtime.randomness import draws, seeded
 
 if TYPE_CHECKING:
@@ -67,10 +66,6 @@ class Entrant:
     def fits(self, of_first: Feeds) -> bool:
         """Whether the sizes that are numbers in its own signature are those of the inputs."""
         return not any(isinstance(d, int) and d != size for d, size in self._sizes(of_first))
-
-    def only_sizes(self, first: Entrant) -> dict[str, int]:
-        """Sizes of dims that are symbols in ``first`` and numbers here, by the names there."""
-        return fixed_since(first.graph, self.graph)
 
     def free_dims(self, of_first: Feeds) -> dict[str, int]:
         """A size for each symbolic dim of its inputs, expressions such as ``past + 1`` included."""

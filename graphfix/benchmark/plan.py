@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from graphfix.benchmark.outcome import AS_IT_IS, FIXED, Setup
 from graphfix.errors import FeedError
 from graphfix.feeds.search import make_cases
+from graphfix.model.dims import fixed_since
 from graphfix.model.fixed_inputs import arrays_since
 from graphfix.quoting import quoted
 
@@ -47,9 +48,9 @@ def plan_of(
     Raises:
         FeedError: No inputs could be made at these sizes.
     """
-    sizes = {**_only_sizes(entrants), **(dims or {})}
-    make = functools.partial(make_cases, model, seed=seed, constants=_constants(entrants))
-    first, second = _two_cases(make, sizes, other)
+    sizes, constants = _given_by(entrants)
+    make = functools.partial(make_cases, model, seed=seed, constants=constants)
+    first, second = _two_cases(make, {**sizes, **(dims or {})}, other)
     plan = [(Setup(AS_IT_IS, first.dims, second.dims if second else {}), first, second)]
     if fixed and any(x is not None and x.free_dims(first.feeds) for x in entrants):
         plan.append((Setup(FIXED, first.dims, fixed=True), first, None))
@@ -62,26 +63,17 @@ def plan_of(
     return plan
 
 
-def _only_sizes(entrants: Sequence[Entrant | None]) -> dict[str, int]:
-    """Sizes of dims that are symbols in the first model and numbers in another."""
-    found: dict[str, int] = {}
-    first = entrants[0]
+def _given_by(entrants: Sequence[Entrant | None]) -> tuple[dict[str, int], dict[str, Array]]:
+    """What another model leaves no choice of: sizes that are numbers there, and constants."""
+    first, *others = entrants
     assert first is not None
-    for one in entrants[1:]:
+    sizes: dict[str, int] = {}
+    constants: dict[str, Array] = {}
+    for one in others:
         if one is not None:
-            found.update(one.only_sizes(first))
-    return found
-
-
-def _constants(entrants: Sequence[Entrant | None]) -> dict[str, Array]:
-    """What the first model is fed where another has a constant."""
-    found: dict[str, Array] = {}
-    first = entrants[0]
-    assert first is not None
-    for one in entrants[1:]:
-        if one is not None:
-            found.update(arrays_since(first.graph, one.graph))
-    return found
+            sizes.update(fixed_since(first.graph, one.graph))
+            constants.update(arrays_since(first.graph, one.graph))
+    return sizes, constants
 
 
 def notes_of(entrant: Entrant, plan: Sequence[Planned]) -> tuple[str, ...]:

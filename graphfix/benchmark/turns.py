@@ -9,7 +9,7 @@ process to process slows all of them alike.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -49,14 +49,6 @@ class Course:
         return Timing(tuple(x[phase] for x in self.stints if x.get(phase)))
 
 
-@dataclass
-class _Member:
-    """A member while it goes through the turns."""
-
-    stints: list[Phases] = field(default_factory=list)
-    error: str = ""
-
-
 def take_turns(
     members: Sequence[T],
     run: Callable[[T], Phases],
@@ -79,19 +71,20 @@ def take_turns(
         How it went, in the order of ``members``.
     """
     draw = np.random.default_rng(seed)
-    states = [_Member() for _ in members]
+    courses = [Course() for _ in members]
     start, done = time.monotonic(), 0
     for turn in range(turns):
         for i in draw.permutation(len(members)):
-            if states[i].error:
+            if courses[i].error:
                 continue
             tell(f"turn {turn + 1} of {turns}{_left(start, done, turns * len(members))}")
             try:
-                states[i].stints.append(run(members[i]))
+                stints = (*courses[i].stints, run(members[i]))
+                courses[i] = replace(courses[i], stints=stints)
             except FailedError as error:
-                states[i].error = str(error)
+                courses[i] = replace(courses[i], error=str(error))
             done += 1
-    return [Course(tuple(x.stints), x.error) for x in states]
+    return courses
 
 
 def _left(start: float, done: int, count: int) -> str:

@@ -67,13 +67,11 @@ class Dropped:
         name: What it is.
         reason: Why not.
         made: Whether its inputs could be made: if so, the reason is ONNX Runtime's.
-        foreseen: Whether the graph itself says that it does not take these sizes.
     """
 
     name: str
     reason: str
     made: bool = True
-    foreseen: bool = False
 
 
 class Cases(list[Case]):
@@ -83,7 +81,6 @@ class Cases(list[Case]):
         dropped: Cases that the model as given cannot run, with ONNX Runtime's reason.
         signature: The inputs, their roles and their symbols.
         left_out: Sizes that would have cost too much.
-        tied: Whether the graph needs two dims to be equal that have a name each.
     """
 
     def __init__(
@@ -92,14 +89,11 @@ class Cases(list[Case]):
         dropped: Iterable[Dropped],
         signature: Signature,
         left_out: Iterable[str] = (),
-        *,
-        tied: bool = False,
     ) -> None:
         super().__init__(cases)
         self.dropped = list(dropped)
         self.signature = signature
         self.left_out = list(left_out)
-        self.tied = tied
 
     @property
     def roles(self) -> dict[str, Role]:

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from graphfix.errors import FeedError
 from graphfix.feeds.arrays import Maker
 from graphfix.feeds.case import Array
-from graphfix.feeds.fitting import REFLECTS, Fit
+from graphfix.feeds.fitting import REFLECTS, Limits
 from graphfix.feeds.input import symbols
 from graphfix.feeds.search import wanted_sizes
 from graphfix.lengths.given import KEY
@@ -127,7 +127,7 @@ class Clips:
         self._others |= {t: sizes[0] for t, sizes in wanted_sizes(signature, dims).items()}
         self._items = {x.name: x for x in signature.inputs}
         self._extra = extra
-        self._fit = Fit(signature, {})
+        self._limits = Limits(signature)
         self._positive = positive
         self._fed_item = next(
             (x for s in (extra, signature) if s for x in s.inputs if fed and x.name == fed.input),
@@ -158,9 +158,9 @@ class Clips:
             FeedError: A dim would have a negative size.
         """
         groups = self._groups(self._signature, self._time, length, 1)
-        if not self._fit.reflects(groups):
+        if not self._limits.reflects(groups):
             return REFLECTS
-        node = self._fit.emptied(groups)
+        node = self._limits.emptied(groups)
         if node is None:
             return None
         return f"{node.op_type} {path_of(node)!r} has nothing to work on: too short"

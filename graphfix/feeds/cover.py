@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Outline:
     """A case that is wanted; sizes that the model does not run at are changed, not the style."""
 
     rows: int
@@ -41,22 +41,22 @@ class Plan:
 
 
 # What DirectML is given: one clip in a container.
-_ALONE = Plan(1, 20, 8, Style("none full"))
+_ALONE = Outline(1, 20, 8, Style("none full"))
 # With 7, 1, 2, 23 and 40: lengths of every residue mod 2, 3, 4, 5 and 8, and multiples of 32; up
 # to nine rows; one length over 64 and one over 256; caches over 8, and one token behind a cache.
-PLANS = (
-    Plan(5, 12, 20, Style("all full", values="spikes", wide=True)),
-    Plan(4, 15, 3, Style("first short", values="bumps")),
-    Plan(3, 18, 0, Style("first short", side="left")),
-    Plan(9, 25, 6, Style("first short")),
-    Plan(2, 96, 7, Style("none full", values="loud", wide=True)),
-    Plan(1, 261, 33, Style("all full")),
-    Plan(3, 14, 0, Style("an empty row")),
-    Plan(9, 3, 12, Style("all full", values="silent")),
-    Plan(6, 4, 1, Style("all full", values="positive")),
+OUTLINES = (
+    Outline(5, 12, 20, Style("all full", values="spikes", wide=True)),
+    Outline(4, 15, 3, Style("first short", values="bumps")),
+    Outline(3, 18, 0, Style("first short", side="left")),
+    Outline(9, 25, 6, Style("first short")),
+    Outline(2, 96, 7, Style("none full", values="loud", wide=True)),
+    Outline(1, 261, 33, Style("all full")),
+    Outline(3, 14, 0, Style("an empty row")),
+    Outline(9, 3, 12, Style("all full", values="silent")),
+    Outline(6, 4, 1, Style("all full", values="positive")),
     _ALONE,
-    Plan(2, 1, 17, Style("all full", wide=True)),
-    Plan(2, 9, 5, Style("all full", other=True)),
+    Outline(2, 1, 17, Style("all full", wide=True)),
+    Outline(2, 9, 5, Style("all full", other=True)),
 )
 # Numbers that differ from those of the usual cases and of the larger sizes.
 _FIRST_STEP = 32
@@ -112,13 +112,13 @@ class Cover:
 
     def run(self) -> None:
         """Try them all."""
-        for number, plan in enumerate(PLANS):
-            if self._matters(plan):
-                self._try(number, plan)
+        for number, outline in enumerate(OUTLINES):
+            if self._matters(outline):
+                self._try(number, outline)
         self._choose()
 
-    def _matters(self, plan: Plan) -> bool:
-        style = plan.style
+    def _matters(self, outline: Outline) -> bool:
+        style = outline.style
         if style.other:
             return self._unsure
         if style.side == "left":
@@ -127,17 +127,17 @@ class Cover:
             return bool(self._maker.governed)
         if style.values == "positive":
             return self._maker.floats
-        if plan == _ALONE:
+        if outline == _ALONE:
             return bool(self._maker.governed)
         new = style.values != "usual" or style.wide
         return bool(self._signature.symbols()) or bool(self._maker.governed) or new
 
-    def _try(self, number: int, plan: Plan) -> None:
+    def _try(self, number: int, outline: Outline) -> None:
         step = next(self._step)
-        plain = replace(plan.style, values="usual", wide=False)
+        plain = replace(outline.style, values="usual", wide=False)
         dear = ""
-        for style in dict.fromkeys((plan.style, plain)):
-            for groups in self._sizes(number, plan):
+        for style in dict.fromkeys((outline.style, plain)):
+            for groups in self._sizes(number, outline):
                 if not self._affordable(groups):
                     dear = dear or self._maker.name(groups)
                 elif self._attempt(step, groups, style, {}):
@@ -146,39 +146,41 @@ class Cover:
         if dear:
             self.left_out.append(dear)
 
-    def _sizes(self, number: int, plan: Plan) -> Iterator[dict[str, int]]:
-        """The sizes of a plan, and those to fall back on: fewer rows, lengths known to run."""
+    def _sizes(self, number: int, outline: Outline) -> Iterator[dict[str, int]]:
+        """The sizes of an outline, and those to fall back on: fewer rows, lengths known to run."""
         seen: set[tuple[tuple[str, int], ...]] = set()
-        for rows, lengths in self._ways(number, plan):
+        for rows, lengths in self._ways(number, outline):
             groups = dict(lengths)
             if self._signature.batch is not None:
                 groups = {self._signature.batch: rows} | groups
             groups |= {g: v[number % len(v)] for g, v in self._wanted.items() if g in groups}
             batch = self._signature.batch
-            if batch is not None and batch in self._wanted and plan.rows > 1:
+            if batch is not None and batch in self._wanted and outline.rows > 1:
                 groups[batch] = max(self._wanted[batch])
             key = tuple(sorted(groups.items()))
             if key not in seen:
                 seen.add(key)
                 yield groups
 
-    def _ways(self, number: int, plan: Plan) -> Iterator[tuple[int, dict[str, int]]]:
+    def _ways(self, number: int, outline: Outline) -> Iterator[tuple[int, dict[str, int]]]:
         signature = self._signature
         ran = [max(_but(groups, signature.batch).values(), default=1) for groups in self._usual]
         least = min(ran, default=1)
-        lengths = [plan.length] if least < plan.length else [plan.length + least]
+        lengths = [outline.length] if least < outline.length else [outline.length + least]
         while lengths[-1] > _MULTIPLE * 2:
             lengths.append(lengths[-1] // 2)
         unit = math.gcd(*ran)
         if unit > 1:  # patches, or images: another multiple
-            lengths = [unit * (plan.length % 7 or 7)]
+            lengths = [least + unit * (outline.length % 7)]
         known = sorted(self._usual, key=self._frames)
-        fallback = known[-1 if plan.length > _MULTIPLE else number % len(known)]
-        ways = [self._times(n, plan.past) for n in lengths]
+        fallback = known[-1 if outline.length > _MULTIPLE else number % len(known)]
+        ways = [self._times(n, outline.past) for n in lengths]
         ways.append({t: n for t, n in fallback.items() if t != signature.batch})
-        rows = [plan.rows] if signature.batch is None else [plan.rows, min(2, plan.rows), 1]
+        rows = (
+            [outline.rows] if signature.batch is None else [outline.rows, min(2, outline.rows), 1]
+        )
         for way in ways:
-            yield plan.rows, way
+            yield outline.rows, way
         for count in rows[1:]:
             yield count, ways[0]
             yield count, ways[-1]
@@ -281,25 +283,15 @@ class Cover:
                 self._spend(groups)
 
     def _missing(self, options: Mapping[str, tuple[int, ...]]) -> list[dict[str, int]]:
-        """Combinations that no row has had; first those with a value that none has had."""
+        """Combinations that no row has had."""
         had: set[tuple[int, ...]] = set()
         for case in self._found:
             arrays = [case.feeds[name].reshape(-1) for name in options]
             rows = max(array.size for array in arrays)
             had |= {tuple(int(a[min(r, a.size - 1)]) for a in arrays) for r in range(rows)}
-        alone = [{one[i] for one in had} for i in range(len(options))]
-        names, values = list(options), list(options.values())
-        found: list[dict[str, int]] = []
-        most = max(len(v) for v in values)
-        for k in range(most):  # each value once, beside different values of the others
-            one = tuple(v[(k + k // len(v)) % len(v)] for v in values)
-            if any(x not in known for x, known in zip(one, alone, strict=True)):
-                found.append(dict(zip(names, one, strict=True)))
-        if not found:
-            for one in itertools.islice(itertools.product(*values), _MOST_ROWS * _MOST_CHOICES):
-                if one not in had:
-                    found.append(dict(zip(names, one, strict=True)))
-        return found
+        all_of_them = itertools.product(*options.values())
+        first = itertools.islice(all_of_them, _MOST_ROWS * _MOST_CHOICES)
+        return [dict(zip(options, one, strict=True)) for one in first if one not in had]
 
 
 def _but(groups: Mapping[str, int], batch: str | None) -> dict[str, int]:

@@ -183,6 +183,4 @@ def numbers(
         return token_ids(rng, item.role, shape).astype(item.dtype)
     if np.dtype(item.dtype).kind in "iub":
         return whole_numbers(rng, item, shape, wide=style.wide)
-    if item.role.bounds is not None and style.values != "loud":  # which is beyond them
-        return rng.uniform(*item.role.bounds, shape).astype(item.dtype)
     return floats(rng, item, shape, style.values, positive=positive).astype(item.dtype)

@@ -12,12 +12,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import onnx_ir as ir
 
 from graphfix.feeds.trail import Clues, clues_of
 from graphfix.lengths.given import LengthInput
-from graphfix.model.values import const_of, is_op
 
 Kind = Literal[
     "tokens",  # indices into a table; low <= x < high
@@ -46,7 +44,6 @@ class Role:
         choices: The numbers that the graph compares a ``choice`` with.
         free: Whether other whole numbers than those known may be fed: nothing bounds them.
         sure: Whether the use proves it; a gain is multiplied with data as a 0/1 mask is.
-        bounds: Between which numbers a threshold leaves something of what it is compared with.
     """
 
     kind: Kind
@@ -58,7 +55,6 @@ class Role:
     choices: tuple[int, ...] = ()
     free: bool = False
     sure: bool = True
-    bounds: tuple[float, float] | None = None
 
 
 UNUSED = "unused"
@@ -76,8 +72,6 @@ def roles_of(model: ir.Model) -> dict[str, Role]:
     return {value.name or "": _role(value, told) for value in inputs}
 
 
-# The constants that a threshold is compared with: a scale of frequencies, a table of classes.
-_TABLE = 1 << 16
 _FLOATS = frozenset(
     {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16}
 )
@@ -140,31 +134,7 @@ def _of_float(value: ir.Value, clues: Clues) -> Role:
         return Role("mask", f"multiplied with data at {clues.gates}", sure=False)
     if _hint(value, "mask") and _rank(value) >= 2:
         return Role("mask", "its name", sure=False)
-    bounds = _threshold(value) if _single(value) else None
-    return Role("data", "a threshold" if bounds else "floating point", bounds=bounds)
-
-
-_COMPARISONS = {"Greater": 1, "GreaterOrEqual": 1, "Less": 0, "LessOrEqual": 0}
-
-
-def _threshold(value: ir.Value) -> tuple[float, float] | None:
-    """Where a number lies that constants are compared with, as frequencies with the lowest of all.
-
-    A lower bound is in the first quarter of them, an upper one in the last: most are between.
-    """
-    found: tuple[float, float] | None = None
-    for node, index in value.uses():
-        table = const_of(node.inputs[1 - index], _TABLE) if is_op(node, *_COMPARISONS) else None
-        if table is None or table.size < 2:
-            continue
-        numbers = np.asarray(table, np.float64)
-        if not np.isfinite(numbers).all():
-            continue
-        below = index == _COMPARISONS[node.op_type]
-        low, high = np.quantile(numbers, [0.0, 0.25] if below else [0.75, 1.0])
-        known = found or (float(low), float(high))
-        found = (min(known[0], float(low)), max(known[1], float(high)))
-    return found
+    return Role("data", "floating point")
 
 
 def _of_int(value: ir.Value, clues: Clues) -> Role:

@@ -1,8 +1,15 @@
 """Inputs for a model, made from the model itself.
 
 Sizes for the symbolic dims are tried, and those that the model cannot run at are dropped, with ONNX
-Runtime's reason; if few remain, as for a waveform model that needs 400 samples, larger ones are
-tried.
+Runtime's reason. The ladder of sizes, of which a rung is climbed only if those before it are not
+enough:
+
+    usual       7, 1, 2, 23 and 40 frames in batches of one to three rows (or what the user gives)
+    fewer rows  one row, where it is the batch that does not run
+    longer      up to 51,200 samples, until three lengths run: a minimum, a multiple, an image;
+                then one to three rows at the shortest
+    cover       conditions that the usual cases do not meet (:mod:`graphfix.feeds.cover`)
+    tied        all of it again with more dims of one size (:data:`graphfix.feeds.ties.TIES`)
 """
 
 from __future__ import annotations
@@ -14,12 +21,12 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
-from graphfix.feeds import trying
 from graphfix.feeds.arrays import SCHEDULE, Maker
 from graphfix.feeds.case import Case, Cases, Dropped
 from graphfix.feeds.cover import Cover
-from graphfix.feeds.fitting import Fit
+from graphfix.feeds.fitting import Limits
 from graphfix.feeds.signature import Signature
+from graphfix.feeds.ties import TIES
 from graphfix.feeds.work import Work
 from graphfix.model import io
 from graphfix.quoting import quoted
@@ -35,8 +42,10 @@ if TYPE_CHECKING:
 
 # The usual cases where the user gives the lengths: batches of one, two and three rows come first.
 _WITH_GIVEN = ((1, 7), (2, 23), (3, 40), (1, 1), (2, 2))
-# Beyond them, until three lengths run: for models that need a minimum or a multiple.
-_GROWTH = (5, 12, 32, 64, 80, 161, 256, 400, 720, 1600, 3200, 6400, 12800, 25600, 51200)
+# Beyond them, until three lengths run: for models that need a minimum or a multiple, the frames of
+# a second (98, 101), the sides of an image (224) or a window of samples (480, 512, 576).
+_SHORT = (5, 12, 32, 64, 98, 101, 160, 161, 224, 256, 400, 480, 512, 576, 720, 1600, 3200)
+_GROWTH = (*_SHORT, 6400, 12800, 25600, 51200)
 _ENOUGH = 3
 # The longest that is tried of what is not a waveform: attention takes the square of it in memory.
 _LONGEST = 3200
@@ -107,45 +116,28 @@ def search(
     first: Cases | None = None  # of what the graph says
     usual: Cases | None = None  # of the first way that runs, caches and all
     tried: set[tuple[object, ...]] = set()
-
-    def cases_of(signature: Signature) -> Cases:
-        made = _Search(signature, run, dims or {}, Maker(signature, seed, positive=positive))
-        return made.cases(cover)
-
-    for tie in trying.TIES:
+    for tie in TIES:
         signature = Signature(model, tie, constants, told=told)
         shape = _fingerprint(signature)
         if shape in tried:
             continue
         tried.add(shape)
-        cases = cases_of(signature)
+        maker = Maker(signature, seed, positive=positive)
+        cases = _Search(signature, run, dims or {}, maker).cases(cover)
         first = cases if first is None else first
         if cases and (usual is None or len(cases.dropped) < len(usual.dropped)):
             usual = cases
-        if usual is not None and not _caches_stay_empty(usual):
-            break
+        if usual is not None and not (_run_by_chance(usual) or _caches_stay_empty(usual)):
+            return usual
     assert first is not None
-    if usual is not None and not (usual.tied or any(map(_surprises, usual.dropped))):
-        return usual
-    joined = trying.tied(
-        first.signature,
-        lambda feeds: run(Case("sizes that may be tied", {}, dict(feeds))),
-        wanted_sizes(first.signature, dims or {}),
-        [groups_of(first.signature, case) for case in first],
-    )
-    if joined:
-        found = cases_of(Signature(model, first.signature.tie, constants, joined, told))
-        fewer = usual is not None and len(found.dropped) < len(usual.dropped)
-        if found and (usual is None or fewer or len(found) > len(usual)):
-            return found
     if usual is None:
         raise FeedError(_nothing_runs(first))
     return usual
 
 
-def _surprises(dropped: Dropped) -> bool:
-    """Whether a case does not run and nothing says why."""
-    return dropped.made and not dropped.foreseen
+def _run_by_chance(cases: Cases) -> bool:
+    """Whether so few cases run that sizes which must be equal may have been so by chance."""
+    return len(cases) < _ENOUGH and bool(cases.dropped)
 
 
 def _caches_stay_empty(cases: Cases) -> bool:
@@ -177,9 +169,7 @@ class _Search:
         self._maker = maker
         self._found: list[Case] = []
         self._dropped: list[Dropped] = []
-        self._dropped_at: dict[str, dict[str, int]] = {}
-        self._fit = Fit(signature, self._wanted)
-        self._fits = False
+        self._limits = Limits(signature)
         self._work = Work(signature)
         self._lengths: set[int] = set()
         self._seen: set[tuple[tuple[str, int], ...]] = set()
@@ -188,17 +178,17 @@ class _Search:
         """The usual cases, and those that cover more."""
         for step, (rows, length) in enumerate(self._steps()):
             self._try(step, rows, length)
-        if self._varies() and self._dropped:
-            self._ask()
         if self._varies() and len(self._lengths) < _ENOUGH:
+            few = len(self._found) < _ENOUGH
             self._grow()
+            if few and self._found:
+                self._add_rows()
         left_out: list[str] = []
         if cover and self._found:
             more = Cover(self._signature, self._maker, self._wanted, self._found, self._covers)
             more.run()
             left_out = more.left_out
-        tied = self._fits and self._fit.ties
-        return Cases(self._found, self._dropped, self._signature, left_out, tied=tied)
+        return Cases(self._found, self._dropped, self._signature, left_out)
 
     def _steps(self) -> Iterator[tuple[int, int]]:
         if not self._wanted:
@@ -216,36 +206,33 @@ class _Search:
         """Whether other lengths than those tried are ours to choose."""
         return any(t not in self._wanted for t in self._signature.times)
 
-    def _ask(self) -> None:
-        """Ask the graph which sizes it takes, and try the usual ones again, each at the nearest.
-
-        That those failed which it does not take is no surprise.
-        """
-        self._fits = True
-        sizes = dict(self._dropped_at)
-        for step, (rows, length) in enumerate(self._steps()):
-            self._try(step, rows, length)
-        if self._found:
-            self._dropped = [
-                replace(x, foreseen=x.name in sizes and not self._fit.takes(sizes[x.name]))
-                for x in self._dropped
-            ]
-
     def _grow(self) -> None:
+        ran = True
         for step, length in enumerate(_GROWTH, start=len(SCHEDULE)):
             # Three lengths just above the minimum would be one, two and three frames.
             enough = len(self._lengths) >= _ENOUGH
             if enough and max(self._lengths) >= 8 * min(self._lengths):
                 return
-            if enough and self._is_costly(self._groups(step, 1, length)):
+            costly = self._found and self._is_costly(self._groups(step, 1, length))
+            if costly and (enough or not ran):
                 return
             if length > _LONGEST and not _is_waveform(self._signature):
                 return
-            self._try(step, 1 + step % 2, length)
+            ran = self._try(step, 1 + step % 2, length)
+
+    def _add_rows(self) -> None:
+        """The usual numbers of rows at the shortest length that runs."""
+        batch = self._signature.batch
+        if batch is not None and self._free_rows():
+            time = self._signature.times[0]
+            ran = [groups_of(self._signature, case) for case in self._found]
+            shortest = min(ran, key=lambda sizes: sizes[time])
+            for step, rows in enumerate(sorted({rows for rows, _ in SCHEDULE})):
+                self._attempt(step, {**shortest, batch: rows})
 
     def _undefined(self, groups: Mapping[str, int]) -> str:
         try:
-            return self._fit.undefined(groups)
+            return self._limits.undefined(groups)
         except FeedError:  # a dim such as T - 5 would be negative
             return ""
 
@@ -255,23 +242,21 @@ class _Search:
         except FeedError:  # a dim such as T - 5 would be negative
             return False
 
-    def _try(self, step: int, rows: int, length: int) -> None:
+    def _try(self, step: int, rows: int, length: int) -> bool:
         """Try one size; with one row if that many rows are what does not run."""
-        if self._attempt(step, rows, length) or rows == _FEWER_ROWS or not self._free_rows():
-            return
-        self._attempt(step, _FEWER_ROWS, length)
+        if self._attempt(step, self._groups(step, rows, length)):
+            return True
+        fewer = rows != _FEWER_ROWS and self._free_rows()
+        return fewer and self._attempt(step, self._groups(step, _FEWER_ROWS, length))
 
-    def _attempt(self, step: int, rows: int, length: int) -> bool:
-        groups = self._groups(step, rows, length)
+    def _attempt(self, step: int, groups: Mapping[str, int]) -> bool:
         static = not self._signature.symbols()
         key = (("", step) if static else ("", 0), *sorted(groups.items()))
         if key in self._seen:
             return True
         self._seen.add(key)
         if why := self._undefined(groups):
-            name = self._maker.name(groups)
-            self._dropped.append(Dropped(name, why, made=False))
-            self._dropped_at[name] = groups
+            self._dropped.append(Dropped(self._maker.name(groups), why, made=False))
             return False
         try:
             case = self._maker.case(step, groups)
@@ -282,10 +267,10 @@ class _Search:
             self._run(case)
         except RunError as error:
             self._dropped.append(Dropped(case.name, str(error)))
-            self._dropped_at[case.name] = groups
             return False
         self._found.append(case)
-        self._lengths.add(groups[self._signature.times[0]] if self._signature.times else rows)
+        first = (*self._signature.times, self._signature.batch or "")[0]
+        self._lengths.add(groups.get(first, 1))
         return True
 
     def _covers(
@@ -297,7 +282,6 @@ class _Search:
     ) -> bool:
         """Try one case that covers more; what does not run is no loss to tell of."""
         try:
-            groups = self._fit.snapped(groups) if self._fits else groups
             if self._undefined(groups):
                 return False
             case = self._maker.case(step, groups, None, style, chosen)
@@ -327,7 +311,7 @@ class _Search:
             sizes[time] = _PAST[step % len(_PAST)]
         for time, values in self._wanted.items():
             sizes[time] = values[step % len(values)]
-        return self._fit.snapped(sizes) if self._fits else sizes
+        return sizes
 
 
 def _is_waveform(signature: Signature) -> bool:

@@ -22,7 +22,7 @@ from graphfix.model.symbolic import Dim
 from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from graphfix.lengths.given import LengthInput
     from graphfix.runtime.port import Array
@@ -35,7 +35,6 @@ class Signature:
         model: The model; it is not changed.
         tie: How to tie symbols that nothing in the graph relates.
         constants: What some inputs are fed in every case.
-        joined: Symbols that are one size besides, whatever the graph says.
         told: The input that says what is valid to a repair of the model, though it may be of no
             use to the model itself.
 
@@ -55,10 +54,9 @@ class Signature:
         model: ir.Model,
         tie: Tie = "graph",
         constants: Mapping[str, Array] | None = None,
-        joined: Sequence[frozenset[str]] = (),
         told: LengthInput | None = None,
     ) -> None:
-        self.tie, self.joined = tie, tuple(joined)
+        self.tie = tie
         self.constants = dict(constants or {})
         self._model = scratch(model)
         self._names = rename_dims(self._model)
@@ -74,12 +72,8 @@ class Signature:
         self.defaults = {k: x for k, x in known.items() if k not in self.constants}
         self._shapes: Shapes | None = None
         self._batch = self._find_batch()
-        for names in self.joined:
-            self._batch |= names if names & self._batch else frozenset()
         self.inputs = [self._with_axes(x) for x in self.inputs]
-        self._ties = Ties(
-            self._model, self.inputs, self._batch, tie, lambda: self.shapes, self.joined
-        )
+        self._ties = Ties(self._model, self.inputs, self._batch, tie, lambda: self.shapes)
         self.batch = self._ties.find(min(self._batch)) if self._batch else None
         self.times, self.past = self._ties.times, self._ties.past
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import onnx_ir as ir
@@ -24,9 +24,11 @@ from graphfix.model.values import is_op
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-Tie = Literal["graph", "one-time", "past"]
+Tie = Literal["graph", "one-time", "past", "rows"]
 """How symbols that nothing in the graph relates are tied: by role; all times the same; a mask as
-long as the cache and the new tokens together."""
+long as the cache and the new tokens together; all but the first time the batch, as ``S`` of a state
+beside the ``N`` of an input, which only the kernel knows to be one."""
+TIES: tuple[Tie, ...] = get_args(Tie)
 
 
 class Ties:
@@ -38,7 +40,6 @@ class Ties:
         batch: The symbols that are a batch.
         tie: How to tie symbols that nothing in the graph relates.
         shapes: Gives symbolic shapes; asked only if there is something to tie by them.
-        joined: Symbols that are one size besides.
 
     Attributes:
         derived: Symbols that are expressions of others.
@@ -53,15 +54,11 @@ class Ties:
         batch: set[str],
         tie: Tie,
         shapes: Callable[[], Shapes],
-        joined: Sequence[frozenset[str]] = (),
     ) -> None:
         self._model, self._inputs, self._batch, self._shapes = model, inputs, batch, shapes
         self._parent: dict[str, str] = {}
         self.derived: dict[str, ir.SymbolicDim] = {}
         self.symbols = symbols_of(inputs)
-        for names in joined:
-            for name in names:
-                self._join(min(names), name)
         self._tie(tie)
         self.times, self.past = self._order_times()
 
@@ -85,8 +82,11 @@ class Ties:
         self.times, self.past = self._order_times()
         if tie == "past":
             self._tie_to_past()
-        if tie == "one-time":
-            rest = [t for t in self.times if t not in self.past]
+        rest = [t for t in self.times if t not in self.past]
+        if tie == "rows" and self._batch:
+            for other in rest[1:]:
+                self._join(min(self._batch), other)
+        elif tie == "one-time":
             for other in rest[1:]:
                 self._join(rest[0], other)
         else:

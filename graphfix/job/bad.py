@@ -10,7 +10,7 @@ from graphfix.core import Pass
 from graphfix.errors import GraphfixError
 from graphfix.job.making import make
 from graphfix.job.proving import prove, why_not
-from graphfix.job.search import Found, search
+from graphfix.job.search import BadPlaces, search
 from graphfix.leaving import NOTHING, WHOLE
 from graphfix.model import io
 from graphfix.model.values import nodes_of
@@ -40,10 +40,10 @@ class Way:
 
     task: Task
     leave: Leaving
-    found: Found
+    found: BadPlaces
 
 
-class Ways:
+def ways(task: Task, why: str, found: BadPlaces) -> Iterator[Way]:
     """What may be made instead of a model whose proof failed, the best first.
 
     First the places that are to blame are left out or repaired in another way. If a pass that
@@ -52,39 +52,23 @@ class Ways:
 
     Args:
         task: What was asked.
-        report: What the passes did, and what the proof found.
-        held: What the original computes, if that is known; nothing if a pass rounds, since it is
-            the model without that pass which is searched.
-
-    Attributes:
-        searched: What came of the search for bad places, once it was begun.
+        why: What its proof found against the model.
+        found: What came of the search for bad places.
     """
-
-    def __init__(self, task: Task, report: Report, held: Held | None = None) -> None:
-        self._task, self._report = task, report
-        self._held = None if task.measured else held
-        self.searched = ""
-
-    def __iter__(self) -> Iterator[Way]:
-        """Each way, searched for when it is asked for."""
-        task = self._task
-        found = bad_places(task, self._report, self._held)
-        self.searched = found.searched
-        if found.left or not task.measured:
-            again = dataclasses.replace(task, chosen=found.passes(task.chosen))
-            for leave in found.ways:
-                yield Way(again, leave, found)
-        rounding = [x for x in task.chosen if isinstance(x, Pass) and x.measured]
-        if not all(x.may_gain_nothing for x in rounding):
-            return
-        gone = without(rounding, why_not(self._report))
-        left = (*found.left, *(Left(spec, (), told) for (spec, _), told in gone.items()))
-        found = dataclasses.replace(found, left=left)
-        # What is left is held as closely as where nothing is rounded.
-        again = dataclasses.replace(task, chosen=found.passes(task.chosen), tolerance=None)
-        for leave in (found.ways or (NOTHING,)) if rounding else ():
-            left_out = dataclasses.replace(leave, left={**leave.left, **gone})
-            yield Way(again, left_out, found)
+    if found.left or not task.measured:
+        again = dataclasses.replace(task, chosen=found.passes(task.chosen))
+        for leave in found.ways:
+            yield Way(again, leave, found)
+    rounding = [x for x in task.chosen if isinstance(x, Pass) and x.measured]
+    if not rounding or not all(x.may_gain_nothing for x in rounding):
+        return
+    gone = without(rounding, why)
+    left = (*found.left, *(Left(spec, (), told) for (spec, _), told in gone.items()))
+    found = dataclasses.replace(found, left=left)
+    # What is left is held as closely as where nothing is rounded.
+    again = dataclasses.replace(task, chosen=found.passes(task.chosen), tolerance=None)
+    for leave in found.ways or (NOTHING,):
+        yield Way(again, dataclasses.replace(leave, left={**leave.left, **gone}), found)
 
 
 def without(rounding: Iterable[Pass], why: str) -> dict[Place, str]:
@@ -92,13 +76,14 @@ def without(rounding: Iterable[Pass], why: str) -> dict[Place, str]:
     return {(x.spec(), WHOLE): f"{why}: it gains nothing here, left as it is" for x in rounding}
 
 
-def bad_places(task: Task, report: Report, held: Held | None = None) -> Found:
+def bad_places(task: Task, report: Report, held: Held | None = None) -> BadPlaces:
     """What to leave out of a model whose proof failed, or to do in another way.
 
     Args:
         task: What was asked.
         report: What the passes did, and what the proof found.
-        held: What the original computes, if that is known.
+        held: What the original computes, if that is known; not used if a pass rounds, since it is
+            the model without that pass which is searched.
     """
     # What must stay in float32 is searched for by itself; here, what goes before it is held.
     chosen = tuple(x for x in task.chosen if not (isinstance(x, Pass) and x.measured))
@@ -107,7 +92,7 @@ def bad_places(task: Task, report: Report, held: Held | None = None) -> Found:
 
     from graphfix.proof.verify import Held  # what only repairs need not load ONNX Runtime
 
-    known = held or Held()
+    known = Held() if held is None or task.measured else held
 
     def proves(passes: Sequence[Check], leave: Leaving, single: bool) -> str:
         trial = dataclasses.replace(before, chosen=tuple(passes))

@@ -49,7 +49,12 @@ def make(
         settle = None
         if task.check:
             settle = Settling(
-                *(task.chosen, task.dims, task.feeds, task.tolerance, task.tell, margin)
+                chosen=task.chosen,
+                dims=task.dims,
+                feeds=task.feeds,
+                tolerance=task.tolerance,
+                tell=task.tell,
+                margin=margin,
             )
         try:
             report = pipeline.apply(

@@ -4,49 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from graphfix import pipeline
-from graphfix.job.bad import Ways
+from graphfix.job.bad import bad_places, ways
 from graphfix.job.counting import counted
 from graphfix.job.making import make
-from graphfix.job.proving import prove
+from graphfix.job.proving import prove, why_not
 from graphfix.job.settling import MARGINS, is_hopeless
-from graphfix.job.task import StrPath, Task
-from graphfix.job.tied import fixing_all, is_open, noted
+from graphfix.job.task import Options, StrPath, Task
 from graphfix.leaving import NOTHING
 from graphfix.model import files, io, shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import onnx_ir as ir
 
     from graphfix.core import Check
     from graphfix.leaving import Leaving
     from graphfix.model.weights import Placement
-    from graphfix.proof.verify import Held, Tolerance
+    from graphfix.proof.verify import Held
     from graphfix.report import Report
     from graphfix.runtime.memory import Need
-    from graphfix.runtime.provider import Ep
 
 
 def repair_file(
     source: StrPath,
     target: StrPath | None = None,
     passes: str | Check | Sequence[Check] = pipeline.DEFAULT,
-    *,
-    check: bool = True,
-    dry_run: bool = False,
-    dims: Mapping[str, Sequence[int]] | None = None,
-    feeds: StrPath | None = None,
-    tolerance: Tolerance | None = None,
-    external_data: Placement = "auto",
-    ep: Ep = "cpu",
-    kernels: bool | None = None,
-    strict: bool = False,
-    page: StrPath | None = None,
-    progress: pipeline.Progress | None = None,
+    **options: Unpack[Options],
 ) -> Report:
     """Repair a model file, prove that it still computes the same, and write the result.
 
@@ -57,20 +44,7 @@ def repair_file(
         source: The model, ``.onnx``.
         target: Where the repaired model goes; ``model.fixed.onnx`` beside the source by default.
         passes: Text as ``-p`` takes it, a pass, or several.
-        check: Whether to verify; without it, nothing is run.
-        dry_run: Say what would be done and write nothing.
-        dims: Sizes to verify at, by the name of the symbolic dim.
-        feeds: An ``.npz`` with an array for each input, to verify with.
-        tolerance: What may differ; :class:`graphfix.proof.compare.Tolerance` has the default.
-        external_data: Where the weights go, see :data:`graphfix.model.weights.Placement`.
-        ep: Where the repaired model is verified; on DirectML it is held to the original on the CPU.
-        kernels: Whether to count the kernels of a run before and after
-            (:func:`graphfix.planning.kernels`); by default if it is verified and not huge.
-        strict: Whether a failed verdict is the end, as is a pass that raises: no bad place is
-            searched for, and nothing is written.
-        page: Where a page about the result is going to be; one that is there is about the model
-            that is replaced, and is removed with it.
-        progress: Called with a short text at each step.
+        options: See :class:`graphfix.job.task.Options`.
 
     Returns:
         The report. If its verdict is not ok, nothing was written and ``output`` is None.
@@ -82,40 +56,39 @@ def repair_file(
         FeedError: Verification has no inputs that the model accepts.
         PassError: A pass raises, and the result would be another one than was asked for.
     """
-    source = Path(source)
+    asked = Task.asked(source, options)
+    source = asked.source
     target = Path(target) if target is not None else default_target(source)
     chosen = pipeline.resolve(passes)
-    files.refuse_overwrite([source], target, [feeds])
-    tell = progress or (lambda _: None)
-    tell("loading")
+    files.refuse_overwrite([source], target, [asked.feeds])
+    asked.tell("loading")
     model = io.load(source)
+    page = options.get("page")
     about = [] if page is None else [Path(page)]
     for path in (target, *about):
-        files.refuse_overwrite(io.inputs_of(model), path, [feeds])
-    task = Task(
-        *(source, tuple(chosen), check and not dry_run, dims or {}, feeds, tolerance),
-        *(ep, kernels, strict, tell),
-    ).of(chosen, model)
+        files.refuse_overwrite(io.inputs_of(model), path, [asked.feeds])
+    task = asked.of(chosen, model)
     need = task.expect(model)
     first = [model]  # which nobody else holds: a search for bad places has models of its own
     del model
-    if dry_run:
+    if options.get("dry_run"):
         return task.about(make(task, loaded=first.pop())[1], need)
-    place, held = _Place(target, external_data, about), _held(task)
+    place = _Target(target, options.get("external_data", "auto"), about)
+    held = _held(task)
     report = _written(task, place, NOTHING, need, first, held)
-    if report.ok or strict:
+    if report.ok or task.strict:
         return report
-    ways = Ways(task, report, held)
-    for way in ways:
+    found = bad_places(task, report, held)
+    for way in ways(task, why_not(report), found):
         same = held if not task.measured else None  # the passes that round may be left out
         told = _written(way.task, place, way.leave, need, held=same)
         if told.ok:
             return way.found.told(told)
-    return dataclasses.replace(report, searched=ways.searched)
+    return dataclasses.replace(report, searched=found.searched)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Place:
+class _Target:
     """Where the model goes, and its weights; and what is about the model that is there."""
 
     target: Path
@@ -125,7 +98,7 @@ class _Place:
 
 def _written(
     task: Task,
-    place: _Place,
+    place: _Target,
     leave: Leaving,
     need: Need | None,
     loaded: list[ir.Model] | None = None,
@@ -151,12 +124,10 @@ def _written(
         ) as draft:
             if task.check:
                 report = prove(task, draft.path, model, report, held=held)
-            if report.ok and not is_open(task, report):
+            if report.ok:
                 draft.keep()
                 report = dataclasses.replace(report, output=str(place.target))
                 return counted(task, report, model, None if held is None else held.graph)
-        if (more := fixing_all(task, report)) is not None:
-            return noted(_written(more, place, leave, need), report)
         if is_hopeless(report):
             break
     return report

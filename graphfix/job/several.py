@@ -6,50 +6,37 @@ import dataclasses
 import functools
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from graphfix import buckets, pipeline
 from graphfix.errors import UsageError
-from graphfix.job.bad import Ways
+from graphfix.job.bad import bad_places, ways
 from graphfix.job.counting import counted
 from graphfix.job.making import make
-from graphfix.job.proving import prove
-from graphfix.job.task import StrPath, Task
-from graphfix.job.tied import fixing_all, is_open, noted
+from graphfix.job.proving import prove, why_not
+from graphfix.job.task import Options, StrPath, Task
 from graphfix.leaving import NOTHING
 from graphfix.model import files, io
 from graphfix.model.dims import dim_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import onnx_ir as ir
 
     from graphfix.job.bad import Way
+    from graphfix.job.search import BadPlaces
     from graphfix.leaving import Leaving
     from graphfix.model.weights import Placement
-    from graphfix.proof.verify import Tolerance
     from graphfix.report import Report
     from graphfix.runtime.memory import Need
-    from graphfix.runtime.provider import Ep
 
 
 def repair_buckets(
     source: StrPath,
     target: StrPath | None = None,
     passes: str = pipeline.DEFAULT,
-    *,
-    check: bool = True,
-    dry_run: bool = False,
-    dims: Mapping[str, Sequence[int]] | None = None,
-    feeds: StrPath | None = None,
-    tolerance: Tolerance | None = None,
-    external_data: Placement = "auto",
-    ep: Ep = "cpu",
-    kernels: bool | None = None,
-    strict: bool = False,
-    page: StrPath | None = None,
-    progress: pipeline.Progress | None = None,
+    **options: Unpack[Options],
 ) -> list[Report]:
     """Repair a model file once for each of several sizes; the models share one file of weights.
 
@@ -60,17 +47,8 @@ def repair_buckets(
         source: The model, ``.onnx``.
         target: What the new names are made from; the source by default.
         passes: Text as ``-p`` takes it, see :func:`graphfix.buckets.expand`.
-        check: As for :func:`repair_file`, and so are those that follow.
-        dry_run: Say what would be done and write nothing.
-        dims: Sizes to verify at.
-        feeds: An ``.npz`` to verify with.
-        tolerance: What may differ.
-        external_data: Where the weights go; ``inline`` is refused.
-        ep: Where the repaired models are verified.
-        kernels: As for :func:`repair_file`.
-        strict: As for :func:`repair_file`.
-        page: As for :func:`repair_file`; there is one for each size, see :func:`page_of`.
-        progress: Called with a short text at each step.
+        options: See :class:`graphfix.job.task.Options`. There is a page for each size, see
+            :func:`page_of`; ``external_data="inline"`` is refused.
 
     Returns:
         A report for each size, in their order. Unless all verdicts are ok, nothing was written.
@@ -81,15 +59,11 @@ def repair_buckets(
         FeedError: Verification has no inputs that the model accepts.
         PassError: A pass raises, and the result would be another one than was asked for.
     """
-    source = Path(source)
-    base = Path(target) if target is not None else source
-    tell = progress or (lambda _: None)
-    tell("loading")
-    model = io.load(source)
-    asked = Task(
-        *(source, (), check and not dry_run, dims or {}, feeds, tolerance, ep, kernels),
-        *(strict, tell),
-    )
+    asked = Task.asked(source, options)
+    base = Path(target) if target is not None else asked.source
+    asked.tell("loading")
+    model = io.load(asked.source)
+    page = options.get("page")
     need = asked.expect(model)
     made: list[_Made] = []
     about: list[Path] = []
@@ -98,17 +72,16 @@ def repair_buckets(
         if page is not None:
             about.append(page_of(Path(page), i))
         for one in (path, *about):
-            files.refuse_overwrite(io.inputs_of(model), one, [feeds])
-        named = dataclasses.replace(asked, tell=functools.partial(_at, tell, bucket.label))
+            files.refuse_overwrite(io.inputs_of(model), one, [asked.feeds])
+        named = dataclasses.replace(asked, tell=functools.partial(_at, asked.tell, bucket.label))
         task = named.of(pipeline.resolve(bucket.spec), model)
         made.append(_made(task, path, bucket, need))
-    if dry_run:
+    if options.get("dry_run"):
         return [one.report for one in made]
+    external_data = options.get("external_data", "auto")
     while not _written(made, f"{base.stem}.buckets.data", external_data, about):
-        if _fixed_with(made, need):
-            continue
         bad = next(i for i, one in enumerate(made) if not one.report.ok)
-        if strict or (other := _otherwise(made[bad], need)) is None:
+        if asked.strict or (other := _otherwise(made[bad], need)) is None:
             return [one.report for one in made]
         made[bad] = other
     return [
@@ -132,9 +105,8 @@ class _Made:
         bucket: Its size.
         model: What the passes made.
         report: What they did, and what its proof found.
-        ways: What may be made instead, if that was asked.
-        rest: Those that are left to try.
-        before: What a proof found that had more dims fixed.
+        found: The bad places, if they were searched for.
+        rest: What may be made instead and is left to try.
     """
 
     task: Task
@@ -142,9 +114,8 @@ class _Made:
     bucket: buckets.Bucket
     model: ir.Model
     report: Report
-    ways: Ways | None = None
+    found: BadPlaces | None = None
     rest: Iterator[Way] = field(default_factory=lambda: iter(()))
-    before: Report | None = None
 
 
 def _made(
@@ -164,37 +135,25 @@ def _written(
         for draft, one in zip(drafts, made, strict=True):
             if one.task.check:
                 one.report = prove(one.task, draft.path, one.model, one.report)
-                if one.before is not None and one.report.verdict is not None:
-                    one.report = noted(one.report, one.before)
-            if not one.report.ok or is_open(one.task, one.report):
+            if not one.report.ok:
                 return False
         for draft in drafts:
             draft.keep()
     return True
 
 
-def _fixed_with(made: list[_Made], need: Need | None) -> bool:
-    """Make those anew of which a proof found that more dims are to be fixed; whether any was."""
-    tasks = {i: x for i, one in enumerate(made) if (x := fixing_all(one.task, one.report))}
-    for i, task in tasks.items():
-        one = made[i]
-        made[i] = _made(task, one.path, one.bucket, need)
-        made[i].before = one.report
-    return bool(tasks)
-
-
 def _otherwise(made: _Made, need: Need | None) -> _Made | None:
     """What failed, made in another way; None if there is none, which its report then says."""
-    if made.ways is None:
-        made.ways = Ways(made.task, made.report)
-        made.rest = iter(made.ways)
+    if made.found is None:
+        made.found = bad_places(made.task, made.report)
+        made.rest = ways(made.task, why_not(made.report), made.found)
     way = next(made.rest, None)
     if way is None:
-        made.report = dataclasses.replace(made.report, searched=made.ways.searched)
+        made.report = dataclasses.replace(made.report, searched=made.found.searched)
         return None
     other = _made(way.task, made.path, made.bucket, need, way.leave)
     other.report = way.found.told(other.report)
-    other.ways, other.rest = made.ways, made.rest
+    other.found, other.rest = made.found, made.rest
     return other
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
 
 from graphfix.core import Pass
 from graphfix.job.settling import gate
@@ -13,11 +14,11 @@ from graphfix.runtime import memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     import onnx_ir as ir
 
     from graphfix.core import Check
+    from graphfix.model.weights import Placement
     from graphfix.pipeline import Progress
     from graphfix.proof.verify import Tolerance
     from graphfix.report import Report
@@ -26,6 +27,39 @@ if TYPE_CHECKING:
 StrPath = str | os.PathLike[str]
 
 _UNVERIFIED = "write the result without running it (--no-verify)"
+
+
+class Options(TypedDict, total=False):
+    """How a file is repaired.
+
+    Attributes:
+        check: Whether to verify; without it, nothing is run. It is by default.
+        dry_run: Say what would be done and write nothing.
+        dims: Sizes to verify at, by the name of the symbolic dim.
+        feeds: An ``.npz`` with an array for each input, to verify with.
+        tolerance: What may differ; :class:`graphfix.proof.compare.Tolerance` has the default.
+        external_data: Where the weights go, see :data:`graphfix.model.weights.Placement`.
+        ep: Where the repaired model is verified; on DirectML it is held to the original on the CPU.
+        kernels: Whether to count the kernels of a run before and after
+            (:func:`graphfix.planning.kernels`); by default if it is verified and not huge.
+        strict: Whether a failed verdict is the end, as is a pass that raises: no bad place is
+            searched for, and nothing is written.
+        page: Where a page about the result is going to be; one that is there is about the model
+            that is replaced, and is removed with it.
+        progress: Called with a short text at each step.
+    """
+
+    check: bool
+    dry_run: bool
+    dims: Mapping[str, Sequence[int]] | None
+    feeds: StrPath | None
+    tolerance: Tolerance | None
+    external_data: Placement
+    ep: Ep
+    kernels: bool | None
+    strict: bool
+    page: StrPath | None
+    progress: Progress | None
 
 
 @dataclass(frozen=True)
@@ -46,15 +80,32 @@ class Task:
     """
 
     source: Path
-    chosen: tuple[Check, ...]
-    check: bool
-    dims: Mapping[str, Sequence[int]]
-    feeds: StrPath | None
-    tolerance: Tolerance | None
-    ep: Ep
-    kernels: bool | None
-    strict: bool
-    tell: Progress
+    chosen: tuple[Check, ...] = ()
+    check: bool = True
+    dims: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    feeds: StrPath | None = None
+    tolerance: Tolerance | None = None
+    ep: Ep = "cpu"
+    kernels: bool | None = None
+    strict: bool = False
+    tell: Progress = lambda _: None
+
+    @classmethod
+    def asked(cls, source: StrPath, options: Options) -> Task:
+        """What is asked with these options, which names no passes yet."""
+        if unknown := options.keys() - Options.__annotations__.keys():
+            raise TypeError(f"there is no option {min(unknown)!r} of a repair")
+        return cls(
+            Path(source),
+            check=options.get("check", True) and not options.get("dry_run", False),
+            dims=options.get("dims") or {},
+            feeds=options.get("feeds"),
+            tolerance=options.get("tolerance"),
+            ep=options.get("ep", "cpu"),
+            kernels=options.get("kernels"),
+            strict=options.get("strict", False),
+            tell=options.get("progress") or (lambda _: None),
+        )
 
     @property
     def measured(self) -> bool:

@@ -12,10 +12,9 @@ from graphfix.feeds.case import Dropped
 from graphfix.feeds.clips import Clips, time_of
 from graphfix.feeds.search import wanted_sizes
 from graphfix.feeds.signature import Signature
-from graphfix.feeds.trying import signatures, told
+from graphfix.feeds.ties import TIES
 from graphfix.lengths.given import LengthInput
 from graphfix.model.fixed_inputs import arrays_since
-from graphfix.probing.fixed import clips_for, fixed_sizes
 from graphfix.proof.compare import Array
 from graphfix.proof.outputs import silent_outputs
 from graphfix.runtime.errors import RunError
@@ -32,6 +31,8 @@ _ENOUGH = 3
 _SOME_SEEDS, _MANY_SEEDS = 2, 5
 # Rows beyond the given lengths are such shares of the longest.
 _SHARES = (0.62, 0.81, 0.47)
+# Clips that a container of one size is tried with: full, nearly full, and down to a twelfth.
+_FILLED = (1.0, 0.93, 0.6, 0.25, 1 / 12)
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Clip:
     outputs: dict[str, Array]
 
 
-Found = dict[tuple[int, int], list[Clip]]
+ClipTable = dict[tuple[int, int], list[Clip]]
 """Clips by length and seed, one for each row of a container."""
 
 
@@ -101,7 +102,7 @@ class Alone:
         self.batches: tuple[int, ...] = (1,)
         self.firsts: list[int] = []
 
-    def run(self, session: Session | Repeatable) -> Found:
+    def run(self, session: Session | Repeatable) -> ClipTable:
         """The clips that run alone.
 
         Raises:
@@ -109,27 +110,21 @@ class Alone:
         """
         constants = {} if self._repaired is None else arrays_since(self._native, self._repaired)
 
-        def time(signature: Signature) -> str:
-            return time_of(signature, self._axis, self._given, self.fed)
-
-        for signature in signatures(self._native, session.run, constants, fits=time):
-            self.signature = signature
-            self.time = time(signature)
+        for tie in TIES:
+            self.signature = Signature(self._native, tie, constants)
+            self.time = time_of(self.signature, self._axis, self._given, self.fed)
             self._fit()
-            extra = None
-            if self._repaired is not None:
-                extra = Signature(self._repaired, signature.tie, joined=signature.joined)
+            extra = None if self._repaired is None else Signature(self._repaired, tie)
             self.clips = Clips(self.signature, self.time, self._dims, fed=self.fed, extra=extra)
             found = self._run_alone(session)
             if found:
-                self.notes += told(signature)
                 return self._finite(session, found, extra)
         tried = "; ".join(f"{x.name}: {x.reason}" for x in self.dropped[:3])
         raise FeedError(f"the model runs at none of the lengths without padding ({tried})")
 
     def _fit(self) -> None:
         """Where a repair has fixed sizes: that container and no other, and clips that it holds."""
-        fixed = {} if self._repaired is None else fixed_sizes(self.signature, self._repaired)
+        fixed = {} if self._repaired is None else _fixed_sizes(self.signature, self._repaired)
         self._dims, self.containers = self._given, self._wanted
         if not fixed:
             return
@@ -138,7 +133,7 @@ class Alone:
         size = fixed.get(self.time)
         if size is not None:
             shorter = [n for n in wanted.get(self.time, ()) if n < size]
-            sizes[self.time] = tuple(shorter or clips_for(size))
+            sizes[self.time] = tuple(shorter or _clips_for(size))
             if not self._wanted or size in self._wanted:
                 self.containers = (size,)
                 self._refused = [
@@ -151,9 +146,9 @@ class Alone:
     def _finite(
         self,
         session: Session | Repeatable,
-        found: Found,
+        found: ClipTable,
         extra: Signature | None,
-    ) -> Found:
+    ) -> ClipTable:
         """The clips; others with values above 0, if an output of these is never a number."""
         silent = _silent(found)
         if not silent:
@@ -170,7 +165,7 @@ class Alone:
         self.clips = usual
         return found
 
-    def _run_alone(self, session: Session | Repeatable) -> Found:
+    def _run_alone(self, session: Session | Repeatable) -> ClipTable:
         sizes = wanted_sizes(self.signature, self._dims)
         given = list(dict.fromkeys(sizes.get(self.time, ())))
         batch = sizes.get(self.signature.batch or "", (1,)) if self.clips.batched else (1,)
@@ -182,7 +177,7 @@ class Alone:
             )
         tried = given or [n for n in _LENGTHS if n <= max(self.containers, default=n)]
         more = [max(1, round(max(tried, default=1) * share)) for share in _SHARES]
-        found: Found = {}
+        found: ClipTable = {}
         self.dropped = list(self._refused)
         self.firsts = []
         for length in (*tried, *(more[: max(0, most - len(given))] if given else ())):
@@ -228,5 +223,32 @@ def _seeds(model: ir.Model) -> int:
     return _SOME_SEEDS if floats else _MANY_SEEDS
 
 
-def _silent(found: Found) -> list[str]:
+def _silent(found: ClipTable) -> list[str]:
     return silent_outputs(clip.outputs for clips in found.values() for clip in clips)
+
+
+def _fixed_sizes(signature: Signature, repaired: ir.Model) -> dict[str, int]:
+    """The groups of dims that were symbolic and are numbers now.
+
+    Args:
+        signature: The inputs of the model as it was.
+        repaired: The model as it is.
+    """
+    now = {value.name: value.shape for value in repaired.graph.inputs}
+    known = set(signature.symbols())
+    found: dict[str, int] = {}
+    for item in signature.inputs:
+        shape = now.get(item.name)
+        if shape is None or len(shape) != len(item.dims):
+            continue
+        for dim, size in zip(item.dims, shape, strict=True):
+            if isinstance(size, int) and not isinstance(dim, int) and dim.value in known:
+                found[signature.group(dim.value)] = size
+    return found
+
+
+def _clips_for(size: int) -> list[int]:
+    """Lengths of clips for a container of one size, of both parities where it has room."""
+    found = [max(1, round(size * share)) for share in _FILLED]
+    odd = [n - 1 for n in (size, found[2]) if n > 2]
+    return sorted({*found, *odd}, reverse=True)

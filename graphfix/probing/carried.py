@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import onnx_ir as ir
-
+from graphfix.lengths.reach import captured
 from graphfix.model.values import is_op
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import onnx_ir as ir
 
 
 def carrying(model: ir.Model, but: frozenset[str] = frozenset()) -> frozenset[ir.Value]:
@@ -37,18 +36,3 @@ def sized(model: ir.Model, carries: frozenset[ir.Value]) -> frozenset[ir.Value]:
         if start or any(v in found for v in sources):
             found.update(v for v in node.outputs if v not in carries)
     return frozenset(found)
-
-
-def captured(node: ir.Node) -> Iterator[ir.Value]:
-    """What the bodies of an If, Loop or Scan take from the graph around them."""
-    for attribute in node.attributes.values():
-        if attribute.is_ref() or attribute.type not in (
-            ir.AttributeType.GRAPH,
-            ir.AttributeType.GRAPHS,
-        ):
-            continue
-        bodies = [attribute.value] if attribute.type == ir.AttributeType.GRAPH else attribute.value
-        for body in bodies:
-            own = {v for inner in body.all_nodes() for v in inner.outputs} | set(body.inputs)
-            values = [v for inner in body.all_nodes() for v in inner.inputs]
-            yield from (v for v in (*values, *body.outputs) if v is not None and v not in own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -149,7 +150,7 @@ def of_models(before: ir.Node | None, after: ir.Node, ep: str) -> Cause:
             text = f"the attribute {name} of this {after.op_type} is {_text(ours)} in one model"
             return Cause("another attribute", f"{text} and {_text(theirs)} in the other")
     for index, (ours_in, theirs_in) in enumerate(zip(before.inputs, after.inputs, strict=False)):
-        one, other = _constant(ours_in), _constant(theirs_in)
+        one, other = const_of(ours_in, sys.maxsize), const_of(theirs_in, sys.maxsize)
         if one is None or other is None:
             continue
         if one.shape != other.shape or not np.array_equal(one, other):
@@ -170,14 +171,3 @@ def _text(attribute: ir.Attr | None) -> str:
     if attribute.type.name == "TENSOR":
         return np.array2string(attribute.as_tensor().numpy(), threshold=8)
     return str(attribute.value) if attribute.type.name not in ("GRAPH", "GRAPHS") else "a graph"
-
-
-def _constant(value: ir.Value | None) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]] | None:
-    if value is None or value.is_graph_input():
-        return None
-    if value.is_initializer() and value.const_value is not None:
-        return value.const_value.numpy()
-    node = value.producer()
-    if is_op(node, "Constant") and "value" in node.attributes:
-        return node.attributes["value"].as_tensor().numpy()
-    return None

@@ -12,7 +12,7 @@ from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.clips import Fill
 from graphfix.feeds.input import symbols
 from graphfix.model import io
-from graphfix.probing.alone import Alone, Clip, Found
+from graphfix.probing.alone import Alone, Clip, ClipTable
 from graphfix.probing.contained import PaddedDiff, cropped
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare, computes_in_half
 from graphfix.proof.outputs import faults
@@ -110,7 +110,7 @@ class Job:
         if not self.reason and all(check.ok for check in self.checks):
             self.reason = "; ".join(faults(found))
 
-    def _contain(self, session: Session | Repeatable, found: Found) -> None:
+    def _contain(self, session: Session | Repeatable, found: ClipTable) -> None:
         for rows, container in self.plan(found):
             self._check(session, rows, container)
         if not (self.checks or self.reason):
@@ -137,7 +137,7 @@ class Job:
             found[name] = next(axes, None)
         return found
 
-    def plan(self, found: Found) -> Iterator[tuple[list[Clip], int]]:
+    def plan(self, found: ClipTable) -> Iterator[tuple[list[Clip], int]]:
         """The clips that go into one container together, and how long it is."""
         lengths = list(dict.fromkeys(n for n, _ in found))
         for seed in self.alone.seeds:

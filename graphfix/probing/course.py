@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphfix.probing.place import Place
+    from graphfix.probing.place import ComparedTensor
 
 # The deepest modules that make at most so many rows are shown; seven rows of a model of a hundred
 # layers would say nothing, so then one level more is taken.
@@ -36,7 +36,7 @@ class Row:
     """
 
     name: str
-    worst: Place
+    worst: ComparedTensor
     tensors: int
     parted: int
     harmless: int
@@ -60,7 +60,7 @@ class Row:
         }
 
 
-def course(places: Sequence[Place], sites: Sequence[str], most: int = _ROWS) -> list[Row]:
+def course(places: Sequence[ComparedTensor], sites: Sequence[str], most: int = _ROWS) -> list[Row]:
     """The rows of a table, in the order of the graph.
 
     Args:
@@ -81,7 +81,7 @@ def magnitude(relative: float) -> float:
     return 1.0 - math.log10(relative) / math.log10(_LEAST)
 
 
-def _row(name: str, places: Sequence[Place], sites: set[str]) -> Row:
+def _row(name: str, places: Sequence[ComparedTensor], sites: set[str]) -> Row:
     skipped = sum(x.inner.state == "skipped" for x in places)
     worst = max(places, key=lambda x: (x.inner.state != "skipped", x.reached, x.inner.relative))
     parted = sum(x.inner.state == "parted" for x in places)
@@ -97,9 +97,9 @@ def _row(name: str, places: Sequence[Place], sites: set[str]) -> Row:
     )
 
 
-def _groups(places: Sequence[Place], most: int) -> dict[str, list[Place]]:
+def _groups(places: Sequence[ComparedTensor], most: int) -> dict[str, list[ComparedTensor]]:
     deepest = max((len(x.module) for x in places), default=0)
-    chosen: dict[str, list[Place]] = {}
+    chosen: dict[str, list[ComparedTensor]] = {}
     for depth in range(1, deepest + 1):
         groups = _at_depth(places, depth)
         if len(groups) > most and not (len(chosen) < _FEW and len(groups) <= _MANY):
@@ -110,14 +110,14 @@ def _groups(places: Sequence[Place], most: int) -> dict[str, list[Place]]:
     return _even(places, min(most, 20))
 
 
-def _at_depth(places: Sequence[Place], depth: int) -> dict[str, list[Place]]:
-    groups: dict[str, list[Place]] = {}
+def _at_depth(places: Sequence[ComparedTensor], depth: int) -> dict[str, list[ComparedTensor]]:
+    groups: dict[str, list[ComparedTensor]] = {}
     for place in places:
         groups.setdefault("/".join(place.module[:depth]) or "(no module)", []).append(place)
     return groups
 
 
-def _even(places: Sequence[Place], rows: int) -> dict[str, list[Place]]:
+def _even(places: Sequence[ComparedTensor], rows: int) -> dict[str, list[ComparedTensor]]:
     """Runs of tensors of the same number, called by their first and last."""
     size = max(1, math.ceil(len(places) / rows))
     runs = (places[i : i + size] for i in range(0, len(places), size))

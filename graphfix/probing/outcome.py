@@ -9,7 +9,7 @@ from graphfix.plain import plain
 from graphfix.probing.course import course
 
 if TYPE_CHECKING:
-    from graphfix.probing.place import Place, Site
+    from graphfix.probing.place import ComparedTensor, PartingNode
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Probe:
     ok: bool
     case: str
     outputs: dict[str, str]
-    sites: tuple[Site, ...]
-    places: tuple[Place, ...]
+    sites: tuple[PartingNode, ...]
+    places: tuple[ComparedTensor, ...]
     skipped: dict[str, int]
     healed: tuple[str, ...]
     runs: int
@@ -41,7 +41,7 @@ class Probe:
     notes: tuple[str, ...] = ()
 
     @property
-    def first(self) -> Site | None:
+    def first(self) -> PartingNode | None:
         """The first tensor to part, with its node; None if the outputs agree."""
         return self.sites[0] if self.sites else None
 
@@ -87,7 +87,7 @@ class Probe:
         )
 
 
-def _plain(place: Place) -> dict[str, object]:
+def _plain(place: ComparedTensor) -> dict[str, object]:
     inner = place.inner
     return {
         "tensor": inner.tensor,

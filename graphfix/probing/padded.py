@@ -151,15 +151,15 @@ def padded(
     job.run(progress or (lambda done, total, what: None))
     ok = bool(job.checks) and not job.reason and all(check.ok for check in job.checks)
     return PaddedVerdict(
-        ok,
-        tuple(job.checks),
-        job.alone.name,
-        job.alone.fed,
-        job.told,
-        job.tolerance,
-        tuple(job.alone.dropped),
-        job.reason,
-        tuple(job.notes(ok)),
+        ok=ok,
+        checks=tuple(job.checks),
+        axis=job.alone.name,
+        fed=job.alone.fed,
+        told=job.told,
+        tolerance=job.tolerance,
+        dropped=tuple(job.alone.dropped),
+        reason=job.reason,
+        notes=tuple(job.notes(ok)),
     )
 
 

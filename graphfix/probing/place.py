@@ -43,7 +43,7 @@ class Inner:
 
 
 @dataclass(frozen=True)
-class Site:
+class PartingNode:
     """A node that takes what is the same in both runs and makes what is not.
 
     Attributes:
@@ -70,7 +70,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Place:
+class ComparedTensor:
     """A tensor that was compared, with where it is made."""
 
     inner: Inner

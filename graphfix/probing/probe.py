@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.feeds.clips import Fill
+from graphfix.feeds.full_lengths import full_lengths
 from graphfix.model import io
 from graphfix.model.text import module_path, path_of
 from graphfix.model.values import is_op
@@ -23,8 +24,8 @@ from graphfix.probing.carried import carrying, sized
 from graphfix.probing.containers import Job
 from graphfix.probing.outcome import Probe
 from graphfix.probing.parting import Parting
-from graphfix.probing.place import Inner, Place, Site
-from graphfix.probing.witness import Sizes, fed_whole, gate_of, parting_case
+from graphfix.probing.place import ComparedTensor, Inner, PartingNode
+from graphfix.probing.witness import Sizes, gate_of, parting_case
 from graphfix.proof.compare import Tolerance
 from graphfix.proof.stream import BUDGET, Run, Stream, seeded_run
 from graphfix.runtime.errors import RunError
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int, str], None]
 
-__all__ = ["Inner", "Probe", "Site", "probe", "probe_padded"]
+__all__ = ["Inner", "PartingNode", "Probe", "probe", "probe_padded"]
 
 StrPath = str | os.PathLike[str]
 
@@ -84,7 +85,7 @@ def probe(
     case, signature = parting_case(first, second, dims, feeds, gate)
     runs = (
         Run(first.source, first.graph, case.feeds),
-        Run(second.source, second.graph, fed_whole(second.graph, case), ep),
+        Run(second.source, second.graph, full_lengths(second.graph, case.feeds), ep),
     )
     known = frozenset(v for v in _all_values(second.graph))
     parting = Parting(second.graph, gate, crop=False, carries=known)
@@ -212,7 +213,9 @@ def _result(
     for name, inner in parting.inner.items():
         node = parting.node_of(name)
         if node is not None:
-            place = Place(inner, path_of(node), node.op_type, module_path(node), name in reached)
+            place = ComparedTensor(
+                inner, path_of(node), node.op_type, module_path(node), name in reached
+            )
             places.append(place)
     found = []
     for name in sites:
@@ -223,33 +226,32 @@ def _result(
             cause = causes.of_padding(node, sizes, parting.masked_before(name))
         else:
             cause = causes.of_models((nodes or {}).get(name), node, stream.after.ep)
-        module = "/".join(module_path(node))
         found.append(
-            Site(
-                name,
-                path_of(node),
-                node.op_type,
-                module,
-                cause.kind,
-                cause.text,
-                inner.max_abs,
-                inner.cosine,
-                inner.scale,
+            PartingNode(
+                tensor=name,
+                node=path_of(node),
+                op=node.op_type,
+                module="/".join(module_path(node)),
+                kind=cause.kind,
+                cause=cause.text,
+                max_abs=inner.max_abs,
+                cosine=inner.cosine,
+                scale=inner.scale,
             )
         )
     parted = [x.inner.tensor for x in places if x.inner.state == "parted"]
     skipped = Counter(x.inner.reason for x in places if x.inner.state == "skipped")
     return Probe(
-        not parting.failed,
-        case,
-        parting.failed,
-        tuple(found),
-        tuple(places),
-        dict(skipped),
-        tuple(name for name in parted if name not in reached),
-        stream.runs,
-        stream.peak,
-        tuple(_notes(stream)),
+        ok=not parting.failed,
+        case=case,
+        outputs=parting.failed,
+        sites=tuple(found),
+        places=tuple(places),
+        skipped=dict(skipped),
+        healed=tuple(name for name in parted if name not in reached),
+        runs=stream.runs,
+        peak_bytes=stream.peak,
+        notes=tuple(_notes(stream)),
     )
 
 

@@ -10,20 +10,17 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.feeds.case import Case
-from graphfix.feeds.clips import told
+from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.input import size_of
-from graphfix.feeds.search import search
-from graphfix.feeds.signature import Signature
-from graphfix.feeds.user import given_case
-from graphfix.lengths.given import LengthInput
+from graphfix.proof.baseline import Baseline
 from graphfix.proof.compare import Tolerance, compare, computes_in_half
-from graphfix.proof.outputs import silent_outputs
 from graphfix.runtime.errors import RunError
-from graphfix.runtime.opening import open_given, open_session
+from graphfix.runtime.opening import open_session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from graphfix.feeds.signature import Signature
     from graphfix.model.symbolic import Dim
     from graphfix.proof.compare import Array
     from graphfix.proof.stream import Run
@@ -52,65 +49,36 @@ def parting_case(
     Raises:
         FeedError: There is no case that both models run.
     """
-    outputs: dict[str, dict[str, Array]] = {}
-    with open_given(before.source) as session:
-
-        def run(case: Case) -> None:
-            outputs[case.name] = session.run(case.feeds)
-
-        if feeds is None:
-            sizes = {name: [size] for name, size in (dims or {}).items()}
-            found = search(before.graph, run, dims=sizes, cover=True)
-            if silent_outputs(outputs[x.name] for x in found):
-                found = search(before.graph, run, dims=sizes, cover=True, positive=True)
-            signature = found.signature
-            # What is made of padding on the left, or of a row of it, may differ in a good repair.
-            cases = [x for x in found if x.side == "right" and not x.empty_rows]
-        else:
-            signature = Signature(before.graph)
-            cases = [given_case(feeds, signature)]
-            try:
-                run(cases[0])
-            except RunError as error:
-                raise FeedError(f"the first model does not run on these inputs: {error}") from error
+    baseline = Baseline(before.source, before.graph, lambda: after.graph, gate, lambda _: None)
+    baseline.find(None, {name: [size] for name, size in (dims or {}).items()}, feeds, 0)
     ran: list[Case] = []
     bad: list[Case] = []
     reason = ""
     with open_session(after.source, after.ep) as session:
-        for case in cases:
+        for run in baseline.runs:
+            case = run.case
+            # What is made of padding on the left, of a row of it, or of garbage in it may differ.
+            if case.side != "right" or case.empty_rows or case.poison:
+                continue
             try:
-                theirs = session.run(fed_whole(after.graph, case))
+                theirs = session.run(full_lengths(after.graph, case.feeds))
             except RunError as error:
                 reason = str(error)
                 continue
             ran.append(case)
-            ours = outputs.pop(case.name)
-            pairs = ((name, array, theirs[name]) for name, array in ours.items() if name in theirs)
+            pairs = [(x, a, theirs[x]) for x, a in run.outputs.items() if x in theirs]
             if not all(compare(name, "", a, b, gate).ok for name, a, b in pairs):
                 bad.append(case)
     if not ran:
         raise FeedError(f"the second model does not run on the inputs of the first: {reason}")
     if bad:
-        return min(bad, key=lambda c: (c.ragged, c.volume)), signature
-    return max(ran, key=lambda c: (c.ragged, _varying(c), c.volume)), signature
+        return min(bad, key=lambda c: (c.ragged, c.volume)), baseline.signature
+    return max(ran, key=lambda c: (c.ragged, _varying(c), c.volume)), baseline.signature
 
 
 def _varying(case: Case) -> int:
     """How many inputs hold more than one number."""
     return sum(bool((x != x.flat[0]).any()) for x in case.feeds.values() if x.size)
-
-
-def fed_whole(model: ir.Model, case: Case) -> dict[str, Array]:
-    """The inputs for a repaired model, which is told that all of them is content."""
-    fed = LengthInput.of(model)
-    if fed is None or fed.input in case.feeds:
-        return case.feeds
-    item = next(x for x in Signature(model).inputs if x.name == fed.input)
-    name, axis = fed.place
-    if name not in case.feeds or axis >= case.feeds[name].ndim:
-        raise FeedError(f"there is no axis {fed.axis} to tell the length of")
-    rows = case.feeds[name].shape[0] if axis else 1
-    return told(case.feeds, fed, item, [case.feeds[name].shape[axis]] * rows)
 
 
 class Sizes:

@@ -15,7 +15,6 @@ from graphfix.feeds.coverage import Coverage, coverage
 from graphfix.feeds.poison import poisoned
 from graphfix.feeds.search import groups_of, search
 from graphfix.feeds.signature import Signature
-from graphfix.feeds.trying import told, with_fixed
 from graphfix.feeds.user import given_case
 from graphfix.lengths.given import LengthInput
 from graphfix.model.dims import fixed_since
@@ -31,7 +30,7 @@ from graphfix.runtime.session import Session
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from graphfix.feeds.case import Poison
+    from graphfix.feeds.case import Cases, Poison
     from graphfix.proof.compare import Array, Mask, Tolerance
     from graphfix.runtime.randomness import Repeatable
 
@@ -77,7 +76,6 @@ class Baseline:
         constants: What some inputs are fed in every case: the repaired model has constants there.
         left_out: Cases that would have cost too much.
         chains: Steps, the outputs of one fed to the next; none of a model without states.
-        tied: Dims that are open in the repaired model and must be what a fixed one is.
     """
 
     signature: Signature
@@ -100,7 +98,6 @@ class Baseline:
         self.branches = Branches(graph)
         self.left_out: list[str] = []
         self.chains: list[Chain] = []
-        self.tied: dict[str, int] = {}
         self._made = False
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
 
@@ -184,40 +181,45 @@ class Baseline:
     ) -> None:
         wanted = {**self._fixed_sizes(), **(dims or {})}
         self._made = True
-        silent: list[str] = []
-        for positive in (False, True):
-            outputs: dict[str, Outputs] = {}
-
-            def run(case: Case, outputs: dict[str, Outputs] = outputs) -> None:
-                self._tell(f"before, {case.name}")
-                outputs[case.name] = self._outputs(session, case)
-
-            found = search(
-                self.graph,
-                run,
-                dims=wanted,
-                seed=seed,
-                cover=True,
-                positive=positive,
-                constants=self.constants,
-                told=self._told(),
-            )
-            silent_now = silent_outputs(outputs.values())
-            if not positive or len(silent_now) < len(silent):
-                self.signature = found.signature
-                self.runs = [Ran(case, outputs[case.name]) for case in found]
-                self.dropped, self.left_out = found.dropped, found.left_out
-            if not positive:
-                self.tied = with_fixed(found.signature, self._fixed_sizes())
-                self.notes += told(found.signature)
-                self.notes += found.signature.unheard()
-            if positive and len(silent_now) < len(silent):
+        found, outputs = self._tried(session, wanted, seed)
+        self.notes += found.signature.unheard()
+        if silent := silent_outputs(outputs.values()):
+            again, others = self._tried(session, wanted, seed, positive=True)
+            if len(silent_outputs(others.values())) < len(silent):
+                found, outputs = again, others
                 self.notes.append(
                     f"inputs are above 0: with others {silent[0]!r} is not a finite number"
                 )
-            if not silent_now or positive:
-                return
-            silent = silent_now
+        self.signature = found.signature
+        self.runs = [Ran(case, outputs[case.name]) for case in found]
+        self.dropped, self.left_out = found.dropped, found.left_out
+
+    def _tried(
+        self,
+        session: Session | Repeatable,
+        dims: Mapping[str, Sequence[int]],
+        seed: int,
+        *,
+        positive: bool = False,
+    ) -> tuple[Cases, dict[str, Outputs]]:
+        """The cases that run, and what came of each."""
+        outputs: dict[str, Outputs] = {}
+
+        def run(case: Case) -> None:
+            self._tell(f"before, {case.name}")
+            outputs[case.name] = self._outputs(session, case)
+
+        found = search(
+            self.graph,
+            run,
+            dims=dims,
+            seed=seed,
+            cover=True,
+            positive=positive,
+            constants=self.constants,
+            told=self._told(),
+        )
+        return found, outputs
 
     def _outputs(self, session: Session | Repeatable, case: Case) -> Outputs:
         return self.branches.see(session.run(case.feeds))
@@ -295,3 +297,25 @@ class Baseline:
 
 def _first_full(case: Case) -> bool:
     return all(rows[0] == case.dims[s] for s, rows in case.valid.items() if s in case.dims)
+
+
+@dataclass
+class Held:
+    """What the original made of its inputs, kept for verdicts on other models made of it.
+
+    They have to be fed in the same way: the same input sizes are fixed in all, the same inputs
+    added. Nothing is kept of an original that draws random numbers.
+
+    Attributes:
+        original: The original's cases, run.
+        failed: The names of cases in which a model was found to differ: the next that is only to
+            be told apart begins with them.
+    """
+
+    original: Baseline | None = None
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def graph(self) -> ir.Model | None:
+        """The original, as it was read to be run; not to be changed."""
+        return None if self.original is None else self.original.graph

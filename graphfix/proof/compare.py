@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,6 @@ import onnx_ir as ir
 
 from graphfix.model.values import attr_int
 from graphfix.runtime.port import Array as Array
-
-if TYPE_CHECKING:
-    pass
 
 Mask = npt.NDArray[np.bool_]
 LeaveOut = Literal["", "NaN", "not finite"]

@@ -30,8 +30,6 @@ class Verdict:
         not_tried: What was not tried: larger sizes, conditions that held in no case.
         notes: What a reader should know: rows not held against the repair, and the like.
         first_divergence: Where the two part, if they do and it was searched.
-        tied: Dims that a repair has left open though they must be what one is that it has fixed:
-            found by trying, each with its size.
     """
 
     ok: bool
@@ -43,7 +41,6 @@ class Verdict:
     dims: dict[str, dict[str, int]] = field(default_factory=dict)
     covered: tuple[str, ...] = ()
     not_tried: tuple[str, ...] = ()
-    tied: dict[str, int] = field(default_factory=dict)
 
     @property
     def worst(self) -> OutputDiff | None:
@@ -85,7 +82,6 @@ class Verdict:
             "notes": list(self.notes),
             "covered": list(self.covered),
             "not_tried": list(self.not_tried),
-            "tied": dict(self.tied),
         }
 
     def __str__(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import onnx_ir as ir
 
@@ -15,7 +15,7 @@ from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.states import carried
 from graphfix.model import io
 from graphfix.proof import outputs as known
-from graphfix.proof.baseline import Baseline, Ran
+from graphfix.proof.baseline import Baseline, Held, Ran
 from graphfix.proof.compare import (
     Array,
     Mask,
@@ -24,10 +24,10 @@ from graphfix.proof.compare import (
     computes_in_half,
 )
 from graphfix.proof.forcing import Forcing
-from graphfix.proof.held import Held
 from graphfix.proof.interface import interface_changes
 from graphfix.proof.judge import Judge
-from graphfix.proof.locate import Divergence, Side, first_divergence
+from graphfix.proof.locate import Divergence, first_divergence
+from graphfix.proof.stream import Run
 from graphfix.proof.verdict import Verdict
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_session
@@ -55,33 +55,10 @@ StrPath = str | os.PathLike[str]
 _USUAL = 18
 
 
-def verify(
-    before: StrPath | ir.Model,
-    after: StrPath | ir.Model,
-    *,
-    cases: Sequence[Case] | None = None,
-    dims: Mapping[str, Sequence[int]] | None = None,
-    feeds: StrPath | Feeds | None = None,
-    tolerance: Tolerance | None = None,
-    safety: Safety = "exact",
-    map_feeds: MapFeeds | None = None,
-    may_change: Collection[Interface] | None = None,
-    ep: Ep = "cpu",
-    locate: bool = True,
-    seed: int = 0,
-    held: Held | None = None,
-    brief: bool = False,
-    progress: Progress | None = None,
-) -> Verdict:
-    """Run both models on the same inputs and compare every output.
+class Options(TypedDict, total=False):
+    """What :func:`verify` may be told.
 
-    Both run on the CPU without ONNX Runtime's own graph optimizations, one after the other, so
-    that only one set of weights is in memory. If a mask or length input says what is padding,
-    cases are repeated with garbage there: rows that the original keeps clean must stay clean.
-
-    Args:
-        before: The original.
-        after: The repaired model.
+    Attributes:
         cases: The inputs; by default :func:`graphfix.feeds.search.make_cases` makes them.
         dims: Sizes to use, by the name of the symbolic dim.
         feeds: The user's own inputs, an ``.npz`` or arrays by name; no others are used.
@@ -98,30 +75,60 @@ def verify(
             optimizations, as it will be used, and is held to what ``before`` computes on the CPU;
             ``before`` need not run there.
         locate: Whether to search for the first tensor that differs, if the verdict is bad; and for
-            the node that kills the process, if one does.
+            the node that kills the process, if one does. It is by default.
         seed: The same seed makes the same inputs.
         held: Takes what the original computed, so that the next call need not run it again.
         brief: Whether the first case that differs is enough, and no others are run.
         progress: Called with the number of runs done, of runs in all, and what is run.
+    """
+
+    cases: Sequence[Case] | None
+    dims: Mapping[str, Sequence[int]] | None
+    feeds: StrPath | Mapping[str, Array] | None
+    tolerance: Tolerance | None
+    safety: Safety
+    map_feeds: MapFeeds | None
+    may_change: Collection[Interface] | None
+    ep: Ep
+    locate: bool
+    seed: int
+    held: Held | None
+    brief: bool
+    progress: Progress | None
+
+
+def verify(
+    before: StrPath | ir.Model, after: StrPath | ir.Model, **options: Unpack[Options]
+) -> Verdict:
+    """Run both models on the same inputs and compare every output.
+
+    Both run on the CPU without ONNX Runtime's own graph optimizations, one after the other, so
+    that only one set of weights is in memory. If a mask or length input says what is padding,
+    cases are repeated with garbage there: rows that the original keeps clean must stay clean.
+
+    Args:
+        before: The original.
+        after: The repaired model.
+        options: See :class:`Options`.
 
     Raises:
         ModelError: The original cannot be read, or ONNX Runtime rejects it.
         FeedError: There are no inputs that the original runs.
         UsageError: The provider that is asked for is not to be had.
     """
-    require(ep)
-    job = _Job(before, after, tolerance or Tolerance(), safety, map_feeds, progress, ep)
+    if unknown := options.keys() - Options.__annotations__.keys():
+        raise TypeError(f"verify() has no option {min(unknown)!r}")
+    require(options.get("ep", "cpu"))
+    job = _Job(before, after, options)
+    held = options.get("held")
     if held is None or not job.take(held):
-        job.run_before(cases, dims, feeds, seed)
+        job.run_before()
         if held is not None:
             job.give(held)
-    free: tuple[Interface, ...] = () if map_feeds is None else ("inputs",)
-    if brief and held is not None:
-        job.suspects = held.failed
-    verdict = job.run_after(locate, free if may_change is None else may_change, brief=brief)
+    verdict = job.run_after()
     if held is not None:
         held.failed += [x for x in verdict.failed if x not in held.failed]
-    if not verdict.ok and not verdict.reason and locate:
+    if not verdict.ok and not verdict.reason and job.locates:
         verdict = replace(verdict, first_divergence=job.locate(verdict))
     return verdict
 
@@ -148,8 +155,8 @@ class Original:
         tolerance: Tolerance,
         safety: Safety,
     ) -> None:
-        self._job = _Job(model, model, tolerance, safety, None, None, "cpu")
-        self._job.run_before(cases, None, None, 0)
+        self._job = _Job(model, model, {"cases": cases, "tolerance": tolerance, "safety": safety})
+        self._job.run_before()
         self.cases = [run.case for run in self._job.runs]
 
     def diffs(
@@ -172,28 +179,23 @@ class _Job:
     """One verification."""
 
     def __init__(
-        self,
-        before: StrPath | ir.Model,
-        after: StrPath | ir.Model,
-        tolerance: Tolerance,
-        safety: Safety,
-        map_feeds: MapFeeds | None,
-        progress: Progress | None,
-        ep: Ep,
+        self, before: StrPath | ir.Model, after: StrPath | ir.Model, options: Options
     ) -> None:
-        self._ep = ep
+        self._options = options
+        self._ep = options.get("ep", "cpu")
+        self.locates = options.get("locate", True)
         self._before, self._after = before, after
         self._graph = before if isinstance(before, ir.Model) else io.load(before)
         if draws(self._graph) is not None:
             self._before = self._graph = seeded(self._graph)
             self._after = seeded(after if isinstance(after, ir.Model) else io.load(after))
+        tolerance = options.get("tolerance") or Tolerance()
         self._tolerance = tolerance.for_half() if computes_in_half(self._graph) else tolerance
-        self._safety = safety
-        self._map_feeds = map_feeds
-        self._progress = progress or (lambda done, total, what: None)
+        self._safety = options.get("safety", "exact")
+        self._map_feeds = options.get("map_feeds")
+        self._progress = options.get("progress") or (lambda done, total, what: None)
         self._done = 0
         self._forcing: Forcing | None = None
-        self.suspects: Collection[str] = ()
         self._original = Baseline(
             self._before, self._graph, lambda: self._repaired, self._tolerance, self._tell
         )
@@ -210,15 +212,12 @@ class _Job:
         self._original.forget_repaired()
         held.original = self._original
 
-    def run_before(
-        self,
-        cases: Sequence[Case] | None,
-        dims: Mapping[str, Sequence[int]] | None,
-        feeds: StrPath | Feeds | None,
-        seed: int,
-    ) -> None:
+    def run_before(self) -> None:
         """Find the cases and run the original on them."""
-        self._original.find(cases, dims, feeds, seed)
+        given = self._options
+        self._original.find(
+            given.get("cases"), given.get("dims"), given.get("feeds"), given.get("seed", 0)
+        )
 
     @cached_property
     def _judge(self) -> Judge:
@@ -236,10 +235,13 @@ class _Job:
         outputs = session.run({**self._new_feeds(run.case), **more})
         return tuple(self._judge.diffs(run, outputs))
 
-    def run_after(
-        self, locate: bool, may_change: Collection[Interface], *, brief: bool = False
-    ) -> Verdict:
+    def run_after(self) -> Verdict:
         """Run the repaired model on the same inputs and compare."""
+        usual: tuple[Interface, ...] = () if self._map_feeds is None else ("inputs",)
+        given = self._options.get("may_change")
+        may_change = usual if given is None else given
+        brief, held = self._options.get("brief", False), self._options.get("held")
+        suspects = held.failed if brief and held is not None else ()
         self._judge.may_narrow = "outputs" in may_change
         found: dict[str, tuple[OutputDiff, ...]] = {}
         try:
@@ -247,24 +249,23 @@ class _Job:
         except ModelError as error:
             where = "in ONNX Runtime" if self._ep == "cpu" else f"on {LABELS[self._ep]}"
             reason = f"the repaired model does not load {where}: {error}"
-            if locate:
-                reason += self._killed(error, self._original.runs[0].case)
-            return self._failed(found, reason)
+            reason += self._killed(error, self._original.runs[0].case)
+            return self._verdict(False, found, reason)
         with session:
             self._done = len(self._original.runs)
-            for run in sorted(self._original.runs, key=lambda x: x.case.name not in self.suspects):
-                outputs = self._step(session, run.case, self._new_feeds(run.case), locate)
+            for run in sorted(self._original.runs, key=lambda x: x.case.name not in suspects):
+                outputs = self._step(session, run.case, self._new_feeds(run.case))
                 if isinstance(outputs, str):
-                    return self._failed(found, outputs)
+                    return self._verdict(False, found, outputs)
                 found[run.case.name] = tuple(self._judge.diffs(run, outputs))
                 if brief and not all(x.ok for x in found[run.case.name]):
                     return self._verdict(False, found)
             for chain in self._original.chains:
                 own: Feeds = {}
                 for case, before in zip(chain.cases, chain.outputs, strict=True):
-                    outputs = self._step(session, case, {**self._new_feeds(case), **own}, locate)
+                    outputs = self._step(session, case, {**self._new_feeds(case), **own})
                     if isinstance(outputs, str):
-                        return self._failed(found, outputs)
+                        return self._verdict(False, found, outputs)
                     found[case.name] = tuple(self._judge.diffs(Ran(case, dict(before)), outputs))
                     own = carried(chain.states, self._repaired, outputs) or {}
         self._forcing = Forcing(self._original, self._graph, self._repaired, self._ep, self._tell)
@@ -272,7 +273,7 @@ class _Job:
             for run, made in self._forcing.outputs(self._new_feeds):
                 found[run.case.name] = tuple(self._judge.diffs(run, made))
         except ModelError as error:
-            return self._failed(found, str(error))
+            return self._verdict(False, found, str(error))
         ok = all(diff.ok for diffs in found.values() for diff in diffs)
         if self._ep != "cpu":
             where = LABELS[self._ep]
@@ -294,9 +295,7 @@ class _Job:
             self._judge.notes.update(dict.fromkeys(known.notes(found)))
         return self._verdict(ok and not reasons, found, "; ".join(reasons))
 
-    def _step(
-        self, session: Session | Repeatable, case: Case, feeds: Feeds, locate: bool
-    ) -> Outputs | str:
+    def _step(self, session: Session | Repeatable, case: Case, feeds: Feeds) -> Outputs | str:
         """What the repaired model makes of a case; or why it does not run."""
         self._tell(f"after, {case.name}")
         try:
@@ -304,14 +303,16 @@ class _Job:
         except RunError as error:
             where = "" if self._ep == "cpu" else f" on {LABELS[self._ep]}"
             reason = f"the repaired model does not run{where}, in case {case.name!r}: {error}"
-            return reason + (self._killed(error, case) if locate else "")
+            return reason + self._killed(error, case)
 
     @property
     def _forced(self) -> Sequence[Ran]:
         return self._forcing.runs if self._forcing is not None else ()
 
     def _killed(self, error: Exception, case: Case) -> str:
-        """At which node, if the process died of it."""
+        """At which node, if the process died of it and that is to be found."""
+        if not self.locates:
+            return ""
         from graphfix.runtime import killer
 
         def run(model: ir.Model) -> None:
@@ -320,9 +321,6 @@ class _Job:
 
         after = self._repaired
         return killer.words(error, after, run)
-
-    def _failed(self, found: dict[str, tuple[OutputDiff, ...]], reason: str) -> Verdict:
-        return self._verdict(False, found, reason)
 
     def _verdict(
         self, ok: bool, found: dict[str, tuple[OutputDiff, ...]], reason: str = ""
@@ -345,7 +343,6 @@ class _Job:
             dims=dims,
             covered=(*tried.covered, *dict.fromkeys(map(str, original.chains))),
             not_tried=(*tried.missing, *untaken, *dear),
-            tied=original.tied,
         )
 
     def _new_feeds(self, case: Case) -> Feeds:
@@ -389,8 +386,8 @@ class _Job:
 
         self._tell(f"where they part, {case.name}")
         return first_divergence(
-            Side(self._before, self._graph, case.feeds),
-            Side(self._after, after, self._new_feeds(case), self._ep),
+            Run(self._before, self._graph, case.feeds),
+            Run(self._after, after, self._new_feeds(case), self._ep),
             case.name,
             self._tolerance,
             content,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphfix import pipeline, planning
 from graphfix.job.bad import without
-from graphfix.job.search import Found
+from graphfix.job.search import BadPlaces
 from graphfix.job.settling import MARGINS, gate, is_hopeless
 from graphfix.leaving import Leaving
 from graphfix.model import drafts, folders, io
@@ -174,7 +174,7 @@ def _searched(order: Order, folder: Path, shipped: Shipped) -> Shipped:
     """What is shipped when the repairs that are to blame are left out; else what failed."""
     failed = _failed(order, shipped, shipped.reports)
     known = 0
-    found = Found()
+    found = BadPlaces()
     while len(failed) > known:  # what suits those that failed may not suit one behind them
         known = len(failed)
         found = order.bad_places([*failed.values()])

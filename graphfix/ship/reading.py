@@ -17,7 +17,7 @@ from graphfix.errors import FeedError, UsageError
 from graphfix.feeds.clips import Clips, time_of
 from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
-from graphfix.feeds.trying import signatures
+from graphfix.feeds.ties import TIES
 from graphfix.quoting import quoted
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given
@@ -92,11 +92,9 @@ def read(
         def run(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
             return session.run({**feeds, **(constants or {})})
 
-        def plan_of(signature: Signature) -> Plan:
-            return _plan(signature, wanted, axis)
-
-        for signature in signatures(model, run, fits=plan_of):
-            plan = plan_of(signature)
+        for tie in TIES:
+            signature = Signature(model, tie)
+            plan = _plan(signature, wanted, axis)
             maker = _maker(signature, plan)
             clips = _clips(signature, plan, maker, run, reasons)
             if clips:

@@ -10,7 +10,7 @@ from graphfix import pipeline, registry
 from graphfix.core import Pass
 from graphfix.errors import GraphfixError, PaddingError, UsageError
 from graphfix.job.bad import tensors_of
-from graphfix.job.search import Found, search
+from graphfix.job.search import BadPlaces, search
 from graphfix.job.settling import MARGINS, Settling
 from graphfix.leaving import NOTHING, write_passes
 from graphfix.lengths.given import LengthInput
@@ -94,7 +94,7 @@ class Order:
     usual: Tolerance
     ep: Ep
     tell: pipeline.Progress
-    found: Found = field(default_factory=Found)
+    found: BadPlaces = field(default_factory=BadPlaces)
     leave: Leaving = NOTHING
     margin: float = MARGINS[0]
 
@@ -150,7 +150,7 @@ class Order:
         """Clips alone on the original against the same clips in a container."""
         return prove(self.source, made, name, self.reading, sizes, self.tolerance, ep, self.tell)
 
-    def bad_places(self, failed: Sequence[Failed]) -> Found:
+    def bad_places(self, failed: Sequence[Failed]) -> BadPlaces:
         """What to leave out where containers fail, or to do in another way.
 
         Args:

@@ -299,7 +299,7 @@ def test_dims_whose_names_differ_in_signs_only():
     assert make_cases(text, dims={"a b": [4], "a_b": [6]})[0].feeds["x"].shape == (4, 6)
 
 
-@pytest.mark.parametrize(("channels", "longest"), [(4, 3200), (2048, 1600)])
+@pytest.mark.parametrize(("channels", "longest"), [(4, 3200), (2048, 576)])
 def test_images_grow_as_far_as_the_work_is_small(channels: int, longest: int) -> None:
     text = f"""images (float[B, 1, H, W] x) => (float[B, {channels}, I, J] y)
         <int64[4] first = {{1, 1, 450, 1}}, int64[4] second = {{{channels}, {channels}, 1, 1}}>
