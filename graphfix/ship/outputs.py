@@ -50,7 +50,7 @@ class Clip:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Sizing:
     """What is padded and fixed, in the names that containers have sizes for.
 
     Attributes:
@@ -76,7 +76,7 @@ class Plan:
 def outputs_of(
     model: ir.Model,
     signature: Signature,
-    plan: Plan,
+    plan: Sizing,
     clips: Sequence[Clip],
     rename: Mapping[str, str],
 ) -> tuple[Port, ...]:
@@ -127,7 +127,7 @@ class _Seen:
     """What clips have shown of an output."""
 
     name: str
-    plan: Plan
+    plan: Sizing
     clips: Sequence[Clip]
     rename: Mapping[str, str]
     known: frozenset[str]
@@ -222,7 +222,7 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:4])) + (", ..." if len(numbers) > 4 else "")
 
 
-def _case(signature: Signature, plan: Plan, clip: Clip) -> Case:
+def _case(signature: Signature, plan: Sizing, clip: Clip) -> Case:
     sizes = signature.sizes(plan.alone(clip))
     named = {signature.user_name(s): n for s, n in sizes.items()}
     return Case(f"{clip.length}", named, dict(clip.feeds))

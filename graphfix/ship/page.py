@@ -11,9 +11,9 @@ from graphfix.show import html
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphfix.ship.contained import Padding
     from graphfix.ship.end_to_end import Whole
     from graphfix.ship.manifest import Container, Manifest
+    from graphfix.ship.repairing import Padding
 
 _UNKNOWN = dict.fromkeys(("dispatches", "cpu", "remade", "graphs"), "-")
 

@@ -22,7 +22,7 @@ from graphfix.quoting import quoted
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given
 from graphfix.ship.manifest import Axis, Input, Port
-from graphfix.ship.outputs import Clip, Plan, outputs_of, text_of, type_of
+from graphfix.ship.outputs import Clip, Sizing, outputs_of, text_of, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -92,7 +92,7 @@ def read(
         def run(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
             return session.run({**feeds, **(constants or {})})
 
-        def plan_of(signature: Signature) -> Plan:
+        def plan_of(signature: Signature) -> Sizing:
             return _plan(signature, wanted, axis)
 
         for signature in signatures(model, run, fits=plan_of):
@@ -121,7 +121,7 @@ def read(
     )
 
 
-def _plan(signature: Signature, wanted: Wanted, axis: str) -> Plan:
+def _plan(signature: Signature, wanted: Wanted, axis: str) -> Sizing:
     groups = tuple(dict.fromkeys(signature.group(s) for s in signature.symbols()))
     if not groups:
         raise UsageError(
@@ -169,7 +169,7 @@ def _plan(signature: Signature, wanted: Wanted, axis: str) -> Plan:
         if len(sizes[group]) > 1 and group != time:
             raise UsageError(f"--container {name}: only {signature.user_name(time)} has several")
     others = {g: sizes[g][0] for g in groups}
-    return Plan(
+    return Sizing(
         time, signature.batch, groups, tuple({**others, time: size} for size in sizes[time])
     )
 
@@ -182,7 +182,7 @@ def _names_batch(signature: Signature, wanted: Wanted) -> bool:
     )
 
 
-def _maker(signature: Signature, plan: Plan) -> Clips:
+def _maker(signature: Signature, plan: Sizing) -> Clips:
     dims = {
         signature.user_name(g): (n,)
         for g, n in plan.containers[0].items()
@@ -191,7 +191,7 @@ def _maker(signature: Signature, plan: Plan) -> Clips:
     return Clips(signature, plan.time, dims)
 
 
-def _shortest(maker: Clips, plan: Plan) -> int:
+def _shortest(maker: Clips, plan: Sizing) -> int:
     """The length from which on all is a clip, up to the smallest container."""
 
     def is_clip(length: int) -> bool:
@@ -205,7 +205,7 @@ def _shortest(maker: Clips, plan: Plan) -> int:
 
 
 def _clips(
-    signature: Signature, plan: Plan, maker: Clips, run: Run, reasons: dict[str, str]
+    signature: Signature, plan: Sizing, maker: Clips, run: Run, reasons: dict[str, str]
 ) -> tuple[Clip, ...]:
     """Clips of lengths from a container's own down to a twelfth, as far as the original runs."""
     lengths = {
@@ -228,7 +228,7 @@ def _clips(
 
 
 def _require_sizes(
-    signature: Signature, plan: Plan, clips: Sequence[Clip], reasons: Mapping[str, str]
+    signature: Signature, plan: Sizing, clips: Sequence[Clip], reasons: Mapping[str, str]
 ) -> None:
     """Raise UsageError for a container that is no size of the model's, such as past its table."""
     ran = {clip.length for clip in clips}

@@ -24,9 +24,8 @@ from graphfix.runtime.errors import RunError
 from graphfix.runtime.python import choose, here
 from graphfix.runtime.remote import RemoteSession
 from graphfix.runtime.scratch import Folder
-from graphfix.ship.fit import fit
+from graphfix.ship.fit import Fit, rows_in, together
 from graphfix.ship.manifest import Manifest
-from graphfix.ship.padding import together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -240,7 +239,8 @@ def _contained(
     steps = []
     for length, clip in zip(lengths, feeds, strict=True):
         container = _container(manifest, length)
-        fed = together(manifest, container, [clip], [fit(manifest, container, length)])
+        one = Fit(manifest, container, length)
+        fed = together(manifest, rows_in(manifest, container), [clip], [one])
         steps.append((manifest.containers.index(container), fed))
     return _Member(tuple(folder / x.file for x in manifest.containers), tuple(steps))
 

@@ -8,9 +8,9 @@ import pytest
 
 from graphfix.errors import ModelError
 from graphfix.ship.expression import size_of
-from graphfix.ship.outputs import Clip, Plan, _Seen
+from graphfix.ship.outputs import Clip, Sizing, _Seen
 
-PLAN = Plan("T", None, ("T",), ({"T": 400},))
+PLAN = Sizing("T", None, ("T",), ({"T": 400},))
 LENGTHS = (40, 59, 60, 77, 200)
 
 
