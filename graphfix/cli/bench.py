@@ -26,15 +26,21 @@ if TYPE_CHECKING:
 @click.option(
     "--dims",
     multiple=True,
+    callback=_options.one_size,
     metavar="T=500",
     help="The size of a symbolic dim to time at; may be given for several dims.",
 )
 @click.option(
-    "--other", multiple=True, metavar="T=480", help="The same for the other shape, timed too."
+    "--other",
+    multiple=True,
+    callback=_options.one_size,
+    metavar="T=480",
+    help="The same for the other shape, timed too.",
 )
 @click.option(
     "--bucket",
     multiple=True,
+    callback=_options.sizes,
     metavar="T=300,500",
     help="Time a session of its own, with the dims fixed, for each of these sizes, too.",
 )
@@ -86,9 +92,9 @@ if TYPE_CHECKING:
 def bench(
     models: tuple[str, ...],
     ep: Wanted,
-    dims: tuple[str, ...],
-    other: tuple[str, ...],
-    bucket: tuple[str, ...],
+    dims: dict[str, int] | None,
+    other: dict[str, int] | None,
+    bucket: _options.Sizes | None,
     fixed: bool,
     processes: int | None,
     runs: int | None,
@@ -100,7 +106,6 @@ def bench(
     clips: int,
     lengths: str | None,
     as_json: bool,
-    plugin: tuple[str, ...],
     verbose: bool,
 ) -> int:
     """Time models, one a process: making the session, first run, steady, another shape, and back.
@@ -120,18 +125,15 @@ def bench(
         )
     if not models:
         raise click.UsageError("Name the models to time, or --ship DIR --against MODEL.")
-    sizes, others = _one_size("--dims", dims), _one_size("--other", other)
-    buckets = _terminal.sizes(bucket)
-    _options.load_plugins(plugin)
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix.benchmark.bench import bench as measure
 
         done = measure(
             models,
             ep=ep,
-            dims=sizes,
-            other=others,
-            buckets=buckets,
+            dims=dims,
+            other=other,
+            buckets=bucket,
             fixed=fixed,
             processes=processes,
             runs=runs,
@@ -165,11 +167,3 @@ def _feeds(first: str, model: str) -> MapFeeds | None:
         return feeds_through(passes_between(io.load(first), io.load(model), model))
     except ModelError:
         return None  # that it cannot be read is said where it would be timed
-
-
-def _one_size(option: str, given: tuple[str, ...]) -> dict[str, int] | None:
-    sizes = _terminal.sizes(given)
-    for name, values in (sizes or {}).items():
-        if len(values) != 1:
-            raise click.UsageError(f"{option} {name}: one size, not {len(values)}.")
-    return {name: values[0] for name, values in sizes.items()} if sizes else None

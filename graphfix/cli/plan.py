@@ -25,6 +25,7 @@ _COLOURS = {"fused": "green", "dml": "cyan", "cpu": "yellow", "gone": None}
     "--dim",
     "dims",
     multiple=True,
+    callback=_options.one_size,
     metavar="T=500",
     help="Plan with a symbolic dim at this size; may be given for several dims.",
 )
@@ -44,11 +45,10 @@ _COLOURS = {"fused": "green", "dml": "cyan", "cpu": "yellow", "gone": None}
 @_options.verbose
 def plan(
     model: str,
-    dims: tuple[str, ...],
+    dims: dict[str, int] | None,
     spec: str | None,
     against: str | None,
     as_json: bool,
-    plugin: tuple[str, ...],
     verbose: bool,
 ) -> int:
     """Foresee what DirectML does with MODEL; DirectML is not needed, nothing is written.
@@ -56,20 +56,17 @@ def plan(
     Where each node runs and why, how many graphs are fused, how many kernels and copies a run
     takes, and what another length costs. Exit code 1 if --against finds a node elsewhere.
     """
-    sizes = _sizes(dims)
-    _options.load_plugins(plugin)
-    with _terminal.progress(quiet=as_json) as tell:
+    with _terminal.progress(quiet=as_json) as say:
         from graphfix import pipeline, planning
         from graphfix.model import io
 
-        say = tell or (lambda _: None)
         say("loading")
         loaded = io.load(model)
         say("planning")
         if spec is None:
-            plans = [planning.plan(loaded, sizes=sizes)]
+            plans = [planning.plan(loaded, sizes=dims or {})]
         else:
-            plans = list(planning.before_after(loaded, pipeline.resolve(spec), sizes=sizes))
+            plans = list(planning.before_after(loaded, pipeline.resolve(spec), sizes=dims or {}))
         told: Agreement | None = None
         if against is not None:
             say("asking DirectML")
@@ -96,15 +93,6 @@ def plan(
         if told is not None:
             _show_agreement(told, verbose=verbose)
     return int(told is not None and bool(told.wrong))
-
-
-def _sizes(given: tuple[str, ...]) -> dict[str, int]:
-    found = {}
-    for name, several in (_terminal.sizes(given, "--dim") or {}).items():
-        if len(set(several)) > 1:
-            raise click.UsageError(f"--dim {name}: a plan is for one size; give one of {several}.")
-        found[name] = several[0]
-    return found
 
 
 def _show(plan: Plan, *, verbose: bool) -> None:
