@@ -76,18 +76,20 @@ def containers(
     _: click.Context, option: click.Parameter, given: tuple[str, ...]
 ) -> list[int] | None:
     """``("160,240", "480")`` as [160, 240, 480]; None if nothing was given."""
-    return [n for text in given for n in _whole(f"{option.opts[0]} {text}", text)] or None
+    return [
+        n for text in given for n in _whole(f"{option.opts[0]} {text}", text, "container")
+    ] or None
 
 
-def _whole(said: str, values: str) -> list[int]:
+def _whole(said: str, values: str, what: str = "size") -> list[int]:
     try:
         numbers = [int(value) for value in values.split(",")]
     except ValueError:
         raise click.UsageError(f"{said}: not whole numbers.") from None
     if min(numbers) < 1:
-        raise click.UsageError(f"{said}: a size is at least 1.")
+        raise click.UsageError(f"{said}: a {what} is at least 1.")
     if max(numbers) > _MOST:
-        raise click.UsageError(f"{said}: a size is at most {_MOST:,}.")
+        raise click.UsageError(f"{said}: a {what} is at most {_MOST:,}.")
     return numbers
 
 

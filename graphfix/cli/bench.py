@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -158,12 +159,13 @@ def bench(
 
 
 def _feeds(first: str, model: str) -> MapFeeds | None:
-    from graphfix.cli._between import feeds_through, passes_between
+    from graphfix.cli._between import passes_between
+    from graphfix.core import new_feeds
     from graphfix.model import io
 
     if model == first:
         return None
     try:
-        return feeds_through(passes_between(io.load(first), io.load(model), model))
+        return partial(new_feeds, passes_between(io.load(first), io.load(model), model))
     except ModelError:
         return None  # that it cannot be read is said where it would be timed

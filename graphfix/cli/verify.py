@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from graphfix.cli import _options, _terminal, _verdict
-from graphfix.cli._between import advice, feeds_through, gate_between, passes_between
+from graphfix.cli._between import advice, gate_between, passes_between
 
 if TYPE_CHECKING:
     from graphfix.core import Safety
@@ -46,7 +47,7 @@ def verify(
 
     Exit code 1 if they differ by more than the tolerance.
     """
-    from graphfix.core import changed_by, together
+    from graphfix.core import changed_by, new_feeds, together
     from graphfix.model import io
     from graphfix.proof.verify import verify as compare
     from graphfix.runtime import memory
@@ -66,7 +67,7 @@ def verify(
             feeds=feeds,
             tolerance=allowed,
             safety=safety or together(one.safety for one in passes),
-            map_feeds=feeds_through(passes),
+            map_feeds=partial(new_feeds, passes),
             may_change=changed_by(passes),
             ep=ep,
             progress=_terminal.counted(tell),

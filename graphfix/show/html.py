@@ -52,7 +52,6 @@ def page(data: Data) -> str:
         longest=max((x.get(op, 0) for op in ops for x in (before, after)), default=1),
         plans=plans,
         notes=dict.fromkeys(note for one in plans.values() for note in one["notes"]),
-        svg=strip.svg,
         wheres=strip.WORDS,
         missed=missed(data["passes"]),
         course=_course(data),

@@ -1,9 +1,8 @@
 """What is done with each model: stages, one function each, that give plain data.
 
-A stage gets the :class:`Job` and returns a dict for JSON. Two keys of it mean something to others:
-``figures`` (see :mod:`graphfix.zoo.figures`) goes into the table and to the gates, and ``pictures``
-(``{"title": ..., "svg": ...}``) onto the model's part of the page. A new stage is a function here,
-and a line in ``STAGES``.
+A stage gets the :class:`Job` and returns a dict for JSON. One key of it means something to others:
+``figures`` (see :mod:`graphfix.zoo.figures`) goes into the table and to the gates. A new stage is a
+function here, and a line in ``STAGES``.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from graphfix.errors import GraphfixError
 from graphfix.zoo import figures
@@ -110,22 +109,12 @@ def check(job: Job) -> Json:
 def plan(job: Job) -> Json:
     """Where the nodes of both will run on DirectML, foreseen on any machine."""
     from graphfix import planning
-    from graphfix.show import strip
 
-    found = planning.glance(job.before, job.after if job.after.is_file() else None)
-    runs: dict[str, Json] = {}
-    pictures: list[Json] = []
-    for side in ("before", "after"):
-        one: Any = found[side]
-        if one is not None:
-            runs[side] = one["run"]
-            title = f"Where nodes run on DirectML, foreseen, {side}"
-            pictures.append({"title": title, "svg": strip.svg((x, n) for x, n in one["strip"])})
-    first, second = runs.get("before", {}), runs.get("after", {})
+    found: Json = planning.glance(job.before, job.after if job.after.is_file() else None)
+    first, second = ((found[side] or {"run": {}})["run"] for side in ("before", "after"))
     why = "ONNX Runtime rejects it" if job.after.is_file() else "there is no repaired model"
     return {
         "plan": found,
-        "pictures": pictures,
         "figures": {
             name: figure(first.get(key), second.get(key), why) for name, key in _FORESEEN.items()
         },
