@@ -49,7 +49,8 @@ def sizes(_: click.Context, option: click.Parameter, given: tuple[str, ...]) -> 
         if not (equals and name.strip()):
             example = _EXAMPLE.get(option.opts[0], _EXAMPLE["--dims"])
             raise click.UsageError(f"{said}: write {example}.")
-        found.setdefault(unquoted(name.strip()), []).extend(_whole(said, values))
+        wrong = f"{said}: {values!r} are not whole numbers."
+        found.setdefault(unquoted(name.strip()), []).extend(_whole(values, said, wrong, "size"))
     return found or None
 
 
@@ -76,16 +77,18 @@ def containers(
     _: click.Context, option: click.Parameter, given: tuple[str, ...]
 ) -> list[int] | None:
     """``("160,240", "480")`` as [160, 240, 480]; None if nothing was given."""
-    return [
-        n for text in given for n in _whole(f"{option.opts[0]} {text}", text, "container")
-    ] or None
+    found: list[int] = []
+    for text in given:
+        said = f"{option.opts[0]} {text}"
+        found += _whole(text, said, f"{said}: not whole numbers.", "container")
+    return found or None
 
 
-def _whole(said: str, values: str, what: str = "size") -> list[int]:
+def _whole(values: str, said: str, wrong: str, what: str) -> list[int]:
     try:
         numbers = [int(value) for value in values.split(",")]
     except ValueError:
-        raise click.UsageError(f"{said}: not whole numbers.") from None
+        raise click.UsageError(wrong) from None
     if min(numbers) < 1:
         raise click.UsageError(f"{said}: a {what} is at least 1.")
     if max(numbers) > _MOST:
@@ -127,27 +130,34 @@ ep = click.option(
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 
 
-def feeding(command: F) -> F:
-    """``--dims``, ``--feeds`` and ``--atol``: what to verify with, and how closely."""
-    for option in (
-        click.option(
-            "--atol",
-            type=float,
-            metavar="X",
-            help="Largest difference that passes; of outputs over 1, a share.",
-        ),
-        click.option("--feeds", metavar="FILE.npz", help="Verify with these inputs, by name."),
-        click.option(
-            "--dims",
-            multiple=True,
-            callback=sizes,
-            metavar="T=7,40",
-            help="Sizes of a symbolic dim to verify at; may be given for several dims.",
-        ),
-    ):
-        command = option(command)
-    return command
+def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one, in the order in which help lists them."""
 
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+feeding = _all(
+    click.option(
+        "--dims",
+        multiple=True,
+        callback=sizes,
+        metavar="T=7,40",
+        help="Sizes of a symbolic dim to verify at; may be given for several dims.",
+    ),
+    click.option("--feeds", metavar="FILE.npz", help="Verify with these inputs, by name."),
+    click.option(
+        "--atol",
+        type=float,
+        metavar="X",
+        help="Largest difference that passes; of outputs over 1, a share.",
+    ),
+)
+"""What to verify with, and how closely."""
 
 rtol = click.option(
     "--rtol",
@@ -158,41 +168,37 @@ rtol = click.option(
 )
 
 
-def lengths(command: F) -> F:
-    """``--dim``, ``--container``, ``--axis``, ``--original``: which clips, and how far padded."""
-    for option in (
-        click.option(
-            "--original",
-            metavar="BEFORE.onnx",
-            help="The model that runs the clips alone, if it is another one.",
-        ),
-        click.option(
-            "--axis",
-            default="",
-            metavar="NAME",
-            help="The dim that is padded, by name or as INPUT.AXIS, if several could be.",
-        ),
-        click.option(
-            "--container",
-            multiple=True,
-            callback=containers,
-            metavar="160",
-            help="How long to pad to; several with commas. Default: 1.5 and 12 times each clip.",
-        ),
-        click.option(
-            "--dim",
-            "--dims",
-            "dims",
-            multiple=True,
-            callback=sizes,
-            metavar="T=40,97",
-            help="Lengths of the clips, by the name of the symbolic dim; batch=2 puts clips of "
-            "different lengths into one container.",
-        ),
-    ):
-        command = option(command)
-    return command
-
+lengths = _all(
+    click.option(
+        "--dim",
+        "--dims",
+        "dims",
+        multiple=True,
+        callback=sizes,
+        metavar="T=40,97",
+        help="Lengths of the clips, by the name of the symbolic dim; batch=2 puts clips of "
+        "different lengths into one container.",
+    ),
+    click.option(
+        "--container",
+        multiple=True,
+        callback=containers,
+        metavar="160",
+        help="How long to pad to; several with commas. Default: 1.5 and 12 times each clip.",
+    ),
+    click.option(
+        "--axis",
+        default="",
+        metavar="NAME",
+        help="The dim that is padded, by name or as INPUT.AXIS, if several could be.",
+    ),
+    click.option(
+        "--original",
+        metavar="BEFORE.onnx",
+        help="The model that runs the clips alone, if it is another one.",
+    ),
+)
+"""Which clips, and how far they are padded."""
 
 padded_ep = click.option(
     "--ep",

@@ -29,12 +29,12 @@ from graphfix.report import Left
 from graphfix.runtime.provider import LABELS
 from graphfix.runtime.python import require
 from graphfix.ship.checked import Checked, checked
-from graphfix.ship.end_to_end import Whole, end_to_end
-from graphfix.ship.manifest import NAME, Container, Input, Manifest
+from graphfix.ship.end_to_end import SessionProof, end_to_end
+from graphfix.ship.manifest import NAME, Container, InputPort, Manifest
 from graphfix.ship.page import page
 from graphfix.ship.place import REPORT, refuse
 from graphfix.ship.reading import read
-from graphfix.ship.repairing import INPUT, Failed, Order, Padding, default_passes
+from graphfix.ship.repairing import INPUT, ContainerProof, FailedContainer, Order, default_passes
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from graphfix.report import Report
     from graphfix.runtime.port import Array
     from graphfix.runtime.provider import Ep
-    from graphfix.ship.wanted import Wanted
+    from graphfix.ship.wanted import ContainerSpec
 
     Progress = pipeline.Progress
 
@@ -73,8 +73,8 @@ class Shipped:
     manifest: Manifest
     reports: tuple[Report, ...]
     checked: Checked
-    padding: tuple[Padding, ...]
-    whole: Whole | None
+    padding: tuple[ContainerProof, ...]
+    whole: SessionProof | None
     sizes: Mapping[str, int] = field(default_factory=dict)
     left: tuple[Left, ...] = ()
     searched: str = ""
@@ -110,7 +110,7 @@ class Shipped:
 def ship_file(
     source: str | os.PathLike[str],
     folder: str | os.PathLike[str],
-    containers: Wanted,
+    containers: ContainerSpec,
     *,
     passes: str = "",
     axis: str = "",
@@ -144,7 +144,7 @@ def ship_file(
         UsageError: Sizes, passes or the folder do not fit.
         ModelError: The model cannot be read or written, or ONNX Runtime rejects it.
         FeedError: It runs at none of the lengths.
-        PaddingError: Padding reaches a node that cannot be seen through.
+        PaddingError: ContainerProof reaches a node that cannot be seen through.
     """
     source, folder = Path(source), Path(folder)
     tell = progress or (lambda _: None)
@@ -183,7 +183,7 @@ def _without_bad_places(order: Order, folder: Path, shipped: Shipped) -> Shipped
         one.file: (one.sizes, report)
         for one, report in zip(shipped.manifest.containers, shipped.reports, strict=True)
     }
-    failed = [Failed(x, *made[x.file]) for x in shipped.padding if not x.verdict.ok]
+    failed = [FailedContainer(x, *made[x.file]) for x in shipped.padding if not x.verdict.ok]
     if not failed:
         return shipped
     found = order.bad_places(failed)
@@ -307,7 +307,7 @@ def _manifest(order: Order, told: LengthInput | None, paths: Sequence[Path]) -> 
     )
 
 
-def _of_the_clip(item: Input) -> Input:
+def _of_the_clip(item: InputPort) -> InputPort:
     """An input of a model that is told the valid lengths: a share is one of these, fed as it is."""
     return dataclasses.replace(item, kind="data") if item.kind == "relative-lengths" else item
 

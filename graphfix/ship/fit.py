@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from graphfix.ship.manifest import Container, Input, Manifest, Port
+    from graphfix.ship.manifest import Container, InputPort, Manifest, Port
 
     Array = npt.NDArray[Any]
     Feeds = Mapping[str, Array]
@@ -31,7 +31,7 @@ DTYPES = {
 }
 
 
-class Fit:
+class ClipFit:
     """A clip of one length, with one row, in a container.
 
     Args:
@@ -59,7 +59,7 @@ class Fit:
         except ValueError as error:
             raise ModelError(f"{error}; ship the model again") from error
 
-    def pad(self, item: Input, clip: Feeds) -> Array:
+    def pad(self, item: InputPort, clip: Feeds) -> Array:
         """An input of a clip in one row of the container.
 
         Raises:
@@ -151,7 +151,9 @@ def length_of(manifest: Manifest, feeds: Feeds) -> int:
     return int(array.shape[axis.axis])
 
 
-def together(manifest: Manifest, rows: int, clips: Sequence[Feeds], fits: Sequence[Fit]) -> Feeds:
+def together(
+    manifest: Manifest, rows: int, clips: Sequence[Feeds], fits: Sequence[ClipFit]
+) -> Feeds:
     """The inputs of a container that holds these clips, one row each.
 
     Rows that are left are copies of the first clip: what a model accepts once it accepts again.
@@ -173,7 +175,7 @@ def together(manifest: Manifest, rows: int, clips: Sequence[Feeds], fits: Sequen
     return fed
 
 
-def _joined(item: Input, parts: Sequence[Array]) -> Array:
+def _joined(item: InputPort, parts: Sequence[Array]) -> Array:
     axis = rows_axis(item)
     if len(parts) > 1 and axis is not None:
         return np.concatenate(parts, axis)

@@ -43,7 +43,7 @@ class Port:
 
 
 @dataclass(frozen=True)
-class Input(Port):
+class InputPort(Port):
     """An input of the original model, and what goes into it behind the clip.
 
     Attributes:
@@ -111,7 +111,7 @@ class Manifest:
     axis: Axis
     batch: str | None
     lengths: str | None
-    inputs: tuple[Input, ...]
+    inputs: tuple[InputPort, ...]
     outputs: tuple[Port, ...]
     containers: tuple[Container, ...]
     weights: tuple[str, ...] = ()
@@ -158,7 +158,7 @@ class Manifest:
 def _manifest(data: dict[str, Any]) -> Manifest:
     return Manifest(
         axis=Axis(**data["axis"]),
-        inputs=tuple(Input(**{**x, "dims": tuple(x["dims"])}) for x in data["inputs"]),
+        inputs=tuple(InputPort(**{**x, "dims": tuple(x["dims"])}) for x in data["inputs"]),
         outputs=tuple(Port(**{**x, "dims": tuple(x["dims"])}) for x in data["outputs"]),
         containers=tuple(Container(**x) for x in data["containers"]),
         weights=tuple(data["weights"]),
@@ -209,7 +209,7 @@ def _require_port(port: Port, sizes: dict[str, int]) -> None:
         _require(0 <= size_of(dim, sizes) < _MOST, told)
     if port.rows is not None:
         _require_axis(port.rows, port, f"rows of {name}")
-    if isinstance(port, Input):
+    if isinstance(port, InputPort):
         _require(_is_number(port.pad), f"pad of {name} is {port.pad!r:.80}, which is no number")
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _DIRECTML, _CPU = "DmlExecutionProvider", "CPUExecutionProvider"
 
 
-class Opened:
+class Sessions:
     """A session for each file, made when it is first asked for; for use from several threads.
 
     Args:

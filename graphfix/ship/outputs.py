@@ -97,7 +97,7 @@ def outputs_of(
     found = []
     for value in model.graph.outputs:
         name = value.name or ""
-        seen = _Seen(name, plan, clips, rename, frozenset(signature.symbols()))
+        seen = _OutputShapes(name, plan, clips, rename, frozenset(signature.symbols()))
         dims = seen.dims(content.dims.get(name), declared[name])
         axis = next((i for i, d in enumerate(dims) if symbols(d) & members), None)
         if rows > 1 and axis is None:
@@ -123,7 +123,7 @@ def text_of(dim: Dim, rename: Mapping[str, str]) -> int | str:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _OutputShapes:
     """What clips have shown of an output."""
 
     name: str

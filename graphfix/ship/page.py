@@ -11,12 +11,12 @@ from graphfix.show import html
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphfix.ship.end_to_end import Whole
+    from graphfix.ship.end_to_end import SessionProof
     from graphfix.ship.manifest import Manifest
-    from graphfix.ship.repairing import Padding
+    from graphfix.ship.repairing import ContainerProof
 
 
-def page(manifest: Manifest, padding: Sequence[Padding], whole: Whole) -> str:
+def page(manifest: Manifest, padding: Sequence[ContainerProof], whole: SessionProof) -> str:
     """The page as HTML.
 
     Args:

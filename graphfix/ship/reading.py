@@ -21,15 +21,15 @@ from graphfix.feeds.trying import signatures
 from graphfix.quoting import quoted
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given
-from graphfix.ship.manifest import Axis, Input, Port
+from graphfix.ship.manifest import Axis, InputPort, Port
 from graphfix.ship.outputs import Clip, Sizing, outputs_of, text_of, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from graphfix.feeds.input import Input as Role
+    from graphfix.feeds.input import Input
     from graphfix.runtime.port import Array
-    from graphfix.ship.wanted import Wanted
+    from graphfix.ship.wanted import ContainerSpec
 
     Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
@@ -56,7 +56,7 @@ class Reading:
 
     axis: Axis
     batch: str | None
-    inputs: tuple[Input, ...]
+    inputs: tuple[InputPort, ...]
     outputs: tuple[Port, ...]
     tells: str
     names: Mapping[str, tuple[str, ...]]
@@ -68,7 +68,7 @@ class Reading:
 def read(
     model: ir.Model,
     source: str,
-    wanted: Wanted,
+    wanted: ContainerSpec,
     axis: str = "",
     constants: Mapping[str, Array] | None = None,
 ) -> Reading:
@@ -121,7 +121,7 @@ def read(
     )
 
 
-def _plan(signature: Signature, wanted: Wanted, axis: str) -> Sizing:
+def _plan(signature: Signature, wanted: ContainerSpec, axis: str) -> Sizing:
     groups = tuple(dict.fromkeys(signature.group(s) for s in signature.symbols()))
     if not groups:
         raise UsageError(
@@ -174,7 +174,7 @@ def _plan(signature: Signature, wanted: Wanted, axis: str) -> Sizing:
     )
 
 
-def _names_batch(signature: Signature, wanted: Wanted) -> bool:
+def _names_batch(signature: Signature, wanted: ContainerSpec) -> bool:
     """Whether a size of the batch is asked for by its own name: it may be what is padded."""
     return any(
         name.upper() not in ("B", "BATCH") and signature.symbol_of(name) == signature.batch
@@ -253,7 +253,7 @@ def _axis(signature: Signature, time: str, rate: float | None, shortest: int) ->
     raise UsageError(f"no input of data or tokens has the dim {name} by itself; name another one")
 
 
-def _input(signature: Signature, item: Role, rename: Mapping[str, str]) -> Input:
+def _input(signature: Signature, item: Input, rename: Mapping[str, str]) -> InputPort:
     if item.problem:
         raise UsageError(f"the input {item.name!r} cannot be put into a container: {item.problem}")
     kind = item.role.kind
@@ -263,7 +263,7 @@ def _input(signature: Signature, item: Role, rename: Mapping[str, str]) -> Input
     members = set(signature.members(signature.batch)) if signature.batch else set()
     rows = next((i for i, d in enumerate(item.dims) if symbols(d) & members), None)
     dtype = ir.DataType.from_numpy(np.dtype(item.dtype))
-    return Input(
+    return InputPort(
         name=item.name,
         type=type_of(dtype),
         dims=tuple(text_of(d, rename) for d in item.dims),

@@ -55,7 +55,7 @@ def _place_of_mask(items: Sequence[Sequence[str]]) -> int:
 
 
 @dataclass(frozen=True)
-class Padding:
+class ContainerProof:
     """The proof of one container on one provider.
 
     Attributes:
@@ -73,7 +73,7 @@ class Padding:
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedContainer:
     """A container that is not what the model is.
 
     Attributes:
@@ -82,7 +82,7 @@ class Failed:
         report: What the passes did when nothing was left out.
     """
 
-    proof: Padding
+    proof: ContainerProof
     container: Sizes
     report: Report
 
@@ -133,7 +133,7 @@ class Order:
         """What passes make of the model at the sizes of a container, and what they did.
 
         Raises:
-            PaddingError: Padding reaches a node that cannot be seen through.
+            PaddingError: ContainerProof reaches a node that cannot be seen through.
             UsageError: The model cannot have these sizes.
         """
         model = self.original()
@@ -163,7 +163,7 @@ class Order:
         name_dims(model)
         return model
 
-    def prove(self, made: Path | ir.Model, sizes: Sizes, name: str, ep: Ep) -> Padding:
+    def prove(self, made: Path | ir.Model, sizes: Sizes, name: str, ep: Ep) -> ContainerProof:
         """Clips alone on the original against the same clips in a container.
 
         Their lengths are the container's own, if the original runs at it, down to a twelfth of it.
@@ -183,9 +183,9 @@ class Order:
             ep=ep,
             progress=lambda done, total, what: self.tell(f"{name} {done}/{total}: {what}"),
         )
-        return Padding(name, ep, found)
+        return ContainerProof(name, ep, found)
 
-    def bad_places(self, failed: Sequence[Failed]) -> Found:
+    def bad_places(self, failed: Sequence[FailedContainer]) -> Found:
         """What to leave out where containers fail, or to do in another way.
 
         Args:

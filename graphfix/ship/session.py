@@ -17,7 +17,7 @@ import onnxruntime
 from graphfix.errors import FeedError, ModelError
 from graphfix.ship.fit import (
     DTYPES,
-    Fit,
+    ClipFit,
     length_of,
     require_inputs,
     rows_in,
@@ -25,7 +25,7 @@ from graphfix.ship.fit import (
     together,
 )
 from graphfix.ship.manifest import NAME, Manifest
-from graphfix.ship.opened import Opened
+from graphfix.ship.opened import Sessions
 
 if TYPE_CHECKING:
     import os
@@ -97,10 +97,12 @@ class Session:
     ) -> None:
         self.folder = Path(folder)
         self.manifest = manifest = Manifest.read(self.folder)
-        self._opened = Opened(providers, sess_options, share=share)
+        self._opened = Sessions(providers, sess_options, share=share)
         self._fallback = None if fallback is None else Path(fallback)
         self._outputs = {x.name: x for x in manifest.outputs}
-        self._fit = lru_cache(_REMEMBERED)(lambda x, n: Fit(manifest, manifest.containers[x], n))
+        self._fit = lru_cache(_REMEMBERED)(
+            lambda x, n: ClipFit(manifest, manifest.containers[x], n)
+        )
         if warm:
             self._warm(progress or (lambda done, total, file: None))
 
@@ -194,12 +196,12 @@ class Session:
                     found[i] = self._run_fallback(wanted, clips[i], lengths[i], run_options)
                 continue
             container = self.manifest.containers[place]
-            session, rows = self._session(container), rows_in(self.manifest, container)
+            rows = rows_in(self.manifest, container)
             for start in range(0, len(members), rows):
                 part = members[start : start + rows]
                 fits = [self._fit(place, lengths[i]) for i in part]
                 fed = together(self.manifest, rows, [clips[i] for i in part], fits)
-                arrays = self._opened.run(session, wanted, fed, run_options)
+                arrays = self._opened.run(self._session(container), wanted, fed, run_options)
                 for row, (i, fit) in enumerate(zip(part, fits, strict=True)):
                     pairs = zip(wanted, arrays, strict=True)
                     found[i] = [fit.cut(self._outputs[name], x, row) for name, x in pairs]

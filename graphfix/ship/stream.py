@@ -24,7 +24,7 @@ from graphfix.runtime.errors import RunError
 from graphfix.runtime.python import choose, here
 from graphfix.runtime.remote import RemoteSession
 from graphfix.runtime.scratch import Folder
-from graphfix.ship.fit import Fit, length_of, rows_in, together
+from graphfix.ship.fit import ClipFit, length_of, rows_in, together
 from graphfix.ship.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _PROCESSES = 6
 
 
 @dataclass(frozen=True)
-class Count:
+class StreamCost:
     """What a stream costs besides time.
 
     Attributes:
@@ -67,7 +67,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Side:
+class StreamSide:
     """The original, or what was shipped.
 
     Attributes:
@@ -78,7 +78,7 @@ class Side:
     """
 
     name: str
-    count: Count
+    count: StreamCost
     phases: Mapping[str, Timing]
     error: str = ""
 
@@ -100,8 +100,8 @@ class Stream:
     ep: str
     note: str
     lengths: tuple[int, ...]
-    original: Side
-    shipped: Side
+    original: StreamSide
+    shipped: StreamSide
     claims: Mapping[str, Claim]
     notes: tuple[str, ...] = ()
 
@@ -187,7 +187,7 @@ def stream(
             tell=tell,
         )
     sides = [
-        Side(
+        StreamSide(
             str(path),
             replace(counts[i], **seen[i]),
             {x: courses[i].timing(x) for x in PHASES if courses[i].timing(x).processes},
@@ -222,7 +222,7 @@ def _contained(
 ) -> Steps:
     steps: Steps = []
     for container, clip in zip(containers, feeds, strict=True):
-        fit = Fit(manifest, container, length_of(manifest, clip))
+        fit = ClipFit(manifest, container, length_of(manifest, clip))
         fed = together(manifest, rows_in(manifest, container), [clip], [fit])
         steps.append((folder / container.file, fed))
     return steps
@@ -271,12 +271,12 @@ def _timed(steps: Steps, seen: dict[str, int], runner: Runner) -> Phases:
     return {SESSIONS: (opening,), FIRST: (took[0],), CLIPS: (sum(took),)}
 
 
-def _of_lengths(model: Path, lengths: Sequence[int]) -> Count:
+def _of_lengths(model: Path, lengths: Sequence[int]) -> StreamCost:
     glance: Any = planning.glance(model, None)["before"]
     if glance is None:
-        return Count()
+        return StreamCost()
     run, clips = glance["run"], len(lengths)
-    return Count(
+    return StreamCost(
         run["dispatches"] * clips,
         run["remade"] * sum(n != lengths[0] for n in lengths),
         run["cpu"] * clips,
@@ -284,15 +284,15 @@ def _of_lengths(model: Path, lengths: Sequence[int]) -> Count:
     )
 
 
-def _of_containers(containers: Sequence[Container]) -> Count:
+def _of_containers(containers: Sequence[Container]) -> StreamCost:
     runs = [x.kernels.get("after") or {} for x in containers]
     if not all(runs):
-        return Count()
+        return StreamCost()
     sums = {key: sum(x[key] for x in runs) for key in ("dispatches", "cpu", "copies")}
-    return Count(sums["dispatches"], 0, sums["cpu"], copies=sums["copies"])
+    return StreamCost(sums["dispatches"], 0, sums["cpu"], copies=sums["copies"])
 
 
-def _plain(side: Side) -> dict[str, object]:
+def _plain(side: StreamSide) -> dict[str, object]:
     return {
         "name": side.name,
         **asdict(side.count),

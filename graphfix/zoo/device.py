@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from graphfix.feeds.case import Case
     from graphfix.runtime.port import Array
-    from graphfix.zoo.stage import Job, Json
+    from graphfix.zoo.stage import Json, ZooJob
 
 
-def directml(job: Job) -> Json:
+def directml(job: ZooJob) -> Json:
     """Does each run on DirectML, and does it compute there what the original does on the CPU?"""
     from graphfix.job import repair_file
 
@@ -53,7 +53,7 @@ def directml(job: Job) -> Json:
     }
 
 
-def _as_given(job: Job) -> Json:
+def _as_given(job: ZooJob) -> Json:
     """The original on DirectML, at the first sizes that it runs at on the CPU."""
     from graphfix.proof.compare import compare
     from graphfix.runtime.errors import RunError
@@ -79,7 +79,7 @@ def _as_given(job: Job) -> Json:
     return {"crashes": False, "reason": "", "worst": worst}
 
 
-def _cases(job: Job) -> list[Case]:
+def _cases(job: ZooJob) -> list[Case]:
     """The inputs of the recipe, or made for its sizes."""
     from graphfix.feeds.search import make_cases
     from graphfix.feeds.signature import Signature
@@ -91,7 +91,7 @@ def _cases(job: Job) -> list[Case]:
     return make_cases(job.before, dims=job.recipe.dims or None)
 
 
-def placement(job: Job) -> Json:
+def placement(job: ZooJob) -> Json:
     """Which provider ran each node, in the order they ran, from ONNX Runtime's own profile."""
     from graphfix.feeds.full_lengths import full_lengths
     from graphfix.model import io

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphfix.model import drafts
-from graphfix.show import drawing, html, strip
+from graphfix.show import drawing, html
 from graphfix.version import __version__
 from graphfix.zoo import plot
 from graphfix.zoo.figures import CANNOT_TELL, FIGURES, is_known
@@ -63,7 +63,6 @@ def page(rows: Sequence[Json]) -> str:
         places={"dml": "DirectML", "cpu": "the CPU"},
         skipped=_skipped,
         spans=plot.strip,
-        wheres=strip.WORDS,
         embedded=html.embedded({"schema": 1, "graphfix": __version__, "rows": list(rows)}),
     )
 

@@ -498,7 +498,7 @@ def test_the_command_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     [
         (["--dim", "S=7"], "no input has a dim 'S'"),
         (["--dim", "T"], "write NAME=SIZE such as T=500"),
-        (["--dim", "T=7,8"], "--dim T: one size, not 2."),
+        (["--dim", "T=7,8"], "a plan is for one size"),
         (["--before-after", "no-such-pass"], "no-such-pass"),
     ],
 )
