@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from graphfix.cli._between import feeds_through, passes_between
-from graphfix.core import changed_by, together
+from graphfix.cli._between import passes_between
+from graphfix.core import changed_by, new_feeds, together
 from graphfix.errors import GraphfixError
 from graphfix.feeds.search import make_cases
 from graphfix.half.trials import extremes
@@ -36,7 +37,7 @@ def main(source: Path, files: list[Path]) -> None:
                 path,
                 cases=cases,
                 safety=together(one.safety for one in passes),
-                map_feeds=feeds_through(passes),
+                map_feeds=partial(new_feeds, passes),
                 may_change=changed_by(passes),
                 ep="dml",
                 locate=False,

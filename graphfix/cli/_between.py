@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.benchmark.entrant import Feeds, MapFeeds
     from graphfix.core import Pass
     from graphfix.proof.compare import Tolerance
 
@@ -30,17 +29,6 @@ def passes_between(before: ir.Model, after: ir.Model, name: str) -> list[Pass]:
     except GraphfixError as error:
         _terminal.remark(f"{name} went through {spec}, which is unknown here: {error}")
         return []
-
-
-def feeds_through(passes: Sequence[Pass]) -> MapFeeds:
-    """What makes inputs for a model that went through these passes, from those before."""
-
-    def new_feeds(old: Feeds) -> Feeds:
-        for one in passes:
-            old = one.feeds(old)
-        return old
-
-    return new_feeds
 
 
 def gate_between(passes: Sequence[Pass], after: ir.Model) -> Tolerance | None:

@@ -9,20 +9,91 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from graphfix.quoting import halves, unquoted
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from graphfix.proof.compare import Tolerance
 
 F = TypeVar("F", bound="Callable[..., object]")
+Sizes = dict[str, list[int]]
 
-MODEL = "graphfix.model"
-"""Where a command's context keeps the model's path, for what is said when it fails."""
+MODEL, PLUGINS = "graphfix.model", "graphfix.plugins"
+"""Where a command's context keeps the model's path, for what is said when it fails, and plugins."""
+_MOST = 1 << 40
+_EXAMPLE = {"--dims": "NAME=SIZE,SIZE such as T=7,40", "--dim": "NAME=SIZE such as T=500"}
 
 
 def _remember(context: click.Context, _: click.Parameter, value: str) -> str:
     context.meta[MODEL] = value
     return value
+
+
+def _load(context: click.Context, _: click.Parameter, files: tuple[str, ...]) -> None:
+    """Make the passes of ``--plugin`` files known."""
+    context.meta[PLUGINS] = files
+    if files and not context.resilient_parsing:
+        from graphfix import registry
+
+        for file in files:
+            registry.load_plugin(file)
+
+
+def sizes(_: click.Context, option: click.Parameter, given: tuple[str, ...]) -> Sizes | None:
+    """``("T=7,40", "B=1")`` as {"T": [7, 40], "B": [1]}; None if nothing was given."""
+    found: Sizes = {}
+    for text in given:
+        said = f"{option.opts[0]} {text}"
+        name, equals, values = halves(text, "=")
+        if not (equals and name.strip()):
+            example = _EXAMPLE.get(option.opts[0], _EXAMPLE["--dims"])
+            raise click.UsageError(f"{said}: write {example}.")
+        wrong = f"{said}: {values!r} are not whole numbers."
+        found.setdefault(unquoted(name.strip()), []).extend(_whole(values, said, wrong, "size"))
+    return found or None
+
+
+def one_size(
+    context: click.Context, option: click.Parameter, given: tuple[str, ...]
+) -> dict[str, int] | None:
+    """The same where a dim has one size."""
+    return one_each(option.opts[0], sizes(context, option, given))
+
+
+def one_each(option: str, given: Mapping[str, list[int]] | None) -> dict[str, int] | None:
+    """The one size of each dim.
+
+    Raises:
+        UsageError: One has several.
+    """
+    for name, values in (given or {}).items():
+        if len(values) != 1:
+            raise click.UsageError(f"{option} {name}: one size, not {len(values)}.")
+    return {name: values[0] for name, values in given.items()} if given else None
+
+
+def containers(
+    _: click.Context, option: click.Parameter, given: tuple[str, ...]
+) -> list[int] | None:
+    """``("160,240", "480")`` as [160, 240, 480]; None if nothing was given."""
+    found: list[int] = []
+    for text in given:
+        said = f"{option.opts[0]} {text}"
+        found += _whole(text, said, f"{said}: not whole numbers.", "container")
+    return found or None
+
+
+def _whole(values: str, said: str, wrong: str, what: str) -> list[int]:
+    try:
+        numbers = [int(value) for value in values.split(",")]
+    except ValueError:
+        raise click.UsageError(wrong) from None
+    if min(numbers) < 1:
+        raise click.UsageError(f"{said}: a {what} is at least 1.")
+    if max(numbers) > _MOST:
+        raise click.UsageError(f"{said}: a {what} is at most {_MOST:,}.")
+    return numbers
 
 
 model = click.argument("model", metavar="MODEL", callback=_remember)
@@ -37,7 +108,12 @@ passes = click.option(
 )
 
 plugin = click.option(
-    "--plugin", multiple=True, metavar="FILE.py", help="Take passes from a Python file, too."
+    "--plugin",
+    multiple=True,
+    metavar="FILE.py",
+    callback=_load,
+    expose_value=False,
+    help="Take passes from a Python file, too.",
 )
 
 verbose = click.option("-v", "--verbose", is_flag=True, help="List every node, and every case.")
@@ -54,26 +130,34 @@ ep = click.option(
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 
 
-def feeding(command: F) -> F:
-    """``--dims``, ``--feeds`` and ``--atol``: what to verify with, and how closely."""
-    for option in (
-        click.option(
-            "--atol",
-            type=float,
-            metavar="X",
-            help="Largest difference that passes; of outputs over 1, a share.",
-        ),
-        click.option("--feeds", metavar="FILE.npz", help="Verify with these inputs, by name."),
-        click.option(
-            "--dims",
-            multiple=True,
-            metavar="T=7,40",
-            help="Sizes of a symbolic dim to verify at; may be given for several dims.",
-        ),
-    ):
-        command = option(command)
-    return command
+def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one, in the order in which help lists them."""
 
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+feeding = _all(
+    click.option(
+        "--dims",
+        multiple=True,
+        callback=sizes,
+        metavar="T=7,40",
+        help="Sizes of a symbolic dim to verify at; may be given for several dims.",
+    ),
+    click.option("--feeds", metavar="FILE.npz", help="Verify with these inputs, by name."),
+    click.option(
+        "--atol",
+        type=float,
+        metavar="X",
+        help="Largest difference that passes; of outputs over 1, a share.",
+    ),
+)
+"""What to verify with, and how closely."""
 
 rtol = click.option(
     "--rtol",
@@ -84,39 +168,37 @@ rtol = click.option(
 )
 
 
-def lengths(command: F) -> F:
-    """``--dim``, ``--container``, ``--axis``, ``--original``: which clips, and how far padded."""
-    for option in (
-        click.option(
-            "--original",
-            metavar="BEFORE.onnx",
-            help="The model that runs the clips alone, if it is another one.",
-        ),
-        click.option(
-            "--axis",
-            default="",
-            metavar="NAME",
-            help="The dim that is padded, by name or as INPUT.AXIS, if several could be.",
-        ),
-        click.option(
-            "--container",
-            multiple=True,
-            metavar="160",
-            help="How long to pad to; several with commas. Default: 1.5 and 12 times each clip.",
-        ),
-        click.option(
-            "--dim",
-            "--dims",
-            "dims",
-            multiple=True,
-            metavar="T=40,97",
-            help="Lengths of the clips, by the name of the symbolic dim; batch=2 puts clips of "
-            "different lengths into one container.",
-        ),
-    ):
-        command = option(command)
-    return command
-
+lengths = _all(
+    click.option(
+        "--dim",
+        "--dims",
+        "dims",
+        multiple=True,
+        callback=sizes,
+        metavar="T=40,97",
+        help="Lengths of the clips, by the name of the symbolic dim; batch=2 puts clips of "
+        "different lengths into one container.",
+    ),
+    click.option(
+        "--container",
+        multiple=True,
+        callback=containers,
+        metavar="160",
+        help="How long to pad to; several with commas. Default: 1.5 and 12 times each clip.",
+    ),
+    click.option(
+        "--axis",
+        default="",
+        metavar="NAME",
+        help="The dim that is padded, by name or as INPUT.AXIS, if several could be.",
+    ),
+    click.option(
+        "--original",
+        metavar="BEFORE.onnx",
+        help="The model that runs the clips alone, if it is another one.",
+    ),
+)
+"""Which clips, and how far they are padded."""
 
 padded_ep = click.option(
     "--ep",
@@ -127,20 +209,13 @@ padded_ep = click.option(
 )
 
 
-def containers(given: tuple[str, ...]) -> list[int] | None:
-    """``("160,240", "480")`` as [160, 240, 480]; None if nothing was given."""
-    found: list[int] = []
-    for text in given:
-        try:
-            found += [int(value) for value in text.split(",")]
-        except ValueError:
-            raise click.UsageError(f"--container {text}: not whole numbers.") from None
-        if min(found) < 1:
-            raise click.UsageError(f"--container {text}: a container is at least 1.")
-    return found or None
+def plugins() -> tuple[str, ...]:
+    """The files of ``--plugin``."""
+    found: tuple[str, ...] = click.get_current_context().meta[PLUGINS]
+    return found
 
 
-def require_name(output: str | None, plugins: tuple[str, ...]) -> None:
+def require_name(output: str | None) -> None:
     """Raise a usage error if ``-o`` names no file, or one of the plugins."""
     if output is None:
         return
@@ -151,22 +226,9 @@ def require_name(output: str | None, plugins: tuple[str, ...]) -> None:
     if output.endswith(("/", os.sep)):  # a path would forget it
         raise click.UsageError(f"-o {output}: names a folder; name a file in it.")
     path = Path(output)
-    for plugin in map(Path, plugins):
-        if path.exists() and plugin.exists() and path.samefile(plugin):
+    for file in map(Path, plugins()):
+        if path.exists() and file.exists() and path.samefile(file):
             raise click.UsageError(f"-o {output}: is read for this work; name another file.")
-
-
-def load_plugins(files: tuple[str, ...]) -> None:
-    """Make the passes of ``--plugin`` files known.
-
-    Raises:
-        PluginError: A file cannot be used.
-    """
-    if files:
-        from graphfix import registry
-
-        for file in files:
-            registry.load_plugin(file)
 
 
 def tolerance(atol: float | None, rtol: float | None = None) -> Tolerance | None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from graphfix.runtime.python import Wanted
-    from graphfix.ship.stream import Side, Stream
+    from graphfix.ship.stream import Stream, StreamSide
 
 _MIB = 1 << 20
 
@@ -95,7 +95,7 @@ def _print(done: Stream) -> None:
         _terminal.row("note", note)
 
 
-def _kernels(side: Side) -> str:
+def _kernels(side: StreamSide) -> str:
     count = side.count
     if count.launched is None:
         return "not foreseen: ONNX Runtime does not load it here"

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.errors import GraphfixError
-from graphfix.quoting import halves, unquoted
 from graphfix.words import plural as plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from typing import TextIO
 
 # No name that a person gives is as long as this.
@@ -27,8 +26,6 @@ _KEPT = 200
 _ENDLESS = re.compile(r"\S{2000,}")
 _LABEL = 10
 _WIDEST = 100
-_MOST = 1 << 40
-_EXAMPLE = {"--dims": "NAME=SIZE,SIZE such as T=7,40", "--dim": "NAME=SIZE such as T=500"}
 
 
 def remark(text: str) -> None:
@@ -189,6 +186,11 @@ def reasons(
         paragraph(f"{rest} x for other reasons (-v)", indent)
 
 
+def counted(tell: Callable[[str], None]) -> Callable[[int, int, str], None]:
+    """What to call with the number of a step, how many there are, and its text."""
+    return lambda i, n, what: tell(f"{i}/{n}: {what}")
+
+
 def print_json(data: object) -> None:
     """One JSON document on stdout; what JSON has no number for is written as text."""
     from graphfix.plain import plain
@@ -197,34 +199,13 @@ def print_json(data: object) -> None:
 
 
 @contextmanager
-def progress(*, quiet: bool = False) -> Iterator[Callable[[str], None] | None]:
+def progress(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """What to call with the text of each step: a spinner on stderr, on a terminal only."""
     if quiet or sys.stderr is None or not sys.stderr.isatty():
-        yield None
+        yield lambda _: None
         return
     from rich.console import Console
     from rich.markup import escape
 
     with Console(stderr=True).status("starting") as status:
         yield lambda text: status.update(escape(clean(text)))
-
-
-def sizes(given: Sequence[str], option: str = "--dims") -> dict[str, list[int]] | None:
-    """``("T=7,40", "B=1")`` as {"T": [7, 40], "B": [1]}; None if nothing was given."""
-    found: dict[str, list[int]] = {}
-    for text in given:
-        name, equals, values = halves(text, "=")
-        if not (equals and name.strip()):
-            raise click.UsageError(
-                f"{option} {text}: write {_EXAMPLE.get(option, _EXAMPLE['--dims'])}."
-            )
-        try:
-            numbers = [int(value) for value in values.split(",")]
-        except ValueError:
-            raise click.UsageError(f"{option} {text}: {values!r} are not whole numbers.") from None
-        if min(numbers) < 1:
-            raise click.UsageError(f"{option} {text}: a size is at least 1.")
-        if max(numbers) > _MOST:
-            raise click.UsageError(f"{option} {text}: a size is at most {_MOST:,}.")
-        found.setdefault(unquoted(name.strip()), []).extend(numbers)
-    return found or None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -26,15 +27,21 @@ if TYPE_CHECKING:
 @click.option(
     "--dims",
     multiple=True,
+    callback=_options.one_size,
     metavar="T=500",
     help="The size of a symbolic dim to time at; may be given for several dims.",
 )
 @click.option(
-    "--other", multiple=True, metavar="T=480", help="The same for the other shape, timed too."
+    "--other",
+    multiple=True,
+    callback=_options.one_size,
+    metavar="T=480",
+    help="The same for the other shape, timed too.",
 )
 @click.option(
     "--bucket",
     multiple=True,
+    callback=_options.sizes,
     metavar="T=300,500",
     help="Time a session of its own, with the dims fixed, for each of these sizes, too.",
 )
@@ -86,9 +93,9 @@ if TYPE_CHECKING:
 def bench(
     models: tuple[str, ...],
     ep: Wanted,
-    dims: tuple[str, ...],
-    other: tuple[str, ...],
-    bucket: tuple[str, ...],
+    dims: dict[str, int] | None,
+    other: dict[str, int] | None,
+    bucket: _options.Sizes | None,
     fixed: bool,
     processes: int | None,
     runs: int | None,
@@ -100,7 +107,6 @@ def bench(
     clips: int,
     lengths: str | None,
     as_json: bool,
-    plugin: tuple[str, ...],
     verbose: bool,
 ) -> int:
     """Time models, one a process: making the session, first run, steady, another shape, and back.
@@ -120,18 +126,15 @@ def bench(
         )
     if not models:
         raise click.UsageError("Name the models to time, or --ship DIR --against MODEL.")
-    sizes, others = _one_size("--dims", dims), _one_size("--other", other)
-    buckets = _terminal.sizes(bucket)
-    _options.load_plugins(plugin)
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix.benchmark.bench import bench as measure
 
         done = measure(
             models,
             ep=ep,
-            dims=sizes,
-            other=others,
-            buckets=buckets,
+            dims=dims,
+            other=other,
+            buckets=bucket,
             fixed=fixed,
             processes=processes,
             runs=runs,
@@ -156,20 +159,13 @@ def bench(
 
 
 def _feeds(first: str, model: str) -> MapFeeds | None:
-    from graphfix.cli._between import feeds_through, passes_between
+    from graphfix.cli._between import passes_between
+    from graphfix.core import new_feeds
     from graphfix.model import io
 
     if model == first:
         return None
     try:
-        return feeds_through(passes_between(io.load(first), io.load(model), model))
+        return partial(new_feeds, passes_between(io.load(first), io.load(model), model))
     except ModelError:
         return None  # that it cannot be read is said where it would be timed
-
-
-def _one_size(option: str, given: tuple[str, ...]) -> dict[str, int] | None:
-    sizes = _terminal.sizes(given)
-    for name, values in (sizes or {}).items():
-        if len(values) != 1:
-            raise click.UsageError(f"{option} {name}: one size, not {len(values)}.")
-    return {name: values[0] for name, values in sizes.items()} if sizes else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
@@ -101,10 +102,9 @@ def check(
     fail_on: str | None,
     as_json: bool,
     sarif: bool,
-    dims: tuple[str, ...],
+    dims: _options.Sizes | None,
     feeds: str | None,
     atol: float | None,
-    plugin: tuple[str, ...],
     verbose: bool,
 ) -> int:
     """Say what in MODEL fails, is wrong or is slow; nothing is written but with --fix.
@@ -112,20 +112,17 @@ def check(
     An error crashes there or computes something else, a warning is slow or runs on the CPU, a note
     matters only elsewhere. Exit code 1 if there is an error.
     """
-    _options.require_name(output, plugin)
+    _options.require_name(output)
     spec = _padding(spec, padding=padding, axis=axis, source=source)
     if half:
         spec = "float16" if spec is None else f"{spec},float16"
     _refuse(fix=fix, output=output, both=as_json and sarif)
-    sizes = _terminal.sizes(dims)
-    _options.load_plugins(plugin)
     from graphfix import hazards, pipeline
     from graphfix.model import io
 
     asked = pipeline.resolve(spec) if spec is not None else hazards.everything(ep)
     report: Report | None = None
-    with _terminal.progress(quiet=as_json or sarif) as tell:
-        say = tell or (lambda _: None)
+    with _terminal.progress(quiet=as_json or sarif) as say:
 
         def look(path: str) -> list[Finding]:
             say(f"loading {path}")
@@ -137,10 +134,10 @@ def check(
                 raise UsageError(_as_options(str(error)) if padding else str(error)) from error
             if trial:
                 say("running")
-                found += hazards.ran(path, ep=ep, dims=sizes, feeds=feeds)
+                found += hazards.ran(path, ep=ep, dims=dims, feeds=feeds)
                 if padding:
                     say("measuring")
-                    found = hazards.measured(found, path, ep=ep, dims=sizes, axis=axis or "")
+                    found = hazards.measured(found, path, ep=ep, dims=dims, axis=axis or "")
             return sorted(found, key=lambda x: _WORST.index(x.severity))
 
         found = before = look(model)
@@ -152,11 +149,11 @@ def check(
                 model,
                 output,
                 repairs,
-                dims=sizes,
+                dims=dims,
                 feeds=feeds,
                 tolerance=_options.tolerance(atol),
                 ep="dml" if trial and ep == "dml" else "cpu",
-                progress=tell,
+                progress=say,
             )
             if report.output is not None:
                 found = look(report.output)
@@ -249,34 +246,32 @@ def _as_json(
 def _print(model: str, found: Sequence[Finding], *, verbose: bool) -> None:
     _terminal.paragraph(model)
     click.echo()
-    _print_findings(found, verbose=verbose)
+    show_findings(found, verbose=verbose)
+    if found:
+        click.echo()
+    count: Counter[str] = Counter(x.severity for x in found)
+    counted = ", ".join(_terminal.plural(count[x], x) for x in _WORST if count[x])
+    nothing = "" if any(x.fix is not None for x in found) else "nothing to repair"
+    text = "; ".join(filter(None, (counted, nothing)))
+    _terminal.row("found", text, colour="red" if count["error"] else None)
 
 
-def _print_findings(found: Sequence[Finding], *, verbose: bool) -> None:
+def show_findings(found: Sequence[Finding], *, verbose: bool) -> None:
+    """Print findings: those of one rule with one repair together, each reason once."""
     from graphfix import registry
 
     passes = set(registry.names())
-    groups: dict[tuple[str, str, str | None], list[Finding]] = {}
-    for finding in found:
-        groups.setdefault((finding.rule, finding.severity, finding.fix), []).append(finding)
-    for (rule, severity, fix), members in groups.items():
+    groups: dict[tuple[str, str, str | None], list[tuple[str, str]]] = {}
+    for x in found:
+        at = f"{x.at} ({x.module})" if verbose and x.module else x.at
+        groups.setdefault((x.rule, x.severity, x.fix), []).append((at, x.message))
+    for (rule, severity, fix), pairs in groups.items():
         word = click.style(severity, fg=_COLOURS.get(severity), bold=severity != "note")
         how = f"; repair with -p {fix}" if fix is not None and severity != "note" else ""
-        click.echo(f"  {word} {_terminal.clean(f'{rule}: {len(members)}{how}')}")
-        pairs = [(_place(member, verbose=verbose), member.message) for member in members]
+        click.echo(f"  {word} {_terminal.clean(f'{rule}: {len(pairs)}{how}')}")
         # Why a pass leaves something is never hidden: it is all that there is to act on.
         most = None if fix is None and rule in passes else _REASONS
         _terminal.reasons(pairs, every=verbose, indent="      ", most=most)
-    if found:
-        click.echo()
-    nothing = "" if any(x.fix is not None for x in found) else "nothing to repair"
-    told = "; ".join(x for x in (_counted(found), nothing) if x)
-    _terminal.row("found", told, colour="red" if _errors(found) else None)
-
-
-def _place(finding: Finding, *, verbose: bool) -> str:
-    module = f" ({finding.module})" if verbose and finding.module else ""
-    return f"{finding.at}{module}"
 
 
 def _print_fix(
@@ -296,15 +291,4 @@ def _print_fix(
         return
     _terminal.row("written", report.output)
     click.echo()
-    _terminal.paragraph(report.output)
-    click.echo()
-    _print_findings(after, verbose=verbose)
-
-
-def _counted(found: Sequence[Finding]) -> str:
-    counts = ((sum(x.severity == s for x in found), s) for s in _WORST)
-    return ", ".join(_terminal.plural(count, severity) for count, severity in counts if count)
-
-
-def _errors(found: Sequence[Finding]) -> bool:
-    return any(x.severity == "error" for x in found)
+    _print(report.output, after, verbose=verbose)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import click
 
 from graphfix.cli import _options, _terminal
+from graphfix.cli.check import show_findings
 from graphfix.errors import PluginError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import onnx_ir as ir
 
     from graphfix.core import Finding
     from graphfix.directml.hresult import Code
     from graphfix.manual import Manual, RuleManual
+
+    Part = tuple[str, Callable[[str], None], str]
 
 
 # A signed code, such as -2147024809, is no option.
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
 @click.argument("model", metavar="[MODEL]", required=False)
 @_options.json_flag
 @_options.plugin
-def explain(name: str, model: str | None, as_json: bool, plugin: tuple[str, ...]) -> int:
+def explain(name: str, model: str | None, as_json: bool) -> int:
     """Print the manual of the pass, profile or rule NAME, or explain an error.
 
     An error is a code such as 8007023E, or the line that was printed, in quotes. With MODEL, the
@@ -32,7 +38,6 @@ def explain(name: str, model: str | None, as_json: bool, plugin: tuple[str, ...]
     from graphfix import registry
     from graphfix.directml import hresult
 
-    _options.load_plugins(plugin)
     if (code := hresult.find(name)) is not None:
         return _explain(code, name, model, as_json=as_json)
     if hresult.is_number(name):
@@ -54,10 +59,7 @@ def explain(name: str, model: str | None, as_json: bool, plugin: tuple[str, ...]
     from graphfix.rules import Rule
 
     try:
-        if issubclass(cls, Rule):
-            _print_rule(rule_manual_of(cls))
-        else:
-            _print(manual_of(cls))
+        _print_rule(rule_manual_of(cls)) if issubclass(cls, Rule) else _print(manual_of(cls))
     except PluginError as error:
         # Only passes in the folder owe a manual; of others, what there is is shown.
         _terminal.remark(str(error))
@@ -69,7 +71,7 @@ def _explain(code: Code, text: str, path: str | None, *, as_json: bool) -> int:
     from graphfix.directml import hresult
 
     found: list[Finding] = []
-    ports: list[tuple[str, str]] = []
+    ports: list[str] = []
     line = ""
     named = hresult.node_in(text)
     if path is not None:
@@ -83,10 +85,8 @@ def _explain(code: Code, text: str, path: str | None, *, as_json: bool) -> int:
             looked = hazards.check(loaded, ",".join(names))
             found = [x for x in looked if x.fix is not None or x.severity == "error"]
         else:
-            ports = [(x.name or "", _port(x)) for x in loaded.graph.inputs]
+            ports = list(map(_port, loaded.graph.inputs))
     if as_json:
-        import dataclasses
-
         _terminal.print_json(
             {
                 "schema": 1,
@@ -114,17 +114,17 @@ def _explain(code: Code, text: str, path: str | None, *, as_json: bool) -> int:
         _terminal.paragraph(line, "  ", "    ")
     if ports:
         _head("The inputs of this model")
-        for port, kind in ports:
-            click.echo(f"  {_terminal.line(f'{port}: {kind}')}")
+    for port in ports:
+        click.echo(f"  {_terminal.line(port)}")
     _head("In this model")
     _print_found(found, path, by_rules=not ports)
     return 0
 
 
 def _port(value: ir.Value) -> str:
-    """A type as ONNX Runtime writes it in that error, and the shape."""
+    """An input, its type as ONNX Runtime writes it in that error, and its shape."""
     name = value.dtype.name.lower() if value.dtype is not None else "?"
-    return f"tensor({name}), shape {value.shape}"
+    return f"{value.name}: tensor({name}), shape {value.shape}"
 
 
 def _line(model: ir.Model, name: str) -> str:
@@ -138,14 +138,7 @@ def _line(model: ir.Model, name: str) -> str:
 
 
 def _print_found(found: list[Finding], path: str, *, by_rules: bool) -> None:
-    groups: dict[tuple[str, str, str | None], list[Finding]] = {}
-    for x in sorted(found, key=lambda x: x.severity != "error"):
-        groups.setdefault((x.rule, x.severity, x.fix), []).append(x)
-    for (rule, severity, fix), members in groups.items():
-        how = f"; repair with -p {fix}" if fix is not None else ""
-        click.echo(f"  {severity} {rule}: {len(members)}{how}")
-        pairs = ((x.at, x.message) for x in members)
-        _terminal.reasons(pairs, every=False, indent="      ", most=3)
+    show_findings(sorted(found, key=lambda x: x.severity != "error"), verbose=False)
     fixes = dict.fromkeys(x.fix for x in found if x.fix is not None)
     if fixes:
         _terminal.paragraph(f"To repair it: graphfix run {path} -p {','.join(fixes)}", "  ")
@@ -154,43 +147,43 @@ def _print_found(found: list[Finding], path: str, *, by_rules: bool) -> None:
         _terminal.paragraph(none if by_rules else "nothing: the array is at fault", "  ")
 
 
-def _print_rule(manual: RuleManual) -> None:
-    where = ", ".join(manual.providers)
-    click.echo(f"{click.style(manual.name, bold=True)} (rule of check, holds on {where})")
-    _prose(manual.summary, "")
-    if manual.body:
-        click.echo()
-        _prose(manual.body, "")
-    _head("Why")
-    _prose(manual.why)
-    _head("Flagged")
-    _code(manual.flagged)
-    _head("Clean")
-    _code(manual.clean)
+def _print_rule(rule: RuleManual) -> None:
+    _print_page(
+        rule,
+        f"rule of check, holds on {', '.join(rule.providers)}",
+        ("Why", _prose, rule.why),
+        ("Flagged", _code, rule.flagged),
+        ("Clean", _code, rule.clean),
+    )
 
 
 def _print(manual: Manual) -> None:
-    click.echo(f"{click.style(manual.name, bold=True)} ({manual.promise})")
-    _prose(manual.summary, "")
-    if manual.body:
-        click.echo()
-        _prose(manual.body, "")
-    _head("Why")
-    _prose(manual.why)
-    if manual.spec is not None:
-        _head("Run as")
-        click.echo(f"  -p {manual.spec}")
-    _head("Before")
-    _code(manual.before)
-    _head("After")
-    _code(manual.after)
-    _head("Safety")
-    _prose(manual.safety)
+    _print_page(
+        manual,
+        manual.promise,
+        ("Why", _prose, manual.why),
+        ("Run as", _prose, f"-p {manual.spec}" if manual.spec is not None else ""),
+        ("Before", _code, manual.before),
+        ("After", _code, manual.after),
+        ("Safety", _prose, manual.safety),
+    )
     if manual.options:
         _head("Options")
     for option in manual.options:
         click.echo(f"  {option.name}={option.default} ({option.type})")
         _prose(option.text, "      ")
+
+
+def _print_page(manual: Manual | RuleManual, about: str, *parts: Part) -> None:
+    click.echo(f"{click.style(manual.name, bold=True)} ({about})")
+    _prose(manual.summary, "")
+    if manual.body:
+        click.echo()
+        _prose(manual.body, "")
+    for title, show, text in parts:
+        if text:
+            _head(title)
+            show(text)
 
 
 def _head(title: str) -> None:

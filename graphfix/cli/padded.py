@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 @_options.verbose
 def padded(
     model: str,
-    dims: tuple[str, ...],
-    container: tuple[str, ...],
+    dims: _options.Sizes | None,
+    container: list[int] | None,
     axis: str,
     original: str | None,
     seeds: int | None,
@@ -61,8 +61,6 @@ def padded(
 
     Exit code 1 if some output of some clip is past the gates.
     """
-    sizes = _terminal.sizes(dims, "--dim")
-    containers = _options.containers(container)
     gates = _gates(max_abs, cosine)
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix.feeds.clips import FILLS
@@ -70,15 +68,15 @@ def padded(
 
         verdict = measure(
             model,
-            dims=sizes,
-            container=containers,
+            dims=dims,
+            container=container,
             axis=axis,
             original=original,
             fills=(*FILLS, *poison),  # type: ignore[arg-type]
             tolerance=gates,
             seeds=seeds,
             ep=ep,
-            progress=(lambda i, n, what: tell(f"{i}/{n}: {what}")) if tell is not None else None,
+            progress=_terminal.counted(tell),
         )
     data = verdict.to_json()
     if as_json:

@@ -13,11 +13,10 @@ from graphfix.version import __version__
 @click.command()
 @_options.json_flag
 @_options.plugin
-def passes(as_json: bool, plugin: tuple[str, ...]) -> int:
+def passes(as_json: bool) -> int:
     """List the passes and profiles that -p takes."""
     from graphfix import registry
 
-    _options.load_plugins(plugin)
     found = registry.entries()
     if as_json:
         _terminal.print_json(

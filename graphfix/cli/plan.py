@@ -11,11 +11,21 @@ from graphfix.quoting import quoted
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from graphfix.directml.agreement import Agreement
     from graphfix.directml.plan import Plan, Where
 
+_ROWS = (
+    ("nodes in fused graphs", "nodes", "fused"),
+    ("nodes on DirectML, each by itself", "nodes", "dml"),
+    ("nodes on the CPU", "nodes", "cpu"),
+    ("nodes gone before a run", "nodes", "gone"),
+    ("fused graphs", "run", "graphs"),
+    ("kernels of a run on DirectML", "run", "dispatches"),
+    ("kernels of a run on the CPU", "run", "cpu"),
+    ("copies between them", "run", "copies"),
+    ("kernels made anew at another length", "run", "remade"),
+)
+"""What is compared, and where it is in the JSON of a plan."""
 _COLOURS = {"fused": "green", "dml": "cyan", "cpu": "yellow", "gone": None}
 
 
@@ -25,6 +35,7 @@ _COLOURS = {"fused": "green", "dml": "cyan", "cpu": "yellow", "gone": None}
     "--dim",
     "dims",
     multiple=True,
+    callback=_options.sizes,
     metavar="T=500",
     help="Plan with a symbolic dim at this size; may be given for several dims.",
 )
@@ -44,11 +55,10 @@ _COLOURS = {"fused": "green", "dml": "cyan", "cpu": "yellow", "gone": None}
 @_options.verbose
 def plan(
     model: str,
-    dims: tuple[str, ...],
+    dims: _options.Sizes | None,
     spec: str | None,
     against: str | None,
     as_json: bool,
-    plugin: tuple[str, ...],
     verbose: bool,
 ) -> int:
     """Foresee what DirectML does with MODEL; DirectML is not needed, nothing is written.
@@ -56,13 +66,14 @@ def plan(
     Where each node runs and why, how many graphs are fused, how many kernels and copies a run
     takes, and what another length costs. Exit code 1 if --against finds a node elsewhere.
     """
-    sizes = _sizes(dims)
-    _options.load_plugins(plugin)
-    with _terminal.progress(quiet=as_json) as tell:
+    sizes = {name: several[0] for name, several in (dims or {}).items()}
+    for name, several in (dims or {}).items():
+        if len(set(several)) > 1:
+            raise click.UsageError(f"--dim {name}: a plan is for one size; give one of {several}.")
+    with _terminal.progress(quiet=as_json) as say:
         from graphfix import pipeline, planning
         from graphfix.model import io
 
-        say = tell or (lambda _: None)
         say("loading")
         loaded = io.load(model)
         say("planning")
@@ -96,15 +107,6 @@ def plan(
         if told is not None:
             _show_agreement(told, verbose=verbose)
     return int(told is not None and bool(told.wrong))
-
-
-def _sizes(given: tuple[str, ...]) -> dict[str, int]:
-    found = {}
-    for name, several in (_terminal.sizes(given, "--dim") or {}).items():
-        if len(set(several)) > 1:
-            raise click.UsageError(f"--dim {name}: a plan is for one size; give one of {several}.")
-        found[name] = several[0]
-    return found
 
 
 def _show(plan: Plan, *, verbose: bool) -> None:
@@ -167,25 +169,23 @@ def _lengths(plan: Plan) -> str:
 def _strip(label: str, plan: Plan) -> None:
     from graphfix.show.strip import text
 
-    room = _terminal.width() - 2 - (len(label) and 10)
-    cells, blocks = text([x.where for x in plan.places], room), _blocks()
-    drawn = "".join(click.style(blocks[x], fg=_COLOURS[x]) for x in cells)
-    click.echo(f"  {label:<{len(label) and 10}}{drawn}")
+    indent = len(label) and 10
+    cells = text([x.where for x in plan.places], _terminal.width() - 2 - indent)
+    click.echo(f"  {label:<{indent}}{''.join(map(_block, cells))}")
 
 
-def _blocks() -> Mapping[Where, str]:
+def _block(where: Where) -> str:
     """What the strip is drawn with, where it goes: a pipe on Windows may know no blocks."""
     from graphfix.show.strip import BLOCKS, LETTERS
 
-    return BLOCKS if _terminal.is_unicode() else LETTERS
+    blocks = BLOCKS if _terminal.is_unicode() else LETTERS
+    return click.style(blocks[where], fg=_COLOURS[where])
 
 
 def _key() -> None:
-    from graphfix.show.strip import ORDER, WORDS
+    from graphfix.show.strip import WORDS
 
-    blocks = _blocks()
-    words = (f"{click.style(blocks[x], fg=_COLOURS[x])} {WORDS[x]}" for x in ORDER)
-    click.echo("  " + "   ".join(words))
+    click.echo("  " + "   ".join(f"{_block(where)} {word}" for where, word in WORDS.items()))
 
 
 def _show_both(before: Plan, after: Plan, spec: str) -> None:
@@ -193,25 +193,13 @@ def _show_both(before: Plan, after: Plan, spec: str) -> None:
     _strip("after", after)
     _key()
     click.echo()
-    rows: Sequence[tuple[str, int, int]] = (
-        ("nodes in fused graphs", before.count("fused"), after.count("fused")),
-        ("nodes on DirectML, each by itself", before.count("dml"), after.count("dml")),
-        ("nodes on the CPU", before.count("cpu"), after.count("cpu")),
-        ("nodes gone before a run", before.count("gone"), after.count("gone")),
-        ("fused graphs", before.steps_on("graph"), after.steps_on("graph")),
-        (
-            "kernels of a run on DirectML",
-            before.steps_on("graph", "dml"),
-            after.steps_on("graph", "dml"),
-        ),
-        ("kernels of a run on the CPU", before.steps_on("cpu"), after.steps_on("cpu")),
-        ("copies between them", before.steps_on("copy"), after.steps_on("copy")),
-        ("kernels made anew at another length", before.remade, after.remade),
-    )
+    first, second = before.to_json(), after.to_json()
     click.echo(f"  {'':<38}{'before':>8}{'after':>8}")
-    for name, first, second in rows:
-        colour = None if first == second else "green" if _is_better(name, first, second) else None
-        click.echo(f"  {name:<38}{first:>8}{click.style(f'{second:>8}', fg=colour)}")
+    for name, group, key in _ROWS:
+        old, new = first[group][key], second[group][key]
+        is_better = new > old if key in ("fused", "gone") else new < old
+        colour = "green" if is_better else None
+        click.echo(f"  {name:<38}{old:>8}{click.style(f'{new:>8}', fg=colour)}")
     click.echo()
     _terminal.row("after", f"-p {spec}")
     _terminal.row("lengths", _lengths(after))
@@ -223,27 +211,15 @@ def _notes(*plans: Plan) -> None:
         _terminal.row("note", note, colour="yellow")
 
 
-def _is_better(name: str, before: int, after: int) -> bool:
-    more = name in ("nodes in fused graphs", "nodes gone before a run")
-    return after > before if more else after < before
-
-
 def _show_agreement(told: Agreement, *, verbose: bool) -> None:
     from graphfix.show.strip import WORDS
 
     share = 100 * told.right / max(told.total, 1)
     click.echo()
-    colour = "green" if not told.wrong else "yellow"
-    _terminal.row(
-        "DirectML",
-        f"{told.right} of {told.total} nodes are where they were foreseen ({share:.1f} %)",
-        colour=colour,
-    )
-    for what, (foreseen, found) in (
-        ("graphs", told.graphs),
-        ("copies", told.copies),
-        ("all steps", told.steps),
-    ):
+    text = f"{told.right} of {told.total} nodes are where they were foreseen ({share:.1f} %)"
+    _terminal.row("DirectML", text, colour="yellow" if told.wrong else "green")
+    counts = {"graphs": told.graphs, "copies": told.copies, "all steps": told.steps}
+    for what, (foreseen, found) in counts.items():
         _terminal.row(what, f"{foreseen} foreseen, {found} found")
     pairs = [
         (x.at, f"{x.op} foreseen {WORDS[x.foreseen]}, is {WORDS[x.found]}") for x in told.wrong

@@ -51,8 +51,8 @@ _BAR = 12
 def probe(
     models: tuple[str, ...],
     padded: bool,
-    dims: tuple[str, ...],
-    container: tuple[str, ...],
+    dims: _options.Sizes | None,
+    container: list[int] | None,
     axis: str,
     original: str | None,
     fill: Fill,
@@ -71,10 +71,9 @@ def probe(
     Exit code 1 if an output parts.
     """
     _check_usage(models, padded, container, axis, original, feeds)
-    sizes = {name: one[0] for name, one in _one_each(dims).items()}
-    containers = _options.containers(container) or []
-    if len(containers) > 1:
-        raise click.UsageError(f"--container: one size, not {len(containers)}.")
+    sizes = _options.one_each("--dim", dims) or {}
+    if container is not None and len(container) > 1:
+        raise click.UsageError(f"--container: one size, not {len(container)}.")
     if max_abs is not None and not max_abs >= 0:
         raise click.UsageError(f"--max-abs {max_abs:g}: a difference is at least 0.")
     with _terminal.progress(quiet=as_json) as tell:
@@ -83,21 +82,27 @@ def probe(
         from graphfix.proof.compare import Tolerance
 
         gate = None if max_abs is None else Tolerance(max_abs=max_abs)
-        told = (lambda i, n, what: tell(f"{i}/{n}: {what}")) if tell is not None else None
         if padded:
             found = probe_padded(
                 models[0],
                 dims=sizes,
-                container=containers[0] if containers else None,
+                container=container[0] if container else None,
                 axis=axis,
                 original=original,
                 fill=fill,
                 tolerance=gate,
                 ep=ep,
-                progress=told,
+                progress=_terminal.counted(tell),
             )
         else:
-            found = compare(*models, dims=sizes, feeds=feeds, tolerance=gate, ep=ep, progress=told)
+            found = compare(
+                *models,
+                dims=sizes,
+                feeds=feeds,
+                tolerance=gate,
+                ep=ep,
+                progress=_terminal.counted(tell),
+            )
     if report:
         from graphfix.show import plot
 
@@ -114,7 +119,7 @@ def probe(
 def _check_usage(
     models: tuple[str, ...],
     padded: bool,
-    container: tuple[str, ...],
+    container: list[int] | None,
     axis: str,
     original: str | None,
     feeds: str | None,
@@ -128,14 +133,6 @@ def _check_usage(
         raise click.UsageError(f"give two models, not {len(models)}.{hint}")
     if not padded and (container or axis or original):
         raise click.UsageError("--container, --axis and --original go with --padded.")
-
-
-def _one_each(dims: tuple[str, ...]) -> dict[str, list[int]]:
-    sizes = _terminal.sizes(dims, "--dim") or {}
-    for name, values in sizes.items():
-        if len(values) != 1:
-            raise click.UsageError(f"--dim {name}: one size, not {len(values)}.")
-    return sizes
 
 
 def _show(found: Probe, models: tuple[str, ...], *, verbose: bool) -> None:

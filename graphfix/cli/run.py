@@ -65,12 +65,11 @@ def run(
     no_verify: bool,
     external_data: Placement,
     kernels: bool | None,
-    dims: tuple[str, ...],
+    dims: _options.Sizes | None,
     feeds: str | None,
     atol: float | None,
     rtol: float | None,
     ep: Ep,
-    plugin: tuple[str, ...],
     verbose: bool,
 ) -> int:
     """Repair MODEL and write the result, if it computes the same.
@@ -79,10 +78,8 @@ def run(
     Nothing is written if none are found, or with --strict (exit code 1), or if anything goes wrong
     (2).
     """
-    sizes = _terminal.sizes(dims)
-    _options.require_name(output, plugin)
-    page = _page_path(report, model, output, feeds, plugin)
-    _options.load_plugins(plugin)
+    _options.require_name(output)
+    page = _page_path(report, model, output, feeds)
     # A graph is hundreds of thousands of small objects that live to the end: searching them for
     # garbage again and again was a sixth of the time, and once more at the end a fiftieth.
     # Verification does leave some.
@@ -103,7 +100,7 @@ def run(
             spec,
             check=not no_verify,
             dry_run=dry_run,
-            dims=sizes,
+            dims=dims,
             feeds=feeds,
             tolerance=_options.tolerance(atol, rtol),
             external_data=external_data,
@@ -119,8 +116,7 @@ def run(
             with _terminal.progress(quiet=as_json) as tell:
                 from graphfix import planning
 
-                if tell is not None:
-                    tell("planning for DirectML")
+                tell("planning for DirectML")
                 reports = [
                     dataclasses.replace(done, plan=planning.glance(model, done.output))
                     for done in reports
@@ -163,7 +159,7 @@ def _outcome(reports: Sequence[Report]) -> str:
 
 
 def _page_path(
-    report: str | None, model: str, output: str | None, feeds: str | None, plugins: Sequence[str]
+    report: str | None, model: str, output: str | None, feeds: str | None
 ) -> Path | None:
     """Where the page goes; asked before any work is done."""
     if report is None:
@@ -181,7 +177,7 @@ def _page_path(
     if page.exists():  # what is read is there
         from graphfix.model import drafts, io
 
-        read = io.inputs_of(io.load(model)) + [Path(x) for x in (feeds, *plugins) if x]
+        read = io.inputs_of(io.load(model)) + [Path(x) for x in (feeds, *_options.plugins()) if x]
         if any(x.exists() and page.samefile(x) for x in read):
             raise UsageError(f"--report {page}: is read for this work; name another")
         drafts.target_of(page)

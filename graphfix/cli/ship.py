@@ -67,7 +67,6 @@ def ship(
     strict: bool,
     ep: Ep,
     as_json: bool,
-    plugin: tuple[str, ...],
     verbose: bool,
 ) -> int:
     """Make of MODEL a folder with one graph of fixed sizes for each container.
@@ -75,7 +74,6 @@ def ship(
     graphfix.Session runs it like the original, with clips of any length. Nothing is written unless
     clips in every container give what they give alone on MODEL (exit code 1 if they do not).
     """
-    _options.load_plugins(plugin)
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix.ship.build import ship_file
         from graphfix.ship.wanted import wanted

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from graphfix.cli import _options, _terminal, _verdict
-from graphfix.cli._between import advice, feeds_through, gate_between, passes_between
+from graphfix.cli._between import advice, gate_between, passes_between
 
 if TYPE_CHECKING:
     from graphfix.core import Safety
@@ -31,14 +32,13 @@ if TYPE_CHECKING:
 def verify(
     before: str,
     after: str,
-    dims: tuple[str, ...],
+    dims: _options.Sizes | None,
     feeds: str | None,
     atol: float | None,
     rtol: float | None,
     ep: Ep,
     safety: Safety | None,
     as_json: bool,
-    plugin: tuple[str, ...],
     verbose: bool,
 ) -> int:
     """Run BEFORE and AFTER at several lengths and compare their outputs.
@@ -47,9 +47,7 @@ def verify(
 
     Exit code 1 if they differ by more than the tolerance.
     """
-    sizes = _terminal.sizes(dims)
-    _options.load_plugins(plugin)
-    from graphfix.core import changed_by, together
+    from graphfix.core import changed_by, new_feeds, together
     from graphfix.model import io
     from graphfix.proof.verify import verify as compare
     from graphfix.runtime import memory
@@ -65,14 +63,14 @@ def verify(
         verdict = compare(
             before,
             after,
-            dims=sizes,
+            dims=dims,
             feeds=feeds,
             tolerance=allowed,
             safety=safety or together(one.safety for one in passes),
-            map_feeds=feeds_through(passes),
+            map_feeds=partial(new_feeds, passes),
             may_change=changed_by(passes),
             ep=ep,
-            progress=(lambda i, n, what: tell(f"{i}/{n}: {what}")) if tell is not None else None,
+            progress=_terminal.counted(tell),
         )
     data = verdict.to_json()
     if as_json:

@@ -67,15 +67,13 @@ def zoo(
         from graphfix import zoo as work
 
         recipes = work.find(folder, names)
-        if tell is not None:
-            tell(f"0 of {len(recipes)} models")
+        tell(f"0 of {len(recipes)} models")
         try:
             for ran in work.run(
                 recipes, place, ep=ep, jobs=jobs, force=force, dask=dask, tell=_terminal.remark
             ):
                 rows.append(ran.row)
-                if tell is not None:
-                    tell(f"{len(rows)} of {len(recipes)} models")
+                tell(f"{len(rows)} of {len(recipes)} models")
                 if not as_json:
                     _print(ran.row, fresh=ran.fresh)
         except KeyboardInterrupt:

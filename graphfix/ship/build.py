@@ -1,16 +1,24 @@
-"""``graphfix ship``: one folder from an export, proved before it gets its name."""
+"""``graphfix ship``: one folder from an export, proved before it gets its name.
+
+If a proof fails, less and less is done to the model, until what is made of it passes::
+
+    everything asked for; a pass that rounds uses half of the gate, then less    _at_margins
+        without the repairs that a search finds to blame                         _without_bad_places
+            without the passes that round, if they may gain nothing              _unrounded
+                and without the repairs that are to blame then                   _without_bad_places
+                    nothing is shipped, and the first proof that failed says why
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphfix import pipeline, planning
 from graphfix.job.bad import without
-from graphfix.job.search import BadPlaces
 from graphfix.job.settling import MARGINS, gate, is_hopeless
 from graphfix.leaving import Leaving
 from graphfix.model import drafts, folders, io
@@ -21,12 +29,12 @@ from graphfix.report import Left
 from graphfix.runtime.provider import LABELS
 from graphfix.runtime.python import require
 from graphfix.ship.checked import Checked, checked
-from graphfix.ship.end_to_end import Whole, end_to_end
-from graphfix.ship.manifest import NAME, Container, Input, Manifest
+from graphfix.ship.end_to_end import SessionProof, end_to_end
+from graphfix.ship.manifest import NAME, Container, InputPort, Manifest
 from graphfix.ship.page import page
 from graphfix.ship.place import REPORT, refuse
-from graphfix.ship.reading import Reading, read
-from graphfix.ship.repairing import INPUT, Failed, Order, default_passes
+from graphfix.ship.reading import read
+from graphfix.ship.repairing import INPUT, ContainerProof, FailedContainer, Order, default_passes
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
@@ -39,8 +47,7 @@ if TYPE_CHECKING:
     from graphfix.report import Report
     from graphfix.runtime.port import Array
     from graphfix.runtime.provider import Ep
-    from graphfix.ship.contained import Padding
-    from graphfix.ship.wanted import Wanted
+    from graphfix.ship.wanted import ContainerSpec
 
     Progress = pipeline.Progress
 
@@ -66,9 +73,9 @@ class Shipped:
     manifest: Manifest
     reports: tuple[Report, ...]
     checked: Checked
-    padding: tuple[Padding, ...]
-    whole: Whole | None
-    sizes: Mapping[str, int]
+    padding: tuple[ContainerProof, ...]
+    whole: SessionProof | None
+    sizes: Mapping[str, int] = field(default_factory=dict)
     left: tuple[Left, ...] = ()
     searched: str = ""
     unrounded: tuple[str, ...] = ()
@@ -103,7 +110,7 @@ class Shipped:
 def ship_file(
     source: str | os.PathLike[str],
     folder: str | os.PathLike[str],
-    containers: Wanted,
+    containers: ContainerSpec,
     *,
     passes: str = "",
     axis: str = "",
@@ -137,7 +144,7 @@ def ship_file(
         UsageError: Sizes, passes or the folder do not fit.
         ModelError: The model cannot be read or written, or ONNX Runtime rejects it.
         FeedError: It runs at none of the lengths.
-        PaddingError: Padding reaches a node that cannot be seen through.
+        PaddingError: ContainerProof reaches a node that cannot be seen through.
     """
     source, folder = Path(source), Path(folder)
     tell = progress or (lambda _: None)
@@ -154,14 +161,14 @@ def ship_file(
     order = Order(source, reading, spec, usual, usual, ep, tell)
     allowed = tolerance or gate(order.passes(reading.containers[0])) or usual
     order = dataclasses.replace(order, tolerance=allowed)
-    shipped = _closer(order, folder)
+    shipped = _at_margins(order, folder)
     if shipped.ok or strict:
         return shipped
-    done = _searched(order, folder, shipped)
-    return done if done.ok else _unrounded(order, folder, done)
+    shipped = _without_bad_places(order, folder, shipped)
+    return shipped if shipped.ok else _unrounded(order, folder, shipped)
 
 
-def _closer(order: Order, folder: Path) -> Shipped:
+def _at_margins(order: Order, folder: Path) -> Shipped:
     """Ship; what a pass that rounds found on a few inputs may miss the gate on more."""
     for margin in MARGINS if order.rounding() else MARGINS[:1]:
         shipped = _ship(dataclasses.replace(order, margin=margin), folder)
@@ -170,24 +177,22 @@ def _closer(order: Order, folder: Path) -> Shipped:
     return shipped
 
 
-def _searched(order: Order, folder: Path, shipped: Shipped) -> Shipped:
+def _without_bad_places(order: Order, folder: Path, shipped: Shipped) -> Shipped:
     """What is shipped when the repairs that are to blame are left out; else what failed."""
-    failed = _failed(order, shipped, shipped.reports)
-    known = 0
-    found = BadPlaces()
-    while len(failed) > known:  # what suits those that failed may not suit one behind them
-        known = len(failed)
-        found = order.bad_places([*failed.values()])
-        if order.rounding() and not found.left:
-            break  # it is the rounding
-        for way in found.ways:
-            leave = dataclasses.replace(way, left={**order.leave.left, **way.left})
-            again = _ship(dataclasses.replace(order, found=found, leave=leave), folder)
-            if again.ok:
-                return dataclasses.replace(again, left=found.left, searched=found.searched)
-            failed = {**_failed(order, again, shipped.reports), **failed}
-            if len(failed) > known:
-                break
+    made = {
+        one.file: (one.sizes, report)
+        for one, report in zip(shipped.manifest.containers, shipped.reports, strict=True)
+    }
+    failed = [FailedContainer(x, *made[x.file]) for x in shipped.padding if not x.verdict.ok]
+    if not failed:
+        return shipped
+    found = order.bad_places(failed)
+    # Where nothing else is to blame, it is the rounding.
+    for way in found.ways if found.left or not order.rounding() else ():
+        leave = dataclasses.replace(way, left={**order.leave.left, **way.left})
+        again = _ship(dataclasses.replace(order, found=found, leave=leave), folder)
+        if again.ok:
+            return dataclasses.replace(again, left=found.left, searched=found.searched)
     return dataclasses.replace(shipped, searched=found.searched)
 
 
@@ -202,22 +207,11 @@ def _unrounded(order: Order, folder: Path, shipped: Shipped) -> Shipped:
     plain = dataclasses.replace(order, leave=Leaving(gone), tolerance=order.usual)
     again = _ship(plain, folder)
     if not again.ok:
-        again = _searched(plain, folder, again)
+        again = _without_bad_places(plain, folder, again)
     if not again.ok:
         return shipped
     left = tuple(Left(spec, (), told) for (spec, _), told in gone.items())
     return dataclasses.replace(again, left=(*again.left, *left))
-
-
-def _failed(order: Order, shipped: Shipped, reports: Sequence[Report]) -> dict[str, Failed]:
-    """The containers that failed, by their files, with what the passes did at first."""
-    files = [_file(order.source, label) for label in _labels(order.reading)]
-    at = dict(zip(files, zip(order.reading.containers, reports, strict=True), strict=True))
-    return {
-        proof.file: Failed(at[proof.file][0], proof, at[proof.file][1])
-        for proof in shipped.padding
-        if not proof.verdict.ok
-    }
 
 
 def _ship(order: Order, folder: Path) -> Shipped:
@@ -228,37 +222,40 @@ def _ship(order: Order, folder: Path) -> Shipped:
     hazards = checked(order.original(), made)
     with folders.replacing(folder) as draft:
         scratch = draft.path
-        paths = [scratch / _file(source, label) for label in _labels(reading)]
+        sizes = [container[reading.axis.dim] for container in reading.containers]
+        paths = [scratch / f"{source.stem}.{size}.onnx" for size in sizes]
         pairs = list(zip(made, paths, strict=True))
         with io.drafting_together(pairs, source.stem, external_data="auto") as several:
             for one in several:
                 one.keep()
         manifest = _manifest(order, told, paths)
         drafts.put_text(scratch / NAME, manifest.to_text())
-        padding, whole = [], None
-        eps = dict.fromkeys(("cpu", order.ep))
-        for path, sizes in zip(paths, reading.containers, strict=True):
-            for where in eps:
+        padding = []
+        for path, container in zip(paths, reading.containers, strict=True):
+            for where in dict.fromkeys(("cpu", order.ep)):
                 tell(f"proving {path.name} on {LABELS[where]}")
-                padding.append(order.prove(path, sizes, path.name, where))
-            if not all(x.verdict.ok for x in padding):
-                break
-        else:
+                padding.append(order.prove(path, container, path.name, where))
+        whole = None
+        if all(x.verdict.ok for x in padding):
             tell("proving what a session gives")
             whole = end_to_end(scratch, reading.clips, order.tolerance)
         result = Shipped(
-            *(None, manifest, tuple(reports), hazards, tuple(padding), whole, {}),
+            folder=None,
+            manifest=manifest,
+            reports=tuple(reports),
+            checked=hazards,
+            padding=tuple(padding),
+            whole=whole,
             unrounded=_unrounded_by(order, reports),
         )
-        if not result.ok:
+        if whole is None or not result.ok:
             return result
-        assert whole is not None
         manifest = dataclasses.replace(manifest, verdict=_verdict(result))
         drafts.put_text(scratch / NAME, manifest.to_text())
         drafts.put_text(scratch / REPORT, page(manifest, padding, whole))
         draft.keep()
-    sizes = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
-    return dataclasses.replace(result, folder=folder, manifest=manifest, sizes=sizes)
+    files = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
+    return dataclasses.replace(result, folder=folder, manifest=manifest, sizes=files)
 
 
 def _unrounded_by(order: Order, reports: Sequence[Report]) -> tuple[str, ...]:
@@ -281,26 +278,16 @@ def _constants(source: Path, model: ir.Model) -> Mapping[str, Array]:
     return arrays_since(io.load(source), model) if texts_of(model) else {}
 
 
-def _file(source: Path, label: int) -> str:
-    return f"{source.stem}.{label}.onnx"
-
-
-def _labels(reading: Reading) -> list[int]:
-    return [container[reading.axis.dim] for container in reading.containers]
-
-
 def _manifest(order: Order, told: LengthInput | None, paths: Sequence[Path]) -> Manifest:
     source, reading = order.source, order.reading
     own = {x.name for x in reading.inputs}
     inputs = reading.inputs if told is None else tuple(map(_of_the_clip, reading.inputs))
+    before = _kernels(source)
     containers = []
-    before: object = None
     for path, sizes in zip(paths, reading.containers, strict=True):
         order.tell(f"planning {path.name} for DirectML")
-        if before is None:
-            before = _kernels(planning.glance(source, None)["before"])
-        after = _kernels(planning.glance(path, None)["before"])
-        containers.append(Container(path.name, dict(sizes), {"before": before, "after": after}))
+        kernels = {"before": before, "after": _kernels(path)}
+        containers.append(Container(path.name, dict(sizes), kernels))
     return Manifest(
         axis=reading.axis,
         batch=reading.batch,
@@ -320,12 +307,13 @@ def _manifest(order: Order, told: LengthInput | None, paths: Sequence[Path]) -> 
     )
 
 
-def _of_the_clip(item: Input) -> Input:
+def _of_the_clip(item: InputPort) -> InputPort:
     """An input of a model that is told the valid lengths: a share is one of these, fed as it is."""
     return dataclasses.replace(item, kind="data") if item.kind == "relative-lengths" else item
 
 
-def _kernels(glance: Any) -> dict[str, int] | None:  # noqa: ANN401  (JSON)
+def _kernels(path: Path) -> dict[str, int] | None:
+    glance: Any = planning.glance(path, None)["before"]
     return None if glance is None else dict(glance["run"])
 
 

@@ -23,7 +23,7 @@ _SESSION_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class Whole:
+class SessionProof:
     """What came of it.
 
     Attributes:
@@ -64,7 +64,7 @@ class Whole:
         )
 
 
-def end_to_end(folder: Path, clips: Sequence[Clip], tolerance: Tolerance) -> Whole:
+def end_to_end(folder: Path, clips: Sequence[Clip], tolerance: Tolerance) -> SessionProof:
     """Run clips through a session on the CPU, and compare what comes out, shapes and all."""
     here = str(folder.resolve())
     seconds = _SESSION_SECONDS + run_seconds()
@@ -74,15 +74,17 @@ def end_to_end(folder: Path, clips: Sequence[Clip], tolerance: Tolerance) -> Who
     return found
 
 
-def _compared(here: str, clips: Sequence[Clip], tolerance: Tolerance, seconds: float) -> Whole:
+def _compared(
+    here: str, clips: Sequence[Clip], tolerance: Tolerance, seconds: float
+) -> SessionProof:
     diffs: list[OutputDiff] = []
     for clip in clips:
         try:
             found = call(f"{_APART}:run", here, clip.feeds, seconds, "running a clip")
         except RunError as error:
             told = f"a clip of {clip.length} does not run: {error}"
-            return Whole(False, tuple(diffs), told)
+            return SessionProof(False, tuple(diffs), told)
         for name, array in found.items():
             case = f"clip of {clip.length}"
             diffs.append(compare(name, case, clip.outputs[name], array, tolerance))
-    return Whole(bool(diffs) and all(d.ok for d in diffs), tuple(diffs))
+    return SessionProof(bool(diffs) and all(d.ok for d in diffs), tuple(diffs))

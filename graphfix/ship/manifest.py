@@ -7,17 +7,17 @@ Only the standard library is used, so that importing a session costs nothing.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from graphfix.errors import ModelError
-from graphfix.ship import fields
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from graphfix.ship.expression import names_in, size_of
 
 SCHEMA = 1
 NAME = "graphfix.json"
+_MOST = 2**62
 
 Dim = int | str
 Kind = Literal[
@@ -43,7 +43,7 @@ class Port:
 
 
 @dataclass(frozen=True)
-class Input(Port):
+class InputPort(Port):
     """An input of the original model, and what goes into it behind the clip.
 
     Attributes:
@@ -111,7 +111,7 @@ class Manifest:
     axis: Axis
     batch: str | None
     lengths: str | None
-    inputs: tuple[Input, ...]
+    inputs: tuple[InputPort, ...]
     outputs: tuple[Port, ...]
     containers: tuple[Container, ...]
     weights: tuple[str, ...] = ()
@@ -147,25 +147,92 @@ class Manifest:
                 "ship the model again"
             )
         try:
-            return _manifest(data)
+            manifest = _manifest(data)
+            _require_sound(manifest)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             told = error if type(error) is ValueError else repr(error)
             raise ModelError(f"{path}: is malformed ({told}); ship the model again") from error
+        return manifest
 
 
 def _manifest(data: dict[str, Any]) -> Manifest:
-    fields.require(data)
-    inputs = tuple(Input(**{**x, "dims": tuple(x["dims"])}) for x in data["inputs"])
-    outputs = tuple(Port(**{**x, "dims": tuple(x["dims"])}) for x in data["outputs"])
-    containers = tuple(Container(**x) for x in data["containers"])
     return Manifest(
-        Axis(**data["axis"]),
-        data["batch"],
-        data["lengths"],
-        inputs,
-        outputs,
-        containers,
-        tuple(data["weights"]),
-        data["provenance"],
-        data["verdict"],
+        axis=Axis(**data["axis"]),
+        inputs=tuple(InputPort(**{**x, "dims": tuple(x["dims"])}) for x in data["inputs"]),
+        outputs=tuple(Port(**{**x, "dims": tuple(x["dims"])}) for x in data["outputs"]),
+        containers=tuple(Container(**x) for x in data["containers"]),
+        weights=tuple(data["weights"]),
+        **{key: data[key] for key in ("batch", "lengths", "provenance", "verdict")},
     )
+
+
+def _require_sound(manifest: Manifest) -> None:
+    """Raise ValueError where a field holds what it cannot: before a session relies on it."""
+    axis, inputs = manifest.axis, {x.name: x for x in manifest.inputs}
+    for file in (*manifest.weights, *(x.file for x in manifest.containers)):
+        _require(_is_beside(file), f"{file!r:.80} is no file beside it")
+    _require(bool(manifest.containers), "there are no containers")
+    sizes = manifest.containers[0].sizes
+    for container in manifest.containers:
+        same = container.sizes.keys() == sizes.keys()
+        _require(same, "containers have sizes of different dims")
+        for name, size in container.sizes.items():
+            told = f"the size of {name!r:.80} is {size!r:.80}, which is no size"
+            _require(_is_whole(size) and 0 <= size < _MOST, told)
+    for group, ports in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
+        _require(len(ports) > 0, f"there are no {group}")
+        _require(len({x.name for x in ports}) == len(ports), f"two {group} have the same name")
+        for port in ports:
+            _require_port(port, sizes)
+    batch, lengths = manifest.batch, manifest.lengths
+    _require(batch is None or batch in sizes, f"batch is {batch!r:.80}, which has no size")
+    _require(isinstance(lengths, str | None), f"lengths is {lengths!r:.80}, which is no name")
+    sized = axis.dim in sizes and axis.input in inputs
+    _require(sized, "axis names a dim without a size, or an input that there is not")
+    _require_axis(axis.axis, inputs[axis.input], "axis")
+    rated = axis.rate is None or (_is_number(axis.rate) and axis.rate > 0)
+    _require(rated, f"rate is {axis.rate!r:.80}, which is no number above 0")
+    fits = _is_whole(axis.shortest) and 1 <= axis.shortest <= sizes[axis.dim]
+    _require(fits, f"shortest is {axis.shortest!r:.80}, which is no length of a clip that fits")
+
+
+def _require_port(port: Port, sizes: dict[str, int]) -> None:
+    name = f"{port.name!r:.80}"
+    texts: tuple[object, ...] = (port.name, port.type)
+    told = f"{name} has a name or a type that is no text"
+    _require(all(isinstance(x, str) for x in texts), told)
+    for dim in port.dims:
+        _require(_is_whole(dim) or isinstance(dim, str), f"{name} has a dim {dim!r:.80}")
+        missing = sorted(names_in(dim) - sizes.keys())
+        _require(not missing, f"{name} has a dim of {missing!r:.80}, which have no size")
+        told = f"{name} has a dim {dim!r:.80}, which is no size"
+        _require(0 <= size_of(dim, sizes) < _MOST, told)
+    if port.rows is not None:
+        _require_axis(port.rows, port, f"rows of {name}")
+    if isinstance(port, InputPort):
+        _require(_is_number(port.pad), f"pad of {name} is {port.pad!r:.80}, which is no number")
+
+
+def _require_axis(axis: object, port: Port, what: str) -> None:
+    count = len(port.dims)
+    told = f"{what} is {axis!r:.80}, and there are {count} dims"
+    _require(_is_whole(axis) and axis in range(count), told)
+
+
+def _require(holds: bool, problem: str) -> None:
+    if not holds:
+        raise ValueError(problem)
+
+
+def _is_beside(file: object) -> bool:
+    """Whether it names a file in the manifest's folder: on Windows C:x is in another one."""
+    is_name = isinstance(file, str) and file not in ("", ".", "..")
+    return is_name and {*str(file)}.isdisjoint("/\\\0") and not Path(str(file)).drive
+
+
+def _is_whole(given: object) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool)
+
+
+def _is_number(given: object) -> bool:
+    return _is_whole(given) or (isinstance(given, float) and math.isfinite(given))

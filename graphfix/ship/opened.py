@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 import onnxruntime
@@ -10,7 +11,6 @@ import onnxruntime
 from graphfix.errors import ModelError
 from graphfix.runtime.errors import reason_of
 from graphfix.runtime.paths import WEIGHTS_FOLDER, readable
-from graphfix.ship.providers import DIRECTML, default_providers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
+_DIRECTML, _CPU = "DmlExecutionProvider", "CPUExecutionProvider"
 
-class Opened:
+
+class Sessions:
     """A session for each file, made when it is first asked for; for use from several threads.
 
     Args:
@@ -41,7 +43,7 @@ class Opened:
         *,
         share: bool,
     ) -> None:
-        self.providers = list(default_providers() if providers is None else providers)
+        self.providers = list(_default_providers() if providers is None else providers)
         self.made: dict[Path, onnxruntime.InferenceSession] = {}
         self._options = options
         self._share = share
@@ -52,7 +54,7 @@ class Opened:
     @property
     def on_directml(self) -> bool:
         """Whether DirectML is among the providers."""
-        return DIRECTML in [x[0] if isinstance(x, tuple) else x for x in self.providers]
+        return _DIRECTML in [x[0] if isinstance(x, tuple) else x for x in self.providers]
 
     def get(self, path: Path) -> onnxruntime.InferenceSession:
         """The session of a file.
@@ -60,8 +62,7 @@ class Opened:
         Raises:
             ModelError: ONNX Runtime rejects it.
         """
-        made = self.made.get(path)
-        if made is not None:
+        if (made := self.made.get(path)) is not None:
             return made
         with self._making:
             if path not in self.made:
@@ -76,9 +77,7 @@ class Opened:
         run_options: onnxruntime.RunOptions | None = None,
     ) -> list[Array]:
         """What a session gives, one at a time where the provider demands it."""
-        if self._running is None:
-            return cast("list[Array]", session.run(wanted, fed, run_options))
-        with self._running:
+        with self._running or nullcontext():
             return cast("list[Array]", session.run(wanted, fed, run_options))
 
     def clear(self) -> None:
@@ -101,6 +100,15 @@ class Opened:
         except Exception as error:  # onnxruntime raises a dozen unrelated types
             reason = reason_of(error)
             raise ModelError(f"{path}: ONNX Runtime does not load it: {reason}") from error
+
+
+def _default_providers() -> list[Any]:
+    """DirectML where there is one, and the CPU for what it does not run."""
+    known = onnxruntime.get_available_providers()
+    # The device that the containers were proved on. Without one ONNX Runtime asks DXCore, which
+    # older Windows has not, and falls back to the CPU with a line on standard output.
+    wanted = [(_DIRECTML, {"device_id": 0})] if _DIRECTML in known else []
+    return [*wanted, _CPU]
 
 
 def _quiet() -> onnxruntime.SessionOptions:

@@ -50,7 +50,7 @@ class Clip:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Sizing:
     """What is padded and fixed, in the names that containers have sizes for.
 
     Attributes:
@@ -76,7 +76,7 @@ class Plan:
 def outputs_of(
     model: ir.Model,
     signature: Signature,
-    plan: Plan,
+    plan: Sizing,
     clips: Sequence[Clip],
     rename: Mapping[str, str],
 ) -> tuple[Port, ...]:
@@ -97,7 +97,7 @@ def outputs_of(
     found = []
     for value in model.graph.outputs:
         name = value.name or ""
-        seen = _Seen(name, plan, clips, rename, frozenset(signature.symbols()))
+        seen = _OutputShapes(name, plan, clips, rename, frozenset(signature.symbols()))
         dims = seen.dims(content.dims.get(name), declared[name])
         axis = next((i for i, d in enumerate(dims) if symbols(d) & members), None)
         if rows > 1 and axis is None:
@@ -123,11 +123,11 @@ def text_of(dim: Dim, rename: Mapping[str, str]) -> int | str:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _OutputShapes:
     """What clips have shown of an output."""
 
     name: str
-    plan: Plan
+    plan: Sizing
     clips: Sequence[Clip]
     rename: Mapping[str, str]
     known: frozenset[str]
@@ -222,7 +222,7 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:4])) + (", ..." if len(numbers) > 4 else "")
 
 
-def _case(signature: Signature, plan: Plan, clip: Clip) -> Case:
+def _case(signature: Signature, plan: Sizing, clip: Clip) -> Case:
     sizes = signature.sizes(plan.alone(clip))
     named = {signature.user_name(s): n for s, n in sizes.items()}
     return Case(f"{clip.length}", named, dict(clip.feeds))

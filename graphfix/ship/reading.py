@@ -21,15 +21,15 @@ from graphfix.feeds.ties import TIES
 from graphfix.quoting import quoted
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given
-from graphfix.ship.manifest import Axis, Input, Port
-from graphfix.ship.outputs import Clip, Plan, outputs_of, text_of, type_of
+from graphfix.ship.manifest import Axis, InputPort, Port
+from graphfix.ship.outputs import Clip, Sizing, outputs_of, text_of, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from graphfix.feeds.input import Input as Role
+    from graphfix.feeds.input import Input
     from graphfix.runtime.port import Array
-    from graphfix.ship.wanted import Wanted
+    from graphfix.ship.wanted import ContainerSpec
 
     Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
@@ -56,7 +56,7 @@ class Reading:
 
     axis: Axis
     batch: str | None
-    inputs: tuple[Input, ...]
+    inputs: tuple[InputPort, ...]
     outputs: tuple[Port, ...]
     tells: str
     names: Mapping[str, tuple[str, ...]]
@@ -68,7 +68,7 @@ class Reading:
 def read(
     model: ir.Model,
     source: str,
-    wanted: Wanted,
+    wanted: ContainerSpec,
     axis: str = "",
     constants: Mapping[str, Array] | None = None,
 ) -> Reading:
@@ -119,7 +119,7 @@ def read(
     )
 
 
-def _plan(signature: Signature, wanted: Wanted, axis: str) -> Plan:
+def _plan(signature: Signature, wanted: ContainerSpec, axis: str) -> Sizing:
     groups = tuple(dict.fromkeys(signature.group(s) for s in signature.symbols()))
     if not groups:
         raise UsageError(
@@ -167,12 +167,12 @@ def _plan(signature: Signature, wanted: Wanted, axis: str) -> Plan:
         if len(sizes[group]) > 1 and group != time:
             raise UsageError(f"--container {name}: only {signature.user_name(time)} has several")
     others = {g: sizes[g][0] for g in groups}
-    return Plan(
+    return Sizing(
         time, signature.batch, groups, tuple({**others, time: size} for size in sizes[time])
     )
 
 
-def _names_batch(signature: Signature, wanted: Wanted) -> bool:
+def _names_batch(signature: Signature, wanted: ContainerSpec) -> bool:
     """Whether a size of the batch is asked for by its own name: it may be what is padded."""
     return any(
         name.upper() not in ("B", "BATCH") and signature.symbol_of(name) == signature.batch
@@ -180,7 +180,7 @@ def _names_batch(signature: Signature, wanted: Wanted) -> bool:
     )
 
 
-def _maker(signature: Signature, plan: Plan) -> Clips:
+def _maker(signature: Signature, plan: Sizing) -> Clips:
     dims = {
         signature.user_name(g): (n,)
         for g, n in plan.containers[0].items()
@@ -189,7 +189,7 @@ def _maker(signature: Signature, plan: Plan) -> Clips:
     return Clips(signature, plan.time, dims)
 
 
-def _shortest(maker: Clips, plan: Plan) -> int:
+def _shortest(maker: Clips, plan: Sizing) -> int:
     """The length from which on all is a clip, up to the smallest container."""
 
     def is_clip(length: int) -> bool:
@@ -203,7 +203,7 @@ def _shortest(maker: Clips, plan: Plan) -> int:
 
 
 def _clips(
-    signature: Signature, plan: Plan, maker: Clips, run: Run, reasons: dict[str, str]
+    signature: Signature, plan: Sizing, maker: Clips, run: Run, reasons: dict[str, str]
 ) -> tuple[Clip, ...]:
     """Clips of lengths from a container's own down to a twelfth, as far as the original runs."""
     lengths = {
@@ -226,7 +226,7 @@ def _clips(
 
 
 def _require_sizes(
-    signature: Signature, plan: Plan, clips: Sequence[Clip], reasons: Mapping[str, str]
+    signature: Signature, plan: Sizing, clips: Sequence[Clip], reasons: Mapping[str, str]
 ) -> None:
     """Raise UsageError for a container that is no size of the model's, such as past its table."""
     ran = {clip.length for clip in clips}
@@ -251,7 +251,7 @@ def _axis(signature: Signature, time: str, rate: float | None, shortest: int) ->
     raise UsageError(f"no input of data or tokens has the dim {name} by itself; name another one")
 
 
-def _input(signature: Signature, item: Role, rename: Mapping[str, str]) -> Input:
+def _input(signature: Signature, item: Input, rename: Mapping[str, str]) -> InputPort:
     if item.problem:
         raise UsageError(f"the input {item.name!r} cannot be put into a container: {item.problem}")
     kind = item.role.kind
@@ -261,7 +261,7 @@ def _input(signature: Signature, item: Role, rename: Mapping[str, str]) -> Input
     members = set(signature.members(signature.batch)) if signature.batch else set()
     rows = next((i for i, d in enumerate(item.dims) if symbols(d) & members), None)
     dtype = ir.DataType.from_numpy(np.dtype(item.dtype))
-    return Input(
+    return InputPort(
         name=item.name,
         type=type_of(dtype),
         dims=tuple(text_of(d, rename) for d in item.dims),

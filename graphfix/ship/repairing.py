@@ -16,8 +16,9 @@ from graphfix.leaving import NOTHING, write_passes
 from graphfix.lengths.given import LengthInput
 from graphfix.model import io
 from graphfix.model.dims import name_dims
+from graphfix.probing.padded import PaddedVerdict, padded
 from graphfix.quoting import quoted
-from graphfix.ship.contained import prove
+from graphfix.runtime.provider import LABELS, Ep
 from graphfix.turns import name_of
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from graphfix.leaving import Leaving
     from graphfix.proof.compare import Tolerance
     from graphfix.report import Report
-    from graphfix.runtime.provider import Ep
-    from graphfix.ship.contained import Padding
     from graphfix.ship.reading import Reading
 
     Sizes = Mapping[str, int]
@@ -56,17 +55,35 @@ def _place_of_mask(items: Sequence[Sequence[str]]) -> int:
 
 
 @dataclass(frozen=True)
-class Failed:
+class ContainerProof:
+    """The proof of one container on one provider.
+
+    Attributes:
+        file: The container.
+        ep: Where it ran.
+        verdict: Clips alone against the same clips in it, with garbage behind them.
+    """
+
+    file: str
+    ep: Ep
+    verdict: PaddedVerdict
+
+    def __str__(self) -> str:
+        return f"on {LABELS[self.ep]} {self.verdict}"
+
+
+@dataclass(frozen=True)
+class FailedContainer:
     """A container that is not what the model is.
 
     Attributes:
-        container: Its sizes.
         proof: What was found.
+        container: Its sizes.
         report: What the passes did when nothing was left out.
     """
 
+    proof: ContainerProof
     container: Sizes
-    proof: Padding
     report: Report
 
 
@@ -116,7 +133,7 @@ class Order:
         """What passes make of the model at the sizes of a container, and what they did.
 
         Raises:
-            PaddingError: Padding reaches a node that cannot be seen through.
+            PaddingError: ContainerProof reaches a node that cannot be seen through.
             UsageError: The model cannot have these sizes.
         """
         model = self.original()
@@ -146,11 +163,29 @@ class Order:
         name_dims(model)
         return model
 
-    def prove(self, made: Path | ir.Model, sizes: Sizes, name: str, ep: Ep) -> Padding:
-        """Clips alone on the original against the same clips in a container."""
-        return prove(self.source, made, name, self.reading, sizes, self.tolerance, ep, self.tell)
+    def prove(self, made: Path | ir.Model, sizes: Sizes, name: str, ep: Ep) -> ContainerProof:
+        """Clips alone on the original against the same clips in a container.
 
-    def bad_places(self, failed: Sequence[Failed]) -> BadPlaces:
+        Their lengths are the container's own, if the original runs at it, down to a twelfth of it.
+        """
+        reading = self.reading
+        size = sizes[reading.axis.dim]
+        dims = {names[0]: [sizes[group]] for group, names in reading.names.items()}
+        fitting = [x.length for x in reading.clips if size / 13 <= x.length <= size]
+        dims[reading.names[reading.axis.dim][0]] = fitting
+        found = padded(
+            made,
+            original=self.source,
+            dims=dims,
+            container=size,
+            axis=f"{reading.axis.input}.{reading.axis.axis}",
+            tolerance=self.tolerance,
+            ep=ep,
+            progress=lambda done, total, what: self.tell(f"{name} {done}/{total}: {what}"),
+        )
+        return ContainerProof(name, ep, found)
+
+    def bad_places(self, failed: Sequence[FailedContainer]) -> BadPlaces:
         """What to leave out where containers fail, or to do in another way.
 
         Args:
@@ -160,7 +195,7 @@ class Order:
 
         def proves(passes: Sequence[Check], leave: Leaving, _single: bool) -> str:
             for one in failed:
-                own = dict(zip(map(name_of, chosen), self._held(one.container), strict=True))
+                own = dict(zip(map(name_of, chosen), self._searched(one.container), strict=True))
                 try:
                     here = [own.get(name_of(x), x) for x in passes]
                     model, _ = plain.make(one.container, here, leave)
@@ -172,8 +207,8 @@ class Order:
             return ""
 
         first = failed[0]
-        chosen, asked = self._held(first.container), self.passes(first.container)
-        why = str(first.proof.verdict).rstrip(".") if len(chosen) == len(asked) else ""
+        chosen = self._searched(first.container)
+        why = "" if self.rounding() else str(first.proof.verdict).rstrip(".")
         done = [x for one in failed for x in one.report.passes]
         tensors = tensors_of(self.original())
         return search(chosen, done, tensors, proves, self.tell, why=why, alone=False)
@@ -183,10 +218,10 @@ class Order:
         asked = self.passes(self.reading.containers[0])
         return [x for x in asked if isinstance(x, Pass) and x.measured]
 
-    def _held(self, container: Sizes) -> list[Check]:
+    def _searched(self, container: Sizes) -> list[Check]:
         """The passes that a search is about: what must stay in float32 is found by itself."""
-        asked = self.passes(container)
-        return [x for x in asked if not (isinstance(x, Pass) and x.measured)]
+        rounding = self.rounding()
+        return [x for x in self.passes(container) if x not in rounding]
 
     def passes(self, container: Sizes) -> list[Check]:
         """The passes at the sizes of a container, with those that stand in for others."""

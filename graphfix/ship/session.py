@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,18 +15,17 @@ import numpy as np
 import onnxruntime
 
 from graphfix.errors import FeedError, ModelError
-from graphfix.ship.fit import fit
-from graphfix.ship.manifest import NAME, Manifest
-from graphfix.ship.opened import Opened
-from graphfix.ship.padding import (
+from graphfix.ship.fit import (
     DTYPES,
+    ClipFit,
     length_of,
     require_inputs,
     rows_in,
-    rows_of,
     split,
     together,
 )
+from graphfix.ship.manifest import NAME, Manifest
+from graphfix.ship.opened import Sessions
 
 if TYPE_CHECKING:
     import os
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from graphfix.ship.fit import Fit
     from graphfix.ship.manifest import Container, Port
 
     Array = npt.NDArray[Any]
+    Feeds = Mapping[str, Array]
     Given = Mapping[str, Array | Sequence[Array]]
 
 _REMEMBERED = 1024  # lengths; what is kept of each is some kilobytes
@@ -96,13 +96,13 @@ class Session:
         progress: Callable[[int, int, str], None] | None = None,
     ) -> None:
         self.folder = Path(folder)
-        self.manifest = Manifest.read(self.folder)
-        self._opened = Opened(providers, sess_options, share=share)
+        self.manifest = manifest = Manifest.read(self.folder)
+        self._opened = Sessions(providers, sess_options, share=share)
         self._fallback = None if fallback is None else Path(fallback)
-        self._paths = {x.file: self.folder / x.file for x in self.manifest.containers}
-        self._outputs = {x.name: x for x in self.manifest.outputs}
-        self._all = list(self._outputs)
-        self._fits: dict[tuple[object, ...] | None, tuple[Container, Fit]] = {}
+        self._outputs = {x.name: x for x in manifest.outputs}
+        self._fit = lru_cache(_REMEMBERED)(
+            lambda x, n: ClipFit(manifest, manifest.containers[x], n)
+        )
         if warm:
             self._warm(progress or (lambda done, total, file: None))
 
@@ -144,23 +144,16 @@ class Session:
                 container, or too short for the model to make anything of it.
         """
         wanted = self._wanted(output_names)
-        key = _key(input_feed)
-        known = self._fits.get(key)
-        if known is not None:  # shapes that fitted once fit again: the way that costs least
-            container, one = known
-            fed = one.again(cast("Mapping[str, Array]", input_feed))
-            arrays = self._opened.run(self._session(container), wanted, fed, run_options)
-            return [one.outputs[name](array, 0) for name, array in zip(wanted, arrays, strict=True)]
-        lists = {k: v for k, v in input_feed.items() if isinstance(v, (list, tuple))}
-        if lists:
-            return self._run_lists(wanted, input_feed, lists, run_options)
+        if not isinstance(input_feed, Mapping):
+            kind = type(input_feed).__name__
+            raise FeedError(f"inputs are a dict of arrays by name, not {kind}")
+        if lists := {k: v for k, v in input_feed.items() if isinstance(v, (list, tuple))}:
+            found = self._run_clips(wanted, self._clips(input_feed, lists), run_options)
+            return [[one[i] for one in found] for i in range(len(wanted))]
         feeds = {name: np.asarray(array) for name, array in input_feed.items()}
         require_inputs(self.manifest, feeds)
-        clips = split(self.manifest, feeds)
-        found = self._run_clips(wanted, clips, run_options)
-        if len(clips) == 1:
-            if key is not None:
-                self._remember(key, length_of(self.manifest, feeds))
+        found = self._run_clips(wanted, split(self.manifest, feeds), run_options)
+        if len(found) == 1:
             return found[0]
         return [
             _whole(self._outputs[name], [one[i] for one in found]) for i, name in enumerate(wanted)
@@ -170,31 +163,25 @@ class Session:
         """Let go of every session that was made; the next run makes its own again."""
         self._opened.clear()
 
-    def _run_lists(
-        self,
-        wanted: Sequence[str],
-        feed: Given,
-        lists: Mapping[str, Sequence[Array]],
-        run_options: onnxruntime.RunOptions | None,
-    ) -> list[list[Array]]:
+    def _clips(self, feed: Given, lists: Mapping[str, Sequence[Array]]) -> list[Feeds]:
+        """The clips that are given as lists, each as it would be fed alone."""
         counts = {name: len(clips) for name, clips in lists.items()}
         if len(set(counts.values())) != 1:
             raise FeedError(f"the lists of clips have different lengths: {counts}")
-        clips = [
+        clips: list[Feeds] = [
             {name: np.asarray(v[i] if name in lists else v) for name, v in feed.items()}
             for i in range(next(iter(counts.values())))
         ]
         for clip in clips:
             require_inputs(self.manifest, clip)
-        if any(rows_of(self.manifest, clip) != 1 for clip in clips):
-            raise FeedError("each clip of a list has one row; give a batch as one array")
-        found = self._run_clips(wanted, clips, run_options)
-        return [[one[i] for one in found] for i in range(len(wanted))]
+            if len(split(self.manifest, clip)) != 1:
+                raise FeedError("each clip of a list has one row; give a batch as one array")
+        return clips
 
     def _run_clips(
         self,
         wanted: Sequence[str],
-        clips: Sequence[Mapping[str, Array]],
+        clips: Sequence[Feeds],
         run_options: onnxruntime.RunOptions | None,
     ) -> list[list[Array]]:
         """The outputs of each clip; clips of one container share its rows."""
@@ -204,51 +191,29 @@ class Session:
             groups.setdefault(self._smallest(length), []).append(i)
         found: list[list[Array]] = [[] for _ in clips]
         for place, members in groups.items():
-            rows = 1 if place is None else rows_in(self.manifest, self.manifest.containers[place])
+            if place is None:
+                for i in members:
+                    found[i] = self._run_fallback(wanted, clips[i], lengths[i], run_options)
+                continue
+            container = self.manifest.containers[place]
+            rows = rows_in(self.manifest, container)
             for start in range(0, len(members), rows):
                 part = members[start : start + rows]
-                outputs = self._run_part(
-                    wanted, place, [clips[i] for i in part], [lengths[i] for i in part], run_options
-                )
-                for i, one in zip(part, outputs, strict=True):
-                    found[i] = one
+                fits = [self._fit(place, lengths[i]) for i in part]
+                fed = together(self.manifest, rows, [clips[i] for i in part], fits)
+                arrays = self._opened.run(self._session(container), wanted, fed, run_options)
+                for row, (i, fit) in enumerate(zip(part, fits, strict=True)):
+                    pairs = zip(wanted, arrays, strict=True)
+                    found[i] = [fit.cut(self._outputs[name], x, row) for name, x in pairs]
         return found
-
-    def _run_part(
-        self,
-        wanted: Sequence[str],
-        place: int | None,
-        clips: Sequence[Mapping[str, Array]],
-        lengths: Sequence[int],
-        run_options: onnxruntime.RunOptions | None,
-    ) -> list[list[Array]]:
-        """One run: the outputs of the clips that one container holds, or of one in the fallback."""
-        if place is None:
-            return [self._run_fallback(wanted, clips[0], lengths[0], run_options)]
-        container = self.manifest.containers[place]
-        fits = [fit(self.manifest, container, length) for length in lengths]
-        fed = together(self.manifest, container, clips, fits)
-        arrays = self._opened.run(self._session(container), wanted, fed, run_options)
-        return [
-            [one.outputs[name](array, row) for name, array in zip(wanted, arrays, strict=True)]
-            for row, one in enumerate(fits)
-        ]
-
-    def _remember(self, key: tuple[object, ...], length: int) -> None:
-        place = self._smallest(length)
-        if place is None or rows_in(self.manifest, self.manifest.containers[place]) != 1:
-            return
-        if len(self._fits) >= _REMEMBERED:
-            self._fits.clear()
-        container = self.manifest.containers[place]
-        self._fits[key] = container, fit(self.manifest, container, length)
 
     def _wanted(self, output_names: Sequence[str] | None) -> Sequence[str]:
         if not output_names:  # as ONNX Runtime, which takes no names for all of them
-            return self._all
+            return [*self._outputs]
         for name in output_names:
             if name not in self._outputs:
-                raise FeedError(f"there is no output {name!r}; there are {', '.join(self._all)}")
+                known = ", ".join(self._outputs)
+                raise FeedError(f"there is no output {name!r}; there are {known}")
         return output_names
 
     def _smallest(self, length: int) -> int | None:
@@ -273,7 +238,7 @@ class Session:
     def _run_fallback(
         self,
         wanted: Sequence[str],
-        clip: Mapping[str, Array],
+        clip: Feeds,
         length: int,
         run_options: onnxruntime.RunOptions | None,
     ) -> list[Array]:
@@ -287,7 +252,7 @@ class Session:
         return self._opened.run(session, wanted, fed, run_options)
 
     def _session(self, container: Container) -> onnxruntime.InferenceSession:
-        path = self._paths[container.file]
+        path = self.folder / container.file
         if (made := self._opened.made.get(path)) is not None:
             return made
         try:
@@ -305,7 +270,7 @@ class Session:
         """Raise ModelError where a container is not what the manifest says."""
         known = {x.name for x in self.manifest.inputs} | {self.manifest.lengths}
         unfed = {x.name for x in made.get_inputs()} - known
-        if missing := unfed | ({*self._all} - {x.name for x in made.get_outputs()}):
+        if missing := unfed | ({*self._outputs} - {x.name for x in made.get_outputs()}):
             raise ModelError(
                 f"{path}: {min(missing)!r:.80} is in one of it and {NAME}, and not in the other; "
                 "ship the model again"
@@ -327,19 +292,5 @@ class Session:
         progress(total, total, "")
 
 
-def _key(feed: Given) -> tuple[object, ...] | None:
-    """What decides how a clip fits; None where an input is something else than an array."""
-    if not isinstance(feed, Mapping):
-        raise FeedError(f"inputs are a dict of arrays by name, not {type(feed).__name__}")
-    key: list[object] = []
-    for name, array in feed.items():
-        if type(array) is not np.ndarray:
-            return None
-        key += (name, array.shape, array.dtype)
-    return tuple(key)
-
-
 def _whole(port: Port, parts: Sequence[Array]) -> Array:
-    if port.rows is None:
-        return parts[0]
-    return np.concatenate(parts, port.rows)
+    return parts[0] if port.rows is None else np.concatenate(parts, port.rows)

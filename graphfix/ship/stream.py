@@ -15,7 +15,7 @@ import numpy as np
 
 from graphfix import pipeline, planning
 from graphfix.benchmark.timing import Claim, Timing, claim
-from graphfix.benchmark.turns import Course, FailedError, take_turns
+from graphfix.benchmark.turns import FailedError, take_turns
 from graphfix.errors import FeedError, ModelError, UsageError
 from graphfix.feeds.clips import Clips
 from graphfix.feeds.signature import Signature
@@ -24,9 +24,8 @@ from graphfix.runtime.errors import RunError
 from graphfix.runtime.python import choose, here
 from graphfix.runtime.remote import RemoteSession
 from graphfix.runtime.scratch import Folder
-from graphfix.ship.fit import fit
+from graphfix.ship.fit import ClipFit, length_of, rows_in, together
 from graphfix.ship.manifest import Manifest
-from graphfix.ship.padding import together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +46,7 @@ _PROCESSES = 6
 
 
 @dataclass(frozen=True)
-class Count:
+class StreamCost:
     """What a stream costs besides time.
 
     Attributes:
@@ -68,7 +67,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Side:
+class StreamSide:
     """The original, or what was shipped.
 
     Attributes:
@@ -79,7 +78,7 @@ class Side:
     """
 
     name: str
-    count: Count
+    count: StreamCost
     phases: Mapping[str, Timing]
     error: str = ""
 
@@ -101,8 +100,8 @@ class Stream:
     ep: str
     note: str
     lengths: tuple[int, ...]
-    original: Side
-    shipped: Side
+    original: StreamSide
+    shipped: StreamSide
     claims: Mapping[str, Claim]
     notes: tuple[str, ...] = ()
 
@@ -126,25 +125,8 @@ class Stream:
         }
 
 
-@dataclass(frozen=True)
-class _Member:
-    """What one process runs: for each clip, a model and its inputs."""
-
-    models: tuple[Path, ...]
-    steps: tuple[tuple[int, Feeds], ...]
-
-
-@dataclass
-class _Seen:
-    """What was seen of a member while it was timed.
-
-    Attributes:
-        moved: Bytes of inputs and outputs.
-        peak: The most memory of a process, in bytes.
-    """
-
-    moved: int = 0
-    peak: int | None = None
+# For each clip, the model that it is run on and its inputs.
+Steps = list[tuple[Path, "Feeds"]]
 
 
 def stream(
@@ -180,50 +162,47 @@ def stream(
     where, note = choose(ep)
     folder, source = Path(folder), Path(against)
     manifest = Manifest.read(folder)
-    chosen = tuple(lengths) if lengths else _drawn(manifest, clips, seed)
     longest = manifest.containers[-1].sizes[manifest.axis.dim]
-    if not chosen or min(chosen) < 1 or max(chosen) > longest:
+    if lengths is None:
+        drawn = np.random.default_rng(seed).integers(max(1, longest // 12), longest + 1, clips)
+        lengths = drawn.tolist()
+    if not lengths or min(lengths) < 1 or max(lengths) > longest:
         raise UsageError(f"clips must be 1 to {longest} long, as the longest container is")
     tell("making clips")
-    feeds = _clips(source, manifest, chosen, seed)
-    shipped = _contained(folder, manifest, chosen, feeds)
+    feeds = _clips(source, manifest, lengths, seed)
+    containers = [_container(manifest, n) for n in lengths]
+    shipped = _contained(folder, manifest, containers, feeds)
     runner = here(where)
-    notes = []
     with ExitStack() as stack:
-        original, repaired = _that_runs(source, feeds, runner, stack)
-        if repaired:
-            notes.append(f"the original does not run: {repaired}; it was repaired for DirectML")
+        runs, repaired = _that_runs(source, feeds[0], runner, stack)
+        original = [(runs, clip) for clip in feeds]
         tell("counting kernels")
-        counts = [
-            _of_lengths(planning.glance(original.models[0], None)["before"], chosen),
-            _of_containers(manifest, chosen),
-        ]
-        seen = (_Seen(), _Seen(), _Seen())
-        members = [(0, original), (1, shipped), (2, original)]
+        counts = [_of_lengths(runs, lengths), _of_containers(containers)]
+        seen: list[dict[str, int]] = [{}, {}, {}]
         courses = take_turns(
-            members,
-            lambda x: _timed(x[1], runner, seen[x[0]]),
+            [(original, seen[0]), (shipped, seen[1]), (original, seen[2])],
+            lambda member: _timed(*member, runner),
             turns=_PROCESSES if processes is None else processes,
             seed=seed,
             tell=tell,
         )
     sides = [
-        Side(
+        StreamSide(
             str(path),
-            replace(counts[i], moved=seen[i].moved, peak=seen[i].peak),
+            replace(counts[i], **seen[i]),
             {x: courses[i].timing(x) for x in PHASES if courses[i].timing(x).processes},
             courses[i].error,
         )
         for i, path in enumerate((source, folder))
     ]
-    claims = _claims(courses)
-    return Stream(where, note, chosen, sides[0], sides[1], claims, tuple(notes))
-
-
-def _drawn(manifest: Manifest, clips: int, seed: int) -> tuple[int, ...]:
-    longest = manifest.containers[-1].sizes[manifest.axis.dim]
-    drawn = np.random.default_rng(seed).integers(max(1, longest // 12), longest + 1, clips)
-    return tuple(int(x) for x in drawn)
+    claims = {
+        x: claim(*(courses[i].timing(x) for i in (1, 0, 2)))
+        for x in PHASES
+        if not any(course.error for course in courses)
+    }
+    why = f"the original does not run: {repaired}; it was repaired for DirectML"
+    notes = (why,) if repaired else ()
+    return Stream(where, note, tuple(lengths), sides[0], sides[1], claims, notes)
 
 
 def _clips(source: Path, manifest: Manifest, lengths: Sequence[int], seed: int) -> list[Feeds]:
@@ -234,96 +213,86 @@ def _clips(source: Path, manifest: Manifest, lengths: Sequence[int], seed: int) 
     return [maker.alone(n, 0, i) for i, n in enumerate(lengths)]
 
 
-def _contained(
-    folder: Path, manifest: Manifest, lengths: Sequence[int], feeds: Sequence[Feeds]
-) -> _Member:
-    steps = []
-    for length, clip in zip(lengths, feeds, strict=True):
-        container = _container(manifest, length)
-        fed = together(manifest, container, [clip], [fit(manifest, container, length)])
-        steps.append((manifest.containers.index(container), fed))
-    return _Member(tuple(folder / x.file for x in manifest.containers), tuple(steps))
-
-
 def _container(manifest: Manifest, length: int) -> Container:
-    dim = manifest.axis.dim
-    return next(x for x in manifest.containers if x.sizes[dim] >= length)
+    return next(x for x in manifest.containers if x.sizes[manifest.axis.dim] >= length)
 
 
-def _that_runs(
-    source: Path, feeds: Sequence[Feeds], runner: Runner, stack: ExitStack
-) -> tuple[_Member, str]:
+def _contained(
+    folder: Path, manifest: Manifest, containers: Sequence[Container], feeds: Sequence[Feeds]
+) -> Steps:
+    steps: Steps = []
+    for container, clip in zip(containers, feeds, strict=True):
+        fit = ClipFit(manifest, container, length_of(manifest, clip))
+        fed = together(manifest, rows_in(manifest, container), [clip], [fit])
+        steps.append((folder / container.file, fed))
+    return steps
+
+
+def _that_runs(source: Path, feeds: Feeds, runner: Runner, stack: ExitStack) -> tuple[Path, str]:
     """The original; repaired, and why, if it does not run."""
-    steps = tuple((0, clip) for clip in feeds)
     try:
         with closing(RemoteSession(source, replace(runner, sessions=1))) as session:
-            session.run(feeds[0])
-        return _Member((source,), steps), ""
+            session.run(feeds)
+        return source, ""
     except (ModelError, RunError) as error:
         model = io.load(source)
         pipeline.run(model, "directml")
         path = stack.enter_context(Folder()).path / source.name
         io.save(model, path)
-        return _Member((path,), steps), str(error)
+        return path, str(error)
 
 
-def _timed(member: _Member, runner: Runner, seen: _Seen) -> Phases:
-    """Run all clips in a process of its own; sessions are made as clips need them."""
-    fresh = replace(runner, sessions=len(member.models) + 1)
-    opened: dict[int, RemoteSession] = {}
-    opening, took, moved = 0.0, [], 0
+def _timed(steps: Steps, seen: dict[str, int], runner: Runner) -> Phases:
+    """Run all clips in a process of its own; sessions are made as clips need them.
+
+    Args:
+        steps: The clips.
+        seen: Where it notes the bytes of inputs and outputs, and the most memory of a process.
+        runner: Where.
+    """
+    fresh = replace(runner, sessions=len({path for path, _ in steps}) + 1)
+    opened: dict[Path, RemoteSession] = {}
+    took, moved = [], 0
     try:
         with ExitStack() as stack:
-            for at, feeds in member.steps:
-                if at not in opened:
-                    session = RemoteSession(member.models[at], fresh)
-                    opened[at] = stack.enter_context(closing(session))
-                    opening += session.open_seconds
-                outputs = opened[at].run(feeds)
-                took.append(opened[at].run_seconds)
+            for path, feeds in steps:
+                if path not in opened:
+                    opened[path] = stack.enter_context(closing(RemoteSession(path, fresh)))
+                outputs = opened[path].run(feeds)
+                took.append(opened[path].run_seconds)
                 moved += sum(array.nbytes for array in (*feeds.values(), *outputs.values()))
-            seen.moved = moved
             peak = next(iter(opened.values())).memory().get("peak")
-            if peak:
-                seen.peak = max(int(peak), seen.peak or 0)
     except (ModelError, RunError, FeedError) as error:
         raise FailedError(f"does not run: {error}") from error
+    seen["moved"] = moved
+    if peak:
+        seen["peak"] = max(int(peak), seen.get("peak", 0))
+    opening = sum(session.open_seconds for session in opened.values())
     return {SESSIONS: (opening,), FIRST: (took[0],), CLIPS: (sum(took),)}
 
 
-def _of_lengths(glance: Any, lengths: Sequence[int]) -> Count:  # noqa: ANN401  (JSON)
+def _of_lengths(model: Path, lengths: Sequence[int]) -> StreamCost:
+    glance: Any = planning.glance(model, None)["before"]
     if glance is None:
-        return Count()
-    run, others = glance["run"], sum(n != lengths[0] for n in lengths)
-    clips = len(lengths)
-    return Count(
+        return StreamCost()
+    run, clips = glance["run"], len(lengths)
+    return StreamCost(
         run["dispatches"] * clips,
-        run["remade"] * others,
+        run["remade"] * sum(n != lengths[0] for n in lengths),
         run["cpu"] * clips,
         copies=run["copies"] * clips,
     )
 
 
-def _of_containers(manifest: Manifest, lengths: Sequence[int]) -> Count:
-    runs = [_container(manifest, n).kernels.get("after") or {} for n in lengths]
+def _of_containers(containers: Sequence[Container]) -> StreamCost:
+    runs = [x.kernels.get("after") or {} for x in containers]
     if not all(runs):
-        return Count()
-    return Count(
-        sum(x["dispatches"] for x in runs),
-        0,
-        sum(x["cpu"] for x in runs),
-        copies=sum(x["copies"] for x in runs),
-    )
+        return StreamCost()
+    sums = {key: sum(x[key] for x in runs) for key in ("dispatches", "cpu", "copies")}
+    return StreamCost(sums["dispatches"], 0, sums["cpu"], copies=sums["copies"])
 
 
-def _claims(courses: Sequence[Course]) -> dict[str, Claim]:
-    original, shipped, copy = courses
-    if original.error or shipped.error or copy.error:
-        return {}
-    return {x: claim(shipped.timing(x), original.timing(x), copy.timing(x)) for x in PHASES}
-
-
-def _plain(side: Side) -> dict[str, object]:
+def _plain(side: StreamSide) -> dict[str, object]:
     return {
         "name": side.name,
         **asdict(side.count),

@@ -17,7 +17,7 @@ _LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ContainerSpec:
     """The sizes of containers, by the name of the dim.
 
     Attributes:
@@ -29,7 +29,7 @@ class Wanted:
     rate: float | None = None
 
 
-def wanted(given: Iterable[str], rate: float | None = None) -> Wanted:
+def wanted(given: Iterable[str], rate: float | None = None) -> ContainerSpec:
     """What texts such as ``T=500,3000``, ``T=5s,30s`` and ``B=1`` ask for.
 
     Args:
@@ -48,7 +48,7 @@ def wanted(given: Iterable[str], rate: float | None = None) -> Wanted:
         if not (name and equals and sizes.strip()):
             raise UsageError(f"--container {text}: write NAME=SIZE,SIZE such as T=500,3000")
         found.setdefault(name, set()).update(_size(text, x.strip(), rate) for x in sizes.split(","))
-    return Wanted({name: tuple(sorted(sizes)) for name, sizes in found.items()}, rate)
+    return ContainerSpec({name: tuple(sorted(sizes)) for name, sizes in found.items()}, rate)
 
 
 def _size(whole: str, text: str, rate: float | None) -> int:

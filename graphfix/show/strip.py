@@ -35,27 +35,3 @@ def text(wheres: Sequence[Where], width: int) -> list[Where]:
 def runs(wheres: Iterable[Where]) -> list[tuple[Where, int]]:
     """The strip as (where, how many nodes in a row)."""
     return [(where, sum(1 for _ in group)) for where, group in groupby(wheres)]
-
-
-def svg(strip: Iterable[tuple[Where, int]]) -> str:
-    """The strip as an SVG element, as wide as its place; colours are those of its classes.
-
-    Args:
-        strip: What :func:`runs` gives.
-    """
-    strip = list(strip)
-    total = sum(count for _, count in strip)
-    counted: Counter[Where] = Counter()
-    parts, start = [], 0
-    for where, count in strip:
-        counted[where] += count
-        parts.append(
-            f'<rect class="{where}" x="{start}" width="{count}" height="1">'
-            f"<title>{count} {WORDS[where]}</title></rect>"
-        )
-        start += count
-    label = ", ".join(f"{counted[x]} {WORDS[x]}" for x in ORDER if counted[x])
-    return (
-        f'<svg class="strip" viewBox="0 0 {max(total, 1)} 1" preserveAspectRatio="none" '
-        f'role="img" aria-label="{label}">{"".join(parts)}</svg>'
-    )

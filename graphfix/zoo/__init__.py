@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from graphfix.runtime.provider import Ep
 
-__all__ = ["Ran", "Recipe", "find", "run", "stored"]
+__all__ = ["ModelRow", "Recipe", "find", "run", "stored"]
 
 Json = dict[str, Any]
 
@@ -29,7 +29,7 @@ _PATIENCE_SECONDS = 1.0  # with a process that is to end by itself
 
 
 @dataclass(frozen=True)
-class Ran:
+class ModelRow:
     """The row of one model.
 
     Attributes:
@@ -50,7 +50,7 @@ def run(
     force: bool = False,
     dask: str | None = None,
     tell: Callable[[str], None] = lambda _: None,
-) -> Iterator[Ran]:
+) -> Iterator[ModelRow]:
     """Do what is not known yet, and keep each result as ``out/NAME.json`` as soon as it is there.
 
     Args:
@@ -76,7 +76,7 @@ def run(
         if row is None:
             requests.append(request)
         else:
-            yield Ran(row, fresh=False)
+            yield ModelRow(row, fresh=False)
     if not requests:
         return
     _can_be_done(requests, here=dask is None)
@@ -90,7 +90,7 @@ def run(
     places = {request.recipe.id: _place(out, request.recipe) for request in requests}
     for row in done:
         cache.keep(places[row["id"]], row)
-        yield Ran(row, fresh=True)
+        yield ModelRow(row, fresh=True)
 
 
 def stored(folder: Path, out: Path) -> list[Json]:

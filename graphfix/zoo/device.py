@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from contextlib import closing
+from typing import TYPE_CHECKING
 
 from graphfix.errors import ModelError
+from graphfix.runtime.profile import Placed, placed
 from graphfix.runtime.provider import DML
 from graphfix.runtime.python import here
 from graphfix.runtime.remote import RemoteSession
 from graphfix.zoo.figures import PLACED, figure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from graphfix.feeds.case import Case
     from graphfix.runtime.port import Array
-    from graphfix.zoo.stage import Job, Json
-
-_FUSED = "DmlFusedNode"
-_RAN = "_kernel_time"
+    from graphfix.zoo.stage import Json, ZooJob
 
 
-def directml(job: Job) -> Json:
+def directml(job: ZooJob) -> Json:
     """Does each run on DirectML, and does it compute there what the original does on the CPU?"""
     from graphfix.job import repair_file
 
@@ -54,7 +53,7 @@ def directml(job: Job) -> Json:
     }
 
 
-def _as_given(job: Job) -> Json:
+def _as_given(job: ZooJob) -> Json:
     """The original on DirectML, at the first sizes that it runs at on the CPU."""
     from graphfix.proof.compare import compare
     from graphfix.runtime.errors import RunError
@@ -80,7 +79,7 @@ def _as_given(job: Job) -> Json:
     return {"crashes": False, "reason": "", "worst": worst}
 
 
-def _cases(job: Job) -> list[Case]:
+def _cases(job: ZooJob) -> list[Case]:
     """The inputs of the recipe, or made for its sizes."""
     from graphfix.feeds.search import make_cases
     from graphfix.feeds.signature import Signature
@@ -92,7 +91,7 @@ def _cases(job: Job) -> list[Case]:
     return make_cases(job.before, dims=job.recipe.dims or None)
 
 
-def placement(job: Job) -> Json:
+def placement(job: ZooJob) -> Json:
     """Which provider ran each node, in the order they ran, from ONNX Runtime's own profile."""
     from graphfix.feeds.full_lengths import full_lengths
     from graphfix.model import io
@@ -101,13 +100,19 @@ def placement(job: Job) -> Json:
     case = _cases(job)[0]
     sides: dict[str, Json] = {}
     for side, path in (("before", job.before), ("after", job.after)):
-        feeds = full_lengths(io.load(path), case.feeds)
-        known = job.results.get("directml", {}).get(side, {}).get("reason", "")
+        why, found = job.results.get("directml", {}).get(side, {}).get("reason", ""), Placed()
         try:
-            nodes = [] if known else nodes_of(path, feeds)
+            if not why:
+                found = _placed(path, full_lengths(io.load(path), case.feeds))
         except (ModelError, RunError) as error:
-            known, nodes = str(error), []
-        sides[side] = {"error": known, "nodes": nodes, "counts": {} if known else count(nodes)}
+            why = str(error)
+        on_cpu = sum(x.provider != DML for x in found.nodes)
+        counts = {"fused-graphs": found.fused, "copies": found.copies, "cpu-nodes": on_cpu}
+        nodes = [
+            {"name": x.name, "op": x.op, "on": "dml" if x.provider == DML else "cpu"}
+            for x in found.nodes
+        ]
+        sides[side] = {"error": why, "nodes": nodes, "counts": {} if why else counts}
     why = sides["before"]["error"] or sides["after"]["error"]
     first, second = sides["before"]["counts"], sides["after"]["counts"]
     return {
@@ -117,41 +122,7 @@ def placement(job: Job) -> Json:
     }
 
 
-class Placed(TypedDict):
-    """A node that ran: ``on`` is ``dml`` or ``cpu``; a fused graph counts as one node."""
-
-    name: str
-    op: str
-    on: str
-
-
-def nodes_of(model: Path, feeds: Mapping[str, Array]) -> list[Placed]:
-    """The nodes of a model in the order in which they ran on DirectML.
-
-    Raises:
-        ModelError: It does not load there.
-        RunError: It does not run there.
-    """
-    session = RemoteSession(model, here("dml"), profile=True)
-    try:
+def _placed(model: Path, feeds: Mapping[str, Array]) -> Placed:
+    with closing(RemoteSession(model, here("dml"), profile=True)) as session:
         session.run(feeds)
-        return [
-            {
-                "name": event["name"].removesuffix(_RAN),
-                "op": event["args"].get("op_name", ""),
-                "on": "dml" if event["args"]["provider"] == DML else "cpu",
-            }
-            for event in session.profile()
-            if event["name"].endswith(_RAN) and event.get("args", {}).get("provider")
-        ]
-    finally:
-        session.close()
-
-
-def count(nodes: Sequence[Placed]) -> dict[str, int]:
-    """Fused graphs, copies between GPU and CPU, and nodes on the CPU."""
-    return {
-        "fused-graphs": sum(n["op"].startswith(_FUSED) for n in nodes),
-        "copies": sum(n["op"].startswith("Memcpy") for n in nodes),
-        "cpu-nodes": sum(n["on"] == "cpu" for n in nodes),
-    }
+        return placed(session.profile())

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
+_VERDICTS = (
+    ("repair", "verdict", "verified", "on the CPU"),
+    ("directml", "after", "directml", "on DirectML"),
+    ("padding", "after", "padded", "in containers"),
+)
+"""The verdicts that must be good: stage and key, and what the gate is called."""
+
+
 def judge(
     recipe: Recipe, ep: Ep, stages: Mapping[str, Json], figures: Mapping[str, Figure]
 ) -> list[Json]:
@@ -40,15 +48,9 @@ def _always(ep: Ep, stages: Mapping[str, Json]) -> Iterator[Json]:
             said.setdefault(result["error"], []).append(name)
     for error, names in said.items():  # a model that nobody can read is told of once
         yield _gate(names[0], False, f"{', '.join(names)}: {error}")
-    verdict = stages["repair"].get("verdict")
-    if verdict is not None:
-        yield _gate("verified", bool(verdict["ok"]), f"on the CPU: {verdict['summary']}")
-    there = stages.get("directml", {}).get("after")
-    if there is not None:
-        yield _gate("directml", bool(there["ok"]), f"on DirectML: {there['summary']}")
-    padded = stages.get("padding", {}).get("after")
-    if padded is not None:
-        yield _gate("padded", bool(padded["ok"]), f"in containers: {padded['summary']}")
+    for stage, part, name, where in _VERDICTS:
+        if (verdict := stages.get(stage, {}).get(part)) is not None:
+            yield _gate(name, bool(verdict["ok"]), f"{where}: {verdict['summary']}")
     timed = stages.get("bench", {}).get("models")
     if timed is not None:
         bad = [x["reason"] for x in timed[1]["outputs"] if not x["ok"]]

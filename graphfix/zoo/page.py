@@ -1,6 +1,7 @@
 """The zoo as one self-contained page: a table of all models, then each by itself.
 
-It is made from the rows' JSON, which it carries, so its numbers are those of the JSON.
+It is made from the rows' JSON, which it carries, so its numbers are those of the JSON; what it
+shows of a row, and where, is said by the template ``zoo.html``.
 """
 
 from __future__ import annotations
@@ -8,34 +9,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphfix.model import drafts
-from graphfix.show import drawing as course
-from graphfix.show import html
+from graphfix.show import drawing, html
 from graphfix.version import __version__
 from graphfix.zoo import plot
 from graphfix.zoo.figures import CANNOT_TELL, FIGURES, is_known
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from graphfix.zoo.figures import Figure
 
 Json = dict[str, Any]
 
-# Of these, only what is after the repair says something.
-_SINGLE = ("worst", "ratio")
+_RUNS = {None: "-", 0: "runs", 1: "crashes"}
 _COLUMNS = (
-    *(
-        "crashes",
-        "worst",
-        "ratio",
-        "padding",
-        "mask-wheres",
-        "dynamic-reshapes",
-        "findings",
-        "nodes",
-    ),
-    *("fused-graphs", "copies", "cpu-nodes"),
+    *("crashes", "worst", "ratio", "padding", "mask-wheres", "dynamic-reshapes", "findings"),
+    *("nodes", "fused-graphs", "copies", "cpu-nodes"),
 )
 
 
@@ -46,8 +36,7 @@ def write(rows: Sequence[Json], path: Path) -> None:
         ModelError: The folder or the disk does not allow it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = page(rows)
-    drafts.put_text(path, text)
+    drafts.put_text(path, page(rows))
 
 
 def page(rows: Sequence[Json]) -> str:
@@ -56,15 +45,24 @@ def page(rows: Sequence[Json]) -> str:
     Args:
         rows: What :func:`graphfix.zoo.work.work` gives for each.
     """
+    empty = [name for name in _COLUMNS if not any(is_known(x["figures"][name]) for x in rows)]
     return html.render(
         "zoo.html",
         version=__version__,
-        headline=_headline(rows),
+        rows=rows,
         tiles=_tiles(rows),
-        columns=[(name, FIGURES[name]) for name in _COLUMNS],
-        unknown=_unknown(rows),
-        models=[_model(row) for row in rows],
+        columns={name: FIGURES[name] for name in _COLUMNS},
+        unknown=html.grouped(
+            (rows[0]["figures"][name]["why"], FIGURES[name]) for name in empty if rows
+        ),
         width=plot.WIDTH,
+        cell=cell,
+        drawn=_drawn,
+        missed=html.missed,
+        phases=plot.phases,
+        places={"dml": "DirectML", "cpu": "the CPU"},
+        skipped=_skipped,
+        spans=plot.strip,
         embedded=html.embedded({"schema": 1, "graphfix": __version__, "rows": list(rows)}),
     )
 
@@ -74,26 +72,16 @@ def cell(name: str, one: Figure) -> str:
     before, after = one["before"], one["after"]
     if one["why"].startswith(CANNOT_TELL):
         return CANNOT_TELL
-    if not is_known(one) or (name in _SINGLE and after is None):
+    if not is_known(one):
         return "-"
-    if name in _SINGLE:
-        return html.number(after) if name == "worst" and after else f"{after:.2f}" if after else "0"
-    if name == "padding":
-        return " → ".join("-" if x is None else html.number(x) for x in (before, after))
+    if name in ("worst", "ratio"):  # only what is after the repair says something
+        if not after:
+            return "-" if after is None else "0"
+        return html.number(after) if name == "worst" else f"{after:.2f}"
     if name == "crashes":
-        words = {None: "-", 0: "runs", 1: "crashes"}
-        return f"{words[before]} → {words[after]}"  # type: ignore[index]
-    return " → ".join("-" if x is None else f"{x:g}" for x in (before, after))
-
-
-def _headline(rows: Sequence[Json]) -> dict[str, str]:
-    failed = [row for row in rows if not row["ok"]]
-    if not rows:
-        return {"tone": "", "text": "No models yet", "line": "Run graphfix zoo."}
-    if failed:
-        text = f"{len(failed)} of {len(rows)} models are not as they should be"
-        return {"tone": "bad", "text": text, "line": ", ".join(row["id"] for row in failed)}
-    return {"tone": "good", "text": f"All {len(rows)} models are as they should be", "line": ""}
+        return " → ".join(_RUNS[None if x is None else int(x)] for x in (before, after))
+    number = html.number if name == "padding" else "{:g}".format
+    return " → ".join("-" if x is None else number(x) for x in (before, after))
 
 
 def _tiles(rows: Sequence[Json]) -> list[tuple[str, str]]:
@@ -112,84 +100,13 @@ def _tiles(rows: Sequence[Json]) -> list[tuple[str, str]]:
     return tiles
 
 
-def _unknown(rows: Sequence[Json]) -> dict[str, list[str]]:
-    """Why figures are not known, of the columns that hold none at all: reason to columns."""
-    reasons: dict[str, list[str]] = {}
-    for name in _COLUMNS:
-        if rows and not any(is_known(row["figures"][name]) for row in rows):
-            why = rows[0]["figures"][name]["why"]
-            reasons.setdefault(why, []).append(FIGURES[name])
-    return reasons
+def _skipped(stages: Json) -> dict[str, list[str]]:
+    """The stages that were not done, by the reason."""
+    return html.grouped((x["skipped"], name) for name, x in stages.items() if "skipped" in x)
 
 
-def _model(row: Json) -> Json:
-    stages = row["stages"]
-    repair = stages.get("repair", {})
-    timed = stages.get("bench", {}).get("models")
-    placed = stages.get("placement", {})
-    return {
-        "row": row,
-        "cells": [
-            {
-                "name": name,
-                "text": cell(name, row["figures"][name]),
-                "why": row["figures"][name]["why"],
-                "tone": _tone(name, row["figures"][name]),
-                "interval": row["figures"][name].get("interval"),
-            }
-            for name in _COLUMNS
-        ],
-        "about": [
-            (key, row[key]) for key in ("source", "license", "exporter", "weights") if row[key]
-        ],
-        "passes": [p for p in repair.get("passes", ()) if p["changes"]],
-        "missed": html.missed({"passes": repair.get("passes", ())}),
-        "verdict": repair.get("verdict"),
-        "left": [
-            f
-            for f in stages.get("check", {}).get("after", {}).get("findings", ())
-            if f["severity"] != "note"
-        ],
-        "timed": plot.phases(timed) if timed else None,
-        "again": timed[0]["copy"].get("steady") if timed else None,
-        "where": {"dml": "DirectML", "cpu": "the CPU"}[stages.get("bench", {}).get("ep", "cpu")],
-        "strips": [
-            {
-                "side": side,
-                "spans": plot.strip(placed[side]["nodes"]),
-                "error": placed[side]["error"],
-                "counts": placed[side]["counts"],
-            }
-            for side in ("before", "after")
-            if side in placed
-        ],
-        "probe": _probe(stages.get("probe", {})),
-        "pictures": [picture for stage in stages.values() for picture in stage.get("pictures", ())],
-        "skipped": _grouped(stages),
-    }
-
-
-def _probe(found: Json) -> Json | None:
-    """The error through the layers, drawn."""
-    if "course" not in found:
-        return None
-    where = {"dml": "DirectML", "cpu": "the CPU"}[found["ep"]]
-    worst = max(found["course"]["points"], key=course.relative, default=None)
-    drawn = course.draw(found["course"], 640, 230)
-    same = worst is not None and not course.relative(worst)
-    return {**found, "where": where, "drawn": drawn, "worst": worst, "same": same}
-
-
-def _grouped(stages: Mapping[str, Json]) -> dict[str, list[str]]:
-    reasons: dict[str, list[str]] = {}
-    for name, result in stages.items():
-        if "skipped" in result:
-            reasons.setdefault(result["skipped"], []).append(name)
-    return reasons
-
-
-def _tone(name: str, one: Figure) -> str:
-    before, after = one["before"], one["after"]
-    if name == "crashes" and after is not None:
-        return "bad" if after else "good" if before else ""
-    return ""
+def _drawn(course: Json) -> Json:
+    """The error through the layers, drawn, with the worst of it."""
+    worst = max(course["points"], key=drawing.relative, default=None)
+    same = worst is not None and not drawing.relative(worst)
+    return {**drawing.draw(course, 640, 230), "worst": worst, "same": same}

@@ -10,7 +10,7 @@ import os
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from graphfix.errors import ModelError, UsageError
 from graphfix.zoo.figures import FIGURES
@@ -18,7 +18,7 @@ from graphfix.zoo.figures import FIGURES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-T = TypeVar("T")
+    Form = Callable[[object], Any] | Mapping[str, "Form"]
 
 FILE = "model.toml"
 _MADE_BY_RUN = ".fixed.onnx"
@@ -166,99 +166,60 @@ def read(path: Path) -> Recipe:
         raise UsageError(f"{path}: is no recipe: its brackets go too deep") from None
     except ValueError as error:  # also a number of more digits than Python reads
         raise UsageError(f"{path}: is no TOML: {error}") from error
-    table = _Table(path, "", data)
-    feeds, expect = table.table("feeds", "notes", "file"), table.table("expect", *_EXPECT)
-    npz = feeds.text("file")
-    recipe = Recipe(
+    said = _fitting(path, "", data, _FORM)
+    feeds, expect = said.get("feeds", {}), said.get("expect", {})
+    npz = feeds.get("file")
+    return Recipe(
         id=path.resolve().parent.name,
-        model=_file(path, "model", table.text("model", "model.onnx")),
-        **{key: table.text(key) for key in _TEXTS},
-        passes=table.text("passes", "directml"),
-        dims=table.table("dims").each(_sizes),
-        notes=feeds.text("notes"),
+        model=_file(path, "model", said.get("model", "model.onnx")),
+        **{key: said[key] for key in (*_TEXTS, *_TABLES) if key in said},
+        notes=feeds.get("notes", ""),
         feeds=_file(path, "feeds.file", npz) if npz else None,
-        tolerance=table.table("tolerance", "max_abs", "cosine", "half").each(_number),
-        repairs=expect.optional("repairs", _count),
-        near_misses=expect.optional("near-misses", _count),
-        findings=expect.optional("findings", _count),
-        gates=table.table("gates", *FIGURES).each(_number),
-        bench=_bench(table.table("bench", "dims", "other", "processes", "runs")),
+        repairs=expect.get("repairs"),
+        near_misses=expect.get("near-misses"),
+        findings=expect.get("findings"),
     )
-    table.only("model", "passes", "dims", "feeds", "tolerance", "expect", "gates", "bench", *_TEXTS)
-    return recipe
 
 
-_TEXTS = ("name", "shows", "source", "license", "exporter", "weights")
-_EXPECT = ("repairs", "near-misses", "findings")
+def _fitting(path: Path, at: str, value: object, form: Form) -> Any:  # noqa: ANN401  (TOML)
+    """A value of the file, if it has the form that it must have.
+
+    Raises:
+        UsageError: It has not, or is a table with a key that is none; where, and what would do.
+    """
+    if callable(form):
+        try:
+            return form(value)
+        except ValueError as error:
+            raise UsageError(f"{path}: {at} must be {error}, not {value!r}") from None
+    if not isinstance(value, dict):
+        raise UsageError(f"{path}: {at} must be a table, [{at}], not {value!r}")
+    found = {}
+    for key, inner in value.items():
+        where = f"{at}.{key}" if at else key
+        known = form.get(_ANY) or form.get(key)
+        if known is None:
+            close = difflib.get_close_matches(key, form, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(form)}"
+            raise UsageError(f"{path}: {where} is no key of a recipe; {hint}")
+        found[key] = _fitting(path, where, inner, known)
+    return found
 
 
-class _Table:
-    """A table of the file, that knows where it is when something in it does not fit."""
-
-    def __init__(self, path: Path, name: str, data: Mapping[str, object]) -> None:
-        self._path, self._name, self._data = path, name, data
-
-    def wrong(self, key: str, message: str) -> UsageError:
-        return UsageError(f"{self._path}: {self._at(key)} {message}")
-
-    def only(self, *known: str) -> None:
-        for key in self._data:
-            if key not in known:
-                close = difflib.get_close_matches(key, known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-                raise self.wrong(key, f"is no key of a recipe; {hint}")
-
-    def text(self, key: str, default: str = "") -> str:
-        value = self._data.get(key, default)
-        if not isinstance(value, str):
-            raise self.wrong(key, f"must be text, not {value!r}")
-        return value
-
-    def table(self, key: str, *known: str) -> _Table:
-        value = self._data.get(key, {})
-        if not isinstance(value, dict):
-            raise self.wrong(key, f"must be a table, [{self._at(key)}], not {value!r}")
-        inner = _Table(self._path, self._at(key), value)
-        if known:
-            inner.only(*known)
-        return inner
-
-    def each(self, convert: Callable[[object], T]) -> dict[str, T]:
-        found = {}
-        for key, value in self._data.items():
-            try:
-                found[key] = convert(value)
-            except ValueError as error:
-                raise self.wrong(key, f"must be {error}, not {value!r}") from None
-        return found
-
-    def optional(self, key: str, convert: Callable[[object], T]) -> dict[str, T] | None:
-        return self.table(key).each(convert) if key in self._data else None
-
-    def number(self, key: str, convert: Callable[[object], int]) -> dict[str, int]:
-        given = {key: self._data[key]} if key in self._data else {}
-        return _Table(self._path, self._name, given).each(convert)
-
-    def _at(self, key: str) -> str:
-        return f"{self._name}.{key}" if self._name else key
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("text")
+    return value
 
 
-def _bench(table: _Table) -> dict[str, Any]:
-    sizes = {key: table.optional(key, _size) for key in ("dims", "other")}
-    given = {key: value for key, value in sizes.items() if value is not None}
-    return {**given, **table.number("processes", _size), **table.number("runs", _size)}
-
-
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError("a whole number, 0 or more")
+def _count(value: object, least: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"a whole number, {least} or more")
     return value
 
 
 def _size(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError("a whole number, 1 or more")
-    return value
+    return _count(value, 1)
 
 
 def _sizes(value: object) -> list[int]:
@@ -272,6 +233,21 @@ def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise ValueError("a number, 0 or more")
     return value
+
+
+_ANY = "*"
+_TEXTS = ("name", "shows", "source", "license", "exporter", "weights", "passes")
+_TABLES = ("dims", "tolerance", "gates", "bench")
+_FORM: Form = {
+    **dict.fromkeys((*_TEXTS, "model"), _text),
+    "dims": {_ANY: _sizes},
+    "feeds": {"notes": _text, "file": _text},
+    "tolerance": dict.fromkeys(("max_abs", "cosine", "half"), _number),
+    "expect": {key: {_ANY: _count} for key in ("repairs", "near-misses", "findings")},
+    "gates": dict.fromkeys(FIGURES, _number),
+    "bench": {"dims": {_ANY: _size}, "other": {_ANY: _size}, "processes": _size, "runs": _size},
+}
+"""What a recipe may hold: of each key, what makes its value or refuses it, or the keys in it."""
 
 
 def _file(path: Path, key: str, name: str) -> Path:

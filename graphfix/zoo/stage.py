@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 @dataclass
-class Job:
+class ZooJob:
     """The work on one model.
 
     Attributes:
@@ -60,7 +60,7 @@ class Stage:
     """
 
     name: str
-    work: Callable[[Job], Json]
+    work: Callable[[ZooJob], Json]
     measures: tuple[str, ...] = ()
     needs_after: bool = True
     only_dml: bool = False

@@ -1,9 +1,9 @@
 """What is done with each model: stages, one function each, that give plain data.
 
-A stage gets the :class:`Job` and returns a dict for JSON. Two keys of it mean something to others:
-``figures`` (see :mod:`graphfix.zoo.figures`) goes into the table and to the gates, and ``pictures``
-(``{"title": ..., "svg": ...}``) onto the model's part of the page. A new stage is a function here,
-and a line in ``STAGES``.
+A stage gets the :class:`ZooJob` and returns a dict for JSON. Two keys of it mean something
+to others: ``figures`` (see :mod:`graphfix.zoo.figures`) goes into the table and to the gates, and
+``pictures`` (``{"title": ..., "svg": ...}``) onto the model's part of the page. A new stage is a
+function here, and a line in ``STAGES``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from graphfix.errors import GraphfixError
 from graphfix.zoo import figures
@@ -20,10 +20,10 @@ from graphfix.zoo.figures import PLACED, figure
 from graphfix.zoo.stage import Stage
 
 if TYPE_CHECKING:
-    from graphfix.zoo.stage import Job, Json
+    from graphfix.zoo.stage import Json, ZooJob
 
 
-def run(job: Job) -> dict[str, Json]:
+def run(job: ZooJob) -> dict[str, Json]:
     """Do all stages in order; one that fails says why, and those that need its result why not."""
     for stage in STAGES:
         if stage.only_dml and job.ep != "dml":
@@ -40,7 +40,7 @@ def run(job: Job) -> dict[str, Json]:
     return job.results
 
 
-def _timed(stage: Stage, job: Job) -> Json:
+def _timed(stage: Stage, job: ZooJob) -> Json:
     start = time.perf_counter()
     try:
         result = stage.work(job)
@@ -51,7 +51,7 @@ def _timed(stage: Stage, job: Job) -> Json:
     return {**result, "seconds": round(time.perf_counter() - start, 3)}
 
 
-def repair(job: Job) -> Json:
+def repair(job: ZooJob) -> Json:
     """Repair and verify, as ``graphfix run`` does; the result is its report."""
     from graphfix.job import repair_file
 
@@ -76,7 +76,7 @@ def repair(job: Job) -> Json:
     }
 
 
-def check(job: Job) -> Json:
+def check(job: ZooJob) -> Json:
     """What ``graphfix check`` finds before and after, and what is counted without its eyes."""
     from graphfix import hazards, pipeline
     from graphfix.model import io
@@ -107,22 +107,22 @@ def check(job: Job) -> Json:
     }
 
 
-def plan(job: Job) -> Json:
+def plan(job: ZooJob) -> Json:
     """Where the nodes of both will run on DirectML, foreseen on any machine."""
     from graphfix import planning
-    from graphfix.show import strip
+    from graphfix.show import html, strip
 
-    found = planning.glance(job.before, job.after if job.after.is_file() else None)
-    runs: dict[str, Json] = {}
-    pictures: list[Json] = []
-    for side in ("before", "after"):
-        one: Any = found[side]
-        if one is not None:
-            runs[side] = one["run"]
-            title = f"Where nodes run on DirectML, foreseen, {side}"
-            pictures.append({"title": title, "svg": strip.svg((x, n) for x, n in one["strip"])})
-    first, second = runs.get("before", {}), runs.get("after", {})
+    found: Json = planning.glance(job.before, job.after if job.after.is_file() else None)
+    first, second = ((found[side] or {"run": {}})["run"] for side in ("before", "after"))
     why = "ONNX Runtime rejects it" if job.after.is_file() else "there is no repaired model"
+    pictures = [
+        {
+            "title": f"Where nodes run on DirectML, foreseen, {side}",
+            "svg": html.render("strip.svg", strip=one["strip"], wheres=strip.WORDS),
+        }
+        for side, one in found.items()
+        if one is not None
+    ]
     return {
         "plan": found,
         "pictures": pictures,
@@ -135,7 +135,7 @@ def plan(job: Job) -> Json:
 _FORESEEN = {"fused-graphs": "graphs", "copies": "copies", "cpu-nodes": "cpu"}
 
 
-def padding(job: Job) -> Json:
+def padding(job: ZooJob) -> Json:
     """What padding does to the clip: as exported, and after the repair if that was told lengths."""
     from graphfix.lengths.given import LengthInput
     from graphfix.model import io
@@ -154,7 +154,7 @@ def padding(job: Job) -> Json:
     }
 
 
-def probe(job: Job) -> Json:
+def probe(job: ZooJob) -> Json:
     """How far each inner tensor is from that of the original on the CPU, in their order."""
     from graphfix.probing.probe import probe as compare
     from graphfix.runtime.process import stop_all
@@ -195,7 +195,7 @@ _PROBE_POINTS = 240
 _PROBE_SECONDS = 600.0
 
 
-def bench(job: Job) -> Json:
+def bench(job: ZooJob) -> Json:
     """How long both take: one model a process, processes in turn."""
     from graphfix.benchmark import bench as measure
 

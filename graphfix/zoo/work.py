@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphfix.errors import ModelError
@@ -23,7 +23,7 @@ from graphfix.version import __version__
 from graphfix.zoo import cache, gates
 from graphfix.zoo.figures import gather
 from graphfix.zoo.recipe import Recipe
-from graphfix.zoo.stage import Job
+from graphfix.zoo.stage import ZooJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,9 +68,10 @@ class Request:
         folder = self.recipe.model.parent
         inside = all(x.is_relative_to(folder) and ".." not in x.parts for x in files)
         if inside and sum(file.stat().st_size for file in files) <= TRAVELS:
-            data["contents"] = {
-                file.relative_to(folder).as_posix(): file.read_bytes() for file in files
-            }
+            data["contents"] = {x.relative_to(folder).as_posix(): x.read_bytes() for x in files}
+            for key in ("model", "feeds"):  # by the name that its content has
+                if (path := getattr(self.recipe, key)) is not None:
+                    data["recipe"][key] = path.relative_to(folder).as_posix()
         return data
 
 
@@ -80,26 +81,20 @@ def received(data: Json, folder: Path) -> Request:
     Raises:
         ModelError: The files did not come with it, and are not here.
     """
-    said = dict(data["recipe"])
-    # A path of another system is text here, until the file itself has come.
-    system = PureWindowsPath if "\\" in said["model"] else PurePosixPath
-    home = system(said["model"]).parent
     for name, content in data.get("contents", {}).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+    said = dict(data["recipe"])
     for key in ("model", "feeds"):
-        if said[key] is None:
+        if (name := said[key]) is None:
             continue
-        if "contents" in data:
-            said[key] = folder / system(said[key]).relative_to(home).as_posix()
-        elif not Path(said[key]).is_file():
+        said[key] = folder / name  # what did not come with it has a whole path
+        if not said[key].is_file():
             raise ModelError(
-                f"{said[key]} is not on this machine, and it is too large to be sent: let its "
+                f"{name} is not on this machine, and it is too large to be sent: let its "
                 "folder be found here under the same path"
             )
-        else:
-            said[key] = Path(said[key])
     return Request(Recipe(**said), data["ep"], data["key"])
 
 
@@ -110,7 +105,7 @@ def work(request: Request, tell: Callable[[str], None] = lambda _: None) -> Json
     start = time.perf_counter()
     recipe, ep = request.recipe, request.ep
     with Folder() as scratch:
-        job = Job(recipe, ep, scratch.path / "model.fixed.onnx", tell=tell)
+        job = ZooJob(recipe, ep, scratch.path / "model.fixed.onnx", tell=tell)
         results = stages.run(job)
     figures = gather(results)
     judged = gates.judge(recipe, ep, results, figures)

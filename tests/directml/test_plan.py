@@ -409,7 +409,7 @@ def test_the_strip_shows_what_most_nodes_of_a_cell_are() -> None:
 
 
 def test_the_svg_says_in_words_what_it_shows() -> None:
-    text = strip.svg([("fused", 3), ("cpu", 1)])
+    text = html.render("strip.svg", strip=[("fused", 3), ("cpu", 1)], wheres=strip.WORDS)
     assert 'aria-label="3 fused, 1 CPU"' in text
     assert text.count("<rect") == 2
     assert 'viewBox="0 0 4 1"' in text

@@ -8,18 +8,18 @@ import pytest
 
 from graphfix.errors import ModelError
 from graphfix.ship.expression import size_of
-from graphfix.ship.outputs import Clip, Plan, _Seen
+from graphfix.ship.outputs import Clip, Sizing, _OutputShapes
 
-PLAN = Plan("T", None, ("T",), ({"T": 400},))
+PLAN = Sizing("T", None, ("T",), ({"T": 400},))
 LENGTHS = (40, 59, 60, 77, 200)
 
 
-def seen(sizes: list[int]) -> _Seen:
+def seen(sizes: list[int]) -> _OutputShapes:
     clips = [
         Clip(n, {}, {"y": np.zeros((1, size), np.float32)})
         for n, size in zip(LENGTHS, sizes, strict=True)
     ]
-    return _Seen("y", PLAN, clips, {}, frozenset(["T"]))
+    return _OutputShapes("y", PLAN, clips, {}, frozenset(["T"]))
 
 
 def dims(sizes: list[int], inferred: str | None, declared: str | int | None) -> object:
@@ -69,6 +69,6 @@ def test_a_multiple_of_the_length_that_every_clip_shows(law: Callable[[int], int
 
 def test_two_lengths_show_no_multiple() -> None:
     clips = [Clip(n, {}, {"y": np.zeros((1, 8 * n), np.float32)}) for n in (40, 59)]
-    few = _Seen("y", PLAN, clips, {}, frozenset(["T"]))
+    few = _OutputShapes("y", PLAN, clips, {}, frozenset(["T"]))
     with pytest.raises(ModelError, match=r"follows no size of the inputs"):
         few.dims((1, ir.SymbolicDim("_d1")), (1, ir.SymbolicDim(None)))

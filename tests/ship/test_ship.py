@@ -15,7 +15,7 @@ from graphfix.cli import main
 from graphfix.errors import ModelError, UsageError
 from graphfix.runtime.errors import RunError
 from graphfix.ship import build, end_to_end
-from graphfix.ship.end_to_end import Whole
+from graphfix.ship.end_to_end import SessionProof
 from graphfix.ship.manifest import Manifest
 from graphfix.ship.wanted import wanted
 from tests.ship.conftest import MEAN, saved
@@ -109,7 +109,7 @@ class TestFolder:
     ) -> None:
         shutil.copytree(mean[1], tmp_path / "out")
         before = sorted(x.name for x in (tmp_path / "out").iterdir())
-        monkeypatch.setattr(build, "end_to_end", lambda *_: Whole(False, (), "it does not"))
+        monkeypatch.setattr(build, "end_to_end", lambda *_: SessionProof(False, (), "it does not"))
         done = build.ship_file(mean[0], tmp_path / "out", wanted(["T=6"]))
         assert (done.ok, done.folder) == (False, None)
         assert [x.name for x in tmp_path.iterdir()] == ["out"]
@@ -336,7 +336,7 @@ class TestCommand:
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        monkeypatch.setattr(build, "end_to_end", lambda *_: Whole(False, (), "it does not"))
+        monkeypatch.setattr(build, "end_to_end", lambda *_: SessionProof(False, (), "it does not"))
         out = tmp_path / "out"
         assert main(["ship", str(mean[0]), "--container", "T=8", "-o", str(out)]) == 1
         assert "it does not" in capsys.readouterr().err
