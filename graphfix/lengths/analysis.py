@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import sympy
 
 from graphfix.lengths.axes import RefusedError, check_maskable
-from graphfix.lengths.cells import STARTS, follow
 from graphfix.lengths.domain import (
     ANY,
     ZERO,
@@ -22,6 +20,7 @@ from graphfix.lengths.domain import (
     plain,
     size_expr,
 )
+from graphfix.lengths.moves import begin, follow, is_both_ways
 from graphfix.lengths.reach import captured, needed_by
 from graphfix.lengths.repairs import PoisonedInput
 from graphfix.lengths.rules import MICROSOFT, elementwise, reduce, rule_of
@@ -29,6 +28,7 @@ from graphfix.lengths.rules.index import written
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.site import Site
 from graphfix.model.values import const_of, is_op
+from graphfix.model.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from graphfix.lengths.domain import Tail
     from graphfix.lengths.repairs import Repair
     from graphfix.lengths.source import Source
-
-log = logging.getLogger(__name__)
 
 _KEEPS_PLACES = ("Transpose", "Cast", "Identity")
 _OF_CLAMPED = frozenset(
@@ -143,6 +141,8 @@ class _Walk:
         self._tail = tail
         self._flips = flips
         imports = model.graph.opset_imports
+        self._view = View(model)
+        self._view.shapes = source.shapes
         self._opset = imports.get("", imports.get("ai.onnx", 1))
         self._found = Analysis(source)
         self._constants: dict[ir.Value, State] = {}
@@ -236,7 +236,7 @@ class _Walk:
         around = [*(x for x in site.states if x is not None)]
         around += [y for x in inner if (y := self._found.states[x]) is not None]
         touched = any(
-            x.timed or x.physical or x.places is not None or x.cells is not None for x in around
+            x.timed or x.physical or x.places is not None or x.moving or x.shifted for x in around
         )
         if is_op(node, "Constant"):
             return [self._constant(node.outputs[0])]
@@ -248,7 +248,7 @@ class _Walk:
         if not inner and len(node.outputs) == 1 and _moves_sizes(site, around):
             return [of_sizes(site)]
         if rule is None or inner:
-            if any(x.cells is not None for x in around):
+            if any(x.moving or x.shifted for x in around):
                 raise RefusedError("it computes with positions that move when the clip is padded")
             what = (
                 node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
@@ -270,21 +270,21 @@ class _Walk:
             if node.op_type in _KEEPS_PLACES:
                 return [next(x for x in around if x.places is not None)]
             raise RefusedError("it computes with the places of a mask, as many as there are")
-        moved = any(x.cells is not None for x in around)
-        if moved and node.op_type not in ("Shape", "Size"):
-            return [follow(site)]
+        if any(x.moving or x.shifted for x in around) and node.op_type not in ("Shape", "Size"):
+            return [follow(site, rule, self._view)]
+        if self._source.batch is None and node.op_type in ("Add", "Sub"):
+            found = begin(site)
+            if found is not None and is_both_ways(found, site):
+                return [found]
         before = list(site.states)
         try:
             result = rule(site)
         except RefusedError:
-            if node.op_type not in STARTS:
-                raise
             site.states, site.repairs = before, []
-            try:
-                return [follow(site)]
-            except RefusedError as error:
-                log.debug("%s cannot be followed: %s", site.path, error)
-            raise
+            found = begin(site)
+            if found is None:
+                raise
+            return [found]
         states = [result] if isinstance(result, State) else list(result)
         _check_ranks(site, states)
         _check_known(site, states)
@@ -298,7 +298,7 @@ def _unfit(state: State) -> str | None:
         return "is a size that counts the padding in; drop it (-p keep-output keeps the others)"
     if state.clamped is not None or state.places is not None:
         return "holds indices that depend on the padded length"
-    if state.cells is not None:
+    if state.moving or state.shifted:
         return "holds positions that move when the clip is padded"
     if (size := _shrinking(state)) is not None:
         return f"is {size} long, which is less for some longer clip"

@@ -101,7 +101,7 @@ PAIRS = """n = Shape (x) t = Gather (n, one) d = Add (t, one) h = Div (d, pair)
 REFUSED = {
     "pairs of frames that are filled up in front": (
         f"{{ {PAIRS} w = Mul (r, halves) u = Reshape (w, whole) y = Slice (u, zero1, t, one) }}",
-        "positions that move",
+        "how much it puts in front depends on the padded length",
     ),
     "the clip twice in one axis": (
         "{ c = Unsqueeze (x, one) d = Mul (c, apart) y = Reshape (d, whole) }",
