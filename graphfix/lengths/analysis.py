@@ -90,10 +90,10 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
     First with anything at all in the padding of the inputs; if that leaks, with zeros there, which
     is then the first repair.
     """
-    found = _walk(model, source, ANY)
+    found = _Walk(model, source, ANY).run()
     if not found.repairs and not found.refusals:
         return found
-    cleaned = _walk(model, source, ZERO)
+    cleaned = _Walk(model, source, ZERO).run()
     inputs = [x for x in model.graph.inputs if not x.is_initializer() and x is not source.given]
     poisoned: list[Repair] = []
     for value in inputs:
@@ -114,15 +114,6 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
     return cleaned
 
 
-def _walk(model: ir.Model, source: Source, tail: Tail) -> Analysis:
-    """One walk; a second one, in which rows are turned one by one, where that leaves fewer open."""
-    found = _Walk(model, source, tail).run()
-    if found.refusals and any(x is not None and _is_turned(x) for x in found.states.values()):
-        again = _Walk(model, source, tail, flips=True).run()
-        found = again if len(again.refusals) < len(found.refusals) else found
-    return found
-
-
 def _is_turned(state: State) -> bool:
     return any(isinstance(x, Time) and x.turned for axis in state.axes or () for x in axis)
 
@@ -135,11 +126,10 @@ def _place(model: ir.Model) -> Callable[[ir.Node], int]:
 class _Walk:
     """One pass over the main graph, in order."""
 
-    def __init__(self, model: ir.Model, source: Source, tail: Tail, *, flips: bool = False) -> None:
+    def __init__(self, model: ir.Model, source: Source, tail: Tail) -> None:
         self._model = model
         self._source = source
         self._tail = tail
-        self._flips = flips
         imports = model.graph.opset_imports
         self._view = View(model)
         self._view.shapes = source.shapes
@@ -214,9 +204,7 @@ class _Walk:
         if unknown or any(self._found.states[x] is None for x in inner):
             results: Sequence[State | None] = [None] * len(node.outputs)
         else:
-            site = Site(
-                node, states, self._source, self._opset, flips=self._flips, known=self._state
-            )
+            site = Site(node, states, self._source, self._opset, known=self._state)
             try:
                 results = self._apply(site, inner)
                 self._found.repairs += site.repairs

@@ -53,7 +53,6 @@ class Site:
         states: What is known of each input; None for one that is absent.
         source: The padded dim.
         opset: The version of the standard opset.
-        flips: Whether what is turned around is to be turned row by row, its padding left behind.
         repairs: What has been asked for so far.
         points: The zero point of each input that has one: what counts as zero in it.
     """
@@ -65,14 +64,12 @@ class Site:
         source: Source,
         opset: int,
         *,
-        flips: bool = False,
         known: Callable[[ir.Value], State | None] = lambda value: None,
     ) -> None:
         self.node = node
         self.states = list(states)
         self.source = source
         self.opset = opset
-        self.flips = flips
         self.known = known
         self.repairs: list[Repair] = []
         self.points: dict[int, ir.Value | None] = {}

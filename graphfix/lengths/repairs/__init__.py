@@ -15,9 +15,7 @@ from graphfix.lengths.repairs.frames import (
     CopiedTail,
     FillUp,
     LastFrames,
-    OwnPads,
     PadFrames,
-    TurnedFrames,
 )
 from graphfix.lengths.repairs.tails import (
     MASK_FILTER,
@@ -43,14 +41,12 @@ __all__ = [
     "MaskedMean",
     "MaskedNorm",
     "MaskedPool",
-    "OwnPads",
     "PadFrames",
     "Picks",
     "PoisonedInput",
     "Repair",
     "SequenceLens",
     "Slots",
-    "TurnedFrames",
     "Zero",
     "zeroed",
 ]

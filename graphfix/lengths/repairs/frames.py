@@ -110,30 +110,6 @@ class ClampedFrames(Picks):
 
 
 @dataclass(frozen=True)
-class TurnedFrames(Picks):
-    """An axis that is turned around has its first valid frame last: each row for itself.
-
-    Attributes:
-        axis: The axis.
-        size: Its size, the padding counted in.
-        state: What was known of the input.
-    """
-
-    axis: int
-    size: sympy.Expr
-    state: State
-    what: ClassVar[str] = "what is valid is turned around, and stays in front"
-
-    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
-        """``x[max(length - 1 - i, 0)]``."""
-        x = input_of(self.node, 0)
-        last = op.Sub(lengths.unsqueeze(lengths.rows(self.size), [1]), np.array([[1]], np.int64))
-        at = op.Sub(last, lengths.unsqueeze(lengths.positions(self.size), [0]))
-        at = lengths.larger(at, np.zeros((1, 1), np.int64))
-        return take_rows(op, lengths, x, at, self.state, self.axis)
-
-
-@dataclass(frozen=True)
 class PadFrames(Picks):
     """Padding with copies (edge, reflect) copies what is valid.
 
@@ -165,60 +141,6 @@ class PadFrames(Picks):
         # Beyond the valid length any index will do that exists.
         at = lengths.larger(lengths.smaller(at, last), np.zeros((1, 1), np.int64))
         return take_rows(op, lengths, x, at, self.state, self.axis)
-
-
-@dataclass(frozen=True)
-class OwnPads(Picks):
-    """A window of SAME padding and a stride begins where the length of each row says.
-
-    Attributes:
-        axis: The axis that carries time.
-        size: Its size, the padding counted in.
-        kernel: How long the window is.
-        stride: How far apart windows begin.
-        lower: Whether the odd one of the frames that are put on goes in front.
-        pads: What is put on the other axes.
-        low: Whether the least number is put on, as for a maximum, instead of zeros.
-        state: What was known of the input.
-    """
-
-    axis: int
-    size: sympy.Expr
-    kernel: int
-    stride: int
-    lower: bool
-    pads: tuple[int, ...]
-    low: bool
-    state: State
-    what: ClassVar[str] = "each row is padded as its own length says"
-
-    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
-        """``Conv(x[i - begin])`` with zeros where that is no frame of the row."""
-        x, by = input_of(self.node, 0), self.stride
-        rows = lengths.rows(self.size)
-
-        def number(n: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-            return np.array([n], np.int64)
-
-        # ceil(length / stride) windows, the last of which ends here:
-        count = op.Div(op.Add(rows, number(by - 1)), number(by))
-        end = op.Add(op.Mul(count, number(by)), number(self.kernel - by))
-        total = lengths.larger(op.Sub(end, rows), number(0))
-        begin = op.Div(op.Add(total, number(1)) if self.lower else total, number(2))
-        whole = by * sympy.floor((self.size + by - 1) / by) - by + self.kernel
-        at = op.Sub(lengths.unsqueeze(lengths.positions(whole), [0]), lengths.unsqueeze(begin, [1]))
-        before = op.Less(at, np.zeros((1, 1), np.int64))
-        inside = op.And(op.Not(before), op.Less(at, lengths.unsqueeze(rows, [1])))
-        last = op.Sub(lengths.size(self.size), number(1))
-        index = lengths.larger(lengths.smaller(at, last), np.zeros((1, 1), np.int64))
-        taken = take_rows(op, lengths, x, index, self.state, self.axis)
-        others = [i for i in range(self.state.rank) if i not in (0, self.axis)]
-        dtype = lengths.dtype(x)
-        fill = lengths.extreme(dtype, high=False) if self.low else np.zeros((), dtype.numpy())
-        own = op.Where(lengths.unsqueeze(inside, others), taken, fill)
-        given = {k: v.value for k, v in self.node.attributes.items() if k != "auto_pad"}
-        given["pads"] = self.pads
-        return op.make(self.node.op_type, own, *self.node.inputs[1:], **given)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from graphfix.lengths.domain import (
     size_of,
     time_of,
 )
-from graphfix.lengths.repairs import MaskedMean, MaskedPool, OwnPads
+from graphfix.lengths.repairs import MaskedMean, MaskedPool
 from graphfix.lengths.rules.quantize import unbiased
 from graphfix.lengths.site import Site
 from graphfix.model.values import attr_int, attr_ints
@@ -41,59 +41,12 @@ def conv_integer(site: Site) -> State:
 def _convolved(site: Site, *, bias: int | None) -> State:
     state = checked(site)
     for axis in spatial(state):
-        if site.node.op_type == "Conv" and _shifts(site, axis):
-            _same(site, state, axis, low=False)
-            continue
         kernel, past = _window(site, axis)
         if kernel > 1 or past:
             _forward(state.at(axis))
         if past:
             state = site.need_zero(0, axis, "boundary leak")
     return _result(site, state, bias=bias)
-
-
-def _shifts(site: Site, axis: int) -> bool:
-    """Whether how much is put in front depends on how long the axis is."""
-    auto = site.node.attributes.get("auto_pad")
-    strides = attr_ints(site.node, "strides")
-    same = auto is not None and auto.as_string().startswith("SAME")
-    return same and strides is not None and strides[axis - 2] > 1
-
-
-def _same(site: Site, state: State, axis: int, *, low: bool) -> None:
-    """Each row begins as its own length says."""
-    _forward(state.at(axis))
-    time = time_of(state.at(axis))
-    strides = attr_ints(site.node, "strides") or ()
-    dilations = attr_ints(site.node, "dilations") or ()
-    kernel = [_kernel(site, i) for i in range(2, state.rank)]
-    dims = [size_of(x) for x in state.axes or ()][2:]
-    others = [x for i, x in enumerate(dims, 2) if i != axis]
-    if len(spatial(state)) > 1 or not all(x.is_Integer for x in others):
-        raise RefusedError("how much it pads its other axes is not known")
-    if any(x != 1 for x in dilations) or attr_int(site.node, "ceil_mode", 0) or time is None:
-        raise RefusedError("there is no repair for its padding")
-    site.check_size(time.size)
-    lower = site.node.attributes["auto_pad"].as_string() == "SAME_LOWER"
-    pads: list[tuple[int, int]] = []
-    for i, size in enumerate(dims):
-        spare = 0 if i == axis - 2 else -(-int(size) // strides[i]) * strides[i] - strides[i]
-        total = 0 if i == axis - 2 else max(spare + kernel[i] - int(size), 0)
-        pads.append(((total + lower) // 2, total - (total + lower) // 2))
-    site.repair(
-        OwnPads(
-            site.node,
-            "boundary leak",
-            axis,
-            time.size,
-            kernel[axis - 2],
-            strides[axis - 2],
-            lower,
-            tuple(x for x, _ in pads) + tuple(x for _, x in pads),
-            low,
-            state,
-        )
-    )
 
 
 def conv_transpose(site: Site) -> State:
@@ -110,18 +63,11 @@ def conv_transpose(site: Site) -> State:
 def max_pool(site: Site) -> State:
     """Nothing is larger than what a window finds past the end."""
     state = checked(site)
-    own = False
     for axis in spatial(state):
-        if _shifts(site, axis):
-            _same(site, state, axis, low=True)
-            own = True
-            continue
         kernel, past = _window(site, axis)
         _forward(state.at(axis))
         if kernel > 1 and (past or _hangs(site, axis)):
             state = site.need_low(0, axis, "boundary leak")
-    if own:  # where nothing is valid there is the least number
-        state = dataclasses.replace(state, tails=tuple(x and ANY for x in state.tails))
     if len(site.node.outputs) > 1 and site.node.outputs[1].uses():
         raise RefusedError("its indices count the padding in")
     return dataclasses.replace(_result(site, state, bias=None), sign=state.sign)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from graphfix.lengths.axes import RefusedError, check_maskable
+from graphfix.lengths.axes import RefusedError
 from graphfix.lengths.domain import (
     ANY,
     FINITE,
@@ -19,7 +19,7 @@ from graphfix.lengths.domain import (
     size_of,
     time_of,
 )
-from graphfix.lengths.repairs import LastFrames, TurnedFrames
+from graphfix.lengths.repairs import LastFrames
 from graphfix.lengths.rules.axes import placed, with_axis
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.site import Site
@@ -153,16 +153,11 @@ def _is_whole(start: sympy.Expr | None, end: sympy.Expr | None, size: sympy.Expr
 
 
 def _turned(site: Site, state: State, axis: int) -> State:
-    """Backwards, with the padding in front; or each row for itself, if that is what it takes."""
+    """Backwards, with the padding in front."""
     factors = state.at(axis)
     if len(factors) != 1 or not isinstance(factors[0], Time):
         raise RefusedError("it turns an axis that holds time beside something else")
     time = factors[0]
-    if site.flips and not time.turned:
-        check_maskable(state.axes or (), axis, site.source)
-        site.check_size(time.size)
-        site.repair(TurnedFrames(site.node, "frame copy", axis, time.size, state))
-        return with_axis(state, axis, factors, FINITE if state.is_finite else ANY)
     turned = Time(time.size, not time.turned)
     return with_axis(state, axis, (turned,), state.tail(axis))
 

@@ -242,8 +242,6 @@ def scatter(site: Site) -> State:
     if index.places is not None:
         return _masked(data, index.places, written(site.node))
     updates = site.state(2)
-    if (beside := _along_others(site)) is not None:
-        return beside
     if index.physical or updates.physical or index.timed:
         raise RefusedError("where it writes depends on the padding")
     if updates.timed and any(x is not None for x in updates.tails):
@@ -259,32 +257,6 @@ def scatter(site: Site) -> State:
         length=None,
         fixed=False,
     )
-
-
-def _along_others(site: Site) -> State | None:
-    """Each frame writes into itself, along an axis that is no time: weights of a few experts."""
-    states = [site.state(i) for i in range(3)]
-    data, index, _ = states
-    if not is_op(site.node, "ScatterElements") or any(x.physical for x in states):
-        return None
-    if not index.timed or any(x.axes is None for x in states):
-        return None
-    axis = attr_int(site.node, "axis", 0) % data.rank
-    if any(carries_time(x.at(axis)) for x in states) or _has_rows(data, axis):
-        return None
-    others = [i for i in range(data.rank) if i != axis]
-    sizes = [[size_of(x.at(i)) for i in others] for x in states]
-    if not all(same_size(a, b) for x in sizes[1:] for a, b in zip(sizes[0], x, strict=True)):
-        return None  # only the first frames are written, or into others
-    _in_range(site)
-    # What is one number everywhere has no frames of its own.
-    held = [x for x in states if x.fill is None]
-    axes = tuple(
-        data.at(i) if i == axis else join([x.at(i) for x in held]) for i in range(data.rank)
-    )
-    finite = all(x.is_finite for x in (data, states[2]))
-    tails = tuple((FINITE if finite else ANY) if carries_time(x) else None for x in axes)
-    return State(axes, tails, sign=min(data.sign, states[2].sign))
 
 
 def _check_written(site: Site, data: State, index: State) -> None:
