@@ -23,10 +23,10 @@ from graphfix.lengths.domain import (
 from graphfix.lengths.moves import begin, follow, is_both_ways
 from graphfix.lengths.reach import captured, needed_by
 from graphfix.lengths.repairs import PoisonedInput
-from graphfix.lengths.rules import MICROSOFT, elementwise, reduce, rule_of
+from graphfix.lengths.rules import MICROSOFT, rule_of
 from graphfix.lengths.rules.index import written
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import Site
+from graphfix.lengths.site import Site, Takes
 from graphfix.model.values import const_of, is_op
 from graphfix.model.view import View
 
@@ -37,21 +37,10 @@ if TYPE_CHECKING:
 
     from graphfix.lengths.domain import Tail
     from graphfix.lengths.repairs import Repair
+    from graphfix.lengths.site import Rule
     from graphfix.lengths.source import Source
 
 _KEEPS_PLACES = ("Transpose", "Cast", "Identity")
-_OF_CLAMPED = frozenset(
-    {"Cast", "Expand", "Flatten", "Gather", "Greater", "GreaterOrEqual", "Identity", "Less"}
-    | {"LessOrEqual", "Reshape", "Shape", "Squeeze", "Transpose", "Unsqueeze"}
-)
-_OF_SIZES = frozenset(
-    {"Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "Pad", "Range", "Reshape"}
-    | {"Shape", "Size", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
-    | {*elementwise.RULES, *(x for x in reduce.RULES if x.startswith("Reduce"))}
-)
-_OF_ANY_LENGTH = frozenset({"Concat", "Expand", "Identity", "Shape", "Size", "Tile"})
-_BY_SIZES = frozenset({"Col2Im", "GRU", "LSTM", "OneHot", "RNN", "Resize", "Split", "TopK"})
-_OF_PLACES = ("Shape", "ScatterND", "NonZero", "GatherND", "Expand")
 
 
 @dataclass(frozen=True)
@@ -248,13 +237,13 @@ class _Walk:
                 f"there is no rule that says what padding does to {what}"
                 + (fused if node.domain == MICROSOFT else "")
             )
-        _check_sizes(site)
-        if node.op_type not in _OF_ANY_LENGTH:
+        _check_sizes(site, rule)
+        if Takes.SHRINKING not in rule.takes:
             _check_room(around)
         cut = any(x.clamped is not None for x in around)
-        if cut and node.op_type not in _OF_CLAMPED:
+        if cut and Takes.CLAMPED not in rule.takes:
             raise RefusedError("it computes with what is cut to the padded length")
-        if any(x.places is not None for x in around) and node.op_type not in _OF_PLACES:
+        if any(x.places is not None for x in around) and Takes.PLACES not in rule.takes:
             if node.op_type in _KEEPS_PLACES:
                 return [next(x for x in around if x.places is not None)]
             raise RefusedError("it computes with the places of a mask, as many as there are")
@@ -266,7 +255,7 @@ class _Walk:
                 return [found]
         before = list(site.states)
         try:
-            result = rule(site)
+            result = rule.apply(site)
         except RefusedError:
             site.states, site.repairs = before, []
             found = begin(site)
@@ -300,11 +289,10 @@ def _unfit(state: State) -> str | None:
     return None
 
 
-def _check_sizes(site: Site) -> None:
+def _check_sizes(site: Site, rule: Rule) -> None:
     """Refuse a size where the operator wants a tensor: its rule would take it for data."""
-    op_type = site.node.op_type
     for i, state in enumerate(site.states):
-        known = op_type in _OF_SIZES or (i and op_type in _BY_SIZES)
+        known = Takes.SIZES in rule.takes or (i and Takes.SIZES_BEHIND in rule.takes)
         if state is not None and state.physical and not known:
             raise RefusedError("it computes with the padded length")
 

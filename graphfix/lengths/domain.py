@@ -100,6 +100,11 @@ class Tail:
         return self.kind != "any" and -math.inf < self.value < _SQUARABLE
 
     @property
+    def recomputed(self) -> Tail:
+        """What is known of it once it was computed with."""
+        return FINITE if self.is_finite else ANY
+
+    @property
     def is_zero(self) -> bool:
         """Whether it adds nothing to a sum."""
         return self.kind == "number" and self.value == 0
@@ -207,6 +212,18 @@ class State:
             sign = min(sign, 1)
         return dataclasses.replace(self, tails=tails, sign=sign, fill=fill, inside=inside)
 
+    def recomputed(self, *, zeros: bool = False, finite: bool = True) -> tuple[Tail | None, ...]:
+        """Its tails once it was computed with.
+
+        Args:
+            zeros: Whether a zero stays one.
+            finite: Whether what it is computed with is finite.
+        """
+        return tuple(
+            x if x is None or (zeros and x.is_zero) else x.recomputed if finite else ANY
+            for x in self.tails
+        )
+
     @property
     def level(self) -> float | None:
         """The number that every valid element is, if there is one."""
@@ -310,6 +327,11 @@ def length_of(size: sympy.Expr, number: sympy.Expr) -> int | None:
 def _tried(size: sympy.Expr) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     """A size at each of the lengths that are tried, of its only symbol."""
     return evaluator(dim_of(size))({str(next(iter(size.free_symbols))): _TRIED})
+
+
+def with_tails(axes: Sequence[Axis], tail: Tail) -> State:
+    """A tensor with these axes, and the same tail wherever one of them carries time."""
+    return State(tuple(axes), tuple(tail if carries_time(x) else None for x in axes))
 
 
 def timed(axes: Sequence[Axis], tails: Sequence[Tail | None], sign: Literal[0, 1, 2] = 0) -> State:

@@ -24,11 +24,11 @@ from graphfix.lengths.domain import (
     State,
     Time,
     begins_in_front,
-    carries_time,
     never_changes,
     same_size,
     size_of,
     time_of,
+    with_tails,
 )
 from graphfix.lengths.numbers import MANY, UNARY, keeps_finite
 from graphfix.lengths.rules.axes import with_axis
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.lengths.rules import Rule
-    from graphfix.lengths.site import Site
+    from graphfix.lengths.site import Rule, Site
     from graphfix.model.view import View
 
 _ALL_ALIKE = frozenset({*UNARY, *MANY, "Concat"})
@@ -150,7 +149,7 @@ def _carried(site: Site, rule: Rule) -> State | None:
         return None
     before = list(site.states)
     try:
-        result = rule(site)
+        result = rule.apply(site)
     except RefusedError:
         result = ()
     if isinstance(result, State) and [result.at(i) for i in result.shifted] == [*atoms]:
@@ -213,8 +212,7 @@ def _settled(site: Site, state: State, axis: int, shift: sympy.Expr) -> State | 
         return None
     axes = list(state.axes or ())
     axes[axis] = site.axis_of(site.out_dims()[axis])
-    tail = FINITE if state.is_finite and atom.finite else ANY
-    return State(tuple(axes), tuple(tail if carries_time(x) else None for x in axes))
+    return with_tails(axes, FINITE if state.is_finite and atom.finite else ANY)
 
 
 def _index(site: Site, value: ir.Value | None, depth: int = _DEEPEST) -> Index | None:

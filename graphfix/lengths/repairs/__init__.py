@@ -1,6 +1,6 @@
 """The repairs: each closes one leak, at one node, with nodes of its own."""
 
-from graphfix.lengths.repairs.base import Leak, Picks, Repair, zeroed
+from graphfix.lengths.repairs.base import FrameRepair, Leak, Repair, zeroed
 from graphfix.lengths.repairs.counts import (
     LengthData,
     MaskedGroupNorm,
@@ -32,6 +32,7 @@ __all__ = [
     "ClampedFrames",
     "CopiedTail",
     "FillUp",
+    "FrameRepair",
     "Hide",
     "HideKeys",
     "LastFrames",
@@ -42,7 +43,6 @@ __all__ = [
     "MaskedNorm",
     "MaskedPool",
     "PadFrames",
-    "Picks",
     "PoisonedInput",
     "Repair",
     "SequenceLens",

@@ -18,7 +18,7 @@ from graphfix.lengths.domain import (
 )
 from graphfix.lengths.repairs import MaskedMean, MaskedPool
 from graphfix.lengths.rules.quantize import unbiased
-from graphfix.lengths.site import Site
+from graphfix.lengths.site import Rule, Site
 from graphfix.model.values import attr_int, attr_ints
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def _result(site: Site, state: State, *, bias: int | None) -> State:
         if i < 2 or not carries_time(old):
             axes.append(old if i == 0 else site.axis_of(dims[i]))
             kept = state.tails[i]
-            tails.append(None if kept is None else FINITE if kept.is_finite else ANY)
+            tails.append(kept and kept.recomputed)
             continue
         if not site.grows(dims[i]):
             raise RefusedError(f"its result has {dims[i]} frames however long the clip is")
@@ -249,13 +249,13 @@ def _result(site: Site, state: State, *, bias: int | None) -> State:
 
 
 RULES = {
-    "AveragePool": average_pool,
-    "Conv": conv,
-    "ConvInteger": conv_integer,
-    "ConvTranspose": conv_transpose,
-    "FusedConv": conv,
-    "GlobalAveragePool": global_average_pool,
-    "GlobalMaxPool": global_max_pool,
-    "MaxPool": max_pool,
-    "STFT": stft,
+    "AveragePool": Rule(average_pool),
+    "Conv": Rule(conv),
+    "ConvInteger": Rule(conv_integer),
+    "ConvTranspose": Rule(conv_transpose),
+    "FusedConv": Rule(conv),
+    "GlobalAveragePool": Rule(global_average_pool),
+    "GlobalMaxPool": Rule(global_max_pool),
+    "MaxPool": Rule(max_pool),
+    "STFT": Rule(stft),
 }

@@ -22,7 +22,7 @@ from graphfix.lengths.domain import (
 from graphfix.lengths.repairs import LastFrames
 from graphfix.lengths.rules.axes import placed, with_axis
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import Site
+from graphfix.lengths.site import Rule, Site, Takes
 from graphfix.model.values import is_op
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _cut(
     if site.grows(out) and fromend is None and not site.grows(start):
         if not start.is_Integer and start != 0:
             raise RefusedError("where it begins is not constant")
-        kept = tail if whole else FINITE if tail.is_finite else ANY
+        kept = tail if whole else tail.recomputed
         if not whole and tail.kind == "last" and state.fill is None:
             kept = FINITE
         return with_axis(state, axis, (Time(out),), kept)
@@ -128,7 +128,7 @@ def _read_last(
     same = state.fill is not None or (state.tail(axis).kind == "last" and offsets == (-1,))
     if not same:
         site.check_size(time.size)
-        repair = LastFrames(site.node, "last-frame read", axis, time.size, offsets, drop, state)
+        repair = LastFrames(site.node, "last-frame read", axis, time.size, state, offsets, drop)
         site.repair(repair)
     count = len(offsets)
     new: Axis = () if count == 1 else (Other(sympy.Integer(count)),)
@@ -162,4 +162,4 @@ def _turned(site: Site, state: State, axis: int) -> State:
     return with_axis(state, axis, (turned,), state.tail(axis))
 
 
-RULES = {"Slice": slice_}
+RULES = {"Slice": Rule(slice_, Takes.SIZES)}

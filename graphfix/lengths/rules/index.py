@@ -20,11 +20,12 @@ from graphfix.lengths.domain import (
     same_size,
     size_of,
     time_of,
+    with_tails,
 )
 from graphfix.lengths.repairs import ClampedFrames, LastFrames
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.rules.tails import hidden
-from graphfix.lengths.site import Site
+from graphfix.lengths.site import Rule, Site, Takes
 from graphfix.lengths.stray import strays
 from graphfix.model.lookups import looked_up, own_rows
 from graphfix.model.values import attr_int, is_op, scalar_of
@@ -99,7 +100,7 @@ def _along_time(site: Site, data: State, index: State, axis: int) -> State:
             site.check_size(time.size)
             drop = index.rank == 0
             site.repair(
-                LastFrames(site.node, "last-frame read", axis, time.size, offsets, drop, data)
+                LastFrames(site.node, "last-frame read", axis, time.size, data, offsets, drop)
             )
         length = time.size if _counts(data) and offsets == (-1,) else None
         return dataclasses.replace(_joined(data, plain(index.axes), axis), length=length)
@@ -123,7 +124,7 @@ def _clamped(site: Site, data: State, index: State, axis: int, time: Time) -> St
     if any(isinstance(y, Rows) for x in index.axes or () for y in x):
         raise RefusedError("its index is another for each row of the batch")
     site.check_size(limit)
-    site.repair(ClampedFrames(site.node, "frame copy", axis, limit, index.rank, data))
+    site.repair(ClampedFrames(site.node, "frame copy", axis, time.size, data, index.rank))
     plain_index = dataclasses.replace(index, clamped=None)
     return _joined(data, plain_index, axis)
 
@@ -158,9 +159,8 @@ def gather_elements(site: Site) -> State:
     axes = tuple(
         index.at(i) if i == axis else join([data.at(i), index.at(i)]) for i in range(data.rank)
     )
-    finite = data.is_finite
-    tails = tuple((FINITE if finite else ANY) if carries_time(x) else None for x in axes)
-    return State(axes, tails, sign=data.sign)
+    tail = FINITE if data.is_finite else ANY
+    return dataclasses.replace(with_tails(axes, tail), sign=data.sign)
 
 
 def _has_rows(data: State, axis: int) -> bool:
@@ -206,9 +206,8 @@ def gather_nd(site: Site) -> State:
     _check_places(data, index, read)
     places = [join([data.at(i), index.at(i)]) for i in range(batch)]
     axes = (*places, *(index.axes[batch:-1]), *data.axes[batch + count :])
-    finite = data.is_finite
-    tails = tuple((FINITE if finite else ANY) if carries_time(x) else None for x in axes)
-    return State(axes, tails, sign=data.sign)
+    tail = FINITE if data.is_finite else ANY
+    return dataclasses.replace(with_tails(axes, tail), sign=data.sign)
 
 
 def _reads_own_rows(site: Site, index: State, at: int) -> bool:
@@ -313,7 +312,7 @@ def _masked(data: State, places: State, number: float | None) -> State:
             tails.append(hidden(number, True, places.level) if mask.value else tail)
         else:
             same = tail == Tail("number", number)
-            tails.append(tail if same else FINITE if tail.is_finite else ANY)
+            tails.append(tail if same else tail.recomputed)
     sign = min(data.sign, 2 if number > 0 else 1 if number == 0 else 0)
     return State(data.axes, tuple(tails), sign=sign)  # type: ignore[arg-type]
 
@@ -331,8 +330,7 @@ def one_hot(site: Site) -> State:
     if carries_time(new):
         raise RefusedError("the axis that it makes is as long as the padded clip")
     axes = (*(index.axes or ())[:axis], new, *(index.axes or ())[axis:])
-    tails = tuple(FINITE if carries_time(x) else None for x in axes)
-    return State(axes, tails, sign=1)
+    return dataclasses.replace(with_tails(axes, FINITE), sign=1)
 
 
 def reverse_sequence(site: Site) -> State:
@@ -351,14 +349,14 @@ def compress(site: Site) -> State:
 
 
 RULES = {
-    "Compress": compress,
-    "Gather": gather,
-    "GatherElements": gather_elements,
-    "GatherND": gather_nd,
-    "NonZero": non_zero,
-    "OneHot": one_hot,
-    "ReverseSequence": reverse_sequence,
-    "ScatterElements": scatter,
-    "ScatterND": scatter,
-    "Unique": compress,
+    "Compress": Rule(compress),
+    "Gather": Rule(gather, Takes.SIZES | Takes.CLAMPED),
+    "GatherElements": Rule(gather_elements),
+    "GatherND": Rule(gather_nd, Takes.PLACES),
+    "NonZero": Rule(non_zero, Takes.PLACES),
+    "OneHot": Rule(one_hot, Takes.SIZES_BEHIND),
+    "ReverseSequence": Rule(reverse_sequence),
+    "ScatterElements": Rule(scatter),
+    "ScatterND": Rule(scatter, Takes.PLACES),
+    "Unique": Rule(compress),
 }

@@ -21,12 +21,10 @@ from graphfix.lengths.domain import (
 )
 from graphfix.lengths.repairs import MaskedMean
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import Site
+from graphfix.lengths.site import Rule, Site, Takes
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from graphfix.lengths.domain import Axis, Tail
 
 _ZERO = ("ReduceLogSum", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
@@ -216,10 +214,10 @@ def _sums(state: State, axis: int | None, tail: Tail, steps: tuple[int, int] | N
 
 
 _REDUCTIONS = ("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin")
-RULES: dict[str, Callable[[Site], object]] = {
-    **dict.fromkeys((*_REDUCTIONS, *_ZERO, "ReduceProd"), reduce_),
-    "ArgMax": arg,
-    "ArgMin": arg,
-    "CumSum": cumsum,
-    "TopK": top_k,
+RULES = {
+    **dict.fromkeys((*_REDUCTIONS, *_ZERO, "ReduceProd"), Rule(reduce_, Takes.SIZES)),
+    "ArgMax": Rule(arg),
+    "ArgMin": Rule(arg),
+    "CumSum": Rule(cumsum),
+    "TopK": Rule(top_k, Takes.SIZES_BEHIND),
 }
