@@ -21,7 +21,6 @@ from graphfix.lengths.domain import (
     size_expr,
 )
 from graphfix.lengths.moves import begin, follow, is_both_ways
-from graphfix.lengths.reach import captured, needed_by
 from graphfix.lengths.repairs import PoisonedInput
 from graphfix.lengths.rules import MICROSOFT, rule_of
 from graphfix.lengths.rules.index import written
@@ -131,7 +130,7 @@ class _Walk:
         for value in self._model.graph.inputs:
             if not value.is_initializer():
                 self._found.states[value] = self._input(value)
-        needed = needed_by(self._model)
+        needed = _needed_by(self._model)
         for node in self._model.graph:
             if node in needed:
                 self._visit(node)
@@ -189,7 +188,7 @@ class _Walk:
         inputs = node.inputs[:2] if written(node) is not None else node.inputs
         states = [self._state(x) for x in inputs]
         unknown = any(x is not None and s is None for x, s in zip(inputs, states, strict=True))
-        inner = [x for x in captured(node) if x in self._found.states]
+        inner = [x for x in _captured(node) if x in self._found.states]
         if unknown or any(self._found.states[x] is None for x in inner):
             results: Sequence[State | None] = [None] * len(node.outputs)
         else:
@@ -370,3 +369,31 @@ def _tells(states: Sequence[State]) -> bool:
     return all(x.axes is not None for x in states) and any(
         x.sign or x.fill is not None or x.length is not None for x in states
     )
+
+
+def _captured(node: ir.Node) -> list[ir.Value]:
+    """The values of the graph around that the bodies of a node use."""
+    found: list[ir.Value] = []
+    for attribute in node.attributes.values():
+        if attribute.is_ref() or attribute.type.name not in ("GRAPH", "GRAPHS"):
+            continue
+        graphs = [attribute.as_graph()] if attribute.type.name == "GRAPH" else attribute.as_graphs()
+        for graph in graphs:
+            found += [x for inner in graph.all_nodes() for x in inner.inputs if x is not None]
+            found += list(graph.outputs)
+    return found
+
+
+def _needed_by(model: ir.Model) -> set[ir.Node]:
+    """The nodes that an output depends on."""
+    needed: set[ir.Node] = set()
+    pending = [x.producer() for x in model.graph.outputs]
+    while pending:
+        node = pending.pop()
+        if node is None or node in needed or node.graph is not model.graph:
+            continue
+        needed.add(node)
+        inputs = node.inputs[:2] if written(node) is not None else node.inputs
+        values = [x for x in (*inputs, *_captured(node)) if x is not None]
+        pending += [x.producer() for x in values]
+    return needed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from graphfix.lengths.axes import RefusedError, check_apart, check_maskable
+from graphfix.lengths.axes import RefusedError, check_apart
 from graphfix.lengths.domain import (
     ANY,
     FINITE,
@@ -16,8 +16,9 @@ from graphfix.lengths.domain import (
     size_of,
     time_of,
 )
-from graphfix.lengths.repairs import MaskedMean, MaskedPool
+from graphfix.lengths.repairs import MaskedPool
 from graphfix.lengths.rules.quantize import unbiased
+from graphfix.lengths.rules.reduce import masked_mean
 from graphfix.lengths.site import Rule, Site
 from graphfix.model.values import attr_int, attr_ints
 
@@ -82,16 +83,10 @@ def average_pool(site: Site) -> State:
         if kernel == 1 or not (past or _hangs(site, axis)):
             continue
         state = site.need_zero(0, axis, "boundary leak")
-        # Without padding, a window that hangs over the end counts what is there.
-        inside = not past or not attr_int(site.node, "count_include_pad", 0)
-        if inside:
+        if not attr_int(site.node, "count_include_pad", 0):
             site.repair(MaskedPool(site.node, "boundary leak", axis, state))
         elif _hangs(site, axis):
             raise RefusedError("its last window is averaged over fewer frames than the others")
-        if inside and _begins_early(site, axis) and attr_int(site.node, "count_include_pad", 0):
-            raise RefusedError("its first window counts padding, and its last one does not")
-        if inside and attr_int(site.node, "count_include_pad", 0) and _pads_others(site, axis):
-            raise RefusedError("along another axis its windows count padding")
     return dataclasses.replace(_result(site, state, bias=None), sign=min(state.sign, 1))
 
 
@@ -116,16 +111,7 @@ def global_average_pool(site: Site) -> State:
     """A mean over all spatial axes."""
     state = checked(site)
     axes = tuple(range(2, state.rank))
-    times = [i for i in axes if carries_time(state.at(i))]
-    for axis in times:
-        state = site.need_zero(0, axis, "mean pollution")
-        check_maskable(state.axes or (), axis, site.source)
-        for factor in state.at(axis):
-            if isinstance(factor, Time):
-                site.check_size(factor.size)
-    if times:
-        site.repair(MaskedMean(site.node, "mean pollution", axes, True, state))
-    return _reduced(state, axes)
+    return _reduced(masked_mean(site, axes, keep=True), axes)
 
 
 def global_max_pool(site: Site) -> State:
@@ -207,19 +193,6 @@ def _hangs(site: Site, axis: int) -> bool:
     """Whether its last window may hang over the end: with a stride of 1 none does."""
     strides = attr_ints(site.node, "strides")
     return bool(attr_int(site.node, "ceil_mode", 0)) and (strides or ())[axis - 2 :][:1] > (1,)
-
-
-def _pads_others(site: Site, axis: int) -> bool:
-    """Whether it puts anything around another axis."""
-    pads = attr_ints(site.node, "pads") or ()
-    rank = max(len(pads) // 2, 1)
-    return any(x for i, x in enumerate(pads) if i % rank != axis - 2)
-
-
-def _begins_early(site: Site, axis: int) -> bool:
-    """Whether the first window begins in padding."""
-    pads = attr_ints(site.node, "pads")
-    return pads is None or pads[axis - 2] > 0
 
 
 def _result(site: Site, state: State, *, bias: int | None) -> State:

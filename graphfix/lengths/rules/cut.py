@@ -23,10 +23,9 @@ from graphfix.lengths.repairs import LastFrames
 from graphfix.lengths.rules.axes import placed, with_axis
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.site import Rule, Site, Takes
-from graphfix.model.values import is_op
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
+    pass
 
 FAR = 2**31 - 1
 
@@ -76,7 +75,7 @@ def _cut(
             if start is None or site.grows(start) or step is None or step < 1:
                 raise RefusedError("where it begins depends on the padded length")
             return with_axis(state, axis, (Time(out),), FINITE if state.is_finite else ANY)
-        if any(isinstance(x, Rows) for x in factors) and not _is_measured(site.node):
+        if any(isinstance(x, Rows) for x in factors):
             raise RefusedError("it cuts the batch")
         return with_axis(state, axis, () if out == 1 else (Other(out),), None)
     time = time_of(factors)
@@ -107,19 +106,6 @@ def _cut(
         return with_axis(state, axis, (Other(out),) if out != 1 else (), None)
     offsets = tuple(range(fromend, fromend + int(out) * step, step))
     return _read_last(site, state, axis, time, offsets, drop=False)
-
-
-def _is_measured(node: ir.Node, depth: int = 4) -> bool:
-    """Whether only the size of what a node makes is taken: ``ones_like(x[:1])``."""
-    value = node.outputs[0]
-    users = [use.node for use in value.uses()]
-    if value.is_graph_output() or not users:
-        return False
-    return all(
-        is_op(x, "Shape", "Size")
-        or (depth > 0 and is_op(x, "Cast", "Identity", "Slice") and _is_measured(x, depth - 1))
-        for x in users
-    )
 
 
 def _read_last(

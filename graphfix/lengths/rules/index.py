@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.lengths.axes import RefusedError, check_apart, join
 from graphfix.lengths.domain import (
@@ -22,18 +23,19 @@ from graphfix.lengths.domain import (
     time_of,
     with_tails,
 )
+from graphfix.lengths.numbers import MANY, UNARY
 from graphfix.lengths.repairs import ClampedFrames, LastFrames
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.rules.tails import hidden
 from graphfix.lengths.site import Rule, Site, Takes
-from graphfix.lengths.stray import strays
 from graphfix.model.lookups import looked_up, own_rows
 from graphfix.model.values import attr_int, is_op, scalar_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import onnx_ir as ir
+_HANDS_ON = frozenset({"Concat", "Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze"})
+_HANDS_ON |= {"Tile", "Transpose", "Unsqueeze", *UNARY, *MANY}
 
 
 def gather(site: Site) -> State:
@@ -58,12 +60,37 @@ def gather(site: Site) -> State:
 def _in_range(site: Site) -> State:
     """An index that reads nowhere outside: where padding may be any number, there is a 0."""
     index = site.state(1)
-    if index.timed and strays(site.node.inputs[1], site):
+    if index.timed and _strays(site.node.inputs[1], site):
         for axis in index.timed:
             tail = site.state(1).tail(axis)
             if tail.kind not in ("number", "last"):
                 site.need_zero(1, axis, "stray index")
     return site.state(1)
+
+
+def _strays(value: ir.Value | None, site: Site) -> bool:
+    """Whether an integer behind what is valid was a float there: any number, or none at all.
+
+    What a user pads an input of integers with is a number that the model takes, and so is what is
+    computed from it. Outside a table the whole run ends.
+    """
+    pending: list[ir.Value | None] = [value]
+    seen: set[ir.Value] = set()
+    while pending:
+        value = pending.pop()
+        state = None if value is None else site.known(value)
+        if value is None or state is None or value in seen or not state.timed:
+            continue
+        seen.add(value)
+        if state.fixed or all(state.tail(i).kind in ("number", "last") for i in state.timed):
+            continue
+        node, dtype = value.producer(), site.source.shapes.dtype(value)
+        if dtype is not None and dtype.is_floating_point():
+            return True
+        if node is not None and is_op(node, *_HANDS_ON):
+            inputs = node.inputs[1:] if is_op(node, "Where") else node.inputs
+            pending += [] if dtype == ir.DataType.BOOL else inputs  # what is asked is 0 or 1
+    return False
 
 
 def _joined(data: State, index: State, axis: int, *, sign: bool = True) -> State:
@@ -118,9 +145,6 @@ def _clamped(site: Site, data: State, index: State, axis: int, time: Time) -> St
     limit = index.clamped
     if limit is None or limit != time.size - 1 or index.sign < 1:
         raise RefusedError("its index is cut to another size than that of what it reads")
-    rows = [i for i, x in enumerate(data.axes or ()) if any(isinstance(y, Rows) for y in x)]
-    if len(rows) != 1 or len(data.at(rows[0])) != 1:
-        raise RefusedError("it has no batch axis, and each row of the batch has its own length")
     if any(isinstance(y, Rows) for x in index.axes or () for y in x):
         raise RefusedError("its index is another for each row of the batch")
     site.check_size(limit)
