@@ -8,7 +8,6 @@ Each file imports only those before it in this list: ``domain`` holds what is kn
 imports nothing of the room; ``axes`` joins them; ``counts`` and ``one_size`` say which names of
 dims are one, ``choice`` and ``source`` which axis is padded; ``lower`` makes lengths and masks into
 nodes; ``repairs`` closes the leaks; ``site`` is what a rule sees of a node; ``rules`` says what
-operators do to a tensor, and ``cells`` follows what no rule of one operator sees through, until
-it is ``settled``;
+operators do to a tensor, and ``moves`` follows relative positions until each is in its place;
 ``analysis`` walks the graph, and ``apply`` makes the repairs.
 """

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import sympy
 
 from graphfix.lengths.axes import RefusedError, check_maskable
-from graphfix.lengths.cells import STARTS, follow
 from graphfix.lengths.domain import (
     ANY,
     ZERO,
@@ -22,13 +20,14 @@ from graphfix.lengths.domain import (
     plain,
     size_expr,
 )
-from graphfix.lengths.reach import captured, needed_by
+from graphfix.lengths.moves import begin, follow, is_both_ways
 from graphfix.lengths.repairs import PoisonedInput
-from graphfix.lengths.rules import MICROSOFT, elementwise, reduce, rule_of
+from graphfix.lengths.rules import MICROSOFT, rule_of
 from graphfix.lengths.rules.index import written
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import Site
+from graphfix.lengths.site import Site, Takes
 from graphfix.model.values import const_of, is_op
+from graphfix.model.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,23 +36,10 @@ if TYPE_CHECKING:
 
     from graphfix.lengths.domain import Tail
     from graphfix.lengths.repairs import Repair
+    from graphfix.lengths.site import Rule
     from graphfix.lengths.source import Source
 
-log = logging.getLogger(__name__)
-
 _KEEPS_PLACES = ("Transpose", "Cast", "Identity")
-_OF_CLAMPED = frozenset(
-    {"Cast", "Expand", "Flatten", "Gather", "Greater", "GreaterOrEqual", "Identity", "Less"}
-    | {"LessOrEqual", "Reshape", "Shape", "Squeeze", "Transpose", "Unsqueeze"}
-)
-_OF_SIZES = frozenset(
-    {"Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "Pad", "Range", "Reshape"}
-    | {"Shape", "Size", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
-    | {*elementwise.RULES, *(x for x in reduce.RULES if x.startswith("Reduce"))}
-)
-_OF_ANY_LENGTH = frozenset({"Concat", "Expand", "Identity", "Shape", "Size", "Tile"})
-_BY_SIZES = frozenset({"Col2Im", "GRU", "LSTM", "OneHot", "RNN", "Resize", "Split", "TopK"})
-_OF_PLACES = ("Shape", "ScatterND", "NonZero", "GatherND", "Expand")
 
 
 @dataclass(frozen=True)
@@ -92,10 +78,10 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
     First with anything at all in the padding of the inputs; if that leaks, with zeros there, which
     is then the first repair.
     """
-    found = _walk(model, source, ANY)
+    found = _Walk(model, source, ANY).run()
     if not found.repairs and not found.refusals:
         return found
-    cleaned = _walk(model, source, ZERO)
+    cleaned = _Walk(model, source, ZERO).run()
     inputs = [x for x in model.graph.inputs if not x.is_initializer() and x is not source.given]
     poisoned: list[Repair] = []
     for value in inputs:
@@ -116,15 +102,6 @@ def analyse(model: ir.Model, source: Source) -> Analysis:
     return cleaned
 
 
-def _walk(model: ir.Model, source: Source, tail: Tail) -> Analysis:
-    """One walk; a second one, in which rows are turned one by one, where that leaves fewer open."""
-    found = _Walk(model, source, tail).run()
-    if found.refusals and any(x is not None and _is_turned(x) for x in found.states.values()):
-        again = _Walk(model, source, tail, flips=True).run()
-        found = again if len(again.refusals) < len(found.refusals) else found
-    return found
-
-
 def _is_turned(state: State) -> bool:
     return any(isinstance(x, Time) and x.turned for axis in state.axes or () for x in axis)
 
@@ -137,12 +114,13 @@ def _place(model: ir.Model) -> Callable[[ir.Node], int]:
 class _Walk:
     """One pass over the main graph, in order."""
 
-    def __init__(self, model: ir.Model, source: Source, tail: Tail, *, flips: bool = False) -> None:
+    def __init__(self, model: ir.Model, source: Source, tail: Tail) -> None:
         self._model = model
         self._source = source
         self._tail = tail
-        self._flips = flips
         imports = model.graph.opset_imports
+        self._view = View(model)
+        self._view.shapes = source.shapes
         self._opset = imports.get("", imports.get("ai.onnx", 1))
         self._found = Analysis(source)
         self._constants: dict[ir.Value, State] = {}
@@ -152,7 +130,7 @@ class _Walk:
         for value in self._model.graph.inputs:
             if not value.is_initializer():
                 self._found.states[value] = self._input(value)
-        needed = needed_by(self._model)
+        needed = _needed_by(self._model)
         for node in self._model.graph:
             if node in needed:
                 self._visit(node)
@@ -210,13 +188,11 @@ class _Walk:
         inputs = node.inputs[:2] if written(node) is not None else node.inputs
         states = [self._state(x) for x in inputs]
         unknown = any(x is not None and s is None for x, s in zip(inputs, states, strict=True))
-        inner = [x for x in captured(node) if x in self._found.states]
+        inner = [x for x in _captured(node) if x in self._found.states]
         if unknown or any(self._found.states[x] is None for x in inner):
             results: Sequence[State | None] = [None] * len(node.outputs)
         else:
-            site = Site(
-                node, states, self._source, self._opset, flips=self._flips, known=self._state
-            )
+            site = Site(node, states, self._source, self._opset, known=self._state)
             try:
                 results = self._apply(site, inner)
                 self._found.repairs += site.repairs
@@ -236,7 +212,7 @@ class _Walk:
         around = [*(x for x in site.states if x is not None)]
         around += [y for x in inner if (y := self._found.states[x]) is not None]
         touched = any(
-            x.timed or x.physical or x.places is not None or x.cells is not None for x in around
+            x.timed or x.physical or x.places is not None or x.moving or x.shifted for x in around
         )
         if is_op(node, "Constant"):
             return [self._constant(node.outputs[0])]
@@ -248,7 +224,7 @@ class _Walk:
         if not inner and len(node.outputs) == 1 and _moves_sizes(site, around):
             return [of_sizes(site)]
         if rule is None or inner:
-            if any(x.cells is not None for x in around):
+            if any(x.moving or x.shifted for x in around):
                 raise RefusedError("it computes with positions that move when the clip is padded")
             what = (
                 node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
@@ -260,31 +236,31 @@ class _Walk:
                 f"there is no rule that says what padding does to {what}"
                 + (fused if node.domain == MICROSOFT else "")
             )
-        _check_sizes(site)
-        if node.op_type not in _OF_ANY_LENGTH:
+        _check_sizes(site, rule)
+        if Takes.SHRINKING not in rule.takes:
             _check_room(around)
         cut = any(x.clamped is not None for x in around)
-        if cut and node.op_type not in _OF_CLAMPED:
+        if cut and Takes.CLAMPED not in rule.takes:
             raise RefusedError("it computes with what is cut to the padded length")
-        if any(x.places is not None for x in around) and node.op_type not in _OF_PLACES:
+        if any(x.places is not None for x in around) and Takes.PLACES not in rule.takes:
             if node.op_type in _KEEPS_PLACES:
                 return [next(x for x in around if x.places is not None)]
             raise RefusedError("it computes with the places of a mask, as many as there are")
-        moved = any(x.cells is not None for x in around)
-        if moved and node.op_type not in ("Shape", "Size"):
-            return [follow(site)]
+        if any(x.moving or x.shifted for x in around) and node.op_type not in ("Shape", "Size"):
+            return [follow(site, rule, self._view)]
+        if self._source.batch is None and node.op_type in ("Add", "Sub"):
+            found = begin(site)
+            if found is not None and is_both_ways(found, site):
+                return [found]
         before = list(site.states)
         try:
-            result = rule(site)
+            result = rule.apply(site)
         except RefusedError:
-            if node.op_type not in STARTS:
-                raise
             site.states, site.repairs = before, []
-            try:
-                return [follow(site)]
-            except RefusedError as error:
-                log.debug("%s cannot be followed: %s", site.path, error)
-            raise
+            found = begin(site)
+            if found is None:
+                raise
+            return [found]
         states = [result] if isinstance(result, State) else list(result)
         _check_ranks(site, states)
         _check_known(site, states)
@@ -298,7 +274,7 @@ def _unfit(state: State) -> str | None:
         return "is a size that counts the padding in; drop it (-p keep-output keeps the others)"
     if state.clamped is not None or state.places is not None:
         return "holds indices that depend on the padded length"
-    if state.cells is not None:
+    if state.moving or state.shifted:
         return "holds positions that move when the clip is padded"
     if (size := _shrinking(state)) is not None:
         return f"is {size} long, which is less for some longer clip"
@@ -312,11 +288,10 @@ def _unfit(state: State) -> str | None:
     return None
 
 
-def _check_sizes(site: Site) -> None:
+def _check_sizes(site: Site, rule: Rule) -> None:
     """Refuse a size where the operator wants a tensor: its rule would take it for data."""
-    op_type = site.node.op_type
     for i, state in enumerate(site.states):
-        known = op_type in _OF_SIZES or (i and op_type in _BY_SIZES)
+        known = Takes.SIZES in rule.takes or (i and Takes.SIZES_BEHIND in rule.takes)
         if state is not None and state.physical and not known:
             raise RefusedError("it computes with the padded length")
 
@@ -394,3 +369,31 @@ def _tells(states: Sequence[State]) -> bool:
     return all(x.axes is not None for x in states) and any(
         x.sign or x.fill is not None or x.length is not None for x in states
     )
+
+
+def _captured(node: ir.Node) -> list[ir.Value]:
+    """The values of the graph around that the bodies of a node use."""
+    found: list[ir.Value] = []
+    for attribute in node.attributes.values():
+        if attribute.is_ref() or attribute.type.name not in ("GRAPH", "GRAPHS"):
+            continue
+        graphs = [attribute.as_graph()] if attribute.type.name == "GRAPH" else attribute.as_graphs()
+        for graph in graphs:
+            found += [x for inner in graph.all_nodes() for x in inner.inputs if x is not None]
+            found += list(graph.outputs)
+    return found
+
+
+def _needed_by(model: ir.Model) -> set[ir.Node]:
+    """The nodes that an output depends on."""
+    needed: set[ir.Node] = set()
+    pending = [x.producer() for x in model.graph.outputs]
+    while pending:
+        node = pending.pop()
+        if node is None or node in needed or node.graph is not model.graph:
+            continue
+        needed.add(node)
+        inputs = node.inputs[:2] if written(node) is not None else node.inputs
+        values = [x for x in (*inputs, *_captured(node)) if x is not None]
+        pending += [x.producer() for x in values]
+    return needed

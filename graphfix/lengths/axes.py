@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from graphfix.lengths.domain import Other, Rows, State, Time, carries_time, length_of, same_size
+from graphfix.lengths.domain import (
+    Other,
+    Rows,
+    Shifted,
+    State,
+    Time,
+    carries_time,
+    length_of,
+    same_size,
+)
 from graphfix.quoting import quoted
 
 if TYPE_CHECKING:
@@ -91,9 +100,10 @@ def _join(a: Axis, b: Axis) -> Axis:
         return b
     if not b:
         return a
-    if not carries_time(a) and not carries_time(b):
+    shifted = any(isinstance(x, Shifted) for x in (*a, *b))
+    if not (shifted or carries_time(a) or carries_time(b)):
         return a if any(isinstance(x, Rows) for x in a) else b
-    if len(a) == len(b):
+    if len(a) == len(b) and not shifted:
         return tuple(_join_atom(x, y) for x, y in zip(a, b, strict=True))
     raise RefusedError(f"it combines axes of size {_print(a)} and {_print(b)}")
 

@@ -22,9 +22,6 @@ from graphfix.model.symbolic import dim_of, evaluator, expr_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Ids = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-"""A cell for each element: see :class:`Cells`."""
-
 _SQUARABLE = 1e18
 LOW = -1e3
 """What a mask of the model adds to scores that are to weigh nothing is this or less."""
@@ -57,7 +54,22 @@ class Other:
     size: sympy.Expr
 
 
-Atom = Time | Rows | Other
+@dataclass(frozen=True)
+class Shifted:
+    """A factor whose entry k is entry ``k + first`` of a sequence that no length changes.
+
+    Attributes:
+        size: How long it is.
+        first: Where it begins, an expression in the symbol of the padded dim.
+        finite: Whether entries that only a longer clip reads are known to be numbers.
+    """
+
+    size: sympy.Expr
+    first: sympy.Expr
+    finite: bool = True
+
+
+Atom = Time | Rows | Other | Shifted
 Axis = tuple[Atom, ...]
 """The factors of an axis, outermost first; () is an axis of size 1."""
 
@@ -88,6 +100,11 @@ class Tail:
         return self.kind != "any" and -math.inf < self.value < _SQUARABLE
 
     @property
+    def recomputed(self) -> Tail:
+        """What is known of it once it was computed with."""
+        return FINITE if self.is_finite else ANY
+
+    @property
     def is_zero(self) -> bool:
         """Whether it adds nothing to a sum."""
         return self.kind == "number" and self.value == 0
@@ -110,38 +127,6 @@ WILD = Tail("finite", -3.4e38)
 ANY = Tail("any")
 
 
-@dataclass(frozen=True, order=True)
-class Sizes:
-    """The sizes of a trial: of the padded dim in the clip alone and in its container.
-
-    Attributes:
-        clip: How long the clip is.
-        container: How long the container is.
-        rows: How many rows the container has.
-        row: Which of them the clip is.
-    """
-
-    clip: int
-    container: int
-    rows: int = 1
-    row: int = 0
-
-
-@dataclass(frozen=True)
-class Cells:
-    """What each element is made of, in trial runs.
-
-    Attributes:
-        trials: The sizes of each.
-        ids: For each, the cells of the tensor in both; an axis of size 1 stands for all of it.
-        finite: Whether all that it is made of is, its tails too.
-    """
-
-    trials: tuple[Sizes, ...]
-    ids: tuple[tuple[Ids, Ids], ...]
-    finite: bool = True
-
-
 @dataclass(frozen=True)
 class State:
     """What is known of one tensor.
@@ -162,8 +147,8 @@ class State:
         clamped: The padded size that its elements are cut to, but for which it is valid: an index
             that stops at the last frame.
         length: The valid length that its rows hold, as an expression like those of the axes.
-        cells: What each element is made of, where positions have moved: see
-            :mod:`graphfix.lengths.cells`.
+        moving: Whether relative positions are on the way to their places in it, or indices that
+            put them there: see :mod:`graphfix.lengths.moves`.
         places: The boolean tensor whose True places it lists, as NonZero does.
     """
 
@@ -179,13 +164,19 @@ class State:
     stride: sympy.Expr | None = None
     clamped: sympy.Expr | None = None
     length: sympy.Expr | None = None
-    cells: Cells | None = None
+    moving: bool = False
     places: State | None = None
 
     @property
     def timed(self) -> tuple[int, ...]:
         """The axes that carry time."""
         return tuple(i for i, tail in enumerate(self.tails) if tail is not None)
+
+    @property
+    def shifted(self) -> tuple[int, ...]:
+        """The axes whose entries are elsewhere at another length."""
+        axes = self.axes or ()
+        return tuple(i for i, x in enumerate(axes) if any(isinstance(y, Shifted) for y in x))
 
     @property
     def rank(self) -> int:
@@ -220,6 +211,18 @@ class State:
         elif tail.is_zero:
             sign = min(sign, 1)
         return dataclasses.replace(self, tails=tails, sign=sign, fill=fill, inside=inside)
+
+    def recomputed(self, *, zeros: bool = False, finite: bool = True) -> tuple[Tail | None, ...]:
+        """Its tails once it was computed with.
+
+        Args:
+            zeros: Whether a zero stays one.
+            finite: Whether what it is computed with is finite.
+        """
+        return tuple(
+            x if x is None or (zeros and x.is_zero) else x.recomputed if finite else ANY
+            for x in self.tails
+        )
 
     @property
     def level(self) -> float | None:
@@ -296,6 +299,23 @@ def never_shrinks(size: sympy.Expr) -> bool:
     return len(size.free_symbols) != 1 or not (np.diff(_tried(size)) < 0).any()
 
 
+@functools.lru_cache(maxsize=4096)
+def never_changes(number: sympy.Expr) -> bool:
+    """Whether a number is the same for a clip of any length, as far as 4096 clips tell."""
+    if not number.free_symbols:
+        return True
+    return len(number.free_symbols) == 1 and not np.diff(_tried(number)).any()
+
+
+def begins_in_front(start: sympy.Expr) -> bool:
+    """Whether a start counts from the first entry, at least up to where a table ends."""
+    if len(start.free_symbols) != 1:
+        return bool(start.is_Integer and start >= 0)
+    values = _tried(start)
+    falls = not (np.diff(values) > 0).any()
+    return bool(values[0] >= 0 and (falls or (values >= 0).all()))
+
+
 def length_of(size: sympy.Expr, number: sympy.Expr) -> int | None:
     """The longest of 4096 clips at which a size is this number, if there is one."""
     if len(size.free_symbols) != 1 or not number.is_Integer:
@@ -307,6 +327,11 @@ def length_of(size: sympy.Expr, number: sympy.Expr) -> int | None:
 def _tried(size: sympy.Expr) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     """A size at each of the lengths that are tried, of its only symbol."""
     return evaluator(dim_of(size))({str(next(iter(size.free_symbols))): _TRIED})
+
+
+def with_tails(axes: Sequence[Axis], tail: Tail) -> State:
+    """A tensor with these axes, and the same tail wherever one of them carries time."""
+    return State(tuple(axes), tuple(tail if carries_time(x) else None for x in axes))
 
 
 def timed(axes: Sequence[Axis], tails: Sequence[Tail | None], sign: Literal[0, 1, 2] = 0) -> State:

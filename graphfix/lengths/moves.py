@@ -1,266 +1,259 @@
-"""What operators do to cells, as numpy does it: see :mod:`graphfix.lengths.cells`."""
+"""Relative positions: entries that stand for distances, and the shift that puts them in place.
+
+A table of relative positions is cut around its middle, ``table[c - T + 1 : c + T]``, or counted,
+``T - 1 - k``, so none of its entries stays where it was when T grows. Such an axis is
+:class:`~graphfix.lengths.domain.Shifted`. Operators on other axes carry it along, until Pads,
+Reshapes and Slices, or a GatherElements, read entry ``j - i + shift`` for each i and j: where
+``shift + first`` is the same at any length, each entry is in its place. All else is refused.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
+import sympy
 
 from graphfix.lengths.axes import RefusedError
-from graphfix.lengths.domain import Ids, Rows
-from graphfix.lengths.numbered import NUMBERS, numbers_of
-from graphfix.lengths.trial import FILL, LARGEST, Trial, mix
-from graphfix.model.slicing import slice_of
-from graphfix.model.values import attr_int, attr_ints, const_of
+from graphfix.lengths.domain import (
+    ANY,
+    FINITE,
+    Other,
+    Shifted,
+    State,
+    Time,
+    begins_in_front,
+    never_changes,
+    same_size,
+    size_of,
+    time_of,
+    with_tails,
+)
+from graphfix.lengths.numbers import MANY, UNARY, keeps_finite
+from graphfix.lengths.rules.axes import with_axis
+from graphfix.model.moves import moved_rows
+from graphfix.model.symbolic import never_negative
+from graphfix.model.values import attr_int, axes_of, is_op
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.lengths.site import Rule, Site
+    from graphfix.model.view import View
+
+_ALL_ALIKE = frozenset({*UNARY, *MANY, "Concat"})
+"""Operators whose inputs may all be shifted, each in the same way."""
+_CARRY = _ALL_ALIKE | {"Einsum", "Expand", "Gather", "Gemm", "MatMul", "Reshape", "Squeeze"}
+_CARRY |= {"Transpose", "Unsqueeze"}
+_MOVE = ("Concat", "Identity", "Pad", "Reshape", "Slice", "Squeeze", "Unsqueeze")
+_DEEPEST = 12
 
 
-def _slice(trial: Trial, place: int) -> Ids:
-    state, real = trial.site.state(), trial.real(0)
-    starts, ends = trial.contents(1), trial.contents(2)
-    axes = trial.contents(3) if trial.site.has(3) else list(range(len(starts)))
-    steps = trial.contents(4) if trial.site.has(4) else [1] * len(starts)
-    ids = trial.of(0, place)
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        axis %= state.rank
-        at = np.arange(real[axis], dtype=np.int64)[slice_of(start, end, step, real[axis])]
-        if ids.shape[axis] > 1:
-            ids = np.take(ids, at, axis=axis)
-        elif state.fill is None and not np.array_equal(at, np.arange(real[axis])):
-            shape = [1] * state.rank
-            shape[axis] = -1
-            ids = mix(ids, at.reshape(shape) + 1)
-    return ids
+@dataclass(frozen=True)
+class Index:
+    """``start + sum(step * (i % period))`` over axes, with i the place along the axis.
+
+    Attributes:
+        start: A number, or an expression in the symbol of the padded dim.
+        counts: The step and the period of each axis that counts; -1 is the last axis.
+    """
+
+    start: sympy.Expr
+    counts: dict[int, tuple[int, sympy.Expr]]
 
 
-def _range(trial: Trial, place: int) -> Ids:
-    start, limit, step = (trial.contents(i)[0] for i in range(3))
-    return np.arange(start, limit, step, dtype=np.int64) + NUMBERS
+def begin(site: Site) -> State | None:
+    """The state of a node's output where relative positions begin: a table that is cut, a count."""
+    node = site.node
+    if node.op_type == "Slice":
+        return _cut(site)
+    begins = node.op_type in ("Add", "Range", "Sub", "Tile")
+    index = _index(site, node.outputs[0]) if begins else None
+    if index is None or not (node.op_type == "Tile" or site.grows(index.start)):
+        return None
+    if len(index.counts) != 1 or node.op_type == "Tile":
+        return _moving(site)
+    ((place, (step, _)),) = index.counts.items()
+    sizes = site.out_dims()
+    axes = [site.axis_of(x) for x in sizes]
+    axes[place] = (Shifted(sizes[place], index.start / step),)
+    return State(tuple(axes), (None,) * len(axes))
 
 
-def _reshape(trial: Trial, place: int) -> Ids:
-    old, new = trial.real(0), trial.dims()
-    ids = trial.of(0, place)
-    # What is the same at both ends need not be laid out.
-    lead = 0
-    while lead < min(len(old), len(new)) and old[lead] == new[lead]:
-        lead += 1
-    trail = 0
-    while trail < min(len(old), len(new)) - lead and old[-1 - trail] == new[-1 - trail]:
-        trail += 1
-    inner = old[lead : len(old) - trail]
-    kept = ids.shape[len(old) - trail :]
-    between = range(lead, len(old) - trail)
-    if all(ids.shape[i] == 1 for i in between) and not _any_grows(trial, between, trail):
-        middle: list[int] = [1] * (len(new) - lead - trail)
-        return ids.reshape([*ids.shape[:lead], *middle, *kept])
-    if int(np.prod(inner)) * ids[..., :1].size > LARGEST * 16:
-        raise RefusedError("there is too much of it to follow")
-    full = np.broadcast_to(ids, [*ids.shape[:lead], *inner, *kept])
-    for axis in range(lead, len(old) - trail):
-        if ids.shape[axis] == 1 and old[axis] > 1:
-            shape = [1] * full.ndim
-            shape[axis] = -1
-            full = mix(full, np.arange(old[axis], dtype=np.int64).reshape(shape))
-    return full.reshape([*ids.shape[:lead], *new[lead : len(new) - trail], *kept])
+def is_both_ways(state: State, site: Site) -> bool:
+    """Whether what begins there is as long as distances to both sides, or an index of these."""
+    if state.moving:
+        return True
+    times = {size_of(x.at(i)) for x in site.states if x is not None for i in x.timed}
+    sizes = [x[0] for i in range(len(site.states)) if (x := site.contents(i)) and len(x) == 1]
+    return any((sympy.expand(time - 2 * size)).is_Integer for time in times for size in sizes)
 
 
-def _any_grows(trial: Trial, between: range, trail: int) -> bool:
-    """Whether what is dealt out anew is as long as the clip."""
-    site = trial.site
-    old, new = site.dims(site.node.inputs[0]) or [], site.out_dims()
-    sizes = [old[i] for i in between] + new[between.start : len(new) - trail]
-    return any(map(site.grows, sizes))
+def follow(site: Site, rule: Rule | None, view: View) -> State:
+    """The state of the output of a node that reads relative positions.
+
+    Raises:
+        RefusedError: It does something else with them than to carry or to shift them.
+    """
+    node = site.node
+    if not any(x is not None and x.moving for x in site.states):
+        carried = None if rule is None else _carried(site, rule)
+        found = carried or (_cut(site) if node.op_type == "Slice" else None)
+        if found is not None:
+            return found
+    if node.op_type == "GatherElements":
+        return _picked(site)
+    if node.op_type == "Slice" and (found := _moved(site, view)) is not None:
+        return found
+    if node.op_type in _MOVE or _index(site, node.outputs[0]) is not None:
+        return _moving(site)
+    raise RefusedError("it computes with positions that move when the clip is padded")
 
 
-def _transpose(trial: Trial, place: int) -> Ids:
-    ids = trial.of(0, place)
-    return np.transpose(ids, attr_ints(trial.site.node, "perm"))
+def _moving(site: Site) -> State:
+    axes = site.axes_of()
+    return State(axes, (None,) * len(axes), moving=True)
 
 
-def _unsqueeze(trial: Trial, place: int) -> Ids:
-    ids = trial.of(0, place)
-    axes = trial.site.axes()
-    if axes is None:
-        raise RefusedError("its axes are not constant")
-    return np.expand_dims(ids, tuple(x % (ids.ndim + len(axes)) for x in axes))
+def _cut(site: Site) -> State | None:
+    """A table, or what is shifted already, from a place on that depends on the length."""
+    state, starts = site.state(), site.contents(1)
+    axes = site.contents(3) if site.has(3) else [sympy.Integer(0)]
+    steps = site.contents(4) if site.has(4) else [sympy.Integer(1)]
+    if state.axes is None or starts is None or axes is None or steps != [1] or len(starts) != 1:
+        return None
+    axis, start = int(axes[0]) % state.rank, starts[0]
+    factors = state.at(axis)
+    if len(factors) != 1 or len(axes) != 1 or not begins_in_front(start):
+        return None
+    atom, out = factors[0], site.out_dims()[axis]
+    if isinstance(atom, Shifted):
+        cut = dataclasses.replace(atom, size=out, first=atom.first + start)
+    elif isinstance(atom, Other) and atom.size.is_Integer and site.grows(start):
+        cut = Shifted(out, start)
+    else:
+        return None
+    return dataclasses.replace(with_axis(state, axis, (cut,), None), fixed=False)
 
 
-def _squeeze(trial: Trial, place: int) -> Ids:
-    ids = trial.of(0, place)
-    axes = trial.site.axes()
-    return np.squeeze(ids, None if axes is None else tuple(axes))
+def _carried(site: Site, rule: Rule) -> State | None:
+    """What a rule makes of the other axes, if the shifted one is what it was."""
+    op_type = site.node.op_type
+    given = [x for x in site.states if x is not None and x.shifted]
+    atoms = {x.at(i) for x in given for i in x.shifted}
+    alone = len(atoms) == 1 and all(len(x.shifted) == 1 for x in given)
+    if op_type not in _CARRY or not alone or (len(given) > 1 and op_type not in _ALL_ALIKE):
+        return None
+    before = list(site.states)
+    try:
+        result = rule.apply(site)
+    except RefusedError:
+        result = ()
+    if isinstance(result, State) and [result.at(i) for i in result.shifted] == [*atoms]:
+        axis, (atom,) = result.shifted[0], result.at(result.shifted[0])
+        states = [x for x in before if x is not None]
+        kept = op_type not in UNARY | MANY or keeps_finite(
+            op_type, [x.sign for x in states], [x.fill for x in states]
+        )
+        if isinstance(atom, Shifted) and not kept:
+            atom = dataclasses.replace(atom, finite=False)
+        return dataclasses.replace(with_axis(result, axis, (atom,), None), fixed=False)
+    site.states, site.repairs = before, []
+    return None
 
 
-def _same(trial: Trial, place: int) -> Ids:
-    return trial.of(0, place)
+def _moved(site: Site, view: View) -> State | None:
+    """What Pads, Reshapes and Slices have put in place."""
+    moved = moved_rows(site.node.outputs[0], view)
+    state = None if moved is None else site.known(moved.source)
+    if moved is None or state is None or state.moving or moved.beyond:
+        return None
+    last = state.rank - 1
+    if state.shifted != (last,) or time_of(state.at(last - 1)) is None:
+        return None
+    return _settled(site, state, last, moved.shift)
 
 
-def _expand(trial: Trial, place: int) -> Ids:
-    """An axis of size 1 stands for all of it already."""
-    ids = trial.of(0, place)
-    return ids.reshape([*[1] * (len(trial.site.out_dims()) - ids.ndim), *ids.shape])
-
-
-def _mixed(trial: Trial, place: int) -> Ids:
-    """Element by element of several tensors."""
-    made = trial.site.node.outputs[0]
-    if any(x is not None and x.physical for x in trial.site.states):
-        numbers = numbers_of(trial, made)
-        if numbers is not None:
-            return numbers + NUMBERS
-    found: Ids | None = None
-    for i, state in enumerate(trial.site.states):
-        if state is None or state.physical:
-            raise RefusedError("it computes with a size")
-        ids = trial.of(i, place)
-        found = ids if found is None else mix(found, ids)
+def _picked(site: Site) -> State:
+    """What a GatherElements puts in place, by an index that says which entry it is."""
+    data, index = site.state(), _index(site, site.node.inputs[1])
+    sizes = site.dims(site.node.inputs[1])
+    axis = attr_int(site.node, "axis", 0) % data.rank
+    found = None
+    if index is not None and sizes is not None and data.shifted == (axis,) and not data.moving:
+        others = [i for i in range(data.rank) if i != axis]
+        whole = all(same_size(sizes[i], size_of(data.at(i))) for i in others)
+        counts = {i % data.rank: x for i, x in index.counts.items()}
+        low = sum((min(step, 0) * (period - 1) for step, period in counts.values()), index.start)
+        alone = all(
+            same_size(period, sizes[i] if i == axis else _innermost(data, i))
+            for i, (_, period) in counts.items()
+        )
+        if whole and alone and never_negative(sympy.expand(low)):
+            found = _settled(site, data, axis, index.start)
     if found is None:
-        raise RefusedError("it has no inputs")
+        raise RefusedError("it reads at positions that move when the clip is padded")
     return found
 
 
-def _matmul(trial: Trial, place: int) -> Ids:
-    a, b = (trial.of(i, place) for i in (0, 1))
-    if a.ndim < 2 or b.ndim < 2:
-        raise RefusedError("it sums over positions that move when the clip is padded")
-    count = trial.real(0)[-1]
-    return mix(_folded(a, -1, count), _folded(b, -2, count))
+def _innermost(state: State, axis: int) -> sympy.Expr:
+    """How many frames there are in a row along an axis; 0 where they are none."""
+    atom = state.at(axis)[-1] if state.at(axis) else None
+    return atom.size if isinstance(atom, Time) and not atom.turned else sympy.S.Zero
 
 
-def _gemm(trial: Trial, place: int) -> Ids:
-    """The product, and what is added to it."""
-    node = trial.site.node
-    a, b = (trial.of(i, place) for i in (0, 1))
-    rows = attr_int(node, "transA", 0)
-    along = attr_int(node, "transB", 0)
-    count = trial.real(0)[0 if rows else 1]
-    a, b = (a.T if rows else a), (b.T if along else b)
-    found = mix(_folded(a, -1, count), _folded(b, -2, count))
-    return mix(found, trial.of(2, place)) if trial.site.has(2) else found
+def _settled(site: Site, state: State, axis: int, shift: sympy.Expr) -> State | None:
+    """Entry (i, j) is what belongs to their distance, if that is so at any length."""
+    (atom,) = state.at(axis)
+    if not isinstance(atom, Shifted) or not never_changes(sympy.expand(shift + atom.first)):
+        return None
+    axes = list(state.axes or ())
+    axes[axis] = site.axis_of(site.out_dims()[axis])
+    return with_tails(axes, FINITE if state.is_finite and atom.finite else ANY)
 
 
-def _folded(ids: Ids, axis: int, count: int) -> Ids:
-    """What a sum over an axis is made of: all that lies along it, in order."""
-    parts = np.moveaxis(ids, axis, 0)
-    found: Ids = mix(parts[0], np.full((1,) * (ids.ndim - 1), count, np.int64))
-    for part in parts[1:]:
-        found = mix(found, part)
-    return np.expand_dims(found, axis)
+def _index(site: Site, value: ir.Value | None, depth: int = _DEEPEST) -> Index | None:
+    """What an integer tensor counts along its axes, if it is nothing but that."""
+    node = None if value is None else value.producer()
+    if value is None or not depth:
+        return None
+    state, held = site.known(value), site.held(value)
+    if held is not None and len(held) == 1:
+        return Index(held[0], {})
+    if state is not None and state.steps is not None and len(state.timed) == 1:
+        (axis,), (start, step) = state.timed, state.steps
+        return Index(sympy.Integer(start), {axis - state.rank: (step, size_of(state.at(axis)))})
+    if is_op(node, "Range"):
+        first, _, by = map(site.held, node.inputs)
+        sizes = site.dims(value)
+        if not first or not by or not sizes or not by[0].is_Integer or not by[0]:
+            return None
+        return Index(first[0], {-1: (int(by[0]), sizes[0])})
+    if is_op(node, "Add", "Sub"):
+        left, right = (_index(site, x, depth - 1) for x in node.inputs)
+        return _sum(left, right, 1 if node.op_type == "Add" else -1)
+    if not is_op(node, "Cast", "Expand", "Identity", "Tile", "Unsqueeze"):
+        return None
+    inner, axes = _index(site, node.inputs[0], depth - 1), axes_of(node)
+    if inner is None or not is_op(node, "Unsqueeze"):
+        return inner
+    rank = site.source.shapes.rank(value)
+    return None if axes is None or rank is None else _unsqueezed(inner, axes, rank)
 
 
-def _concat(trial: Trial, place: int) -> Ids:
-    site = trial.site
-    axis = attr_int(site.node, "axis", 0) % site.state().rank
-    parts: list[Ids] = []
-    for i in range(len(site.states)):
-        real = trial.real(i)
-        ids = trial.of(i, place)
-        ids = _laid_out(ids, axis, real[axis], site.state(i).fill is not None)
-        if real[axis]:
-            parts.append(ids)
-    shape = np.broadcast_shapes(
-        *(tuple(1 if j == axis else n for j, n in enumerate(x.shape)) for x in parts)
-    )
-    parts = [
-        np.broadcast_to(x, [x.shape[axis] if j == axis else n for j, n in enumerate(shape)])
-        for x in parts
-    ]
-    return np.concatenate(parts, axis=axis)
+def _sum(a: Index | None, b: Index | None, sign: int) -> Index | None:
+    """The sum, or the difference, of two that count along axes of their own."""
+    if a is None or b is None or a.counts.keys() & b.counts.keys():
+        return None
+    turned = {axis: (sign * step, period) for axis, (step, period) in b.counts.items()}
+    return Index(a.start + sign * b.start, {**a.counts, **turned})
 
 
-def _laid_out(ids: Ids, axis: int, size: int, same: bool) -> Ids:
-    """Every entry along an axis that one stands for: each is another, or they are the same."""
-    if ids.shape[axis] != 1 or size <= 1:
-        return ids
-    if same:
-        return np.repeat(ids, size, axis=axis)
-    at: Ids = np.arange(size, dtype=np.int64).reshape(
-        [-1 if j == axis else 1 for j in range(ids.ndim)]
-    )
-    return mix(ids, at)
-
-
-def _pad(trial: Trial, place: int) -> Ids:
-    site = trial.site
-    mode = site.node.attributes.get("mode")
-    if mode is not None and mode.as_string() != "constant":
-        raise RefusedError("it copies positions that move when the clip is padded")
-    value = const_of(site.node.inputs[2]) if site.has(2) else np.zeros(1)
-    if value is None:
-        raise RefusedError("what it pads with is not constant")
-    real = trial.real(0)
-    ids = trial.of(0, place)
-    pads = trial.contents(1)
-    half, held = len(pads) // 2, site.contents(1) or pads
-    laid = ids
-    for i, n in enumerate(real):
-        if held[i] != 0 or held[i + half] != 0:  # perhaps 0 at this size, as at no other
-            laid = _laid_out(laid, i, n, site.state().fill is not None)
-    return np.pad(laid, list(zip(pads[:half], pads[half:], strict=True)), constant_values=FILL)
-
-
-def _gather(trial: Trial, place: int) -> Ids:
-    """A table read at positions: the position says which entry."""
-    data, index = trial.site.state(0), trial.site.state(1)
-    axis = attr_int(trial.site.node, "axis", 0) % data.rank
-    rows = any(isinstance(x, Rows) for x in data.at(axis))
-    if data.cells is not None or data.timed or rows:
-        raise RefusedError("it reads positions that move when the clip is padded")
-    ids, table = trial.of(1, place), trial.of(0, place)
-    ids = ids.reshape([*[1] * axis, *ids.shape, *[1] * (data.rank - axis - 1)])
-    own = [*table.shape[:axis], *[1] * index.rank, *table.shape[axis + 1 :]]
-    return mix(ids, table.reshape(own))
-
-
-def _gather_elements(trial: Trial, place: int) -> Ids:
-    """What each element is read from, where it is known which that is."""
-    data = trial.site.state(0)
-    index = numbers_of(trial, trial.site.node.inputs[1])
-    if index is None or data.fill is not None:
-        raise RefusedError("it reads at positions that move when the clip is padded")
-    real = trial.real(0)
-    axis = attr_int(trial.site.node, "axis", 0) % data.rank
-    ids = trial.of(0, place)
-    ids = _laid_out(ids, axis, real[axis], False)
-    shape = [max(a, b) for a, b in zip(ids.shape, index.shape, strict=True)]
-    shape[axis] = index.shape[axis]
-    laid = list(shape)
-    laid[axis] = ids.shape[axis]
-    return np.take_along_axis(np.broadcast_to(ids, laid), np.broadcast_to(index, shape), axis)
-
-
-def _tile(trial: Trial, place: int) -> Ids:
-    """Again and again along each axis."""
-    ids, real, repeats = trial.of(0, place), trial.real(0), trial.contents(1)
-    same = trial.site.state().fill is not None
-    for axis, count in enumerate(repeats):
-        if count != 1:
-            ids = _laid_out(ids, axis, real[axis], same)
-    return np.tile(ids, repeats)
-
-
-MOVES: dict[str, Callable[[Trial, int], Ids]] = {
-    "Identity": _same,
-    "Add": _mixed,
-    "Concat": _concat,
-    "Div": _mixed,
-    "Expand": _expand,
-    "Gather": _gather,
-    "GatherElements": _gather_elements,
-    "Gemm": _gemm,
-    "MatMul": _matmul,
-    "Mul": _mixed,
-    "Pad": _pad,
-    "Range": _range,
-    "Reshape": _reshape,
-    "Slice": _slice,
-    "Squeeze": _squeeze,
-    "Sub": _mixed,
-    "Tile": _tile,
-    "Transpose": _transpose,
-    "Unsqueeze": _unsqueeze,
-    "Where": _mixed,
-}
+def _unsqueezed(index: Index, axes: Sequence[int], rank: int) -> Index:
+    """The same with axes of size 1 at these places."""
+    new = {x % rank for x in axes}
+    kept = [i - rank for i in range(rank) if i not in new]
+    return Index(index.start, {kept[i]: x for i, x in index.counts.items()})

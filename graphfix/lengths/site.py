@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +24,7 @@ from graphfix.lengths.domain import (
 )
 from graphfix.lengths.lower import LOOKED_THROUGH
 from graphfix.lengths.numbers import MANY, UNARY, extreme
-from graphfix.lengths.repairs import Hide, LengthData, Picks, Zero
+from graphfix.lengths.repairs import FrameRepair, Hide, LengthData, Zero
 from graphfix.model.text import path_of
 from graphfix.model.values import attr_ints, const_of, is_op
 
@@ -53,7 +55,6 @@ class Site:
         states: What is known of each input; None for one that is absent.
         source: The padded dim.
         opset: The version of the standard opset.
-        flips: Whether what is turned around is to be turned row by row, its padding left behind.
         repairs: What has been asked for so far.
         points: The zero point of each input that has one: what counts as zero in it.
     """
@@ -65,14 +66,12 @@ class Site:
         source: Source,
         opset: int,
         *,
-        flips: bool = False,
         known: Callable[[ir.Value], State | None] = lambda value: None,
     ) -> None:
         self.node = node
         self.states = list(states)
         self.source = source
         self.opset = opset
-        self.flips = flips
         self.known = known
         self.repairs: list[Repair] = []
         self.points: dict[int, ir.Value | None] = {}
@@ -188,7 +187,7 @@ class Site:
 
     def repair(self, repair: Repair) -> None:
         """Ask for a repair of the whole node."""
-        if isinstance(repair, Picks):
+        if isinstance(repair, FrameRepair):
             check_rows(repair.state, self.source)
         elif isinstance(state := getattr(repair, "state", None), State):
             check_batch(state, self.source)
@@ -301,6 +300,37 @@ class Site:
     def path(self) -> str:
         """The node as a user knows it."""
         return path_of(self.node)
+
+
+class Takes(enum.Flag):
+    """What a rule knows how to read, besides tensors of frames."""
+
+    SIZES = enum.auto()
+    """Padded sizes."""
+    SIZES_BEHIND = enum.auto()
+    """Padded sizes, in all inputs but the first."""
+    CLAMPED = enum.auto()
+    """Indices that are cut to the padded length."""
+    SHRINKING = enum.auto()
+    """What is less for some longer clip."""
+    PLACES = enum.auto()
+    """The places of a mask."""
+
+
+_NOTHING = Takes(0)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What padding does to the results of an operator.
+
+    Attributes:
+        apply: Gives the state of each output, and asks for repairs.
+        takes: What it knows how to read.
+    """
+
+    apply: Callable[[Site], State | Sequence[State | None]]
+    takes: Takes = _NOTHING
 
 
 def _one_element(dims: Sequence[object] | None) -> bool:

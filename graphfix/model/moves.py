@@ -130,9 +130,9 @@ class _Walk:
         before = self._block(given)
         if given is None or before is None:
             return None
-        if is_op(node, "Reshape", "Identity"):
+        if is_op(node, "Reshape", "Identity", "Squeeze", "Unsqueeze"):
             return given
-        if len(before) != len(after):
+        if len(before) != len(after) or not self._is_aligned(given, before):
             return None
         if is_op(node, "Slice") and self._slice(node, before, after):
             return given
@@ -206,6 +206,8 @@ class _Walk:
         sizes = [x for x in blocks if x is not None and len(x) == len(after)]
         if rank is None or self.beyond or len(sizes) < len(blocks):
             return None
+        if rank != count + len(after):
+            return None
         axis = attr_int(node, "axis", 0) % rank - count
         if axis < 0:
             return None
@@ -224,13 +226,22 @@ class _Walk:
         return None
 
     def _block(self, value: ir.Value | None) -> Sizes | None:
-        """The sizes behind the first axes, which are those of what is read: one or two."""
+        """The sizes behind the first axes, which are those of what is read: one or two.
+
+        Among the first axes there may be others of 1, where sizes have been lined up by a Squeeze.
+        """
         dims, count = self._view.shapes.dims(value), len(self._lead)
-        if dims is None or not count < len(dims) <= count + 2 or not all(map(is_named, dims)):
+        if dims is None or not all(map(is_named, dims)):
             return None
-        if not all(same(a, b) for a, b in zip(self._lead, dims, strict=False)):
-            return None
-        return [expr_of(x) for x in dims[count:]]
+        for inner in (len(dims) - count, 2, 1):
+            front = dims[: len(dims) - inner]
+            if inner in (1, 2) and _alike(front, self._lead):
+                return [expr_of(x) for x in dims[len(front) :]]
+        return None
+
+    def _is_aligned(self, value: ir.Value, block: Sizes) -> bool:
+        """Whether the first axes of a tensor are those of what is read, one by one."""
+        return self._view.shapes.rank(value) == len(self._lead) + len(block)
 
     def _note(self, value: ir.Value) -> None:
         """Keep ``value`` as what is moved, if it is."""
@@ -244,6 +255,8 @@ class _Walk:
     def _keep(self, source: ir.Value, row: LinearIndex, col: LinearIndex, *, beyond: bool) -> None:
         dims = self._view.shapes.dims(source)
         if row != (1, 0, 0) or col.b != 1 or col.a not in (-1, 1) or dims is None:
+            return
+        if len(dims) != len(self._lead) + 2:
             return
         if same(dims[-2], self._rows):
             self._found = Moved(source, int(col.a), col.c, beyond, self._rows)
@@ -282,6 +295,12 @@ class _Walk:
         for i in (0, self._ends[0]):
             for j in (0, self._ends[1]):
                 yield sympy.expand(place.a * i + place.b * j + place.c)
+
+
+def _alike(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    """Whether two lists of sizes are the same but for sizes of 1."""
+    left, right = ([x for x in dims if x != 1] for dims in (a, b))
+    return len(left) == len(right) and all(map(same, left, right))
 
 
 def _at_large(expr: sympy.Expr) -> int:

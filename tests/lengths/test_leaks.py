@@ -51,11 +51,6 @@ REPAIRED = {
     "resize by 5/3 before a mean": f'{{ {C} r = Resize <mode = "nearest"> (c, , by53) '
     "y = ReduceMean <axes = [2]> (r) }",
     "root mean square over time": "{ y = SimplifiedLayerNormalization <axis = 1> (x, g) }",
-    "an output that runs backwards": "{ r = Slice (x, m1, back, one, m1) y = Relu (r) }",
-    "same padding with a stride": f"""{{ {C}
-        r = Conv <auto_pad = "SAME_UPPER", strides = [2]> (c, k) {BACK}""",
-    "same padding in front": f"""{{ {C}
-        r = Conv <auto_pad = "SAME_LOWER", strides = [3]> (c, k2) {BACK}""",
     "a quantized convolution": """{ n = Mul (x, hundredth) q = QuantizeLinear (n, scale, point)
         c = Transpose <perm = [0, 2, 1]> (q) r = ConvInteger <pads = [1, 1]> (c, k8, point, point)
         f = Cast <to = 1> (r) y = Transpose <perm = [0, 2, 1]> (f) }""",
@@ -89,9 +84,6 @@ REPAIRED = {
         l = Cast <to = 6> (e)
         h = RNN <hidden_size = 4, direction = "reverse"> (c, w1, w1, , l)
         f = Squeeze (h, one) y = Transpose <perm = [1, 0, 2]> (f) }""",
-    "the first of what runs backwards": """{ r = Slice (x, m1, back, one, m1) n = Shape (x)
-        b = Gather (n, zero1) s = Concat <axis = 0> (b, one) i = Expand (zero1, s)
-        f = GatherND <batch_dims = 1> (r, i) h = Relu (r) y = Mul (f, scale) }""",
 }
 # As many frames in front as fill up a pair; they are another place in each container.
 PAIRS = """n = Shape (x) t = Gather (n, one) d = Add (t, one) h = Div (d, pair)
@@ -101,7 +93,7 @@ PAIRS = """n = Shape (x) t = Gather (n, one) d = Add (t, one) h = Div (d, pair)
 REFUSED = {
     "pairs of frames that are filled up in front": (
         f"{{ {PAIRS} w = Mul (r, halves) u = Reshape (w, whole) y = Slice (u, zero1, t, one) }}",
-        "positions that move",
+        "how much it puts in front depends on the padded length",
     ),
     "the clip twice in one axis": (
         "{ c = Unsqueeze (x, one) d = Mul (c, apart) y = Reshape (d, whole) }",
@@ -112,6 +104,26 @@ REFUSED = {
         b = Gather (n, zero1) s = Concat <axis = 0> (b, one) i = Expand (nine1, s)
         y = GatherND <batch_dims = 1> (u, i) }""",
         "holds time beside something else",
+    ),
+    "an output that runs backwards": (
+        "{ r = Slice (x, m1, back, one, m1) y = Relu (r) }",
+        "runs backwards, its padding in front",
+    ),
+    "the first of what runs backwards": (
+        """{ r = Slice (x, m1, back, one, m1) n = Shape (x)
+        b = Gather (n, zero1) s = Concat <axis = 0> (b, one) i = Expand (zero1, s)
+        f = GatherND <batch_dims = 1> (r, i) h = Relu (r) y = Mul (f, scale) }""",
+        "beside something else, or runs backwards",
+    ),
+    "same padding with a stride": (
+        f"""{{ {C}
+        r = Conv <auto_pad = "SAME_UPPER", strides = [2]> (c, k) {BACK}""",
+        "how much SAME_UPPER puts in front depends on the padded length",
+    ),
+    "same padding in front": (
+        f"""{{ {C}
+        r = Conv <auto_pad = "SAME_LOWER", strides = [3]> (c, k2) {BACK}""",
+        "how much SAME_LOWER puts in front depends on the padded length",
     ),
     "backwards, but not all of it": ("{ y = Slice (x, m2, back, one, m1) }", "is not known"),
     "a shape as an output": ("{ y = Shape (x) }", "counts the padding in"),

@@ -24,7 +24,15 @@ QUICK = 4
 ALONE = 4
 REFUSED = {"fold", "cumulative", "rows_mixed"}
 """Steps that are refused whenever rows of a batch have lengths of their own."""
-REFUSED |= {"by_size", "mask_longest", "other_kinds", "padded_table", "stretched"}
+REFUSED |= {
+    "backwards",
+    "both_ways",
+    "by_size",
+    "mask_longest",
+    "other_kinds",
+    "padded_table",
+    "stretched",
+}
 """And those of which more than half are."""
 
 

@@ -1,6 +1,6 @@
 """The repairs: each closes one leak, at one node, with nodes of its own."""
 
-from graphfix.lengths.repairs.base import Leak, Picks, Repair, zeroed
+from graphfix.lengths.repairs.base import FrameRepair, Leak, Repair, zeroed
 from graphfix.lengths.repairs.counts import (
     LengthData,
     MaskedGroupNorm,
@@ -15,9 +15,7 @@ from graphfix.lengths.repairs.frames import (
     CopiedTail,
     FillUp,
     LastFrames,
-    OwnPads,
     PadFrames,
-    TurnedFrames,
 )
 from graphfix.lengths.repairs.tails import (
     MASK_FILTER,
@@ -34,6 +32,7 @@ __all__ = [
     "ClampedFrames",
     "CopiedTail",
     "FillUp",
+    "FrameRepair",
     "Hide",
     "HideKeys",
     "LastFrames",
@@ -43,14 +42,11 @@ __all__ = [
     "MaskedMean",
     "MaskedNorm",
     "MaskedPool",
-    "OwnPads",
     "PadFrames",
-    "Picks",
     "PoisonedInput",
     "Repair",
     "SequenceLens",
     "Slots",
-    "TurnedFrames",
     "Zero",
     "zeroed",
 ]

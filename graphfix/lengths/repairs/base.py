@@ -10,6 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 if TYPE_CHECKING:
+    import sympy
+
     from graphfix.build import Builder
     from graphfix.lengths.domain import State
     from graphfix.lengths.lower import Lengths
@@ -50,13 +52,18 @@ class Repair(abc.ABC):
         """Build it. Returns what replaces the node's first output, None if the node stays."""
 
 
-class Picks(Repair):
+@dataclass(frozen=True)
+class FrameRepair(Repair):
     """A repair that picks frames anew, for each row of the batch by its own length.
 
     Attributes:
-        state: What is known of the tensor that they are picked from.
+        axis: The axis that they are picked from.
+        size: Its size, the padding counted in.
+        state: What is known of the tensor.
     """
 
+    axis: int
+    size: sympy.Expr
     state: State
 
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import sympy
 
 from graphfix.lengths.domain import Rows, State
-from graphfix.lengths.repairs.base import Picks, input_of, made_by
+from graphfix.lengths.repairs.base import FrameRepair, input_of, made_by
 
 if TYPE_CHECKING:
     from graphfix.build import Builder
@@ -18,46 +18,30 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CopiedTail(Picks):
-    """An input gets a tail of copies of its last valid frame.
+class CopiedTail(FrameRepair):
+    """An input gets a tail of copies of its last valid frame."""
 
-    Attributes:
-        axis: The axis.
-        size: Its size, the padding counted in.
-        state: What was known of it.
-    """
-
-    axis: int
-    size: sympy.Expr
-    state: State
     what: ClassVar[str] = "copies of the last valid frame follow it first"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> None:
         """``x[min(i, length - 1)]``."""
         x = input_of(self.node, 0)
         at = lengths.unsqueeze(lengths.positions(self.size), [0])
-        last = op.Sub(lengths.unsqueeze(lengths.rows(self.size), [1]), np.array([[1]], np.int64))
-        at = lengths.larger(lengths.smaller(at, last), np.zeros((1, 1), np.int64))
+        at = _existing(lengths, at, _last(op, lengths, self.size))
         op.rewire(0, take_rows(op, lengths, x, at, self.state, self.axis))
 
 
 @dataclass(frozen=True)
-class LastFrames(Picks):
+class LastFrames(FrameRepair):
     """A read from the end of the axis becomes a read from the end of what is valid.
 
     Attributes:
-        axis: The axis.
-        size: The size of that axis, the padding counted in.
         offsets: Where is read, counted from the end: -1 is the last.
         drop: Whether the axis goes, as with a Gather at a scalar.
-        state: What was known of the input.
     """
 
-    axis: int
-    size: sympy.Expr
     offsets: tuple[int, ...]
     drop: bool
-    state: State
     what: ClassVar[str] = "it reads at the end of what is valid"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
@@ -71,20 +55,14 @@ class LastFrames(Picks):
 
 
 @dataclass(frozen=True)
-class ClampedFrames(Picks):
+class ClampedFrames(FrameRepair):
     """An index that is cut to the last frame is cut to the last valid one.
 
     Attributes:
-        axis: The axis that is read.
-        last: The last index, the padding counted in.
         rank: How many axes the index has.
-        state: What was known of the data.
     """
 
-    axis: int
-    last: sympy.Expr
     rank: int
-    state: State
     what: ClassVar[str] = "it stops at the last valid frame"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
@@ -93,7 +71,7 @@ class ClampedFrames(Picks):
         flat = op.Reshape(index, np.array([1, -1], np.int64))
         if lengths.dtype(index) != ir.DataType.INT64:
             flat = op.Cast(flat, to=ir.DataType.INT64)
-        at = lengths.smaller(flat, lengths.unsqueeze(lengths.rows(self.last), [1]))
+        at = lengths.smaller(flat, lengths.unsqueeze(lengths.rows(self.size - 1), [1]))
         taken = take_rows(op, lengths, x, at, self.state, self.axis)
         if self.rank == 1:
             return taken
@@ -110,48 +88,18 @@ class ClampedFrames(Picks):
 
 
 @dataclass(frozen=True)
-class TurnedFrames(Picks):
-    """An axis that is turned around has its first valid frame last: each row for itself.
-
-    Attributes:
-        axis: The axis.
-        size: Its size, the padding counted in.
-        state: What was known of the input.
-    """
-
-    axis: int
-    size: sympy.Expr
-    state: State
-    what: ClassVar[str] = "what is valid is turned around, and stays in front"
-
-    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
-        """``x[max(length - 1 - i, 0)]``."""
-        x = input_of(self.node, 0)
-        last = op.Sub(lengths.unsqueeze(lengths.rows(self.size), [1]), np.array([[1]], np.int64))
-        at = op.Sub(last, lengths.unsqueeze(lengths.positions(self.size), [0]))
-        at = lengths.larger(at, np.zeros((1, 1), np.int64))
-        return take_rows(op, lengths, x, at, self.state, self.axis)
-
-
-@dataclass(frozen=True)
-class PadFrames(Picks):
+class PadFrames(FrameRepair):
     """Padding with copies (edge, reflect) copies what is valid.
 
     Attributes:
-        axis: The axis.
-        size: Its size before, the padding counted in.
         result: Its size after.
         begin: How many are put before the first.
         reflect: Whether they are mirrored, not copies of the outermost.
-        state: What was known of the input.
     """
 
-    axis: int
-    size: sympy.Expr
     result: sympy.Expr
     begin: int
     reflect: bool
-    state: State
     what: ClassVar[str] = "its copies are taken from what is valid"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
@@ -159,83 +107,21 @@ class PadFrames(Picks):
         x = input_of(self.node, 0)
         at = op.Sub(lengths.positions(self.result), np.array(self.begin, np.int64))
         at = lengths.unsqueeze(at, [0])
-        last = op.Sub(lengths.unsqueeze(lengths.rows(self.size), [1]), np.array([[1]], np.int64))
+        last = _last(op, lengths, self.size)
         if self.reflect:
             at = op.Sub(last, op.Abs(op.Sub(last, op.Abs(at))))
-        # Beyond the valid length any index will do that exists.
-        at = lengths.larger(lengths.smaller(at, last), np.zeros((1, 1), np.int64))
-        return take_rows(op, lengths, x, at, self.state, self.axis)
+        return take_rows(op, lengths, x, _existing(lengths, at, last), self.state, self.axis)
 
 
 @dataclass(frozen=True)
-class OwnPads(Picks):
-    """A window of SAME padding and a stride begins where the length of each row says.
-
-    Attributes:
-        axis: The axis that carries time.
-        size: Its size, the padding counted in.
-        kernel: How long the window is.
-        stride: How far apart windows begin.
-        lower: Whether the odd one of the frames that are put on goes in front.
-        pads: What is put on the other axes.
-        low: Whether the least number is put on, as for a maximum, instead of zeros.
-        state: What was known of the input.
-    """
-
-    axis: int
-    size: sympy.Expr
-    kernel: int
-    stride: int
-    lower: bool
-    pads: tuple[int, ...]
-    low: bool
-    state: State
-    what: ClassVar[str] = "each row is padded as its own length says"
-
-    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
-        """``Conv(x[i - begin])`` with zeros where that is no frame of the row."""
-        x, by = input_of(self.node, 0), self.stride
-        rows = lengths.rows(self.size)
-
-        def number(n: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-            return np.array([n], np.int64)
-
-        # ceil(length / stride) windows, the last of which ends here:
-        count = op.Div(op.Add(rows, number(by - 1)), number(by))
-        end = op.Add(op.Mul(count, number(by)), number(self.kernel - by))
-        total = lengths.larger(op.Sub(end, rows), number(0))
-        begin = op.Div(op.Add(total, number(1)) if self.lower else total, number(2))
-        whole = by * sympy.floor((self.size + by - 1) / by) - by + self.kernel
-        at = op.Sub(lengths.unsqueeze(lengths.positions(whole), [0]), lengths.unsqueeze(begin, [1]))
-        before = op.Less(at, np.zeros((1, 1), np.int64))
-        inside = op.And(op.Not(before), op.Less(at, lengths.unsqueeze(rows, [1])))
-        last = op.Sub(lengths.size(self.size), number(1))
-        index = lengths.larger(lengths.smaller(at, last), np.zeros((1, 1), np.int64))
-        taken = take_rows(op, lengths, x, index, self.state, self.axis)
-        others = [i for i in range(self.state.rank) if i not in (0, self.axis)]
-        dtype = lengths.dtype(x)
-        fill = lengths.extreme(dtype, high=False) if self.low else np.zeros((), dtype.numpy())
-        own = op.Where(lengths.unsqueeze(inside, others), taken, fill)
-        given = {k: v.value for k, v in self.node.attributes.items() if k != "auto_pad"}
-        given["pads"] = self.pads
-        return op.make(self.node.op_type, own, *self.node.inputs[1:], **given)
-
-
-@dataclass(frozen=True)
-class Append(Picks):
+class Append(FrameRepair):
     """What is appended to an axis is put right behind what is valid.
 
     Attributes:
-        axis: The axis.
-        size: The size of what it is appended to, the padding counted in.
         count: How many frames are appended.
-        state: What is known of the result.
     """
 
-    axis: int
-    size: sympy.Expr
     count: int
-    state: State
     what: ClassVar[str] = "what it appends goes right behind what is valid"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
@@ -252,24 +138,18 @@ class Append(Picks):
 
 
 @dataclass(frozen=True)
-class FillUp(Picks):
+class FillUp(FrameRepair):
     """Copies of one frame, as many as the length asks for, go right behind what is valid.
 
     Attributes:
-        axis: The axis.
         before: The size of what they are put behind, the padding counted in.
-        size: The size of the result.
         depth: How many nodes above the last input the frame is.
         whole: Whether the frame is as large as the others on all other axes.
-        state: What is known of the result.
     """
 
-    axis: int
     before: sympy.Expr
-    size: sympy.Expr
     depth: int
     whole: bool
-    state: State
     what: ClassVar[str] = "the copies that fill it up go right behind what is valid"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
@@ -288,6 +168,16 @@ class FillUp(Picks):
         at = op.Where(op.Less(at, valid), at, lengths.size(self.before))
         whole = op.Concat(*front, frame, axis=self.axis)
         return take_rows(op, lengths, whole, at, self.state, self.axis)
+
+
+def _last(op: Builder, lengths: Lengths, size: sympy.Expr) -> ir.Value:
+    """The index of the last valid frame of each row, -1 where there is none: [B, 1] or [1, 1]."""
+    return op.Sub(lengths.unsqueeze(lengths.rows(size), [1]), np.array([[1]], np.int64))
+
+
+def _existing(lengths: Lengths, at: ir.Value, last: ir.Value) -> ir.Value:
+    """Beyond the valid length any index will do that exists."""
+    return lengths.larger(lengths.smaller(at, last), np.zeros((1, 1), np.int64))
 
 
 def take_rows(

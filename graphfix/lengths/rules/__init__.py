@@ -29,14 +29,9 @@ from graphfix.lengths.rules import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import onnx_ir as ir
 
-    from graphfix.lengths.domain import State
-    from graphfix.lengths.site import Site
-
-    Rule = Callable[[Site], State | Sequence[State | None]]
+    from graphfix.lengths.site import Rule
 
 MICROSOFT = "com.microsoft"
 RULES: dict[str, Rule] = {

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from graphfix.lengths.axes import RefusedError
 from graphfix.lengths.domain import (
     ANY,
-    FINITE,
     LAST,
     WILD,
     Other,
@@ -18,7 +17,7 @@ from graphfix.lengths.domain import (
     time_of,
 )
 from graphfix.lengths.rules.axes import placed, with_axis
-from graphfix.lengths.site import Site
+from graphfix.lengths.site import Rule, Site, Takes
 from graphfix.model.values import attr_int, attr_ints
 
 if TYPE_CHECKING:
@@ -137,21 +136,23 @@ def trilu(site: Site) -> State:
         raise RefusedError("an axis of it holds time beside something else, or runs backwards")
     if site.has(1) and not site.state(1).fixed:
         raise RefusedError("which diagonal it begins at is not fixed")
-    tails = tuple(
-        None if x is None else x if x.is_zero else FINITE if x.is_finite else ANY
-        for x in state.tails
-    )
     return dataclasses.replace(
-        state, tails=tails, sign=min(state.sign, 1), fill=None, inside=None, steps=None
+        state,
+        tails=state.recomputed(zeros=True),
+        sign=min(state.sign, 1),
+        fill=None,
+        inside=None,
+        steps=None,
     )
 
 
+_SIZES = Takes.SIZES | Takes.CLAMPED
 RULES = {
-    "Expand": expand,
-    "Split": split,
-    "Squeeze": squeeze,
-    "Tile": tile,
-    "Transpose": transpose,
-    "Trilu": trilu,
-    "Unsqueeze": unsqueeze,
+    "Expand": Rule(expand, _SIZES | Takes.SHRINKING | Takes.PLACES),
+    "Split": Rule(split, Takes.SIZES_BEHIND),
+    "Squeeze": Rule(squeeze, _SIZES),
+    "Tile": Rule(tile, Takes.SIZES | Takes.SHRINKING),
+    "Transpose": Rule(transpose, _SIZES),
+    "Trilu": Rule(trilu),
+    "Unsqueeze": Rule(unsqueeze, _SIZES),
 }

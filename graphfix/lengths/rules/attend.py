@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphfix.lengths.axes import RefusedError, check_apart
 from graphfix.lengths.domain import ANY, FINITE, ZERO, State, carries_time
-from graphfix.lengths.site import Site
+from graphfix.lengths.site import Rule, Site
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
@@ -52,4 +52,4 @@ def over(site: Site, state: State) -> tuple[int, ...]:
     return tuple(range(attr_int(site.node, "axis", 1) % state.rank, state.rank))
 
 
-RULES = {"LogSoftmax": softmax, "Softmax": softmax}
+RULES = dict.fromkeys(("LogSoftmax", "Softmax"), Rule(softmax))

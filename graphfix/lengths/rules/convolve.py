@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from graphfix.lengths.axes import RefusedError, check_apart, check_maskable
+from graphfix.lengths.axes import RefusedError, check_apart
 from graphfix.lengths.domain import (
     ANY,
     FINITE,
@@ -16,9 +16,10 @@ from graphfix.lengths.domain import (
     size_of,
     time_of,
 )
-from graphfix.lengths.repairs import MaskedMean, MaskedPool, OwnPads
+from graphfix.lengths.repairs import MaskedPool
 from graphfix.lengths.rules.quantize import unbiased
-from graphfix.lengths.site import Site
+from graphfix.lengths.rules.reduce import masked_mean
+from graphfix.lengths.site import Rule, Site
 from graphfix.model.values import attr_int, attr_ints
 
 if TYPE_CHECKING:
@@ -41,59 +42,12 @@ def conv_integer(site: Site) -> State:
 def _convolved(site: Site, *, bias: int | None) -> State:
     state = checked(site)
     for axis in spatial(state):
-        if site.node.op_type == "Conv" and _shifts(site, axis):
-            _same(site, state, axis, low=False)
-            continue
         kernel, past = _window(site, axis)
         if kernel > 1 or past:
             _forward(state.at(axis))
         if past:
             state = site.need_zero(0, axis, "boundary leak")
     return _result(site, state, bias=bias)
-
-
-def _shifts(site: Site, axis: int) -> bool:
-    """Whether how much is put in front depends on how long the axis is."""
-    auto = site.node.attributes.get("auto_pad")
-    strides = attr_ints(site.node, "strides")
-    same = auto is not None and auto.as_string().startswith("SAME")
-    return same and strides is not None and strides[axis - 2] > 1
-
-
-def _same(site: Site, state: State, axis: int, *, low: bool) -> None:
-    """Each row begins as its own length says."""
-    _forward(state.at(axis))
-    time = time_of(state.at(axis))
-    strides = attr_ints(site.node, "strides") or ()
-    dilations = attr_ints(site.node, "dilations") or ()
-    kernel = [_kernel(site, i) for i in range(2, state.rank)]
-    dims = [size_of(x) for x in state.axes or ()][2:]
-    others = [x for i, x in enumerate(dims, 2) if i != axis]
-    if len(spatial(state)) > 1 or not all(x.is_Integer for x in others):
-        raise RefusedError("how much it pads its other axes is not known")
-    if any(x != 1 for x in dilations) or attr_int(site.node, "ceil_mode", 0) or time is None:
-        raise RefusedError("there is no repair for its padding")
-    site.check_size(time.size)
-    lower = site.node.attributes["auto_pad"].as_string() == "SAME_LOWER"
-    pads: list[tuple[int, int]] = []
-    for i, size in enumerate(dims):
-        spare = 0 if i == axis - 2 else -(-int(size) // strides[i]) * strides[i] - strides[i]
-        total = 0 if i == axis - 2 else max(spare + kernel[i] - int(size), 0)
-        pads.append(((total + lower) // 2, total - (total + lower) // 2))
-    site.repair(
-        OwnPads(
-            site.node,
-            "boundary leak",
-            axis,
-            time.size,
-            kernel[axis - 2],
-            strides[axis - 2],
-            lower,
-            tuple(x for x, _ in pads) + tuple(x for _, x in pads),
-            low,
-            state,
-        )
-    )
 
 
 def conv_transpose(site: Site) -> State:
@@ -110,18 +64,11 @@ def conv_transpose(site: Site) -> State:
 def max_pool(site: Site) -> State:
     """Nothing is larger than what a window finds past the end."""
     state = checked(site)
-    own = False
     for axis in spatial(state):
-        if _shifts(site, axis):
-            _same(site, state, axis, low=True)
-            own = True
-            continue
         kernel, past = _window(site, axis)
         _forward(state.at(axis))
         if kernel > 1 and (past or _hangs(site, axis)):
             state = site.need_low(0, axis, "boundary leak")
-    if own:  # where nothing is valid there is the least number
-        state = dataclasses.replace(state, tails=tuple(x and ANY for x in state.tails))
     if len(site.node.outputs) > 1 and site.node.outputs[1].uses():
         raise RefusedError("its indices count the padding in")
     return dataclasses.replace(_result(site, state, bias=None), sign=state.sign)
@@ -136,16 +83,10 @@ def average_pool(site: Site) -> State:
         if kernel == 1 or not (past or _hangs(site, axis)):
             continue
         state = site.need_zero(0, axis, "boundary leak")
-        # Without padding, a window that hangs over the end counts what is there.
-        inside = not past or not attr_int(site.node, "count_include_pad", 0)
-        if inside:
+        if not attr_int(site.node, "count_include_pad", 0):
             site.repair(MaskedPool(site.node, "boundary leak", axis, state))
         elif _hangs(site, axis):
             raise RefusedError("its last window is averaged over fewer frames than the others")
-        if inside and _begins_early(site, axis) and attr_int(site.node, "count_include_pad", 0):
-            raise RefusedError("its first window counts padding, and its last one does not")
-        if inside and attr_int(site.node, "count_include_pad", 0) and _pads_others(site, axis):
-            raise RefusedError("along another axis its windows count padding")
     return dataclasses.replace(_result(site, state, bias=None), sign=min(state.sign, 1))
 
 
@@ -170,16 +111,7 @@ def global_average_pool(site: Site) -> State:
     """A mean over all spatial axes."""
     state = checked(site)
     axes = tuple(range(2, state.rank))
-    times = [i for i in axes if carries_time(state.at(i))]
-    for axis in times:
-        state = site.need_zero(0, axis, "mean pollution")
-        check_maskable(state.axes or (), axis, site.source)
-        for factor in state.at(axis):
-            if isinstance(factor, Time):
-                site.check_size(factor.size)
-    if times:
-        site.repair(MaskedMean(site.node, "mean pollution", axes, True, state))
-    return _reduced(state, axes)
+    return _reduced(masked_mean(site, axes, keep=True), axes)
 
 
 def global_max_pool(site: Site) -> State:
@@ -263,19 +195,6 @@ def _hangs(site: Site, axis: int) -> bool:
     return bool(attr_int(site.node, "ceil_mode", 0)) and (strides or ())[axis - 2 :][:1] > (1,)
 
 
-def _pads_others(site: Site, axis: int) -> bool:
-    """Whether it puts anything around another axis."""
-    pads = attr_ints(site.node, "pads") or ()
-    rank = max(len(pads) // 2, 1)
-    return any(x for i, x in enumerate(pads) if i % rank != axis - 2)
-
-
-def _begins_early(site: Site, axis: int) -> bool:
-    """Whether the first window begins in padding."""
-    pads = attr_ints(site.node, "pads")
-    return pads is None or pads[axis - 2] > 0
-
-
 def _result(site: Site, state: State, *, bias: int | None) -> State:
     dims = site.out_dims()
     axes: list[Axis] = []
@@ -285,7 +204,7 @@ def _result(site: Site, state: State, *, bias: int | None) -> State:
         if i < 2 or not carries_time(old):
             axes.append(old if i == 0 else site.axis_of(dims[i]))
             kept = state.tails[i]
-            tails.append(None if kept is None else FINITE if kept.is_finite else ANY)
+            tails.append(kept and kept.recomputed)
             continue
         if not site.grows(dims[i]):
             raise RefusedError(f"its result has {dims[i]} frames however long the clip is")
@@ -303,13 +222,13 @@ def _result(site: Site, state: State, *, bias: int | None) -> State:
 
 
 RULES = {
-    "AveragePool": average_pool,
-    "Conv": conv,
-    "ConvInteger": conv_integer,
-    "ConvTranspose": conv_transpose,
-    "FusedConv": conv,
-    "GlobalAveragePool": global_average_pool,
-    "GlobalMaxPool": global_max_pool,
-    "MaxPool": max_pool,
-    "STFT": stft,
+    "AveragePool": Rule(average_pool),
+    "Conv": Rule(conv),
+    "ConvInteger": Rule(conv_integer),
+    "ConvTranspose": Rule(conv_transpose),
+    "FusedConv": Rule(conv),
+    "GlobalAveragePool": Rule(global_average_pool),
+    "GlobalMaxPool": Rule(global_max_pool),
+    "MaxPool": Rule(max_pool),
+    "STFT": Rule(stft),
 }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from graphfix.lengths.axes import RefusedError, check_maskable
+from graphfix.lengths.axes import RefusedError
 from graphfix.lengths.domain import (
     ANY,
     FINITE,
@@ -19,14 +19,13 @@ from graphfix.lengths.domain import (
     size_of,
     time_of,
 )
-from graphfix.lengths.repairs import LastFrames, TurnedFrames
+from graphfix.lengths.repairs import LastFrames
 from graphfix.lengths.rules.axes import placed, with_axis
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import Site
-from graphfix.model.values import is_op
+from graphfix.lengths.site import Rule, Site, Takes
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
+    pass
 
 FAR = 2**31 - 1
 
@@ -76,7 +75,7 @@ def _cut(
             if start is None or site.grows(start) or step is None or step < 1:
                 raise RefusedError("where it begins depends on the padded length")
             return with_axis(state, axis, (Time(out),), FINITE if state.is_finite else ANY)
-        if any(isinstance(x, Rows) for x in factors) and not _is_measured(site.node):
+        if any(isinstance(x, Rows) for x in factors):
             raise RefusedError("it cuts the batch")
         return with_axis(state, axis, () if out == 1 else (Other(out),), None)
     time = time_of(factors)
@@ -95,7 +94,7 @@ def _cut(
     if site.grows(out) and fromend is None and not site.grows(start):
         if not start.is_Integer and start != 0:
             raise RefusedError("where it begins is not constant")
-        kept = tail if whole else FINITE if tail.is_finite else ANY
+        kept = tail if whole else tail.recomputed
         if not whole and tail.kind == "last" and state.fill is None:
             kept = FINITE
         return with_axis(state, axis, (Time(out),), kept)
@@ -109,26 +108,13 @@ def _cut(
     return _read_last(site, state, axis, time, offsets, drop=False)
 
 
-def _is_measured(node: ir.Node, depth: int = 4) -> bool:
-    """Whether only the size of what a node makes is taken: ``ones_like(x[:1])``."""
-    value = node.outputs[0]
-    users = [use.node for use in value.uses()]
-    if value.is_graph_output() or not users:
-        return False
-    return all(
-        is_op(x, "Shape", "Size")
-        or (depth > 0 and is_op(x, "Cast", "Identity", "Slice") and _is_measured(x, depth - 1))
-        for x in users
-    )
-
-
 def _read_last(
     site: Site, state: State, axis: int, time: Time, offsets: tuple[int, ...], *, drop: bool
 ) -> State:
     same = state.fill is not None or (state.tail(axis).kind == "last" and offsets == (-1,))
     if not same:
         site.check_size(time.size)
-        repair = LastFrames(site.node, "last-frame read", axis, time.size, offsets, drop, state)
+        repair = LastFrames(site.node, "last-frame read", axis, time.size, state, offsets, drop)
         site.repair(repair)
     count = len(offsets)
     new: Axis = () if count == 1 else (Other(sympy.Integer(count)),)
@@ -153,18 +139,13 @@ def _is_whole(start: sympy.Expr | None, end: sympy.Expr | None, size: sympy.Expr
 
 
 def _turned(site: Site, state: State, axis: int) -> State:
-    """Backwards, with the padding in front; or each row for itself, if that is what it takes."""
+    """Backwards, with the padding in front."""
     factors = state.at(axis)
     if len(factors) != 1 or not isinstance(factors[0], Time):
         raise RefusedError("it turns an axis that holds time beside something else")
     time = factors[0]
-    if site.flips and not time.turned:
-        check_maskable(state.axes or (), axis, site.source)
-        site.check_size(time.size)
-        site.repair(TurnedFrames(site.node, "frame copy", axis, time.size, state))
-        return with_axis(state, axis, factors, FINITE if state.is_finite else ANY)
     turned = Time(time.size, not time.turned)
     return with_axis(state, axis, (turned,), state.tail(axis))
 
 
-RULES = {"Slice": slice_}
+RULES = {"Slice": Rule(slice_, Takes.SIZES)}

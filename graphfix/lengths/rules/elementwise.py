@@ -11,10 +11,19 @@ import sympy
 
 from graphfix.lengths import numbers
 from graphfix.lengths.axes import RefusedError, join
-from graphfix.lengths.domain import ANY, FINITE, ONE, ZERO, State, Time, carries_time, plain
+from graphfix.lengths.domain import (
+    FINITE,
+    ONE,
+    ZERO,
+    State,
+    Time,
+    carries_time,
+    plain,
+    with_tails,
+)
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.rules.tails import tail_of
-from graphfix.lengths.site import Site
+from graphfix.lengths.site import Rule, Site, Takes
 from graphfix.model.symbolic import never_negative
 from graphfix.model.values import attr_int, is_op
 
@@ -134,15 +143,15 @@ def _flat(site: Site, axes: tuple[Axis, ...]) -> State | None:
     """``row * size``, and a position added to it: how TorchScript indexes two axes at once."""
     if site.node.op_type not in ("Mul", "Add") or len(site.states) != 2:
         return None
-    tails = tuple(FINITE if carries_time(x) else None for x in axes)
+    flat = dataclasses.replace(with_tails(axes, FINITE), fixed=True, sign=1)
     for i in (0, 1):
         one, other = site.state(i), site.state(1 - i)
         rows = one.steps == (0, 1) and not one.timed
         size = site.contents(1 - i) if other.physical else None
         if site.node.op_type == "Mul" and rows and size is not None and len(size) == 1:
-            return State(axes, tails, fixed=True, sign=1, stride=size[0])
+            return dataclasses.replace(flat, stride=size[0])
         if site.node.op_type == "Add" and one.stride is not None and other.steps == (0, 1):
-            return State(axes, tails, fixed=True, sign=1, stride=one.stride, steps=(0, 1))
+            return dataclasses.replace(flat, stride=one.stride, steps=(0, 1))
     return None
 
 
@@ -159,8 +168,7 @@ def _clamped(site: Site, axes: tuple[Axis, ...]) -> State | None:
     if size is None or len(size) != 1 or other.physical or other.clamped is not None:
         return None
     sign = 1 if low is not None and low.fill is not None and low.fill >= 0 else min(other.sign, 1)
-    tails = tuple(None if x is None else FINITE if x.is_finite else ANY for x in other.tails)
-    return State(axes, tails, sign=sign, clamped=size[0])
+    return State(axes, other.recomputed(), sign=sign, clamped=size[0])
 
 
 def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
@@ -183,13 +191,12 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
         return None
     start, step = left.steps
     behind = start + time.size * step
-    out = [i for i, x in enumerate(axes) if carries_time(x)]
     if right.clamped is not None:
         # No position is past the size that it is cut to, or at it: so the cut decides nothing.
         spare = right.clamped - (behind - step) - (1 if ask in ("Less", "GreaterOrEqual") else 0)
         if not never_negative(sympy.expand(spare)):
             raise RefusedError("it compares what is cut to the padded length")
-        return State(axes, tuple(FINITE if i in out else None for i in range(len(axes))), sign=1)
+        return dataclasses.replace(with_tails(axes, FINITE), sign=1)
     if right.physical:
         limit = (site.contents(j) or [None])[0]
         if limit is None:
@@ -199,9 +206,7 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
         if not never_negative(gap):
             return None
         true = ask in ("Less", "LessOrEqual")
-        state = State(
-            axes, tuple((ONE if true else ZERO) if i in out else None for i in range(len(axes)))
-        )
+        state = with_tails(axes, ONE if true else ZERO)
         return dataclasses.replace(state, fixed=True, fill=float(true), sign=1)
     if right.length is None:
         return None
@@ -213,8 +218,8 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
     # And every valid one is less, where that is so.
     spare = right.length - (behind - step) - (1 if ask in ("Less", "GreaterOrEqual") else 0)
     inside = float(below) if never_negative(sympy.expand(spare)) else None
-    tails = tuple((ZERO if below else ONE) if i in out else None for i in range(len(axes)))
-    return State(axes, tails, sign=1, inside=inside)
+    state = with_tails(axes, ZERO if below else ONE)
+    return dataclasses.replace(state, sign=1, inside=inside)
 
 
 def _unexpanded(site: Site, index: int) -> State:
@@ -290,4 +295,8 @@ def _number(state: State) -> sympy.Expr | None:
     return sympy.Integer(int(state.fill or 0)) if whole else None
 
 
-RULES = dict.fromkeys((*numbers.UNARY, *numbers.MANY), elementwise)
+RULES = {
+    **dict.fromkeys((*numbers.UNARY, *numbers.MANY), Rule(elementwise, Takes.SIZES)),
+    **dict.fromkeys((*_ASKS, "Cast"), Rule(elementwise, Takes.SIZES | Takes.CLAMPED)),
+    "Identity": Rule(elementwise, Takes.SIZES | Takes.CLAMPED | Takes.SHRINKING),
+}

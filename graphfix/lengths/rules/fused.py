@@ -9,13 +9,13 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from graphfix.lengths.axes import RefusedError, check_maskable, join
-from graphfix.lengths.domain import ANY, FINITE, LOW, State, carries_time, time_of
+from graphfix.lengths.domain import LOW, State, carries_time, time_of
 from graphfix.lengths.repairs import MASK_FILTER, HideKeys, Slots
-from graphfix.lengths.site import Site
+from graphfix.lengths.site import Rule, Site
 from graphfix.model.values import attr_float, attr_int
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from graphfix.lengths.domain import Axis, Tail
 
@@ -62,10 +62,7 @@ def _attention(site: Site, slots: Slots, pasts: Sequence[int]) -> list[State | N
     finite = all(x is None or x.is_finite for x in site.states)
     tails = (_batch_tail(site, slots), query.tails[1], None)
     axes = (batch, query.at(1), site.axis_of(site.out_dims()[2]))
-    made = State(
-        axes,
-        tuple(None if x is None else FINITE if finite and x.is_finite else ANY for x in tails),
-    )
+    made = State(axes, State(axes, tails).recomputed(finite=finite))
     return [made, *[None] * (len(site.node.outputs) - 1)]
 
 
@@ -149,15 +146,12 @@ def rotary_embedding(site: Site) -> State:
             )
         join([table.at(0), state.at(at)])
     finite = all(x is None or x.is_finite for x in site.states)
-    tails = tuple(
-        None if x is None else FINITE if finite and x.is_finite else ANY for x in state.tails
-    )
-    return State(state.axes, tails)
+    return State(state.axes, state.recomputed(finite=finite))
 
 
 # From opset 23 on ONNX has namesakes of two of these, with other inputs.
-RULES: dict[str, Callable[[Site], State | Sequence[State | None]]] = {
-    "com.microsoft.Attention": attention,
-    "com.microsoft.MultiHeadAttention": multi_head_attention,
-    "com.microsoft.RotaryEmbedding": rotary_embedding,
+RULES = {
+    "com.microsoft.Attention": Rule(attention),
+    "com.microsoft.MultiHeadAttention": Rule(multi_head_attention),
+    "com.microsoft.RotaryEmbedding": Rule(rotary_embedding),
 }

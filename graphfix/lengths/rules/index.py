@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.lengths.axes import RefusedError, check_apart, join
 from graphfix.lengths.domain import (
@@ -20,19 +21,21 @@ from graphfix.lengths.domain import (
     same_size,
     size_of,
     time_of,
+    with_tails,
 )
+from graphfix.lengths.numbers import MANY, UNARY
 from graphfix.lengths.repairs import ClampedFrames, LastFrames
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.rules.tails import hidden
-from graphfix.lengths.site import Site
-from graphfix.lengths.stray import strays
+from graphfix.lengths.site import Rule, Site, Takes
 from graphfix.model.lookups import looked_up, own_rows
 from graphfix.model.values import attr_int, is_op, scalar_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import onnx_ir as ir
+_HANDS_ON = frozenset({"Concat", "Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze"})
+_HANDS_ON |= {"Tile", "Transpose", "Unsqueeze", *UNARY, *MANY}
 
 
 def gather(site: Site) -> State:
@@ -57,12 +60,37 @@ def gather(site: Site) -> State:
 def _in_range(site: Site) -> State:
     """An index that reads nowhere outside: where padding may be any number, there is a 0."""
     index = site.state(1)
-    if index.timed and strays(site.node.inputs[1], site):
+    if index.timed and _strays(site.node.inputs[1], site):
         for axis in index.timed:
             tail = site.state(1).tail(axis)
             if tail.kind not in ("number", "last"):
                 site.need_zero(1, axis, "stray index")
     return site.state(1)
+
+
+def _strays(value: ir.Value | None, site: Site) -> bool:
+    """Whether an integer behind what is valid was a float there: any number, or none at all.
+
+    What a user pads an input of integers with is a number that the model takes, and so is what is
+    computed from it. Outside a table the whole run ends.
+    """
+    pending: list[ir.Value | None] = [value]
+    seen: set[ir.Value] = set()
+    while pending:
+        value = pending.pop()
+        state = None if value is None else site.known(value)
+        if value is None or state is None or value in seen or not state.timed:
+            continue
+        seen.add(value)
+        if state.fixed or all(state.tail(i).kind in ("number", "last") for i in state.timed):
+            continue
+        node, dtype = value.producer(), site.source.shapes.dtype(value)
+        if dtype is not None and dtype.is_floating_point():
+            return True
+        if node is not None and is_op(node, *_HANDS_ON):
+            inputs = node.inputs[1:] if is_op(node, "Where") else node.inputs
+            pending += [] if dtype == ir.DataType.BOOL else inputs  # what is asked is 0 or 1
+    return False
 
 
 def _joined(data: State, index: State, axis: int, *, sign: bool = True) -> State:
@@ -99,7 +127,7 @@ def _along_time(site: Site, data: State, index: State, axis: int) -> State:
             site.check_size(time.size)
             drop = index.rank == 0
             site.repair(
-                LastFrames(site.node, "last-frame read", axis, time.size, offsets, drop, data)
+                LastFrames(site.node, "last-frame read", axis, time.size, data, offsets, drop)
             )
         length = time.size if _counts(data) and offsets == (-1,) else None
         return dataclasses.replace(_joined(data, plain(index.axes), axis), length=length)
@@ -117,13 +145,10 @@ def _clamped(site: Site, data: State, index: State, axis: int, time: Time) -> St
     limit = index.clamped
     if limit is None or limit != time.size - 1 or index.sign < 1:
         raise RefusedError("its index is cut to another size than that of what it reads")
-    rows = [i for i, x in enumerate(data.axes or ()) if any(isinstance(y, Rows) for y in x)]
-    if len(rows) != 1 or len(data.at(rows[0])) != 1:
-        raise RefusedError("it has no batch axis, and each row of the batch has its own length")
     if any(isinstance(y, Rows) for x in index.axes or () for y in x):
         raise RefusedError("its index is another for each row of the batch")
     site.check_size(limit)
-    site.repair(ClampedFrames(site.node, "frame copy", axis, limit, index.rank, data))
+    site.repair(ClampedFrames(site.node, "frame copy", axis, time.size, data, index.rank))
     plain_index = dataclasses.replace(index, clamped=None)
     return _joined(data, plain_index, axis)
 
@@ -158,9 +183,8 @@ def gather_elements(site: Site) -> State:
     axes = tuple(
         index.at(i) if i == axis else join([data.at(i), index.at(i)]) for i in range(data.rank)
     )
-    finite = data.is_finite
-    tails = tuple((FINITE if finite else ANY) if carries_time(x) else None for x in axes)
-    return State(axes, tails, sign=data.sign)
+    tail = FINITE if data.is_finite else ANY
+    return dataclasses.replace(with_tails(axes, tail), sign=data.sign)
 
 
 def _has_rows(data: State, axis: int) -> bool:
@@ -206,9 +230,8 @@ def gather_nd(site: Site) -> State:
     _check_places(data, index, read)
     places = [join([data.at(i), index.at(i)]) for i in range(batch)]
     axes = (*places, *(index.axes[batch:-1]), *data.axes[batch + count :])
-    finite = data.is_finite
-    tails = tuple((FINITE if finite else ANY) if carries_time(x) else None for x in axes)
-    return State(axes, tails, sign=data.sign)
+    tail = FINITE if data.is_finite else ANY
+    return dataclasses.replace(with_tails(axes, tail), sign=data.sign)
 
 
 def _reads_own_rows(site: Site, index: State, at: int) -> bool:
@@ -242,8 +265,6 @@ def scatter(site: Site) -> State:
     if index.places is not None:
         return _masked(data, index.places, written(site.node))
     updates = site.state(2)
-    if (beside := _along_others(site)) is not None:
-        return beside
     if index.physical or updates.physical or index.timed:
         raise RefusedError("where it writes depends on the padding")
     if updates.timed and any(x is not None for x in updates.tails):
@@ -259,32 +280,6 @@ def scatter(site: Site) -> State:
         length=None,
         fixed=False,
     )
-
-
-def _along_others(site: Site) -> State | None:
-    """Each frame writes into itself, along an axis that is no time: weights of a few experts."""
-    states = [site.state(i) for i in range(3)]
-    data, index, _ = states
-    if not is_op(site.node, "ScatterElements") or any(x.physical for x in states):
-        return None
-    if not index.timed or any(x.axes is None for x in states):
-        return None
-    axis = attr_int(site.node, "axis", 0) % data.rank
-    if any(carries_time(x.at(axis)) for x in states) or _has_rows(data, axis):
-        return None
-    others = [i for i in range(data.rank) if i != axis]
-    sizes = [[size_of(x.at(i)) for i in others] for x in states]
-    if not all(same_size(a, b) for x in sizes[1:] for a, b in zip(sizes[0], x, strict=True)):
-        return None  # only the first frames are written, or into others
-    _in_range(site)
-    # What is one number everywhere has no frames of its own.
-    held = [x for x in states if x.fill is None]
-    axes = tuple(
-        data.at(i) if i == axis else join([x.at(i) for x in held]) for i in range(data.rank)
-    )
-    finite = all(x.is_finite for x in (data, states[2]))
-    tails = tuple((FINITE if finite else ANY) if carries_time(x) else None for x in axes)
-    return State(axes, tails, sign=min(data.sign, states[2].sign))
 
 
 def _check_written(site: Site, data: State, index: State) -> None:
@@ -341,7 +336,7 @@ def _masked(data: State, places: State, number: float | None) -> State:
             tails.append(hidden(number, True, places.level) if mask.value else tail)
         else:
             same = tail == Tail("number", number)
-            tails.append(tail if same else FINITE if tail.is_finite else ANY)
+            tails.append(tail if same else tail.recomputed)
     sign = min(data.sign, 2 if number > 0 else 1 if number == 0 else 0)
     return State(data.axes, tuple(tails), sign=sign)  # type: ignore[arg-type]
 
@@ -359,8 +354,7 @@ def one_hot(site: Site) -> State:
     if carries_time(new):
         raise RefusedError("the axis that it makes is as long as the padded clip")
     axes = (*(index.axes or ())[:axis], new, *(index.axes or ())[axis:])
-    tails = tuple(FINITE if carries_time(x) else None for x in axes)
-    return State(axes, tails, sign=1)
+    return dataclasses.replace(with_tails(axes, FINITE), sign=1)
 
 
 def reverse_sequence(site: Site) -> State:
@@ -379,14 +373,14 @@ def compress(site: Site) -> State:
 
 
 RULES = {
-    "Compress": compress,
-    "Gather": gather,
-    "GatherElements": gather_elements,
-    "GatherND": gather_nd,
-    "NonZero": non_zero,
-    "OneHot": one_hot,
-    "ReverseSequence": reverse_sequence,
-    "ScatterElements": scatter,
-    "ScatterND": scatter,
-    "Unique": compress,
+    "Compress": Rule(compress),
+    "Gather": Rule(gather, Takes.SIZES | Takes.CLAMPED),
+    "GatherElements": Rule(gather_elements),
+    "GatherND": Rule(gather_nd, Takes.PLACES),
+    "NonZero": Rule(non_zero, Takes.PLACES),
+    "OneHot": Rule(one_hot, Takes.SIZES_BEHIND),
+    "ReverseSequence": Rule(reverse_sequence),
+    "ScatterElements": Rule(scatter),
+    "ScatterND": Rule(scatter, Takes.PLACES),
+    "Unique": Rule(compress),
 }

@@ -27,7 +27,7 @@ from graphfix.lengths.domain import (
 from graphfix.lengths.repairs import Append, FillUp, PadFrames
 from graphfix.lengths.rules.axes import with_axis
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import Site
+from graphfix.lengths.site import Rule, Site, Takes
 from graphfix.model.symbolic import never_negative
 from graphfix.model.values import attr_int, attr_ints, const_of, is_op
 
@@ -86,7 +86,7 @@ def concat(site: Site) -> State:
         raise RefusedError("how much it appends depends on the padded length")
     site.check_size(before)
     result = timed(axes, [*tails[:axis], FINITE, *tails[axis + 1 :]], sign)
-    site.repair(Append(site.node, "boundary leak", axis, before, int(sympy.expand(count)), result))
+    site.repair(Append(site.node, "boundary leak", axis, before, result, int(sympy.expand(count))))
     return result
 
 
@@ -105,7 +105,7 @@ def _filled_up(site: Site, result: State, axis: int) -> State:
     site.check_size(before)
     site.check_size(size)
     depth, wide = frame
-    site.repair(FillUp(site.node, "boundary leak", axis, before, size, depth, wide, result))
+    site.repair(FillUp(site.node, "boundary leak", axis, size, result, before, depth, wide))
     return result
 
 
@@ -248,7 +248,7 @@ def _padded(
         if value is None:
             raise RefusedError("what it pads with is not constant")
         if end == 0 or (end.is_Integer and end < 0):
-            tail = state.tail(axis) if end == 0 else FINITE if state.tail(axis).is_finite else ANY
+            tail = state.tail(axis) if end == 0 else state.tail(axis).recomputed
         elif value == 0:
             tail = site.need_zero(0, axis, "boundary leak").tail(axis)
         elif state.tail(axis) == Tail("number", value):
@@ -268,10 +268,10 @@ def _padded(
         site.check_size(out)
         reflect = mode == "reflect"
         repair = PadFrames(
-            site.node, "frame copy", axis, time.size, out, int(begin), reflect, state
+            site.node, "frame copy", axis, time.size, state, out, int(begin), reflect
         )
         site.repair(repair)
     return with_axis(state, axis, (Time(out),), LAST if mode == "edge" else FINITE)
 
 
-RULES = {"Concat": concat, "Pad": pad}
+RULES = {"Concat": Rule(concat, Takes.SIZES | Takes.SHRINKING), "Pad": Rule(pad, Takes.SIZES)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from graphfix.lengths.axes import RefusedError, check_apart, join
 from graphfix.lengths.domain import ANY, FINITE, ZERO, State, Tail, carries_time
 from graphfix.lengths.rules.quantize import unbiased
-from graphfix.lengths.site import Site
+from graphfix.lengths.site import Rule, Site
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ def gemm(site: Site) -> State:
     bias = site.state(2)
     if bias.timed:
         raise RefusedError("what it adds carries time")
-    tails = tuple(None if x is None else FINITE if x.is_finite else ANY for x in state.tails)
-    return dataclasses.replace(state, tails=tails)
+    return dataclasses.replace(state, tails=state.recomputed())
 
 
 def einsum(site: Site) -> State:
@@ -146,20 +145,16 @@ def matmul_n_bits(site: Site) -> State:
     if carries_time(state.at(state.rank - 1)):
         raise RefusedError("it sums over time")
     dims = site.out_dims()
-    tails = tuple(
-        None if x is None else x if x.is_zero else FINITE if x.is_finite else ANY
-        for x in state.tails
-    )
     axes = (*(state.axes or ())[:-1], site.axis_of(dims[-1]))
-    return State(axes, tails)
+    return State(axes, state.recomputed(zeros=True))
 
 
 RULES = {
-    "DynamicQuantizeMatMul": dynamic_matmul,
-    "Einsum": einsum,
-    "FusedMatMul": fused_matmul,
-    "Gemm": gemm,
-    "MatMul": matmul,
-    "MatMulInteger": matmul_integer,
-    "MatMulNBits": matmul_n_bits,
+    "DynamicQuantizeMatMul": Rule(dynamic_matmul),
+    "Einsum": Rule(einsum),
+    "FusedMatMul": Rule(fused_matmul),
+    "Gemm": Rule(gemm),
+    "MatMul": Rule(matmul),
+    "MatMulInteger": Rule(matmul_integer),
+    "MatMulNBits": Rule(matmul_n_bits),
 }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphfix.lengths.axes import RefusedError, check_apart, check_maskable
-from graphfix.lengths.domain import ANY, FINITE, State, carries_time, size_of
+from graphfix.lengths.domain import ANY, State, carries_time, size_of
 from graphfix.lengths.repairs import MaskedGroupNorm, MaskedNorm
 from graphfix.lengths.rules.reduce import check_sizes
-from graphfix.lengths.site import Site
+from graphfix.lengths.site import Rule, Site
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ def _norm(
     if _over_time(site, state, axes):
         what: Leak = "statistics pollution"
         site.repair(MaskedNorm(site.node, what, axes, state, per_channel, centred))
-    tails = tuple(None if x is None else FINITE if x.is_finite else ANY for x in state.tails)
-    return State(state.axes, tails)
+    return State(state.axes, state.recomputed())
 
 
 def _over_time(site: Site, state: State, axes: Sequence[int]) -> bool:
@@ -93,8 +92,7 @@ def group_norm(site: Site) -> State:
         what: Leak = "statistics pollution"
         count = int(size_of(channels))
         site.repair(MaskedGroupNorm(site.node, what, groups, count, state, each))
-    tails = tuple(None if x is None else FINITE if x.is_finite else ANY for x in state.tails)
-    return State(state.axes, tails)
+    return State(state.axes, state.recomputed())
 
 
 def local(site: Site) -> State:
@@ -120,10 +118,7 @@ def _touched(site: Site, state: State) -> State:
         if other is not None and other.timed and other.axes != state.axes:
             raise RefusedError("a parameter of it carries time")
     finite = all(x is None or x.is_finite for x in site.states)
-    tails = tuple(
-        None if x is None else FINITE if x.is_finite and finite else ANY for x in state.tails
-    )
-    return State(state.axes, tails)
+    return State(state.axes, state.recomputed(finite=finite))
 
 
 def skip_norm(site: Site) -> list[State | None]:
@@ -144,14 +139,14 @@ def l2_norm(site: Site) -> State:
 
 
 RULES = {
-    "BatchNormalization": batch_norm,
-    "GroupNormalization": group_norm,
-    "InstanceNormalization": instance_norm,
-    "LRN": batch_norm,
-    "LayerNormalization": layer_norm,
-    "LpNormalization": l2_norm,
-    "RMSNormalization": rms_norm,
-    "SimplifiedLayerNormalization": rms_norm,
-    "SkipLayerNormalization": skip_norm,
-    "SkipSimplifiedLayerNormalization": skip_norm,
+    "BatchNormalization": Rule(batch_norm),
+    "GroupNormalization": Rule(group_norm),
+    "InstanceNormalization": Rule(instance_norm),
+    "LRN": Rule(batch_norm),
+    "LayerNormalization": Rule(layer_norm),
+    "LpNormalization": Rule(l2_norm),
+    "RMSNormalization": Rule(rms_norm),
+    "SimplifiedLayerNormalization": Rule(rms_norm),
+    "SkipLayerNormalization": Rule(skip_norm),
+    "SkipSimplifiedLayerNormalization": Rule(skip_norm),
 }

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphfix.lengths.axes import RefusedError, check_apart
-from graphfix.lengths.domain import ANY, FINITE, carries_time, time_of, timed
-from graphfix.lengths.site import Site
+from graphfix.lengths.domain import ANY, FINITE, carries_time, time_of, with_tails
+from graphfix.lengths.site import Rule, Site, Takes
 from graphfix.model.values import attr_ints
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def col2im(site: Site) -> State:
         raise RefusedError("its result grows with the padding, and its blocks do not")
     axes = [state.at(0), *map(site.axis_of, out[1:])]
     tail = FINITE if state.is_finite else ANY
-    return timed(axes, [tail] * len(axes))
+    return with_tails(axes, tail)
 
 
 def _is_one_block(site: Site, place: int, size: sympy.Expr, block: int) -> bool:
@@ -51,4 +51,4 @@ def _is_one_block(site: Site, place: int, size: sympy.Expr, block: int) -> bool:
     return bool(spare.is_Integer and spare < stride)
 
 
-RULES = {"Col2Im": col2im}
+RULES = {"Col2Im": Rule(col2im, Takes.SIZES_BEHIND)}

@@ -6,8 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from graphfix.lengths.axes import RefusedError
-from graphfix.lengths.domain import ANY, FINITE, ZERO, State, Tail, plain
-from graphfix.lengths.site import Site
+from graphfix.lengths.domain import ZERO, State, Tail, plain
+from graphfix.lengths.site import Rule, Site
 from graphfix.model.values import const_of
 
 if TYPE_CHECKING:
@@ -32,11 +32,7 @@ def dequantize(site: Site) -> State:
     """Each number by itself; the zero point becomes a zero."""
     _check_parameters(site)
     state = unbiased(site, 0, site.node.inputs[2] if site.has(2) else None)
-    tails = tuple(
-        None if x is None else x if x.is_zero else FINITE if x.is_finite else ANY
-        for x in state.tails
-    )
-    return State(state.axes, tails)
+    return State(state.axes, state.recomputed(zeros=True))
 
 
 def _check_parameters(site: Site) -> None:
@@ -48,10 +44,7 @@ def _check_parameters(site: Site) -> None:
 def _quantized(state: State, point: ir.Value | None) -> State:
     number = number_of(point)
     zero = Tail("point") if number is None else Tail("number", number)
-    tails = tuple(
-        None if x is None else zero if x.is_zero else FINITE if x.is_finite else ANY
-        for x in state.tails
-    )
+    tails = tuple(zero if x and x.is_zero else x and x.recomputed for x in state.tails)
     return State(state.axes, tails, point=point)
 
 
@@ -74,7 +67,7 @@ def unbiased(site: Site, index: int, point: ir.Value | None) -> State:
             (tail.kind == "number" and number is not None and tail.value == number)
             or (tail.kind == "point" and state.point is not None and state.point is point)
         )
-        tails.append(ZERO if same else None if tail is None else FINITE if tail.is_finite else ANY)
+        tails.append(ZERO if same else tail and tail.recomputed)
     level = None if number is None or state.level is None else state.level - number
     site.states[index] = dataclasses.replace(
         state, tails=tuple(tails), sign=0, fill=None, inside=level, point=None
@@ -83,7 +76,7 @@ def unbiased(site: Site, index: int, point: ir.Value | None) -> State:
 
 
 RULES = {
-    "DequantizeLinear": dequantize,
-    "DynamicQuantizeLinear": quantize_dynamically,
-    "QuantizeLinear": quantize,
+    "DequantizeLinear": Rule(dequantize),
+    "DynamicQuantizeLinear": Rule(quantize_dynamically),
+    "QuantizeLinear": Rule(quantize),
 }

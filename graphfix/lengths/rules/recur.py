@@ -17,10 +17,10 @@ from graphfix.lengths.domain import (
     Time,
     plain,
     same_size,
-    timed,
+    with_tails,
 )
 from graphfix.lengths.repairs import SequenceLens
-from graphfix.lengths.site import Site
+from graphfix.lengths.site import Rule, Site, Takes
 from graphfix.model.values import attr_int, is_op
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _each_alone(site: Site, state: State, batch_axis: int) -> list[State | None]
             continue
         place = len(dims) - 2 if batch_axis else 0
         axes = [site.axis_of(x) if i != place else state.at(batch_axis) for i, x in enumerate(dims)]
-        out.append(timed(axes, [tail] * len(axes)))
+        out.append(with_tails(axes, tail))
     return out
 
 
@@ -124,4 +124,7 @@ def recur_dynamically(site: Site) -> list[State | None]:
     return recur(site)
 
 
-RULES = {"DynamicQuantizeLSTM": recur_dynamically, "GRU": recur, "LSTM": recur, "RNN": recur}
+RULES = {
+    "DynamicQuantizeLSTM": Rule(recur_dynamically),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), Rule(recur, Takes.SIZES_BEHIND)),
+}

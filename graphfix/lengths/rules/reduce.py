@@ -12,6 +12,7 @@ from graphfix.lengths.domain import (
     ANY,
     FINITE,
     LAST,
+    ONE,
     ZERO,
     Rows,
     State,
@@ -21,12 +22,10 @@ from graphfix.lengths.domain import (
 )
 from graphfix.lengths.repairs import MaskedMean
 from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import Site
+from graphfix.lengths.site import Rule, Site, Takes
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from graphfix.lengths.domain import Axis, Tail
 
 _ZERO = ("ReduceLogSum", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
@@ -45,24 +44,17 @@ def reduce_(site: Site) -> State:
         if any(isinstance(x, Rows) for x in state.at(axis)) and state.timed:
             raise RefusedError("it sums over the batch, in which each row has its own length")
     length = _counted(state, times) if op_type == "ReduceSum" and len(axes) == 1 else None
-    for axis in times:
+    for axis in times if op_type != "ReduceMean" else ():
         if op_type in _ZERO:
             site.need_zero(0, axis, "sum pollution")
-        elif op_type == "ReduceMean":
-            site.need_zero(0, axis, "mean pollution")
-            check_sizes(site, state.at(axis))
         elif op_type in ("ReduceMax", "ReduceLogSumExp"):
             site.need_low(0, axis, "maximum pollution")
         elif op_type == "ReduceMin":
             site.need_high(0, axis, "maximum pollution")
-        elif not _is_neutral(op_type, state.tail(axis)):
+        elif not (op_type == "ReduceProd" and state.tail(axis) == ONE):
             raise RefusedError("there is no repair for it over time")
-    state = site.state()
     keep = bool(attr_int(site.node, "keepdims", 1))
-    if times and op_type == "ReduceMean":
-        for axis in times:
-            check_maskable(state.axes or (), axis, site.source)
-        site.repair(MaskedMean(site.node, "mean pollution", axes, keep, state))
+    state = masked_mean(site, axes, keep=keep) if op_type == "ReduceMean" else site.state()
     result = dropped(state, axes, keep=keep, times=bool(times))
     # A mean over the largest number is that number; other reductions make a new one.
     sign = {"ReduceMean": state.sign, "ReduceMax": state.sign, "ReduceMin": state.sign}
@@ -70,10 +62,17 @@ def reduce_(site: Site) -> State:
     return dataclasses.replace(result, sign=signs.get(op_type, 0), length=length)
 
 
-def _is_neutral(op_type: str, tail: Tail) -> bool:
-    if tail.kind != "number":
-        return False
-    return op_type == "ReduceProd" and tail.value == 1
+def masked_mean(site: Site, axes: tuple[int, ...], *, keep: bool) -> State:
+    """The state of the input of a mean over ``axes`` that is to count valid frames only."""
+    state = site.state()
+    times = [i for i in axes if carries_time(state.at(i))]
+    for axis in times:
+        state = site.need_zero(0, axis, "mean pollution")
+        check_maskable(state.axes or (), axis, site.source)
+        check_sizes(site, state.at(axis))
+    if times:
+        site.repair(MaskedMean(site.node, "mean pollution", axes, keep, state))
+    return state
 
 
 def _counted(state: State, times: list[int]) -> sympy.Expr | None:
@@ -216,10 +215,10 @@ def _sums(state: State, axis: int | None, tail: Tail, steps: tuple[int, int] | N
 
 
 _REDUCTIONS = ("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin")
-RULES: dict[str, Callable[[Site], object]] = {
-    **dict.fromkeys((*_REDUCTIONS, *_ZERO, "ReduceProd"), reduce_),
-    "ArgMax": arg,
-    "ArgMin": arg,
-    "CumSum": cumsum,
-    "TopK": top_k,
+RULES = {
+    **dict.fromkeys((*_REDUCTIONS, *_ZERO, "ReduceProd"), Rule(reduce_, Takes.SIZES)),
+    "ArgMax": Rule(arg),
+    "ArgMin": Rule(arg),
+    "CumSum": Rule(cumsum),
+    "TopK": Rule(top_k, Takes.SIZES_BEHIND),
 }

@@ -20,7 +20,7 @@ from graphfix.lengths.domain import (
     same_size,
     size_of,
 )
-from graphfix.lengths.site import Site
+from graphfix.lengths.site import Rule, Site, Takes
 from graphfix.model.text import size_told
 from graphfix.quoting import quoted
 
@@ -162,9 +162,4 @@ def merged(axis: Sequence[Atom]) -> Axis:
     return tuple(found)
 
 
-def flatten(site: Site) -> State:
-    """A Reshape to two axes."""
-    return reshape(site)
-
-
-RULES = {"Reshape": reshape, "Flatten": flatten}
+RULES = dict.fromkeys(("Flatten", "Reshape"), Rule(reshape, Takes.SIZES | Takes.CLAMPED))

@@ -12,7 +12,7 @@ from graphfix.lengths.axes import RefusedError
 from graphfix.lengths.domain import ANY, FINITE, State, Time, carries_time, same_size, time_of
 from graphfix.lengths.repairs import CopiedTail
 from graphfix.lengths.rules.convolve import checked, spatial
-from graphfix.lengths.site import Site
+from graphfix.lengths.site import Rule, Site, Takes
 from graphfix.model.values import attr_int, attr_ints, const_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def resize(site: Site) -> State:
             site.repair(CopiedTail(site.node, "boundary leak", axis, time.size, state))
             tails[axis] = FINITE
         elif not (read.apart and state.tail(axis).is_zero):
-            tails[axis] = FINITE if state.tail(axis).is_finite else ANY
+            tails[axis] = state.tail(axis).recomputed
     finite = all(x is None or x.is_finite for x in tails)
     for i, old in enumerate(axes):
         if not carries_time(old):
@@ -155,4 +155,4 @@ def _text(site: Site, name: str) -> str:
     return _DEFAULTS[name] if attribute is None else attribute.as_string()
 
 
-RULES = {"Resize": resize}
+RULES = {"Resize": Rule(resize, Takes.SIZES_BEHIND)}

@@ -6,8 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Literal
 
 from graphfix.lengths.axes import RefusedError
-from graphfix.lengths.domain import FINITE, State, Tail, carries_time, plain
-from graphfix.lengths.site import Site
+from graphfix.lengths.domain import FINITE, State, Tail, carries_time, plain, with_tails
+from graphfix.lengths.site import Rule, Site, Takes
 from graphfix.model.values import const_of
 
 if TYPE_CHECKING:
@@ -38,9 +38,8 @@ def range_(site: Site) -> State:
         array = const_of(site.node.inputs[0]), const_of(site.node.inputs[2])
         if any(x is None for x in array) or not carries_time(out[0]):
             raise RefusedError("where it begins, or its step, depends on the padded length")
-        return dataclasses.replace(State(out, (FINITE,)), fixed=True)
-    tails = (FINITE if carries_time(out[0]) else None,)
-    return _positions(State(out, tails, fixed=True), start, step)
+        return dataclasses.replace(with_tails(out, FINITE), fixed=True)
+    return _positions(dataclasses.replace(with_tails(out, FINITE), fixed=True), start, step)
 
 
 def _positions(
@@ -58,31 +57,29 @@ def constant_of_shape(site: Site) -> State:
     attribute = site.node.attributes.get("value")
     fill = 0.0 if attribute is None else float(attribute.as_tensor().numpy().reshape(-1)[0])
     axes = tuple(map(site.same_along, site.out_dims()))
-    tails = tuple(Tail("number", fill) if carries_time(x) else None for x in axes)
     sign: Literal[0, 1, 2] = 2 if fill > 0 else 1 if fill == 0 else 0
-    return State(axes, tails, fixed=True, fill=fill, sign=sign)
+    state = with_tails(axes, Tail("number", fill))
+    return dataclasses.replace(state, fixed=True, fill=fill, sign=sign)
 
 
 def eye_like(site: Site) -> State:
     """A one on each diagonal place: the same however large."""
-    axes = site.axes_of()
-    return State(axes, tuple(FINITE if carries_time(x) else None for x in axes), fixed=True, sign=1)
+    return dataclasses.replace(with_tails(site.axes_of(), FINITE), fixed=True, sign=1)
 
 
 def random(site: Site) -> State:
     """Numbers that no run repeats: there is nothing to keep."""
-    axes = site.axes_of()
-    return State(axes, tuple(FINITE if carries_time(x) else None for x in axes))
+    return with_tails(site.axes_of(), FINITE)
 
 
 RULES = {
-    "ConstantOfShape": constant_of_shape,
-    "EyeLike": eye_like,
-    "RandomNormalLike": random,
-    "RandomUniformLike": random,
-    "RandomNormal": random,
-    "RandomUniform": random,
-    "Range": range_,
-    "Shape": of_sizes,
-    "Size": of_sizes,
+    "ConstantOfShape": Rule(constant_of_shape, Takes.SIZES),
+    "EyeLike": Rule(eye_like),
+    "RandomNormalLike": Rule(random),
+    "RandomUniformLike": Rule(random),
+    "RandomNormal": Rule(random),
+    "RandomUniform": Rule(random),
+    "Range": Rule(range_, Takes.SIZES),
+    "Shape": Rule(of_sizes, Takes.SIZES | Takes.CLAMPED | Takes.SHRINKING | Takes.PLACES),
+    "Size": Rule(of_sizes, Takes.SIZES | Takes.SHRINKING),
 }
