@@ -83,7 +83,9 @@ def average_pool(site: Site) -> State:
         if kernel == 1 or not (past or _hangs(site, axis)):
             continue
         state = site.need_zero(0, axis, "boundary leak")
-        if not attr_int(site.node, "count_include_pad", 0):
+        # Without padding, a window that hangs over the end counts what is there.
+        padded = past or any(attr_ints(site.node, "pads") or ())
+        if not (padded and attr_int(site.node, "count_include_pad", 0)):
             site.repair(MaskedPool(site.node, "boundary leak", axis, state))
         elif _hangs(site, axis):
             raise RefusedError("its last window is averaged over fewer frames than the others")
