@@ -26,7 +26,7 @@ from graphfix.lengths.rules import MICROSOFT, rule_of
 from graphfix.lengths.rules.index import written
 from graphfix.lengths.rules.sizes import of_sizes
 from graphfix.lengths.site import Site, Takes
-from graphfix.model.values import const_of, is_op
+from graphfix.model.values import captured, const_of, is_op
 from graphfix.model.view import View
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class _Walk:
         inputs = node.inputs[:2] if written(node) is not None else node.inputs
         states = [self._state(x) for x in inputs]
         unknown = any(x is not None and s is None for x, s in zip(inputs, states, strict=True))
-        inner = [x for x in _captured(node) if x in self._found.states]
+        inner = [x for x in captured(node) if x in self._found.states]
         if unknown or any(self._found.states[x] is None for x in inner):
             results: Sequence[State | None] = [None] * len(node.outputs)
         else:
@@ -371,19 +371,6 @@ def _tells(states: Sequence[State]) -> bool:
     )
 
 
-def _captured(node: ir.Node) -> list[ir.Value]:
-    """The values of the graph around that the bodies of a node use."""
-    found: list[ir.Value] = []
-    for attribute in node.attributes.values():
-        if attribute.is_ref() or attribute.type.name not in ("GRAPH", "GRAPHS"):
-            continue
-        graphs = [attribute.as_graph()] if attribute.type.name == "GRAPH" else attribute.as_graphs()
-        for graph in graphs:
-            found += [x for inner in graph.all_nodes() for x in inner.inputs if x is not None]
-            found += list(graph.outputs)
-    return found
-
-
 def _needed_by(model: ir.Model) -> set[ir.Node]:
     """The nodes that an output depends on."""
     needed: set[ir.Node] = set()
@@ -394,6 +381,6 @@ def _needed_by(model: ir.Model) -> set[ir.Node]:
             continue
         needed.add(node)
         inputs = node.inputs[:2] if written(node) is not None else node.inputs
-        values = [x for x in (*inputs, *_captured(node)) if x is not None]
+        values = [x for x in (*inputs, *captured(node)) if x is not None]
         pending += [x.producer() for x in values]
     return needed

@@ -81,6 +81,15 @@ def bodies_of(node: ir.Node) -> tuple[ir.Graph, ...]:
     return found
 
 
+def captured(node: ir.Node) -> list[ir.Value]:
+    """The values of the graph around a node that its bodies use, and what they make themselves."""
+    found: list[ir.Value] = []
+    for body in bodies_of(node):
+        found += [x for inner in body.all_nodes() for x in inner.inputs if x is not None]
+        found += list(body.outputs)
+    return found
+
+
 def users_of(value: ir.Value) -> int:
     """How many inputs of nodes ``value`` is.
 

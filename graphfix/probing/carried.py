@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphfix.lengths.reach import captured
-from graphfix.model.values import is_op
+from graphfix.model.values import captured, is_op
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -14,8 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.feeds.trail import FILL
-from graphfix.lengths.reach import captured
-from graphfix.model.values import is_op
+from graphfix.model.values import captured, is_op
 from graphfix.probing.causes import MIXES
 from graphfix.probing.contained import cropped
 from graphfix.probing.place import Inner, State

@@ -249,7 +249,6 @@ class TestFusion:
         steps = [x.name for x in planning.plan(ir.from_onnx_text(text)).steps]
         assert any(x.startswith("If") for x in steps) == (severity == "warning")
 
-
     def test_a_slice_by_the_shape_is_no_matter_of_data(self) -> None:
         text = graph(
             """(float[B, T] x, int64[1] n) => (float[P] a, float[Q, R] b)
