@@ -160,13 +160,12 @@ def test_a_failure_leaves_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("there", [(), ("5",), ("5", "30", "60")])
-def test_a_name_that_cannot_be_given_takes_the_others_back(
+def test_a_name_that_cannot_be_given_leaves_each_file_whole(
     file: Path, monkeypatch: pytest.MonkeyPatch, there: tuple[str, ...]
 ) -> None:
     earlier = {f"model.{size}.onnx": f"earlier {size}".encode() for size in there}
     for name, content in earlier.items():
         file.with_name(name).write_bytes(content)
-    before = {x.name: x.read_bytes() for x in file.parent.iterdir()}
     replace = Path.replace
 
     def failing(self: Path, target: Path) -> Path:
@@ -175,9 +174,11 @@ def test_a_name_that_cannot_be_given_takes_the_others_back(
         return replace(self, target)
 
     monkeypatch.setattr(Path, "replace", failing)
-    with pytest.raises(ModelError, match=r"model\.60\.onnx: cannot be written: Permission denied"):
+    told = r"model\.60\.onnx: cannot be written: Permission denied.*; written: .*model\.30\.onnx$"
+    with pytest.raises(ModelError, match=told):
         graphfix.repair_buckets(file, passes="fix-dims:T=5,30,60", check=False)
-    assert {x.name: x.read_bytes() for x in file.parent.iterdir()} == before
+    for size in (5, 30):
+        graphfix.load(file.with_name(f"model.{size}.onnx"))
     monkeypatch.undo()
     graphfix.repair_buckets(file, passes="fix-dims:T=5,30,60", check=False)
     data = data_in(file.parent)

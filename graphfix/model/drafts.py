@@ -67,13 +67,15 @@ class Write:
         about: What tells of the files that they replace, and goes with those.
         token: What tells this write from any other.
         drafts: What they are called for now, in the same order.
-        done: Whether they have their names.
+        written: Those that have their names.
+        done: Whether all have.
     """
 
     targets: Sequence[Path]
     about: Sequence[Path] = ()
     token: str = ""
     drafts: list[Draft] = field(default_factory=list)
+    written: list[Path] = field(default_factory=list)
     done: bool = False
     _locks: list[BaseFileLock] = field(default_factory=list)
     _has_data: bool = False
@@ -115,6 +117,7 @@ class Write:
             removed(path)
         for draft, target in zip(self.drafts, self.targets, strict=True):
             renamed(draft.path, target)
+            self.written.append(target)
         self.done = True
         to_disk(self.folder)
         if replaced:
@@ -202,7 +205,10 @@ def writing(paths: Sequence[Path], about: Sequence[Path] = ()) -> Iterator[Write
             raise KeyboardInterrupt(*map(str, paths)) from None
         raise
     except OSError as error:
-        raise cannot(error, *paths) from error
+        refusal = cannot(error, *paths)
+        if made.written and not made.done:
+            refusal = ModelError(f"{refusal}; written: {', '.join(map(str, made.written))}")
+        raise refusal from error
 
 
 @contextmanager

@@ -233,19 +233,18 @@ def test_interrupted(work: str, place: Path) -> None:
         now = computed(out)
         if moment.come:
             assert written is not None, f"nobody heard it at moment {number}"
-        # Told of the inner files of a folder, too: main asks whether they are there.
-        if work != "folder":
-            assert now == ({1.0} if written is False else {2.0}), f"at moment {number}"
-        else:
-            assert now in ({1.0}, {2.0})
+        # It may come between a name and the note of it. Of the inner files of a folder it is told,
+        # too: main asks whether they are there.
+        whole = [{2.0}] if written and work != "folder" else [{1.0}, {2.0}]
+        assert now in whole or (work == "several" and not written), f"at moment {number}"
         told.append(written)
-        if now == {2.0}:
+        if now != {1.0}:
             do(a, out)
         assert computed(out) == {1.0}
         if not moment.come:
             break
     do(a, out)
-    assert not strangers(out)
+    assert not {x for x in strangers(out) if not x.endswith(".data")}
     assert len(told) > 20
     gc.unfreeze()
     assert {False, True, None} == set(told)
