@@ -45,7 +45,7 @@ _PLAIN = frozenset(
 )
 
 
-class State:
+class Seen:
     """All that a rule can see of a value; one object for all values of which that is the same."""
 
     __slots__ = ("array", "const", "dtype", "shape", "symbolic", "text")
@@ -65,7 +65,7 @@ class Context(ShapeInferenceContext):  # type: ignore[misc]
     def __init__(self, opset_imports: Mapping[str, int]) -> None:
         super().__init__(opset_imports)
         self.minted = 0
-        self.states: dict[ir.Value, State | None] = {}
+        self.states: dict[ir.Value, Seen | None] = {}
 
     def new_symbolic_dim(self) -> ir.SymbolicDim:
         """A dim of its own."""
@@ -89,11 +89,11 @@ class Memory:
         self._facts = facts
         self._ctx = ctx
         self._states = ctx.states
-        self._by_key: dict[Hashable, State] = {}
-        self._constants: dict[Hashable, State] = {}
+        self._by_key: dict[Hashable, Seen] = {}
+        self._constants: dict[Hashable, Seen] = {}
         # What was said of the outputs, and what was known of sizes then, if that matters; None
         # where the rule has to be asked each time.
-        self._answers: dict[Hashable, tuple[list[State], Hashable] | None] = {}
+        self._answers: dict[Hashable, tuple[list[Seen], Hashable] | None] = {}
 
     def infer(self, node: ir.Node, rule: Rule) -> None:
         """Let a node of the main graph have the shape that its rule gives it."""
@@ -133,12 +133,12 @@ class Memory:
         state = self._constants.get(held)
         if state is None:
             value.shape = ir.Shape(dims)
-            state = self._constants[held] = State(value, None, None)
+            state = self._constants[held] = Seen(value, None, None)
         value.shape = state.shape
         self._states[value] = state
         return True
 
-    def _say(self, value: ir.Value, state: State) -> None:
+    def _say(self, value: ir.Value, state: Seen) -> None:
         if value.dtype != state.dtype and state.dtype is not None:
             value.dtype = state.dtype
         value.shape = state.shape
@@ -169,7 +169,7 @@ class Memory:
     def _given(self, node: ir.Node) -> Hashable | None:
         """The states of the inputs; None if one cannot be compared. Dims without a name get one."""
         states, whole = self._states, True
-        given: list[State | None] = []
+        given: list[Seen | None] = []
         for value in node.inputs:
             if value is None:
                 given.append(None)
@@ -181,7 +181,7 @@ class Memory:
             given.append(state)
         return tuple(given) if whole else None
 
-    def _seen(self, value: ir.Value) -> State | None:
+    def _seen(self, value: ir.Value) -> Seen | None:
         """The state of a value; None if not all of it can be compared."""
         shape = value.shape
         dims = None if shape is None else shape.dims
@@ -202,7 +202,7 @@ class Memory:
         key = (value.dtype, dims, held, items, told)
         state = self._by_key.get(key)
         if state is None:
-            state = self._by_key[key] = State(value, symbolic, array)
+            state = self._by_key[key] = Seen(value, symbolic, array)
         return state
 
     def _held(
