@@ -40,6 +40,12 @@ PADDED = """n1v = Unsqueeze (n, first)  twov = Add (n1v, n1v)
     rest = Slice (v, ones, end, i2)  wide = Sub (twov, ones)
     back = Concat <axis = 0> (batch, head, n1v, wide)  u = Reshape (rest, back)
     moved = Slice (u, first, n1v, last)"""
+# The same where unflatten-heads has lined sizes up by an axis of 1 that goes again.
+LINED = PADDED.replace(
+    "v = Reshape (pd, sh)",
+    "sh5 = Concat <axis = 0> (batch, ones, head, twov, n1v)  v5 = Reshape (pd, sh5)  "
+    "v = Squeeze (v5, ones)",
+)
 # The same, as skew-gather writes it: entry (i, j) is that of j - i + n - 1.
 GATHERED = """n1v = Unsqueeze (n, first)  plus = ConstantOfShape <value = int64[1] {1}> (n1v)
     z = Squeeze (first)  j = CumSum <exclusive = 1> (plus, z)  i = Unsqueeze (j, ones)
@@ -52,7 +58,7 @@ def relative(before: str, shift: str) -> ir.Model:
     return ir.from_onnx_text(RELATIVE.format(before=before, shift=shift))
 
 
-@pytest.mark.parametrize("shift", [PADDED, GATHERED], ids=["padded", "gathered"])
+@pytest.mark.parametrize("shift", [PADDED, LINED, GATHERED], ids=["padded", "lined", "gathered"])
 @pytest.mark.parametrize("before", [RANGE, COUNTED], ids=["range", "counted"])
 @pytest.mark.parametrize("spec", ["ilens-mask", "directml,ilens-mask"])
 def test_a_clip_in_a_container_is_what_it_is_alone(before: str, shift: str, spec: str) -> None:
