@@ -32,7 +32,8 @@ _BOUNDED = frozenset({"Sin", "Cos", "Tanh", "Sigmoid", "Softmax", "Erf", "Exp"})
 _SUMS = frozenset(
     {"ReduceSum", "ReduceMean", "MatMul", "Gemm", "Einsum", "CumSum", "ReduceSumSquare"}
 )
-ELEMENTWISE = _LAYOUT | _EXACT | _ARITHMETIC
+_COMPARISONS = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "IsNaN"})
+ELEMENTWISE = _LAYOUT | _EXACT | _ARITHMETIC | _COMPARISONS | {"Relu", "Sigmoid", "Tanh", "Pad"}
 """They compute little: without a weight they are no gain."""
 _OPERATORS = _LAYOUT | _EXACT | _ARITHMETIC | _BOUNDED | _SUMS
 
