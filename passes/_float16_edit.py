@@ -81,6 +81,7 @@ class Edit:
             value.type = ir.TensorType(_HALF)
             if value in self._constants:
                 self._set_constant(value)
+        self._drop_needless()
         for node, reason in self._wide.reasons.items():
             if not is_op(node, "Cast"):
                 node.metadata_props.setdefault(KEPT, reason)
@@ -185,6 +186,17 @@ class Edit:
             name = f"{base}_{count}"
         self._names.add(name)
         return name
+
+    def _drop_needless(self) -> None:
+        """A Cast of the model's own that no longer changes the type."""
+        for node in self._wide.nodes:
+            source, made = node.inputs[0] if node.inputs else None, node.outputs[0]
+            if not is_op(node, "Cast") or source is None or self._state(made) != _HALF:
+                continue
+            dtype = _HALF if self._state(source) == _HALF else self._types.of(source)
+            if dtype == _HALF and not made.is_graph_output() and node.graph is not None:
+                made.replace_all_uses_with(source)
+                node.graph.remove(node, safe=True)
 
     # What is written in a node
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from ._float16_types import Types
 
+# A larger whole number may not be in float16.
+_EXACT_UNTIL = 2048
 _LAYOUT = frozenset(
     {"Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile"}
     | {"Slice", "Split", "Gather", "GatherND", "GatherElements", "Trilu", "Dropout", "Concat"}
@@ -32,7 +34,8 @@ _BOUNDED = frozenset({"Sin", "Cos", "Tanh", "Sigmoid", "Softmax", "Erf", "Exp"})
 _SUMS = frozenset(
     {"ReduceSum", "ReduceMean", "MatMul", "Gemm", "Einsum", "CumSum", "ReduceSumSquare"}
 )
-ELEMENTWISE = _LAYOUT | _EXACT | _ARITHMETIC
+_COMPARISONS = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "IsNaN"})
+ELEMENTWISE = _LAYOUT | _EXACT | _ARITHMETIC | _COMPARISONS | {"Relu", "Sigmoid", "Tanh", "Pad"}
 """They compute little: without a weight they are no gain."""
 _OPERATORS = _LAYOUT | _EXACT | _ARITHMETIC | _BOUNDED | _SUMS
 
@@ -149,6 +152,9 @@ def _cast(node: ir.Node, types: Types, view: View) -> tuple[Kind, str]:
         return Kind.FLAG, ""
     if dtype is None or not dtype.is_integer():
         return Kind.DATA, ""
+    data = view.shapes.data(source)
+    if data is not None and all(isinstance(x, int) and abs(x) <= _EXACT_UNTIL for x in data):
+        return Kind.FLAG, ""
     given = truth_of(source, view)
     known = given is not None and all(_may_be_a_mask(x) for x in given)
     if known and not _is_spread(made):

@@ -173,6 +173,12 @@ class Wide(Stay):
             last or bodies_of(node) or has_weights(node) or is_op(node, *_ANY_TYPE, *_HEAVY)
         )
 
+    def _is_typed(self, node: ir.Node) -> bool:
+        """Whether it matters to a node what type it takes; a Cast of float32 to float32 is none."""
+        if is_op(node, "Cast"):
+            return self.types.is_float(node.inputs[0]) and self.types.is_float(node.outputs[0])
+        return not is_op(node, *_ANY_TYPE)
+
     def _enclosed(self, light: Sequence[ir.Node]) -> set[ir.Node]:
         """What is made of what stays alone, and is taken by what stays alone."""
         behind, before = set(self.reasons), set(self.reasons)
@@ -194,7 +200,7 @@ class Wide(Stay):
             maker = value.producer() if value is not None else None
             if value is None or maker is None or is_op(maker, "Constant"):
                 continue
-            ends = (maker, *(x.node for x in value.uses() if not is_op(x.node, *_ANY_TYPE)))
+            ends = (maker, *(x.node for x in value.uses() if self._is_typed(x.node)))
             count += len({x in self.reasons or x in more for x in ends}) > 1
         return count
 

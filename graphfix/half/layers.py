@@ -33,7 +33,7 @@ def course(trials: Trials, kept: Kept, case: Case, allowed: float) -> dict[str, 
     """
     candidate = trials.candidate(kept)
     found: list[dict[str, Any]] = []
-    for name, ours, theirs in trials.stream(candidate, case).pairs(trials.tensors):
+    for name, ours, theirs in trials.stream(candidate, case).pairs(trials.shared(candidate)):
         gap, node = ranges.gap_of(ours, theirs), trials.makers.get(name)
         if gap is not None and node is not None:
             error = math.inf if gap.lost else gap.error

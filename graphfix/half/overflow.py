@@ -47,7 +47,7 @@ def _beyond(trials: Trials, candidate: ir.Model, case: Case) -> dict[str, str]:
     lost: set[str] = set()
     made = (x for node in nodes_of(candidate.graph) for x in node.outputs)
     half = {x.name for x in made if x.dtype == ir.DataType.FLOAT16}
-    for name, ours, theirs in trials.stream(candidate, case).pairs(trials.tensors):
+    for name, ours, theirs in trials.stream(candidate, case).pairs(trials.shared(candidate)):
         gap = ranges.gap_of(ours, theirs)
         if gap is None:
             continue

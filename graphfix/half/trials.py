@@ -144,6 +144,11 @@ class Trials:
     def _bare(self) -> ir.Model:
         return without_shapes(_copy(self.before))
 
+    def shared(self, candidate: ir.Model) -> list[str]:
+        """Inner tensors that a candidate has as well: a needless Cast is gone."""
+        theirs = {x.name for node in candidate.graph for x in node.outputs}
+        return [x for x in self.tensors if x in theirs]
+
     def stream(self, candidate: ir.Model, case: Case) -> Stream:
         """Inner tensors of the model, and of a candidate as a device would round them."""
         before = Run(self._bare, self._bare, case.feeds)
