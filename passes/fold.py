@@ -119,15 +119,13 @@ class Fold(Pass):
         Exact, but for the division of integers within k of the least of their type by k, which no
         size or length comes near: what is moved, compared or reused is the same to the bit; where 0
         was added, a -0 keeps its sign. Constants are worked out in integers, by operators that move
-        data, and in floats by those that IEEE 754 rounds alike everywhere; Exp, Log, Pow, Sin, Cos,
-        Tanh, Erf and Sigmoid of constants are worked out in float64 and rounded once, which is
-        within what a kernel of the type is off itself. No sum of floats is. ONNX Runtime may then
-        fuse what it did not fuse before. Nothing of more than 4096 elements is made, and nothing is
-        read that lies in a file beside the model. What a shape tensor holds is believed only if it
-        also holds where sizes are 0; two inputs whose dims have one name have one size. Random
-        operators, other domains, and graphs inside nodes are never taken for equal; nothing is
-        moved out of a branch. An initializer that is also an input is no constant, and an output of
-        the graph keeps its name.
+        data, and in float32 and float64 by those that IEEE 754 rounds alike everywhere. No sum of
+        floats is. ONNX Runtime may then fuse what it did not fuse before. Nothing of more than 4096
+        elements is made, and nothing is read that lies in a file beside the model. What a shape
+        tensor holds is believed only if it also holds where sizes are 0; two inputs whose dims have
+        one name have one size. Random operators, other domains, and graphs inside nodes are never
+        taken for equal; nothing is moved out of a branch. An initializer that is also an input is
+        no constant, and an output of the graph keeps its name.
     """
 
     name: ClassVar[str] = "fold"
