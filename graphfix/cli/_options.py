@@ -30,14 +30,8 @@ def _remember(context: click.Context, _: click.Parameter, value: str) -> str:
     return value
 
 
-def _load(context: click.Context, _: click.Parameter, files: tuple[str, ...]) -> None:
-    """Make the passes of ``--plugin`` files known."""
+def _keep(context: click.Context, _: click.Parameter, files: tuple[str, ...]) -> None:
     context.meta[PLUGINS] = files
-    if files and not context.resilient_parsing:
-        from graphfix import registry
-
-        for file in files:
-            registry.load_plugin(file)
 
 
 def sizes(_: click.Context, option: click.Parameter, given: tuple[str, ...]) -> Sizes | None:
@@ -111,7 +105,7 @@ plugin = click.option(
     "--plugin",
     multiple=True,
     metavar="FILE.py",
-    callback=_load,
+    callback=_keep,
     expose_value=False,
     help="Take passes from a Python file, too.",
 )
@@ -213,6 +207,19 @@ def plugins() -> tuple[str, ...]:
     """The files of ``--plugin``."""
     found: tuple[str, ...] = click.get_current_context().meta[PLUGINS]
     return found
+
+
+def load_plugins() -> None:
+    """Make the passes of ``--plugin`` files known.
+
+    Raises:
+        PluginError: A file cannot be used.
+    """
+    if files := plugins():
+        from graphfix import registry
+
+        for file in files:
+            registry.load_plugin(file)
 
 
 def require_name(output: str | None) -> None:

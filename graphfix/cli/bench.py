@@ -126,6 +126,7 @@ def bench(
         )
     if not models:
         raise click.UsageError("Name the models to time, or --ship DIR --against MODEL.")
+    _options.load_plugins()
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix.benchmark.bench import bench as measure
 

@@ -117,6 +117,7 @@ def check(
     if half:
         spec = "float16" if spec is None else f"{spec},float16"
     _refuse(fix=fix, output=output, both=as_json and sarif)
+    _options.load_plugins()
     from graphfix import hazards, pipeline
     from graphfix.model import io
 

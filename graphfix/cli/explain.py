@@ -38,6 +38,7 @@ def explain(name: str, model: str | None, as_json: bool) -> int:
     from graphfix import registry
     from graphfix.directml import hresult
 
+    _options.load_plugins()
     if (code := hresult.find(name)) is not None:
         return _explain(code, name, model, as_json=as_json)
     if hresult.is_number(name):

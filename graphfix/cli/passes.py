@@ -17,6 +17,7 @@ def passes(as_json: bool) -> int:
     """List the passes and profiles that -p takes."""
     from graphfix import registry
 
+    _options.load_plugins()
     found = registry.entries()
     if as_json:
         _terminal.print_json(

@@ -70,6 +70,7 @@ def plan(
     for name, several in (dims or {}).items():
         if len(set(several)) > 1:
             raise click.UsageError(f"--dim {name}: a plan is for one size; give one of {several}.")
+    _options.load_plugins()
     with _terminal.progress(quiet=as_json) as say:
         from graphfix import pipeline, planning
         from graphfix.model import io

@@ -80,6 +80,7 @@ def run(
     """
     _options.require_name(output)
     page = _page_path(report, model, output, feeds)
+    _options.load_plugins()
     # A graph is hundreds of thousands of small objects that live to the end: searching them for
     # garbage again and again was a sixth of the time, and once more at the end a fiftieth.
     # Verification does leave some.

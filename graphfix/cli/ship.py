@@ -74,6 +74,7 @@ def ship(
     graphfix.Session runs it like the original, with clips of any length. Nothing is written unless
     clips in every container give what they give alone on MODEL (exit code 1 if they do not).
     """
+    _options.load_plugins()
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix.ship.build import ship_file
         from graphfix.ship.wanted import wanted

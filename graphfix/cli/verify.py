@@ -47,6 +47,7 @@ def verify(
 
     Exit code 1 if they differ by more than the tolerance.
     """
+    _options.load_plugins()
     from graphfix.core import changed_by, new_feeds, together
     from graphfix.model import io
     from graphfix.proof.verify import verify as compare
