@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import onnx
 import onnx_ir as ir
 import pytest
@@ -14,7 +15,8 @@ from onnx import TensorProto, helper
 import graphfix
 from graphfix import buckets, pipeline, registry
 from graphfix.cli import main
-from graphfix.cli._terminal import clean, sizes
+from graphfix.cli._options import sizes
+from graphfix.cli._terminal import clean
 from graphfix.errors import UsageError
 from graphfix.feeds.arrays import Maker
 from graphfix.feeds.signature import Signature
@@ -53,7 +55,9 @@ def test_a_pipeline_is_read_back(name: str, size: int, other: str, second: int) 
 
 @given(NAMES.filter(lambda x: x.strip() not in ("", "rate", "buckets")))
 def test_sizes_are_read_as_they_are_written(name: str) -> None:
-    assert sizes([f"{quoted(name)}=7,40"]) == {name: [7, 40]}
+    option = click.Option(["--dims"])
+    context = click.Context(click.Command("run"))
+    assert sizes(context, option, (f"{quoted(name)}=7,40",)) == {name: [7, 40]}
     assert wanted([f"{quoted(name)}=7,40"]).sizes == {name: (7, 40)}
     made = buckets.expand(f"directml,fix-dims:{quoted(name)}=7,40", [name])
     assert [x.label for x in made] == ["7", "40"]

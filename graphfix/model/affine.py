@@ -42,7 +42,7 @@ def affine_of(value: ir.Value | None, shapes: Shapes, depth: int = 0) -> Affine 
         return affine_of(node.inputs[0], shapes, depth + 1)
     if is_op(node, "Identity", "Expand"):
         return _widened(affine_of(node.inputs[0], shapes, depth + 1), node, shapes)
-    if is_op(node, "Unsqueeze"):
+    if is_op(node, "Unsqueeze", "Squeeze", "Reshape"):
         inner = affine_of(node.inputs[0], shapes, depth + 1)
         return None if inner is None else _moved(inner, node, shapes)
     if is_op(node, "Add"):
@@ -88,17 +88,26 @@ def _number(value: ir.Value | None, shapes: Shapes) -> Dim | None:
 
 
 def _moved(inner: Affine, node: ir.Node, shapes: Shapes) -> Affine | None:
-    """The same counts where axes of 1 have come."""
+    """The same counts where axes of 1 have come or gone."""
     before, after = shapes.dims(node.inputs[0]), shapes.dims(node.outputs[0])
     if before is None or after is None:
         return None
     counting = sorted(axis % len(before) for axis in inner.weights)
-    axes = axes_of(node)
-    if axes is None:
+    kept: list[int] = []
+    if is_op(node, "Unsqueeze"):
+        axes = axes_of(node)
+        if axes is None:
+            return None
+        new = {axis % len(after) for axis in axes}
+        rest = [axis for axis in range(len(after)) if axis not in new]
+        kept = [rest[axis] for axis in counting]
+    elif all(before[axis] == 1 for axis in range(len(before)) if axis not in counting):
+        kept = [axis for axis, dim in enumerate(after) if dim != 1]
+        fits = (same(before[i], after[j]) for i, j in zip(counting, kept, strict=False))
+        if len(kept) != len(counting) or not all(fits):
+            return None
+    else:
         return None
-    new = {axis % len(after) for axis in axes}
-    rest = [axis for axis in range(len(after)) if axis not in new]
-    kept = [rest[axis] for axis in counting]
     weights = {
         j - len(after): inner.weights[i - len(before)] for i, j in zip(counting, kept, strict=True)
     }
