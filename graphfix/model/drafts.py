@@ -78,7 +78,7 @@ class Write:
     written: list[Path] = field(default_factory=list)
     done: bool = False
     _locks: list[BaseFileLock] = field(default_factory=list)
-    _has_data: bool = False
+    _data: list[Path] = field(default_factory=list)
 
     @property
     def folder(self) -> Path:
@@ -91,8 +91,8 @@ class Write:
 
     def put_data(self, name: str, chunks: Iterable[Chunk]) -> None:
         """Write the file of weights that :meth:`data_name` has named, beside the targets."""
-        self._has_data = True
         path = self.folder / name  # nobody else has this name
+        self._data.append(path)
         write(path, chunks)
         path.chmod(0o666 & ~umask())
         to_disk(path)
@@ -141,7 +141,7 @@ class Write:
 
     def _is_used(self) -> bool:
         try:
-            return not self._has_data or bool(mentioned(self.targets, {self.token}))
+            return not self._data or bool(mentioned(self.targets, {self.token}))
         except OSError:
             return True
 
@@ -149,6 +149,8 @@ class Write:
         """Remove what did not get its name. What cannot be removed now, the next write removes."""
         for draft in self.drafts:
             removed(draft.path)
+        for path in () if self.written else self._data:  # no model refers to it yet
+            removed(path)
         for lock in self._locks:
             release(lock, remove=False)
         # Another write may have replaced these files already, and left their weights to this one.
