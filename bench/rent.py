@@ -1,7 +1,7 @@
 """What each rule pays for its lines: on how many real models it fires, and what is lost without it.
 
 Run as ``python bench/rent.py [--zoo FOLDER ...]``, or ``make rent``. Each model goes through the
-profiles, ``ilens-mask``, ``check`` and ``plan``, and every fourth through the whole job (``run``
+profiles, ``ilens-mask``, ``check`` and ``plan``, and every tenth through the whole job (``run``
 with its proof, ``float16``, ``padded``, ``ship``), while coverage counts the statements that run.
 A pass that fires is left out of ``fast`` on up to five of its models, and the kernels are counted
 again. Writes ``docs/rent.md``.
@@ -202,16 +202,16 @@ def main() -> None:
     """Go over all models and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--zoo", nargs="*", type=Path, default=[ZOO])
-    parser.add_argument("--every", type=int, default=1, help="take every so many models only")
+    parser.add_argument("--jobs", type=int, default=10, help="the whole job on one of so many")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     folders = [ROOT / "models", *asked.zoo]
-    paths = sorted(path for folder in folders for path in folder.rglob("*.onnx"))[:: asked.every]
+    paths = sorted(path for folder in folders for path in folder.rglob("*.onnx"))
     ledger = Ledger()
     for number, path in enumerate(paths):
         print(f"{number + 1}/{len(paths)} {path.stem}", file=sys.stderr, flush=True)
         look(path, ledger)
-        if number % 4 == 1:
+        if number % asked.jobs == 1:
             work(path, ledger)
     leave_out(paths, ledger)
     PAGE.write_text(page(ledger, len(paths)), encoding="utf-8")
