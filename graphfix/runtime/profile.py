@@ -62,7 +62,7 @@ class Placed:
 
 
 def placed(events: Iterable[Mapping[str, Any]]) -> Placed:
-    """What the events of a session's :meth:`~graphfix.runtime.session.Session.profile` say."""
+    """Which provider ran each node, from the events of a session's profile."""
     seen: dict[str, PlacedNode] = {}
     for event in events:
         detail = event.get("args", {})

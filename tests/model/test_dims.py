@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import graphfix
+from graphfix import pipeline
 from graphfix.errors import FeedError, UsageError
 from graphfix.feeds.search import make_cases
 from graphfix.model import io
@@ -79,7 +80,7 @@ def test_a_dim_without_a_name_is_fixed_by_its_place(
     assert report.output is not None
     after = io.load(tmp_path / "o.onnx")
     assert [x if isinstance(x, int) else None for x in after.graph.inputs[0].shape] == [3, None, 4]
-    again = graphfix.pipeline.run(after, f"fix-dims:{given}")
+    again = pipeline.run(after, f"fix-dims:{given}")
     assert not again.changed
 
 
@@ -107,7 +108,7 @@ def test_a_place_stands_for_the_dim_that_is_there(tmp_path: Path):
 )
 def test_a_place_that_is_none_is_refused(tmp_path: Path, given: str, reason: str):
     with pytest.raises(UsageError, match=reason):
-        graphfix.pipeline.run(io.load(split(tmp_path, "B", "T")), f"fix-dims:{given}")
+        pipeline.run(io.load(split(tmp_path, "B", "T")), f"fix-dims:{given}")
 
 
 def test_an_input_may_have_dots_and_another_may_have_the_name():
@@ -118,7 +119,7 @@ def test_an_input_may_have_dots_and_another_may_have_the_name():
     first.name, second.name = "x.1", "x"
     first.shape, second.shape = ir.Shape([None]), ir.Shape([None, "x_1_0"])
     assert dim_names(model) == {("x.1", 0): "x_1_0_", ("x", 0): "x_0", ("x", 1): "x_1_0"}
-    graphfix.pipeline.run(model, "fix-dims:x.1.0=3:x.1=4")
+    pipeline.run(model, "fix-dims:x.1.0=3:x.1=4")
     assert list(first.shape) == [3]
     assert second.shape[1] == 4
     assert second.shape[0] != 4

@@ -9,6 +9,7 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
+from graphfix import pipeline
 from graphfix.errors import FeedError, UsageError
 from graphfix.model import fixed_inputs
 from graphfix.probing.padded import padded
@@ -41,7 +42,7 @@ def model(text: str) -> ir.Model:
 
 
 def fixed(m: ir.Model, given: str) -> ir.Model:
-    graphfix.pipeline.run(m, f"fix-input:{given}")
+    pipeline.run(m, f"fix-input:{given}")
     return m
 
 
@@ -58,7 +59,7 @@ def run(m: ir.Model, **feeds: np.ndarray) -> list[np.ndarray]:
 @pytest.mark.parametrize(("sr", "factor"), [("16000", 2), ("8000", 3)])
 def test_an_input_that_selects_is_gone_and_so_is_the_if(sr: str, factor: int):
     after = model(VAD)
-    graphfix.pipeline.run(after, f"fix-input:sr={sr},fold")
+    pipeline.run(after, f"fix-input:sr={sr},fold")
     assert [x.name for x in after.graph.inputs] == ["x"]
     assert "If" not in [node.op_type for node in after.graph]
     x = np.ones((1, 3), np.float32)
@@ -138,14 +139,14 @@ def test_a_value_that_does_not_fit_is_refused(given: str, reason: str):
 
 def test_a_dim_gets_its_size_first(tmp_path):
     after = model(TYPES)
-    graphfix.pipeline.run(after, "fix-dims:lens.0=2,fix-input:lens=3,4")
+    pipeline.run(after, "fix-dims:lens.0=2,fix-input:lens=3,4")
     assert after.graph.initializers["lens"].const_value.numpy().tolist() == [3, 4]
 
 
 def test_lists_and_several_inputs_are_read_as_they_are_written():
-    (one,) = graphfix.pipeline.parse("fix-input:sr=16000,is_last=1,lens=3,-4,1e-3,name=true")
+    (one,) = pipeline.parse("fix-input:sr=16000,is_last=1,lens=3,-4,1e-3,name=true")
     assert one.spec() == "fix-input:sr=16000:is_last=1:lens=3+-4+1e-3:name=true"
-    assert graphfix.pipeline.parse(one.spec()) == [one]
+    assert pipeline.parse(one.spec()) == [one]
 
 
 def test_again_is_nothing_and_another_value_is_an_error():
@@ -175,7 +176,7 @@ def test_an_unused_input_goes_and_leaves_nothing_behind():
 
 def test_a_length_that_is_a_constant_tells_nobody_a_length():
     after = model("m (float[1, T] x) => (float[1] y) { y = ReduceMean <axes=[1], keepdims=0> (x) }")
-    graphfix.pipeline.run(after, "ilens-mask")
+    pipeline.run(after, "ilens-mask")
     assert graphfix.lengths.given.LengthInput.of(after) is not None
     fixed(after, "ilens=3")
     assert graphfix.lengths.given.LengthInput.of(after) is None

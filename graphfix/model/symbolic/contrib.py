@@ -24,7 +24,7 @@ DOMAIN = "com.microsoft"
 
 
 def register() -> None:
-    """Add the rules to the registry; :func:`graphfix.model.symbolic.rules.register` calls this."""
+    """Add the rules; :func:`graphfix.model.symbolic.rules.register` calls this."""
     registry.register(DOMAIN, "MultiHeadAttention", 1)(_multi_head_attention)
     for op_type in ("QuantizeLinear", "DequantizeLinear"):  # the same, for other types
         rule = registry.get("", op_type, 10)
