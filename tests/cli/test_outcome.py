@@ -194,7 +194,7 @@ def test_what_cannot_be_asked(
     assert [x.name for x in file.parent.iterdir()] == ["model.onnx"]
 
 
-@pytest.mark.parametrize(("when", "code"), [("_mark_replaced", 130), ("to_disk", 0)])
+@pytest.mark.parametrize(("when", "code"), [("_replaced", 130), ("to_disk", 0)])
 def test_ctrl_c_before_and_after_it_has_its_name(
     file: Path,
     when: str,
