@@ -182,13 +182,13 @@ def _tried(
     """One setup: what each model computes there, and then how long it takes, by its number."""
     seen: dict[int, Seen] = {}
     found: dict[int, Result] = {}
-    with Reference(entrants[0]) as reference:
-        for i, entrant in entrants.items():
-            trial.tell(f"what it computes, model {i + 1}")
-            try:
-                seen[i] = look(trial, entrant, reference, tolerance)
-            except FailedError as error:
-                found[i] = Result(error=str(error))
+    reference = Reference(entrants[0])
+    for i, entrant in entrants.items():
+        trial.tell(f"what it computes, model {i + 1}")
+        try:
+            seen[i] = look(trial, entrant, reference, tolerance)
+        except FailedError as error:
+            found[i] = Result(error=str(error))
     # The copy is the first model once more; where there is nothing beside it, it has none.
     beside = [0] if 0 in seen and len(seen) > 1 else []
     members = [*seen, *beside]

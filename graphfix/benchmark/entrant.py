@@ -35,13 +35,11 @@ class Entrant:
     Attributes:
         graph: Its graph.
         source: What to load: its file, or the graph with seeds if it draws random numbers.
-        random: Whether it draws random numbers.
         map_feeds: Makes inputs for it from those of the first model.
     """
 
     graph: ir.Model
     source: Source
-    random: bool
     map_feeds: MapFeeds
 
     def feeds(self, of_first: Feeds) -> dict[str, Array]:
@@ -90,9 +88,8 @@ def enter(model: str | os.PathLike[str], map_feeds: MapFeeds | None = None) -> E
         ModelError: It cannot be read.
     """
     graph = io.load(model)
-    random = draws(graph) is not None
-    source = seeded(graph) if random else os.fspath(model)
-    return Entrant(graph, source, random, map_feeds or (lambda old: old))
+    source = seeded(graph) if draws(graph) is not None else os.fspath(model)
+    return Entrant(graph, source, map_feeds or (lambda old: old))
 
 
 def _as_type(array: Array, dtype: ir.DataType | None) -> Array:

@@ -148,11 +148,6 @@ class Timed:
         return [d for result in self.results.values() for d in result.seen.diffs]
 
     @property
-    def placement(self) -> dict[str, int]:
-        """How many nodes each execution provider ran, with any shape."""
-        return self._main.seen.placed.counts
-
-    @property
     def error(self) -> str:
         """Why it could not be timed in some setup; empty if it was in all."""
         return next((x.error for x in self.results.values() if x.error), "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from graphfix.benchmark.outcome import Seen
 from graphfix.errors import FeedError, ModelError
@@ -62,20 +62,19 @@ def look(trial: Trial, entrant: Entrant, reference: Reference, tolerance: Tolera
         raise trial.failed(entrant, error, case) from error
 
 
-@dataclass
+@dataclass(frozen=True)
 class Reference:
     """What the first model computes on the CPU: as exported it may crash on DirectML.
 
-    A model that draws random numbers draws the same ones in each fresh session; so it is run anew
-    for each model that is held to it, as often and in the same order.
+    A model that draws random numbers draws the same ones in each fresh session, where it is run as
+    often and in the same order.
 
     Attributes:
         first: The first model.
     """
 
     first: Entrant
-    _known: dict[str, Outputs] = field(default_factory=dict)
-    _session: Session | None = None
+    _known: dict[tuple[str, ...], list[Outputs]] = field(default_factory=dict)
 
     def outputs(self, cases: Sequence[Case]) -> list[Outputs]:
         """What it computes in a row of runs.
@@ -85,22 +84,11 @@ class Reference:
             RunError: It does not run.
             FeedError: There is no array for one of its inputs.
         """
-        if self.first.random:
+        names = tuple(case.name for case in cases)
+        if names not in self._known:
             with Session(self.first.source, optimize=False) as session:
-                return [session.run(self.first.feeds(case.feeds)) for case in cases]
-        for case in cases:
-            if case.name not in self._known:
-                if self._session is None:
-                    self._session = Session(self.first.source, optimize=False)
-                self._known[case.name] = self._session.run(self.first.feeds(case.feeds))
-        return [self._known[case.name] for case in cases]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._session is not None:
-            self._session.close()
+                self._known[names] = [session.run(self.first.feeds(x.feeds)) for x in cases]
+        return self._known[names]
 
 
 def _diffs(wanted: Outputs, outputs: Outputs, case: str, tolerance: Tolerance) -> list[OutputDiff]:

@@ -254,3 +254,20 @@ def tolerance(atol: float | None, rtol: float | None = None) -> Tolerance | None
     from graphfix.proof.compare import Tolerance
 
     return Tolerance(max_abs=atol)
+
+
+def gates(max_abs: float | None, cosine: float | None = None) -> Tolerance | None:
+    """The tolerance that ``--max-abs`` and ``--cosine`` ask for; None for the default."""
+    if max_abs is None and cosine is None:
+        return None
+    if max_abs is not None and not max_abs >= 0:
+        raise click.UsageError(f"--max-abs {max_abs:g}: a difference is at least 0.")
+    if cosine is not None and not -1 <= cosine <= 1:
+        raise click.UsageError(f"--cosine {cosine:g}: a cosine is between -1 and 1.")
+    from graphfix.proof.compare import Tolerance
+
+    usual = Tolerance()
+    return Tolerance(
+        usual.max_abs if max_abs is None else max_abs,
+        usual.cosine if cosine is None else cosine,
+    )

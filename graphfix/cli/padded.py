@@ -12,7 +12,6 @@ from graphfix.cli._verdict import number
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from graphfix.proof.compare import Tolerance
     from graphfix.runtime.provider import Ep
 
     Verdict = Mapping[str, Any]  # of graphfix.probing.padded.PaddedVerdict.to_json
@@ -61,7 +60,7 @@ def padded(
 
     Exit code 1 if some output of some clip is past the gates.
     """
-    gates = _gates(max_abs, cosine)
+    gates = _options.gates(max_abs, cosine)
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix.feeds.clips import FILLS
         from graphfix.probing.padded import padded as measure
@@ -88,22 +87,6 @@ def padded(
     why = f": {str(verdict).rstrip('.')}" if as_json else ""  # else it was said above
     _terminal.remark(f"error: {model} is not safe to pad{why}")
     return 1
-
-
-def _gates(max_abs: float | None, cosine: float | None) -> Tolerance | None:
-    if max_abs is None and cosine is None:
-        return None
-    if max_abs is not None and not max_abs >= 0:
-        raise click.UsageError(f"--max-abs {max_abs:g}: a difference is at least 0.")
-    if cosine is not None and not -1 <= cosine <= 1:
-        raise click.UsageError(f"--cosine {cosine:g}: a cosine is between -1 and 1.")
-    from graphfix.proof.compare import Tolerance
-
-    usual = Tolerance()
-    return Tolerance(
-        usual.max_abs if max_abs is None else max_abs,
-        usual.cosine if cosine is None else cosine,
-    )
 
 
 def _show(verdict: Verdict, model: str, *, verbose: bool) -> None:

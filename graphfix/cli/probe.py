@@ -74,14 +74,11 @@ def probe(
     sizes = _options.one_each("--dim", dims) or {}
     if container is not None and len(container) > 1:
         raise click.UsageError(f"--container: one size, not {len(container)}.")
-    if max_abs is not None and not max_abs >= 0:
-        raise click.UsageError(f"--max-abs {max_abs:g}: a difference is at least 0.")
+    gate = _options.gates(max_abs)
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix.probing.probe import probe as compare
         from graphfix.probing.probe import probe_padded
-        from graphfix.proof.compare import Tolerance
 
-        gate = None if max_abs is None else Tolerance(max_abs=max_abs)
         if padded:
             found = probe_padded(
                 models[0],

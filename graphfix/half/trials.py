@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import math
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,15 +10,13 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.errors import FeedError
 from graphfix.feeds.full_lengths import full_lengths
-from graphfix.feeds.input import size_of
 from graphfix.feeds.signature import Signature
 from graphfix.half.emulate import rounded, without_shapes
 from graphfix.model import shapes
 from graphfix.model.calls import inline
 from graphfix.model.values import nodes_of
-from graphfix.proof.stream import Run, Stream
+from graphfix.proof.stream import Run, Sizes, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,8 +28,6 @@ if TYPE_CHECKING:
 
 # Bytes of inner tensors at once: both models are run anew for each group of them.
 _BUDGET = 1 << 30
-# Bytes of an element of float32, in both.
-_ITEM = 8
 
 
 @dataclass(frozen=True)
@@ -154,16 +148,8 @@ class Trials:
         before = Run(self._bare, self._bare, case.feeds)
         after = rounded(candidate)
         run = Run(after, after, full_lengths(after, case.feeds))
-        signature = Signature(self.before)
-        dims = signature.value_dims()
-        sizes = {signature.symbol_of(name) or name: size for name, size in case.dims.items()}
-
-        def size(name: str) -> int | None:
-            with contextlib.suppress(FeedError, ValueError, KeyError):
-                return _ITEM * math.prod(size_of(dim, sizes) for dim in dims[name])
-            return None
-
-        return Stream(before, run, size, budget=_BUDGET)
+        sizes = Sizes(Signature(self.before), case.dims, case.dims)
+        return Stream(before, run, sizes, budget=_BUDGET)
 
 
 def extremes(cases: Sequence[Case]) -> list[Case]:

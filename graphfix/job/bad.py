@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from graphfix.core import Check
     from graphfix.job.task import Task
-    from graphfix.leaving import Leaving, Place
+    from graphfix.leaving import Leaving
     from graphfix.proof.verify import Held
     from graphfix.report import Report
 
@@ -33,17 +33,24 @@ class Way:
     """What may be made instead of a model whose proof failed.
 
     Attributes:
-        task: What is asked then.
         leave: What is left alone.
-        found: What the report then says.
+        found: What the report then says, and what runs instead of passes.
+        rounds: Whether the passes that round still run, if there are any; else what is left is held
+            as closely as where nothing is rounded.
     """
 
-    task: Task
     leave: Leaving
     found: BadPlaces
+    rounds: bool = True
+
+    def of(self, task: Task) -> Task:
+        """What is asked then."""
+        tolerance = task.tolerance if self.rounds else None
+        chosen = self.found.passes(task.chosen)
+        return dataclasses.replace(task, chosen=chosen, tolerance=tolerance)
 
 
-def ways(task: Task, why: str, found: BadPlaces) -> Iterator[Way]:
+def ways(chosen: Iterable[Check], why: str, found: BadPlaces) -> Iterator[Way]:
     """What may be made instead of a model whose proof failed, the best first.
 
     First the places that are to blame are left out or repaired in another way. If a pass that
@@ -51,29 +58,25 @@ def ways(task: Task, why: str, found: BadPlaces) -> Iterator[Way]:
     without.
 
     Args:
-        task: What was asked.
-        why: What its proof found against the model.
+        chosen: The passes that were asked for.
+        why: What the proof found against the model.
         found: What came of the search for bad places.
     """
-    if found.left or not task.measured:
-        again = dataclasses.replace(task, chosen=found.passes(task.chosen))
+    rounding = [x for x in chosen if isinstance(x, Pass) and x.measured]
+    if found.left or not rounding:
         for leave in found.ways:
-            yield Way(again, leave, found)
-    rounding = [x for x in task.chosen if isinstance(x, Pass) and x.measured]
+            yield Way(leave, found)
     if not rounding or not all(x.may_gain_nothing for x in rounding):
         return
-    gone = without(rounding, why)
-    left = (*found.left, *(Left(spec, (), told) for (spec, _), told in gone.items()))
-    found = dataclasses.replace(found, left=left)
-    # What is left is held as closely as where nothing is rounded.
-    again = dataclasses.replace(task, chosen=found.passes(task.chosen), tolerance=None)
+    told = f"{why}: it gains nothing here, left as it is"
+    gone = {(x.spec(), WHOLE): told for x in rounding}
+    left = (*found.left, *(Left(x.spec(), (), told) for x in rounding))
     for leave in found.ways or (NOTHING,):
-        yield Way(again, dataclasses.replace(leave, left={**leave.left, **gone}), found)
-
-
-def without(rounding: Iterable[Pass], why: str) -> dict[Place, str]:
-    """What a :class:`Leaving` has of passes that round, and with which the proof fails."""
-    return {(x.spec(), WHOLE): f"{why}: it gains nothing here, left as it is" for x in rounding}
+        yield Way(
+            dataclasses.replace(leave, left={**leave.left, **gone}),
+            dataclasses.replace(found, left=left),
+            rounds=False,
+        )
 
 
 def bad_places(task: Task, report: Report, held: Held | None = None) -> BadPlaces:

@@ -79,9 +79,9 @@ def repair_file(
     if report.ok or task.strict:
         return report
     found = bad_places(task, report, held)
-    for way in ways(task, why_not(report), found):
+    for way in ways(task.chosen, why_not(report), found):
         same = held if not task.measured else None  # the passes that round may be left out
-        told = _written(way.task, place, way.leave, need, held=same)
+        told = _written(way.of(task), place, way.leave, need, held=same)
         if told.ok:
             return way.found.told(told)
     return dataclasses.replace(report, searched=found.searched)

@@ -146,12 +146,12 @@ def _otherwise(made: _Made, need: Need | None) -> _Made | None:
     """What failed, made in another way; None if there is none, which its report then says."""
     if made.found is None:
         made.found = bad_places(made.task, made.report)
-        made.rest = ways(made.task, why_not(made.report), made.found)
+        made.rest = ways(made.task.chosen, why_not(made.report), made.found)
     way = next(made.rest, None)
     if way is None:
         made.report = dataclasses.replace(made.report, searched=made.found.searched)
         return None
-    other = _made(way.task, made.path, made.bucket, need, way.leave)
+    other = _made(way.of(made.task), made.path, made.bucket, need, way.leave)
     other.report = way.found.told(other.report)
     other.found, other.rest = made.found, made.rest
     return other

@@ -133,7 +133,7 @@ class Alone:
         size = fixed.get(self.time)
         if size is not None:
             shorter = [n for n in wanted.get(self.time, ()) if n < size]
-            sizes[self.time] = tuple(shorter or _clips_for(size))
+            sizes[self.time] = tuple(shorter or clips_for(size))
             if not self._wanted or size in self._wanted:
                 self.containers = (size,)
                 self._refused = [
@@ -247,7 +247,7 @@ def _fixed_sizes(signature: Signature, repaired: ir.Model) -> dict[str, int]:
     return found
 
 
-def _clips_for(size: int) -> list[int]:
+def clips_for(size: int) -> list[int]:
     """Lengths of clips for a container of one size, of both parities where it has room."""
     found = [max(1, round(size * share)) for share in _FILLED]
     odd = [n - 1 for n in (size, found[2]) if n > 2]

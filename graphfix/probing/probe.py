@@ -25,9 +25,9 @@ from graphfix.probing.containers import Job
 from graphfix.probing.outcome import Probe
 from graphfix.probing.parting import Parting
 from graphfix.probing.place import ComparedTensor, Inner, PartingNode
-from graphfix.probing.witness import Sizes, gate_of, parting_case
+from graphfix.probing.witness import gate_of, parting_case
 from graphfix.proof.compare import Tolerance
-from graphfix.proof.stream import BUDGET, Run, Stream, seeded_run
+from graphfix.proof.stream import BUDGET, Run, Sizes, Stream, seeded_run
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given
 from graphfix.runtime.provider import LABELS, Ep

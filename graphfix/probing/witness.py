@@ -1,8 +1,7 @@
-"""What is fed to two models whose ways part: the case that shows it best, and how large it gets."""
+"""What is fed to two models whose ways part: the case that shows it best."""
 
 from __future__ import annotations
 
-import math
 import os
 from typing import TYPE_CHECKING
 
@@ -11,22 +10,19 @@ import onnx_ir as ir
 from graphfix.errors import FeedError
 from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
-from graphfix.feeds.input import size_of
 from graphfix.proof.baseline import Baseline
 from graphfix.proof.compare import Tolerance, compare, computes_in_half
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_session
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from graphfix.feeds.signature import Signature
-    from graphfix.model.symbolic import Dim
     from graphfix.proof.compare import Array
     from graphfix.proof.stream import Run
 
 StrPath = str | os.PathLike[str]
-_ITEM = 4  # bytes of an element, for sizes that are only estimates
 
 
 def gate_of(tolerance: Tolerance | None, *models: ir.Model) -> Tolerance:
@@ -79,30 +75,3 @@ def parting_case(
 def _varying(case: Case) -> int:
     """How many inputs hold more than one number."""
     return sum(bool((x != x.flat[0]).any()) for x in case.feeds.values() if x.size)
-
-
-class Sizes:
-    """How many bytes a tensor has in both runs, by its symbolic shape."""
-
-    def __init__(
-        self, signature: Signature, one: Mapping[str, int], other: Mapping[str, int]
-    ) -> None:
-        self._dims = signature.value_dims()
-        self._sizes = [
-            {signature.symbol_of(name) or name: size for name, size in sizes.items()}
-            for sizes in (one, other)
-        ]
-
-    def __call__(self, name: str) -> int | None:
-        """The bytes of one tensor; None where its shape is not known."""
-        dims = self._dims.get(name)
-        if dims is None:
-            return None
-        try:
-            return sum(_ITEM * self._elements(dims, sizes) for sizes in self._sizes)
-        except (FeedError, ValueError):
-            return None
-
-    @staticmethod
-    def _elements(dims: Sequence[Dim], sizes: Mapping[str, int]) -> int:
-        return math.prod(size_of(dim, sizes) for dim in dims)

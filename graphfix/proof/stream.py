@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.errors import ModelError
+from graphfix.errors import FeedError, ModelError
+from graphfix.feeds.input import size_of
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.randomness import draws, seeded
@@ -24,6 +25,8 @@ from graphfix.runtime.session import Session
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from graphfix.feeds.signature import Signature
+    from graphfix.model.symbolic import Dim
     from graphfix.proof.compare import Array
 
 StrPath = str | os.PathLike[str]
@@ -33,6 +36,7 @@ MOST = 1024
 BUDGET = 1 << 28
 # What a tensor is taken for until one has been seen: a million float32.
 _UNSEEN = 1 << 22
+_ITEM = 4  # bytes of an element, for sizes that are only estimates
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,33 @@ class Stream:
             if name in ours and name in theirs:
                 # Popped, so that each pair is let go as soon as the caller is done with it.
                 yield name, ours.pop(name), theirs.pop(name)
+
+
+class Sizes:
+    """How many bytes a tensor has in both runs, by its symbolic shape."""
+
+    def __init__(
+        self, signature: Signature, one: Mapping[str, int], other: Mapping[str, int]
+    ) -> None:
+        self._dims = signature.value_dims()
+        self._sizes = [
+            {signature.symbol_of(name) or name: size for name, size in sizes.items()}
+            for sizes in (one, other)
+        ]
+
+    def __call__(self, name: str) -> int | None:
+        """The bytes of one tensor; None where its shape is not known."""
+        dims = self._dims.get(name)
+        if dims is None:
+            return None
+        try:
+            return sum(_ITEM * self._elements(dims, sizes) for sizes in self._sizes)
+        except (FeedError, ValueError):
+            return None
+
+    @staticmethod
+    def _elements(dims: Sequence[Dim], sizes: Mapping[str, int]) -> int:
+        return math.prod(size_of(dim, sizes) for dim in dims)
 
 
 def seeded_run(

@@ -24,7 +24,6 @@ from graphfix.runtime.errors import (
 from graphfix.runtime.limits import SECONDS, run_seconds
 from graphfix.runtime.port import Array, Port
 from graphfix.runtime.process import Runner, Worker, worker_for
-from graphfix.runtime.profile import placed
 from graphfix.runtime.scratch import Folder, scratch
 from graphfix.runtime.source import sourced
 
@@ -283,13 +282,6 @@ class RemoteSession:
         self.close_worker()
         files = sorted(self._folder().glob("profile*.json"))
         return [x for file in files for x in json.loads(file.read_text(encoding="utf-8"))]
-
-    def placement(self) -> dict[str, int]:
-        """How many nodes each provider ran, from the profile; it ends the session.
-
-        A group of nodes that DirectML has fused into one counts as one; copies are left out.
-        """
-        return placed(self.profile()).counts
 
     def close_worker(self) -> None:
         """Let the model go; the process stays for the next one."""

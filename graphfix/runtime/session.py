@@ -31,7 +31,6 @@ class Session(RemoteSession):
         ep: The execution provider.
         extra_outputs: Names of inner tensors of the main graph to return besides the outputs.
         optimize: Whether ONNX Runtime may rewrite the graph before it runs it.
-        threads: How many threads one operator may use on the CPU; at most four by default.
         free_dims: Sizes for symbolic dims, by name, as ONNX Runtime's free-dimension overrides.
             The session then runs at these sizes only. They need ``optimize``.
         profile: Whether to record what each node does, for :meth:`profile`.
@@ -49,12 +48,10 @@ class Session(RemoteSession):
         ep: Ep = "cpu",
         extra_outputs: Sequence[str] = (),
         optimize: bool = True,
-        threads: int | None = None,
         free_dims: Mapping[str, int] | None = None,
         profile: bool = False,
     ) -> None:
         require(ep)
-        usual = min(_MOST_THREADS, os.cpu_count() or 1) if ep == "cpu" else 0
         super().__init__(
             model,
             here(ep),
@@ -62,6 +59,6 @@ class Session(RemoteSession):
             free_dims=free_dims,
             profile=profile,
             extra_outputs=extra_outputs,
-            threads=threads or usual,
+            threads=min(_MOST_THREADS, os.cpu_count() or 1) if ep == "cpu" else 0,
             bounded=ep == "cpu",
         )

@@ -3,10 +3,9 @@
 If a proof fails, less and less is done to the model, until what is made of it passes::
 
     everything asked for; a pass that rounds uses half of the gate, then less    _at_margins
-        without the repairs that a search finds to blame                         _without_bad_places
-            without the passes that round, if they may gain nothing              _unrounded
-                and without the repairs that are to blame then                   _without_bad_places
-                    nothing is shipped, and the first proof that failed says why
+        without the repairs that a search finds to blame                         _in_other_ways
+            and without the passes that round, if they may gain nothing          _in_other_ways
+                nothing is shipped, and the first proof that failed says why
 """
 
 from __future__ import annotations
@@ -18,14 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphfix import pipeline, planning
-from graphfix.job.bad import without
+from graphfix.job.bad import ways
 from graphfix.job.settling import MARGINS, gate, is_hopeless
-from graphfix.leaving import Leaving
 from graphfix.model import drafts, folders, io
 from graphfix.model.dims import name_dims
 from graphfix.model.fixed_inputs import arrays_since, texts_of
 from graphfix.proof.compare import Tolerance, computes_in_half
-from graphfix.report import Left
 from graphfix.runtime.provider import LABELS
 from graphfix.runtime.python import require
 from graphfix.ship.checked import Checked, checked
@@ -44,7 +41,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.lengths.given import LengthInput
-    from graphfix.report import Report
+    from graphfix.report import Left, Report
     from graphfix.runtime.port import Array
     from graphfix.runtime.provider import Ep
     from graphfix.ship.wanted import ContainerSpec
@@ -162,10 +159,7 @@ def ship_file(
     allowed = tolerance or gate(order.passes(reading.containers[0])) or usual
     order = dataclasses.replace(order, tolerance=allowed)
     shipped = _at_margins(order, folder)
-    if shipped.ok or strict:
-        return shipped
-    shipped = _without_bad_places(order, folder, shipped)
-    return shipped if shipped.ok else _unrounded(order, folder, shipped)
+    return shipped if shipped.ok or strict else _in_other_ways(order, folder, shipped)
 
 
 def _at_margins(order: Order, folder: Path) -> Shipped:
@@ -177,41 +171,22 @@ def _at_margins(order: Order, folder: Path) -> Shipped:
     return shipped
 
 
-def _without_bad_places(order: Order, folder: Path, shipped: Shipped) -> Shipped:
-    """What is shipped when the repairs that are to blame are left out; else what failed."""
+def _in_other_ways(order: Order, folder: Path, shipped: Shipped) -> Shipped:
+    """What is shipped without the repairs that are to blame; else what failed."""
     made = {
         one.file: (one.sizes, report)
         for one, report in zip(shipped.manifest.containers, shipped.reports, strict=True)
     }
     failed = [FailedContainer(x, *made[x.file]) for x in shipped.padding if not x.verdict.ok]
-    if not failed:
-        return shipped
-    found = order.bad_places(failed)
-    # Where nothing else is to blame, it is the rounding.
-    for way in found.ways if found.left or not order.rounding() else ():
-        leave = dataclasses.replace(way, left={**order.leave.left, **way.left})
-        again = _ship(dataclasses.replace(order, found=found, leave=leave), folder)
+    found = order.bad_places(failed) if failed else order.found
+    why = str(failed[0].proof if failed else shipped.whole).rstrip(".")
+    for way in ways(order.passes(order.reading.containers[0]), why, found):
+        tolerance = order.tolerance if way.rounds else order.usual
+        other = dataclasses.replace(order, found=way.found, leave=way.leave, tolerance=tolerance)
+        again = _ship(other, folder)
         if again.ok:
-            return dataclasses.replace(again, left=found.left, searched=found.searched)
+            return dataclasses.replace(again, left=way.found.left, searched=found.searched)
     return dataclasses.replace(shipped, searched=found.searched)
-
-
-def _unrounded(order: Order, folder: Path, shipped: Shipped) -> Shipped:
-    """What is shipped without the passes that round, if that is no refusal; else what failed."""
-    rounding = order.rounding()
-    if not rounding or not all(x.may_gain_nothing for x in rounding):
-        return shipped
-    bad = [str(x) for x in shipped.padding if not x.verdict.ok] or [str(shipped.whole)]
-    gone = without(rounding, bad[0].rstrip("."))
-    # What is left is held as closely as where nothing is rounded.
-    plain = dataclasses.replace(order, leave=Leaving(gone), tolerance=order.usual)
-    again = _ship(plain, folder)
-    if not again.ok:
-        again = _without_bad_places(plain, folder, again)
-    if not again.ok:
-        return shipped
-    left = tuple(Left(spec, (), told) for (spec, _), told in gone.items())
-    return dataclasses.replace(again, left=(*again.left, *left))
 
 
 def _ship(order: Order, folder: Path) -> Shipped:

@@ -18,6 +18,7 @@ from graphfix.feeds.clips import Clips, time_of
 from graphfix.feeds.input import symbols
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.ties import TIES
+from graphfix.probing.alone import clips_for
 from graphfix.quoting import quoted
 from graphfix.runtime.errors import RunError
 from graphfix.runtime.opening import open_given
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 _REFUSED = {"cu-lengths": "it says where joined clips begin and end, so clips cannot be padded"}
-# What is tried where a container is not a size that the model runs at without padding.
-_SHARES = (1.0, 0.93, 0.6, 0.25, 1 / 12)
 
 
 @dataclass(frozen=True)
@@ -206,16 +205,11 @@ def _clips(
     signature: Signature, plan: Sizing, maker: Clips, run: Run, reasons: dict[str, str]
 ) -> tuple[Clip, ...]:
     """Clips of lengths from a container's own down to a twelfth, as far as the original runs."""
-    lengths = {
-        max(1, round(size[plan.time] * share)) - odd
-        for size in plan.containers
-        for share in _SHARES
-        for odd in ((0, 1) if share in (1.0, 0.6) else (0,))
-    }
+    lengths = {n for size in plan.containers for n in clips_for(size[plan.time])}
     if (shortest := _shortest(maker, plan)) > 1:
         lengths.add(shortest)
     made = []
-    for row, length in enumerate(sorted(x for x in lengths if x > 0)):
+    for row, length in enumerate(sorted(lengths)):
         try:
             feeds = maker.alone(length, 0, row)
             made.append(Clip(length, feeds, run(feeds)))

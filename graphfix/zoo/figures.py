@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
-import numpy as np
 import onnx_ir as ir
 
+from graphfix import registry
 from graphfix.model.values import const_of, is_op
 
 if TYPE_CHECKING:
@@ -36,13 +36,6 @@ PLACED = ("fused-graphs", "copies", "cpu-nodes")
 
 CANNOT_TELL = "cannot tell"
 """How ``why`` begins where a figure was measured, and too noisily to say anything."""
-
-# What scores pass on their way to a Softmax.
-_THROUGH = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Cast", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Expand"}
-    | {"Identity", "Min", "Max", "Clip", "Slice", "Concat", "Flatten", "Where"}
-)
-_LOW = -1e3
 
 
 class Figure(TypedDict):
@@ -78,11 +71,14 @@ def figure(before: float | None, after: float | None, why: str = "") -> Figure:
 
 
 def mask_wheres(model: ir.Model) -> int:
-    """How many Wheres with a very low fill, such as -inf or -10000, reach a Softmax."""
+    """How many Wheres hide scores from a Softmax, those that additive-mask refuses among them.
+
+    The places of that pass, but for a Where that sets hidden weights to zero after the Softmax.
+    """
+    sites = registry.get_pass("additive-mask").sites(model)
     return sum(
-        any(_is_low(value) for value in node.inputs[1:]) and _reaches_softmax(node)
-        for node in model.graph.all_nodes()
-        if is_op(node, "Where")
+        not any(value is not None and is_op(value.producer(), "Softmax") for value in x.node.inputs)
+        for x in sites
     )
 
 
@@ -93,29 +89,3 @@ def dynamic_reshapes(model: ir.Model) -> int:
         for node in model.graph.all_nodes()
         if is_op(node, "Reshape")
     )
-
-
-def _is_low(value: ir.Value | None) -> bool:
-    array = const_of(value)
-    node = value.producer() if value is not None else None
-    if array is None and is_op(node, "Expand", "Unsqueeze", "ConstantOfShape"):
-        if not is_op(node, "ConstantOfShape"):
-            return _is_low(node.inputs[0])
-        fill = node.attributes.get("value")
-        array = fill.as_tensor().numpy() if fill is not None else None
-    if array is None or not array.size or array.dtype.kind not in "fV":
-        return False
-    return bool((array.astype(np.float64) <= _LOW).all())
-
-
-def _reaches_softmax(node: ir.Node) -> bool:
-    pending, seen = [node], {node}
-    while pending:
-        for value in pending.pop().outputs:
-            for user in value.consumers():
-                if is_op(user, "Softmax"):
-                    return True
-                if user.op_type in _THROUGH and user not in seen:
-                    seen.add(user)
-                    pending.append(user)
-    return False
