@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import types
 import typing
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from graphfix.errors import UsageError
 from graphfix.quoting import quoted
+from graphfix.words import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,9 +97,7 @@ def _is_open(hint: object) -> bool:
 def _unknown(name: str, key: str, known: list[str]) -> str:
     if not known:
         return f"{name} has no options, but {key!r} was given"
-    close = difflib.get_close_matches(key, known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"{name} has no option {key!r}{hint} Its options: {', '.join(known)}"
+    return f"{name} has no option {key!r}{did_you_mean(key, known)} Its options: {', '.join(known)}"
 
 
 def _print(value: object) -> str:

@@ -7,7 +7,6 @@ a docstring, so ``graphfix passes`` imports neither onnx-ir nor a pass.
 from __future__ import annotations
 
 import ast
-import difflib
 import functools
 import importlib
 import importlib.metadata
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from graphfix import options
 from graphfix.errors import PluginError, UsageError
+from graphfix.words import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,9 +148,8 @@ def unknown(name: str) -> str:
     if not name:
         return f"there is no pass {name!r}: a comma is too many"
     known = [*names(), *PROFILES, *_rules()]
-    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"there is no pass {name!r}; {hint}'graphfix passes' lists them"
+    hint = did_you_mean(name.lower(), known)
+    return f"there is no pass {name!r}{hint} 'graphfix passes' lists them"
 
 
 def _rules() -> Mapping[str, type[Check]]:

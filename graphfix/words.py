@@ -1,6 +1,8 @@
 """Words for what is told to people, wherever it is told."""
 
+import difflib
 import re
+from collections.abc import Iterable
 
 # Operators that are spelled out begin with the sound of their first letter: an LSTM, a GRU.
 _LETTERS = re.compile(r"[AEFHILMNORSX][A-Z]")
@@ -10,6 +12,12 @@ _VOWEL = re.compile(r"[AEIOaeio]|[Uu](?!ni)")
 def plural(count: int, one: str, many: str | None = None) -> str:
     """``1 repair``, ``2 repairs``."""
     return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence that says there is no ``name``: a period, or the closest known one."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else "."
 
 
 def a_or_an(word: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from graphfix.model.symbolic import symbols_of as symbols_of
 from graphfix.model.text import path_of
 from graphfix.model.values import attr_int, is_op
 from graphfix.quoting import quoted
+from graphfix.words import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -65,10 +65,8 @@ def require_known(names: Sequence[str], known: Sequence[str], by: str) -> None:
     """Raise UsageError if one of ``names`` is no dim of the model."""
     for name in names:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else "."
             raise UsageError(
-                f"{by}: no input has a dim named {name!r}{hint} "
+                f"{by}: no input has a dim named {name!r}{did_you_mean(name, known)} "
                 f"The symbolic dims are: {', '.join(map(quoted, known)) or 'none'}"
             )
 

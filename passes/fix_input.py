@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,6 +14,7 @@ from graphfix.lengths.given import LengthInput
 from graphfix.model import fixed_inputs
 from graphfix.options import Texts
 from graphfix.quoting import quoted
+from graphfix.words import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,8 +142,7 @@ class FixInput(Pass):
         return f"input {site.value.name!r} would be the constant {site.text}"
 
     def _unknown(self, name: str, known: list[str]) -> str:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
+        hint = did_you_mean(name, known)
         return f"{self.name}: there is no input {name!r}{hint} There are: {', '.join(known)}"
 
     def _forget_lengths(self, model: ir.Model, name: str) -> None:

@@ -5,7 +5,6 @@ A folder of ``.onnx`` files needs none: each file then has the recipe that asks 
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphfix.errors import ModelError, UsageError
+from graphfix.words import did_you_mean
 from graphfix.zoo.figures import FIGURES
 
 if TYPE_CHECKING:
@@ -96,9 +96,8 @@ def find(folder: Path, names: Sequence[str] = ()) -> list[Recipe]:
         raise UsageError(f"{folder}: has neither folders with a {FILE} nor .onnx files in it")
     for name in names:
         if name not in places:
-            close = difflib.get_close_matches(name, places, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
-            raise UsageError(f"{folder}: has no model {name!r}; {hint}It has {', '.join(places)}")
+            hint = did_you_mean(name, places)
+            raise UsageError(f"{folder}: has no model {name!r}{hint} It has {', '.join(places)}")
     found, wrong = [], []
     for name in dict.fromkeys(names or places):
         try:
@@ -199,9 +198,9 @@ def _fitting(path: Path, at: str, value: object, form: Form) -> Any:  # noqa: AN
         where = f"{at}.{key}" if at else key
         known = form.get(_ANY) or form.get(key)
         if known is None:
-            close = difflib.get_close_matches(key, form, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(form)}"
-            raise UsageError(f"{path}: {where} is no key of a recipe; {hint}")
+            hint = did_you_mean(key, form)
+            known_keys = ", ".join(form)
+            raise UsageError(f"{path}: {where} is no key of a recipe{hint} Known are {known_keys}")
         found[key] = _fitting(path, where, inner, known)
     return found
 

@@ -520,7 +520,7 @@ class TestBadInput:
             ("additive-masc", "did you mean 'additive-mask'? 'graphfix passes' lists them\n"),
             ("fp16", "did you mean 'float16'?"),
             ("FLOAT16", "did you mean 'float16'?"),
-            ("xyz", "there is no pass 'xyz'; 'graphfix passes' lists them\n"),
+            ("xyz", "there is no pass 'xyz'. 'graphfix passes' lists them\n"),
             ("directm", "did you mean 'directml'"),
             ("additive-mask:flor=-1e3", "did you mean 'floor'"),
             ("additive-mask:floor=high", "not a number"),

@@ -146,7 +146,7 @@ class TestRecipes:
         [
             ("nmae = 'x'", "nmae is no key of a recipe; did you mean 'name'?"),
             ("[expect.repair]", "expect.repair is no key of a recipe; did you mean 'repairs'?"),
-            ("[gates]\nspeed = 1", "gates.speed is no key of a recipe; known are crashes"),
+            ("[gates]\nspeed = 1", "gates.speed is no key of a recipe. Known are crashes"),
             ("name = 3", "name must be text, not 3"),
             ("dims = 3", "dims must be a table, [dims], not 3"),
             ("[dims]\nT = 3", "dims.T must be a list of sizes such as [1, 7], not 3"),
