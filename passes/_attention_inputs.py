@@ -243,8 +243,7 @@ def as_rank_2(value: ir.Value, axes: Axes, op: Builder) -> ir.Value:
     if len(kept) == 1 and kept[0] > 0:  # the keys alone: the first axis is the batch, of 1
         kept.insert(0, 0)
     gone = [i for i in range(len(axes)) if i not in kept]
-    if gone:
-        value = with_axes("Squeeze", value, gone, op)
+    value = with_axes("Squeeze", value, gone, op)
     return value if len(kept) == 2 else with_axes("Unsqueeze", value, [0], op)
 
 

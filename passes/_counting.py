@@ -10,6 +10,7 @@ import onnx_ir as ir
 from graphfix.model.values import attr_int, const_of, is_op
 
 from ._range import Count, IndexAxis, Term
+from ._targets import with_axes
 
 if TYPE_CHECKING:
     from graphfix.build import Builder
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
-def counted(count: Count, place: IndexAxis, opset: int, op: Builder) -> ir.Value:
+def counted(count: Count, place: IndexAxis, op: Builder) -> ir.Value:
     """``start + CumSum(step, step, ...)``, where only the axis of the index is longer than 1."""
     number = count.dtype.numpy()
-    shape = _shape(_length(count, opset, op), place, op)
+    shape = _shape(_length(count, op), place, op)
     steps = op.ConstantOfShape(shape, value=ir.tensor(np.array([count.step], number)))
     axis = np.array(place.axis, np.int64)
     if not isinstance(count.start, ir.Value) and count.start == count.step:
@@ -40,10 +41,10 @@ def _shape(length: ir.Value | Ints, place: IndexAxis, op: Builder) -> ir.Value |
     return length if len(parts) == 1 else op.Concat(*parts, axis=0)
 
 
-def _length(count: Count, opset: int, op: Builder) -> ir.Value | Ints:
+def _length(count: Count, op: Builder) -> ir.Value | Ints:
     """``max(0, (more - less + plus) / |step|)``, as a tensor [1] of int64."""
     plus, over = np.array([count.plus], np.int64), np.array([abs(count.step)], np.int64)
-    more, less = (_vector(term, opset, op) for term in (count.more, count.less))
+    more, less = (_vector(term, op) for term in (count.more, count.less))
     if more is not None:
         length = more if less is None else op.Sub(more, less)
         length = op.Add(length, plus) if count.plus else length
@@ -57,7 +58,7 @@ def _length(count: Count, opset: int, op: Builder) -> ir.Value | Ints:
     return op.Max(length, np.zeros(1, np.int64)) if count.negative else length
 
 
-def _vector(term: Term, opset: int, op: Builder) -> ir.Value | None:
+def _vector(term: Term, op: Builder) -> ir.Value | None:
     """A tensor of one integer, as a tensor [1] of int64 that all Ranges of it share."""
     scalar = term.base
     if scalar is None:
@@ -71,7 +72,7 @@ def _vector(term: Term, opset: int, op: Builder) -> ir.Value | None:
         if term.dtype != ir.DataType.INT64:
             value = op.Cast(value, to=ir.DataType.INT64)
         if term.dims == ():
-            return unsqueezed(value, (0,), opset, op)
+            return with_axes("Unsqueeze", value, (0,), op)
         return value if term.dims == (1,) else op.Reshape(value, np.ones(1, np.int64))
 
     return op.once(("length", scalar), build, scalar)
@@ -88,17 +89,8 @@ def _sized(scalar: ir.Value, op: Builder) -> ir.Value | None:
     return op.Gather(sizes, at.reshape(1), axis=0)
 
 
-def unsqueezed(value: ir.Value, axes: tuple[int, ...], opset: int, op: Builder) -> ir.Value:
-    """``value`` with dims of 1 at ``axes``, which are an attribute before opset 13."""
-    if not axes:
-        return value
-    if opset < 13:
-        return op.Unsqueeze(value, axes=list(axes))
-    return op.Unsqueeze(value, np.array(axes, np.int64))
-
-
-def size_of(value: ir.Value, axis: int, opset: int, op: Builder) -> ir.Value:
+def size_of(value: ir.Value, axis: int, op: Builder) -> ir.Value:
     """The size of an axis of ``value``, [1]; a Shape takes it apart since opset 15."""
-    if opset < 15:
+    if op.view.opset(op.site) < 15:
         return op.Gather(op.Shape(value), np.array([axis], np.int64), axis=0)
     return op.Shape(value, start=axis, end=axis + 1)

@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from graphfix.model.symbolic.exprs import key_of
 
-from ._counting import size_of, unsqueezed
+from ._counting import size_of
+from ._targets import with_axes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -31,13 +32,12 @@ class Positions:
 
     def __init__(self, like: ir.Value, dims: Sequence[Dim], op: Builder) -> None:
         self._like, self._dims, self._op = like, dims, op
-        self._opset = op.view.opset(op.site)
         self._key = key_of(self._dims[-2])
 
     def length(self) -> ir.Value:
         """T, [1]."""
         axis = len(self._dims) - 2
-        return self._once("length", lambda: size_of(self._like, axis, self._opset, self._op))
+        return self._once("length", lambda: size_of(self._like, axis, self._op))
 
     def across(self) -> ir.Value:
         """``j``, [T]."""
@@ -51,7 +51,7 @@ class Positions:
 
     def down(self) -> ir.Value:
         """``i``, [T, 1]."""
-        return self._once("down", lambda: unsqueezed(self.across(), (1,), self._opset, self._op))
+        return self._once("down", lambda: with_axes("Unsqueeze", self.across(), (1,), self._op))
 
     def apart(self, turn: int) -> ir.Value:
         """``turn * i + j``, [T, T]."""
@@ -63,7 +63,7 @@ class Positions:
         lead = self._dims[:-2]
         if all(x == 1 for x in lead):
             ones = tuple(range(len(lead)))
-            return self._once(key, lambda: unsqueezed(build(), ones, self._opset, self._op))
+            return self._once(key, lambda: with_axes("Unsqueeze", build(), ones, self._op))
         sizes = tuple(map(key_of, lead))
         return self._once(
             (key, *sizes), lambda: self._op.Expand(build(), self._once(sizes, self._shape))

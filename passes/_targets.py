@@ -38,10 +38,9 @@ class Target:
 
     def build(self, value: ir.Value, op: Builder) -> ir.Value:
         """``value`` in that shape."""
-        if self.before:
-            value = with_axes("Unsqueeze", value, self.before, op)
+        value = with_axes("Unsqueeze", value, self.before, op)
         value = op.Reshape(value, np.array(self.shape, np.int64))
-        return with_axes("Squeeze", value, self.after, op) if self.after else value
+        return with_axes("Squeeze", value, self.after, op)
 
 
 def target_of(
@@ -110,7 +109,9 @@ def _with_ones(dims: Sequence[Dim], axes: tuple[int, ...]) -> list[Dim]:
 
 
 def with_axes(op_type: str, value: ir.Value, axes: Sequence[int], op: Builder) -> ir.Value:
-    """Unsqueeze or Squeeze: the axes are an attribute before opset 13."""
+    """Unsqueeze or Squeeze, if there are axes: they are an attribute before opset 13."""
+    if not axes:
+        return value
     if op.view.opset(op.site) < 13:
         return op.make(op_type, value, axes=list(axes))
     return op.make(op_type, value, np.array(axes, np.int64))

@@ -45,7 +45,7 @@ class Written:
 
         def base() -> ir.Value:
             key = ("size", value, self.axis)
-            return op.once(key, lambda: size_of(value, self.axis, opset, op), value)
+            return op.once(key, lambda: size_of(value, self.axis, op), value)
 
         sums = Arithmetic(op, opset, f"of {value.name}", self.symbol, base, value)
         return sums.of(expr_of(self.dim))

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import attr_ints
 
-from ._counting import unsqueezed
+from ._targets import with_axes
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -32,13 +30,11 @@ class LineSite(Match):
         data: What is convolved.
         weight: The kernel.
         plain: Whether its output_padding is 0, so that it need only not be written.
-        opset: The opset that governs it.
     """
 
     data: ir.Value
     weight: ir.Value
     plain: bool
-    opset: int
 
 
 @dataclass(frozen=True)
@@ -114,7 +110,7 @@ class Convtranspose2d(NodePass[LineSite]):
                 f"output_padding is {padding[0]} and not below the stride, {stride}: ONNX Runtime "
                 "1.32 refuses that, and 1.24 gives other numbers in 2-D",
             )
-        return LineSite(node, data, weight, padding == (0,), view.opset(node))
+        return LineSite(node, data, weight, padding == (0,))
 
     def message(self, site: Match) -> str:
         """What goes wrong."""
@@ -127,16 +123,14 @@ class Convtranspose2d(NodePass[LineSite]):
         if match.plain:
             del given["output_padding"]
             return op.ConvTranspose(match.data, match.weight, *rest, **given)
-        row = unsqueezed(match.data, _AXIS, match.opset, op)
+        row = with_axes("Unsqueeze", match.data, _AXIS, op)
         kernel = op.once(
-            ("kernel", match.weight, match.opset),
-            lambda: unsqueezed(match.weight, _AXIS, match.opset, op),
+            ("kernel", match.weight),
+            lambda: with_axes("Unsqueeze", match.weight, _AXIS, op),
             match.weight,
         )
         wide = op.ConvTranspose(row, kernel, *rest, **{k: _widened(k, x) for k, x in given.items()})
-        if match.opset < 13:
-            return op.Squeeze(wide, axes=_AXIS)
-        return op.Squeeze(wide, np.array(_AXIS, np.int64))
+        return with_axes("Squeeze", wide, _AXIS, op)
 
 
 def _is_same(node: ir.Node) -> bool:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import is_op
 
-from ._counting import counted, unsqueezed
+from ._counting import counted
+from ._fusing import only_user
 from ._range import Count, IndexAxis, count_of, feeds_index, is_static, place_of, source_of
+from ._targets import with_axes
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -24,7 +26,6 @@ class IndexSite(Match):
 
     count: Count | None
     place: IndexAxis
-    opset: int
 
 
 @dataclass(frozen=True)
@@ -99,17 +100,17 @@ class CumsumIndex(NodePass[IndexSite]):
         if source is None or (is_op(source, "Range") and is_static(source)):
             return None
         place = place_of(node, view)
-        if place is not None and self._counts(source) and _only_user(source) is node:
+        if place is not None and self._counts(source) and _placing(source) is node:
             count = count_of(source, view)
             if isinstance(count, Count):
-                return IndexSite(node, count, place, view.opset(node))
+                return IndexSite(node, count, place)
         if not is_op(node, "Reshape"):
             return None
         if place is None:
             return Skip(
                 node, "more than one dim of its target may differ from 1: it may split the index"
             )
-        return IndexSite(node, None, place, view.opset(node))
+        return IndexSite(node, None, place)
 
     def message(self, site: Match) -> str:
         """What it is."""
@@ -119,11 +120,11 @@ class CumsumIndex(NodePass[IndexSite]):
     def rewrite(self, match: IndexSite, op: Builder) -> ir.Value:
         """The index, counted by a CumSum or taken from where it was and unsqueezed."""
         if match.count is not None:
-            return counted(match.count, match.place, match.opset, op)
+            return counted(match.count, match.place, op)
         index = match.node.inputs[0]
         if index is None:
             raise RuntimeError(f"{match.node.name} has no data")
-        return unsqueezed(index, match.place.ones, match.opset, op)
+        return with_axes("Unsqueeze", index, match.place.ones, op)
 
     def _match_range(self, node: ir.Node, view: View) -> IndexSite | Skip | None:
         if not self._counts(node) or is_static(node) or not feeds_index(node, view):
@@ -131,22 +132,18 @@ class CumsumIndex(NodePass[IndexSite]):
         count = count_of(node, view)
         if isinstance(count, Skip):
             return count
-        user = _only_user(node)
+        user = _placing(node)
         if user is not None and place_of(user, view) is not None:
             return None  # the index is counted there, in the shape that it has there
-        return IndexSite(node, count, IndexAxis(1, 0), view.opset(node))
+        return IndexSite(node, count, IndexAxis(1, 0))
 
     def _counts(self, source: ir.Node) -> bool:
         return self.style == "cumsum" and is_op(source, "Range")
 
 
-def _only_user(node: ir.Node) -> ir.Node | None:
+def _placing(node: ir.Node) -> ir.Node | None:
     """The Reshape or Unsqueeze beside a Range that is all there is behind it."""
-    made = node.outputs[0]
-    users = list(made.uses())
-    if len(users) != 1 or made.is_graph_output():
+    user = only_user(node)  # in a Loop body the index would be counted again each time round
+    if not is_op(user, "Reshape", "Unsqueeze") or user.inputs[0] is not node.outputs[0]:
         return None
-    user = users[0].node
-    # In a Loop body the index would be counted again each time round.
-    beside = user.graph is node.graph and users[0].idx == 0
-    return user if beside and is_op(user, "Reshape", "Unsqueeze") else None
+    return user

@@ -12,7 +12,8 @@ from graphfix.model.lookups import looked_up
 from graphfix.model.shapes import same
 from graphfix.model.values import is_op
 
-from ._counting import size_of, unsqueezed
+from ._counting import size_of
+from ._targets import with_axes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,13 +36,11 @@ class LookupSite(Match):
         cuts: The axes of it that are looked up only from 0 on: the axis, a tensor that has the size
             of what is looked up, and which axis of that it is.
         axes: Where dims of 1 go, to make it what is looked up.
-        opset: The opset of the graph.
     """
 
     table: ir.Value
     cuts: tuple[tuple[int, ir.Value, int], ...]
     axes: tuple[int, ...]
-    opset: int
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ class MaskLookup(NodePass[LookupSite]):
         cuts = _cuts(table, [shape[axis] for axis in at], view)
         if isinstance(cuts, str):
             return Skip(node, cuts)
-        return LookupSite(node, table, cuts, axes, view.opset(node))
+        return LookupSite(node, table, cuts, axes)
 
     def message(self, site: Match) -> str:
         """What is looked up."""
@@ -135,10 +134,10 @@ class MaskLookup(NodePass[LookupSite]):
         value = match.table
         if match.cuts:
             axes = np.array([axis for axis, *_ in match.cuts], np.int64)
-            sizes = [size_of(source, axis, match.opset, op) for _, source, axis in match.cuts]
+            sizes = [size_of(source, axis, op) for _, source, axis in match.cuts]
             ends = sizes[0] if len(sizes) == 1 else op.Concat(*sizes, axis=0)
             value = op.Slice(value, np.zeros(len(axes), np.int64), ends, axes)
-        return unsqueezed(value, match.axes, match.opset, op)
+        return with_axes("Unsqueeze", value, match.axes, op)
 
 
 def _cuts(

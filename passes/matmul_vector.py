@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 from graphfix.core import Match, NodePass, Safety
 from graphfix.directml.placement import Rules
 
-from ._counting import unsqueezed
 from ._targets import with_axes
 
 if TYPE_CHECKING:
@@ -96,8 +95,9 @@ class MatmulVector(NodePass[VectorSite]):
 
     def rewrite(self, match: VectorSite, op: Builder) -> ir.Value:
         """The same product, and the dim of 1 away again."""
-        vector, opset = match.vector, op.view.opset(op.site)
-        column = op.once(("column", vector), lambda: unsqueezed(vector, (1,), opset, op), vector)
+        vector = match.vector
+        key = ("column", vector)
+        column = op.once(key, lambda: with_axes("Unsqueeze", vector, (1,), op), vector)
         inputs = [column if i == match.place else x for i, x in enumerate(match.node.inputs)]
         made = op.make(match.node.op_type, *inputs)
         return with_axes("Squeeze", made, [match.rank - 1], op)

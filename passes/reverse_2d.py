@@ -13,8 +13,7 @@ from graphfix.directml.placement import Rules
 from graphfix.model.shapes import Dim, same
 from graphfix.model.values import attr_int, is_op
 
-from ._counting import unsqueezed
-from ._targets import reshaped
+from ._targets import reshaped, with_axes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,12 +134,13 @@ class Reverse2d(NodePass[SequenceSite]):
 
 def _each(lengths: ir.Value, data: ir.Value, dims: Sequence[Dim], op: Builder) -> ir.Value:
     """A length for each element beside the time axis, in a vector."""
-    opset, rest = op.view.opset(op.site), [x for x in dims[2:] if isinstance(x, int)]
+    rest = [x for x in dims[2:] if isinstance(x, int)]
     size: ir.Value | np.ndarray[tuple[int, ...], np.dtype[np.int64]]
     if len(rest) == len(dims) - 2:
-        column, size = unsqueezed(lengths, (1,), opset, op), np.array([1, prod(rest)], np.int64)
+        column = with_axes("Unsqueeze", lengths, (1,), op)
+        size = np.array([1, prod(rest)], np.int64)
     else:
-        column = unsqueezed(lengths, tuple(range(1, len(dims) - 1)), opset, op)
+        column = with_axes("Unsqueeze", lengths, tuple(range(1, len(dims) - 1)), op)
         ends = (np.array([x], np.int64) for x in (2, len(dims)))
         size = op.Concat(np.array([1], np.int64), op.Slice(op.Shape(data), *ends), axis=0)
     return op.Reshape(op.Expand(column, size), np.array([-1], np.int64))

@@ -13,8 +13,8 @@ from graphfix.model.affine import affine_of
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, const_of, ints_of, is_op
 
-from ._counting import unsqueezed
 from ._range import least_of
+from ._targets import with_axes
 
 if TYPE_CHECKING:
     from graphfix.build import Builder
@@ -127,14 +127,14 @@ class TableRows(NodePass[RowsSite]):
 
     def rewrite(self, match: RowsSite, op: Builder) -> ir.Value:
         """A Slice, with dims of 1."""
-        first, opset = np.zeros(1, np.int64), op.view.opset(match.node)
+        first = np.zeros(1, np.int64)
         end = match.end
         if op.view.shapes.rank(end) == 0:
-            end = unsqueezed(end, (0,), opset, op)
+            end = with_axes("Unsqueeze", end, (0,), op)
         found = op.Slice(match.table, first, end, first)
         shapes = op.view.shapes  # inference knows only that there are no more rows than these
         shapes.say(found, match.dims, shapes.dtype(match.table))
-        return unsqueezed(found, match.axes, opset, op)
+        return with_axes("Unsqueeze", found, match.axes, op)
 
 
 def _counted_end(index: ir.Value, view: View) -> ir.Value | None:
