@@ -66,7 +66,7 @@ types: $(STAMP)  ## Check types
 	$(BIN)/mypy
 
 docs: $(STAMP)  ## Write passes/README.md, docs/rules.md and the table in README.md
-	$(BIN)/python -m graphfix.docs
+	$(BIN)/python -m graphfix.show.manual_pages
 
 # Links that lead nowhere and whatever else Sphinx warns of are errors (-W, -n).
 site: $(STAMP)  ## Make the pages of docs/ a site in build/site

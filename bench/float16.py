@@ -28,13 +28,13 @@ import onnxruntime
 
 from graphfix import job
 from graphfix.errors import GraphfixError
-from graphfix.feeds.search import make_cases
+from graphfix.feeds.case_search import make_cases
 from graphfix.half.trials import extremes
 from graphfix.model import io
 from graphfix.model.values import nodes_of
 from graphfix.proof.compare import HALF_GATE, computes_in_half
 from graphfix.proof.verify import verify
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "float16"

@@ -13,7 +13,8 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 
 import graphfix
-from graphfix import pipeline, planning
+from graphfix.engine import pipeline
+from graphfix.job import planning
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

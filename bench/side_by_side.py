@@ -33,8 +33,8 @@ from peers import GRAPHFIX, PACKAGES, TOOLS
 from side_by_side_page import page
 from steps import Store, content, run
 
+from graphfix.engine.pipeline import resolve
 from graphfix.errors import UsageError
-from graphfix.pipeline import resolve
 from graphfix.runtime.python import require
 from graphfix.zoo.cache import sources
 

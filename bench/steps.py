@@ -14,7 +14,7 @@ from typing import Any
 
 import onnx
 
-from graphfix.runtime.together import Together
+from graphfix.runtime.process_group import Together
 
 Json = dict[str, Any]
 

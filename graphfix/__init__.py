@@ -16,37 +16,37 @@ from typing import TYPE_CHECKING
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
-    from graphfix.build import Builder
     from graphfix.core import Change, Check, Finding, Match, NodePass, Pass, Result, Skip
+    from graphfix.editing.builder import Builder
+    from graphfix.engine.pipeline import run
+    from graphfix.engine.registry import get_pass, load_plugin
+    from graphfix.engine.report import PassReport, Report
     from graphfix.errors import FeedError, GraphfixError, ModelError, PluginError, UsageError
-    from graphfix.hazards import check
     from graphfix.job import repair_buckets, repair_file
+    from graphfix.job.checking import check
     from graphfix.model.io import load, save
     from graphfix.model.view import View
-    from graphfix.pipeline import run
     from graphfix.probing.padded import PaddedVerdict, padded
     from graphfix.probing.probe import Probe, probe, probe_padded
     from graphfix.proof.verify import Tolerance, Verdict, verify
-    from graphfix.registry import get_pass, load_plugin
-    from graphfix.report import PassReport, Report
     from graphfix.ship.build import ship_file
     from graphfix.ship.session import Session
 
 # onnx-ir takes about a second to import, so each name is imported when it is first asked for.
 _HOMES = {
-    "graphfix.build": "Builder",
+    "graphfix.editing.builder": "Builder",
     "graphfix.core": "Change Check Finding Match NodePass Pass Result Skip",
     "graphfix.errors": "FeedError GraphfixError ModelError PluginError UsageError",
-    "graphfix.hazards": "check",
+    "graphfix.job.checking": "check",
     "graphfix.job": "repair_buckets repair_file",
     "graphfix.probing.padded": "PaddedVerdict padded",
     "graphfix.probing.probe": "Probe probe probe_padded",
     "graphfix.proof.verify": "Tolerance Verdict verify",
     "graphfix.model.io": "load save",
     "graphfix.model.view": "View",
-    "graphfix.pipeline": "run",
-    "graphfix.registry": "get_pass load_plugin",
-    "graphfix.report": "PassReport Report",
+    "graphfix.engine.pipeline": "run",
+    "graphfix.engine.registry": "get_pass load_plugin",
+    "graphfix.engine.report": "PassReport Report",
     "graphfix.ship.build": "ship_file",
     "graphfix.ship.session": "Session",
 }

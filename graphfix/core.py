@@ -1,7 +1,7 @@
 """What a pass is: a question asked of every node, and an edit made where the answer is yes.
 
 A pass is a frozen dataclass whose fields are its options. Looking is pure and is the same for
-lint, dry run and repair; only :class:`graphfix.build.Builder` edits.
+lint, dry run and repair; only :class:`graphfix.editing.builder.Builder` edits.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 import onnx_ir as ir
 
-from graphfix import leaving, naming, options
-from graphfix.build import Builder
+from graphfix.editing import exclusions, names
+from graphfix.editing.builder import Builder
 from graphfix.model import shapes
 from graphfix.model.text import module_path, path_of
 from graphfix.model.view import View, forget_index, keep_index
+from graphfix.spec import options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from graphfix.build import Edit
+    from graphfix.editing.builder import Edit
     from graphfix.model.text import Line
 
     Feeds = Mapping[str, npt.NDArray[np.generic]]
@@ -236,7 +237,7 @@ class Pass(Check, ir.passes.InPlacePass):
             if not self.keeps_shapes and (changes or not finished):
                 shapes.forget(model)
             if not self.edits_by_builder and (changes or not finished):
-                naming.names_of(model).forget()
+                names.names_of(model).forget()
             if index is not None and finished and not changes:
                 keep_index(model, index)
         return Result(model, bool(changes), tuple(changes), tuple(skips))
@@ -281,7 +282,7 @@ class Pass(Check, ir.passes.InPlacePass):
 
     def leaves(self, model: ir.Model, node: ir.Node) -> Skip | None:
         """Why a site is left alone although it matches; None if it is not."""
-        why = leaving.why(model, self.spec, node)
+        why = exclusions.why(model, self.spec, node)
         return None if why is None else Skip(node, why)
 
     def runs_at(self, model: ir.Model) -> Mapping[str, Sequence[int]]:
@@ -348,7 +349,7 @@ class NodePass(Pass, Generic[M]):
             if isinstance(found, Skip):
                 yield found
             elif found is not None and (left := self.leaves(model, found.node)) is not None:
-                leaving.write(model, left.node, self.spec())
+                exclusions.write(model, left.node, self.spec())
                 yield left
             elif found is not None:
                 site = found.node

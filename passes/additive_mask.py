@@ -14,7 +14,7 @@ from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op
 
-from ._masks import (
+from ._masks.where_masks import (
     HIDES,
     Condition,
     Fill,
@@ -34,7 +34,7 @@ from ._masks import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 # Far below all scores, and far enough from float32's -3.4e38 to be added several times.

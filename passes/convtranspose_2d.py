@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, ClassVar
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import attr_ints
 
-from ._targets import with_axes
+from ._sizes.reshape_targets import with_axes
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from graphfix.build import AttrValue, Builder
+    from graphfix.editing.builder import AttrValue, Builder
     from graphfix.model.view import View
 
 # What stands for "not along this axis", which is put first.

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import is_op
 
-from ._counting import counted
-from ._fusing import only_user
-from ._range import Count, IndexAxis, count_of, feeds_index, is_static, place_of, source_of
-from ._targets import with_axes
+from ._index.counting import counted
+from ._index.ranges import Count, IndexAxis, count_of, feeds_index, is_static, place_of, source_of
+from ._shared.fusing import only_user
+from ._sizes.reshape_targets import with_axes
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 

@@ -9,13 +9,13 @@ from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op
 
-from ._finite import Finite
-from ._masks import condition_of, keeps_shape, select_of, softmax_of
+from ._masks.finite_range import Finite
+from ._masks.where_masks import condition_of, keeps_shape, select_of, softmax_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.build import PASS_KEY
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.model.truth import is_one, truth_of
+from graphfix.editing.builder import PASS_KEY
 from graphfix.model.values import is_op
+from graphfix.model.zero_one import is_one, truth_of
 
-from ._before_softmax import may_reach_softmax
-from ._floors import floored, is_plain, lowest_of
-from ._masks import HIDES, Reach, fill_of, reach_of
+from ._masks.before_softmax import may_reach_softmax
+from ._masks.floors import floored, is_plain, lowest_of
+from ._masks.where_masks import HIDES, Reach, fill_of, reach_of
 
 if TYPE_CHECKING:
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 

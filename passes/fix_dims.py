@@ -5,19 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from graphfix.build import Builder
 from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
+from graphfix.editing.builder import Builder
 from graphfix.errors import UsageError
 from graphfix.model import shapes
+from graphfix.model.dim_spelling import Spelling
 from graphfix.model.dims import dim_names, is_nameless, name_dims
-from graphfix.model.spelling import Spelling
 from graphfix.model.view import View
-from graphfix.options import Sizes
-from graphfix.quoting import divided, halves, quoted, unquoted
+from graphfix.spec.options import Sizes
+from graphfix.spec.quoting import divided, halves, quoted, unquoted
 
-from ._fold_constants import from_sizes
-from ._fold_look import Look
-from ._sizes import conflicts, input_names, named, require_known, set_sizes, symbols_of
+from ._fold.constants import from_sizes
+from ._fold.lookup import Look
+from ._sizes.fixed_dims import (
+    conflicts,
+    input_names,
+    named,
+    require_known,
+    set_sizes,
+    symbols_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

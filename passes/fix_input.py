@@ -9,12 +9,12 @@ import onnx_ir as ir
 
 from graphfix.core import Change, Match, Pass, Safety, Skip
 from graphfix.errors import UsageError
-from graphfix.lengths.given import KEY as LENGTHS
-from graphfix.lengths.given import LengthInput
+from graphfix.lengths.length_input import KEY as LENGTHS
+from graphfix.lengths.length_input import LengthInput
 from graphfix.model import fixed_inputs
-from graphfix.options import Texts
-from graphfix.quoting import quoted
-from graphfix.words import did_you_mean
+from graphfix.spec.options import Texts
+from graphfix.spec.quoting import quoted
+from graphfix.wording import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,16 +12,16 @@ import onnx_ir as ir
 from graphfix.core import Change, Finding, Interface, Match, Pass, Safety, Skip
 from graphfix.errors import UsageError
 from graphfix.model import shapes
-from graphfix.model.calls import inline
+from graphfix.model.local_functions import inline
 from graphfix.model.text import line_of
 from graphfix.model.values import bodies_of, is_op
 from graphfix.model.view import View
 
-from ._float16_constants import constants_of
-from ._float16_edit import Edit
-from ._float16_gain import IN_INT8, gains, gains_nothing, is_quantized
-from ._float16_types import Types
-from ._float16_wide import Wide
+from ._float16.constants import constants_of
+from ._float16.edit import Edit
+from ._float16.float32_nodes import Wide
+from ._float16.gain import IN_INT8, gains, gains_nothing, is_quantized
+from ._float16.value_types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

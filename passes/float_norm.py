@@ -11,7 +11,7 @@ from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import const_of
 
 if TYPE_CHECKING:
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 

@@ -6,23 +6,23 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from graphfix import leaving
-from graphfix.build import Builder
 from graphfix.core import Change, Finding, Match, Pass, Safety, Skip
+from graphfix.editing import exclusions
+from graphfix.editing.builder import Builder
 from graphfix.model import shapes
 from graphfix.model.text import path_of
 from graphfix.model.values import nodes_of
 from graphfix.model.view import View
 
-from ._fold_apart import Apart
-from ._fold_bits import Bits
-from ._fold_chains import CHAINED, chain
-from ._fold_constants import WORKED_OUT, decided_if, known, worked_out
-from ._fold_equal import Equal
-from ._fold_integers import COUNTED, integers
-from ._fold_look import VIEWS, Look, Replacement
-from ._fold_sizes import Sizes
-from ._fold_uniform import NEUTRAL, SHRUNK, Uniform
+from ._fold.bit_masks import Bits
+from ._fold.chains import CHAINED, chain
+from ._fold.constants import WORKED_OUT, decided_if, known, worked_out
+from ._fold.equal_nodes import Equal
+from ._fold.integer_math import COUNTED, integers
+from ._fold.lookup import VIEWS, Look, Replacement
+from ._fold.merged_dims import Apart
+from ._fold.size_nodes import Sizes
+from ._fold.uniform import NEUTRAL, SHRUNK, Uniform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -194,7 +194,7 @@ class Fold(Pass):
             if found is None:
                 continue
             if (left := self.leaves(model, node)) is not None:
-                leaving.write(model, node, self.spec())
+                exclusions.write(model, node, self.spec())
                 yield left
                 continue
             at, tensor = path_of(node), node.outputs[0].name or ""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 import onnx_ir as ir
 
 from graphfix.core import Change, Match, Pass, Safety, Skip
+from graphfix.model.dim_spelling import Spelling
 from graphfix.model.shapes import input_symbols
-from graphfix.model.spelling import Spelling
 from graphfix.model.text import path_of
 from graphfix.model.values import nodes_of
 from graphfix.model.view import View
 
-from ._sizes import contradicts, renewed
+from ._sizes.fixed_dims import contradicts, renewed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,11 +9,11 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
 
-from ._attention_inputs import bias_of_terms, joined_biases, key_padding_of
-from ._attention_site import Attention, attention_at
+from ._attention.mha_inputs import bias_of_terms, joined_biases, key_padding_of
+from ._attention.site import Attention, attention_at
 
 if TYPE_CHECKING:
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 

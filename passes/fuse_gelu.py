@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.core import Match, NodePass, Safety, Skip
 
-from ._fusing import MICROSOFT
-from ._gelus import ABOUT, Gelu, bias_of, gelu_of
+from ._shared.fusing import MICROSOFT
+from ._shared.gelu import ABOUT, Gelu, bias_of, gelu_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 

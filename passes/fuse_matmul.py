@@ -10,11 +10,11 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import attr_ints, is_op
 
-from ._fusing import FLOATS, MICROSOFT, only_user
-from ._polynomial import number_of
+from ._shared.fusing import FLOATS, MICROSOFT, only_user
+from ._shared.polynomial import number_of
 
 if TYPE_CHECKING:
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.core import Match, Pass, Safety, Skip
 
-from ._norm_pieces import NormPieces, NormSite
-from ._norm_residual import NormResidual
+from ._norm.pieces import NormPieces, NormSite
+from ._norm.residual import NormResidual
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

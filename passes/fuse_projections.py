@@ -10,14 +10,14 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import attr_int, is_op
-from graphfix.words import a_or_an
+from graphfix.wording import a_or_an
 
-from ._fusing import FLOATS, MICROSOFT, only_user
+from ._shared.fusing import FLOATS, MICROSOFT, only_user
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 # Inputs of MultiHeadAttention after query, key and value; Attention's are others.

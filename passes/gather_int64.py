@@ -16,7 +16,7 @@ from graphfix.model.view import View
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
 
 _ONLY_INT64 = ("GatherND", "ScatterND")
 _NARROW = frozenset(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from graphfix.build import Builder
 from graphfix.core import Change, Match, Pass, Safety
 from graphfix.directml import fusing
+from graphfix.editing.builder import Builder
 from graphfix.model.text import line_of, path_of
 from graphfix.model.view import View
 

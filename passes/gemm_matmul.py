@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.directml.facts import MATRIX_DIMS
+from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, is_op
 
-from ._fusing import only_user
+from ._shared.fusing import only_user
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.build import PASS_KEY, Builder
 from graphfix.core import Change, Match, Pass, Safety
-from graphfix.directml import empty
+from graphfix.directml import empty_outputs
+from graphfix.editing.builder import PASS_KEY, Builder
 from graphfix.model.text import path_of
 from graphfix.model.view import View
 
@@ -78,7 +78,7 @@ class HostOutput(Pass):
 
     def sites(self, model: ir.Model) -> Iterator[EmptySite]:
         """Every output that may be empty, with others beside it."""
-        for value in empty.spoiling(View(model)):
+        for value in empty_outputs.spoiling(View(model)):
             node = value.producer()
             if node is not None:
                 yield EmptySite(node, value)

@@ -6,13 +6,13 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from graphfix.build import PASS_KEY
 from graphfix.core import Change, Finding, Match, Pass, Safety, Skip
+from graphfix.editing.builder import PASS_KEY
 from graphfix.errors import PaddingError
 from graphfix.lengths.analysis import analyse
 from graphfix.lengths.apply import OUTPUT, apply
-from graphfix.lengths.given import LengthInput
-from graphfix.lengths.source import find
+from graphfix.lengths.length_input import LengthInput
+from graphfix.lengths.length_source import find
 from graphfix.model.text import told
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from graphfix.build import PASS_KEY, Builder
 from graphfix.core import Change, Match, Pass, Safety
 from graphfix.directml import fusing
+from graphfix.editing.builder import PASS_KEY, Builder
 from graphfix.model.text import path_of
 from graphfix.model.view import View
 

@@ -15,7 +15,7 @@ from graphfix.model.symbolic import symbols_of
 from graphfix.model.values import attr_int, axes_of, const_of, is_op, scalar_of
 
 if TYPE_CHECKING:
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.symbolic import Dim
     from graphfix.model.view import View
 

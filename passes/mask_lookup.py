@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.model.lookups import looked_up
+from graphfix.model.mask_lookups import looked_up
 from graphfix.model.shapes import same
 from graphfix.model.values import is_op
 
-from ._counting import size_of
-from ._targets import with_axes
+from ._index.counting import size_of
+from ._sizes.reshape_targets import with_axes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import onnx_ir as ir
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.symbolic import Dim
     from graphfix.model.view import View
 

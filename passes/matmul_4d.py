@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.directml.facts import MATRIX_DIMS
+from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.model.shapes import Dim, same
 from graphfix.model.symbolic import times
 
-from ._fusing import FLOATS
-from ._targets import Target, reshaped, target_of
+from ._shared.fusing import FLOATS
+from ._sizes.reshape_targets import Target, reshaped, target_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import onnx_ir as ir
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 # Which factor has a dim: both, of one size; one, and the other is repeated; neither, and it is 1.

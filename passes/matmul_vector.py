@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 from graphfix.core import Match, NodePass, Safety
 from graphfix.directml.placement import Rules
 
-from ._targets import with_axes
+from ._sizes.reshape_targets import with_axes
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 

@@ -9,7 +9,7 @@ from graphfix.core import Change, Match, Pass, Safety, Skip
 from graphfix.model.values import is_op, nodes_of
 from graphfix.model.view import View
 
-from ._opsets import Meanings, schema_of
+from ._shared.opsets import Meanings, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,12 +13,12 @@ from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.pads import pads_of
 from graphfix.model.values import const_of, is_op
 
-from ._written_sizes import Written, written
+from ._sizes.written import Written, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 _RESTS = "rests on lengths of at most a million, which float32 counts without a gap"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.shapes import Dim
     from graphfix.model.view import View
 

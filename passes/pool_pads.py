@@ -13,7 +13,7 @@ from graphfix.model.values import attr_int, attr_ints
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 # From here on the standard does not count a window that starts in the padding at the end, as

@@ -11,10 +11,10 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import attr_int
 
-from ._fusing import FLOATS, MICROSOFT
+from ._shared.fusing import FLOATS, MICROSOFT
 
 if TYPE_CHECKING:
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 _REVISED = 21

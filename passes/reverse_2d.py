@@ -13,14 +13,14 @@ from graphfix.directml.placement import Rules
 from graphfix.model.shapes import Dim, same
 from graphfix.model.values import attr_int, is_op
 
-from ._targets import reshaped, with_axes
+from ._sizes.reshape_targets import reshaped, with_axes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import onnx_ir as ir
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 _INT64_MIN = np.iinfo(np.int64).min

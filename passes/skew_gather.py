@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from graphfix.build import PASS_KEY
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.model.moves import line_of
+from graphfix.editing.builder import PASS_KEY
+from graphfix.model.shifted_rows import line_of
 from graphfix.model.values import const_of, is_op
 
-from ._skew_index import Positions
-from ._skew_sites import LARGEST, SkewSite, skewed, turned_back
+from ._index.skew_index import Positions
+from ._index.skew_sites import LARGEST, SkewSite, skewed, turned_back
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from graphfix.build import Builder
-    from graphfix.model.cuts import Rows
-    from graphfix.model.moves import Moved
+    from graphfix.editing.builder import Builder
+    from graphfix.model.pad_slice import Rows
+    from graphfix.model.shifted_rows import Moved
     from graphfix.model.view import View
 
 _OPSET = 12

@@ -13,7 +13,7 @@ from graphfix.model.values import attr_ints, ints_of, is_op, users_of
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 # What a Gather is given stands in the file: 32 kB are not much beside any model.

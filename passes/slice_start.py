@@ -13,7 +13,7 @@ from graphfix.model.values import const_of, ints_of
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 _LOWEST = -(2**31)

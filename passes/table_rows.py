@@ -13,11 +13,11 @@ from graphfix.model.affine import affine_of
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, const_of, ints_of, is_op
 
-from ._range import least_of
-from ._targets import with_axes
+from ._index.ranges import least_of
+from ._sizes.reshape_targets import with_axes
 
 if TYPE_CHECKING:
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.symbolic import Dim
     from graphfix.model.view import View
 

@@ -9,20 +9,20 @@ import numpy as np
 
 from graphfix.core import Change, Match, NodePass, Safety, Skip
 from graphfix.model import shapes
+from graphfix.model.dim_spelling import Spelling
 from graphfix.model.shapes import input_symbols
-from graphfix.model.spelling import Spelling
 from graphfix.model.values import attr_int, ints_of, is_op
 from graphfix.model.view import View
 
-from ._frozen import Thawed, pinned, thawed, written
-from ._sizes import renewed, symbols_of
+from ._sizes.fixed_dims import renewed, symbols_of
+from ._sizes.frozen import Thawed, pinned, thawed, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import onnx_ir as ir
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.symbolic import Dim
 
 

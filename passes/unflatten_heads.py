@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import attr_int, const_of
 
-from ._targets import Target, target_of
+from ._sizes.reshape_targets import Target, target_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 

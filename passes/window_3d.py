@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from graphfix.build import Builder
 from graphfix.core import Change, Match, Pass, Safety, Skip
+from graphfix.editing.builder import Builder
 from graphfix.model.text import path_of
 from graphfix.model.view import View
 
-from ._window_attention import WindowSite, in_windows, windows_at
-from ._window_rows import Rows
+from ._window.attention import WindowSite, in_windows, windows_at
+from ._window.rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,7 +13,7 @@ import onnx
 import pytest
 from hypothesis import settings
 
-from graphfix import pipeline
+from graphfix.engine import pipeline
 from tests import links
 
 if TYPE_CHECKING:

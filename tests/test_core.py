@@ -13,17 +13,18 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix import options, pipeline, registry
 from graphfix.core import Match, NodePass, Skip, together
+from graphfix.engine import pipeline, registry
 from graphfix.errors import PluginError, UsageError
 from graphfix.model import shapes
 from graphfix.model.values import Numbering, const_of, scalar_of
+from graphfix.spec import options
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from graphfix.build import Builder
     from graphfix.core import Safety
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 

@@ -1,9 +1,10 @@
 """How long models take, in the phases that matter on DirectML, and whether they compute the same.
 
-One model a process, processes in turn (:mod:`graphfix.benchmark.turns`), each alone with the clock
-(:mod:`graphfix.benchmark.stint`); the ratio is over processes (:mod:`graphfix.benchmark.timing`).
-A copy of the first model takes part: where the clock tells a model from its own copy, it tells
-nothing of others. Outputs are compared in runs of their own (:mod:`graphfix.benchmark.outputs`).
+One model a process, processes in turn (:mod:`graphfix.benchmark.interleave`), each alone with the
+clock (:mod:`graphfix.benchmark.timed_process`); the ratio is over processes
+(:mod:`graphfix.benchmark.timing`). A copy of the first model takes part: where the clock tells a
+model from its own copy, it tells nothing of others. Outputs are compared in runs of their own
+(:mod:`graphfix.benchmark.untimed_run`).
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from graphfix.benchmark.entrant import Entrant, enter
-from graphfix.benchmark.outcome import (
+from graphfix.benchmark.bench_result import (
     AS_IT_IS,
     PHASES,
     Benchmark,
@@ -22,11 +22,12 @@ from graphfix.benchmark.outcome import (
     Setup,
     Timed,
 )
-from graphfix.benchmark.outputs import Reference, look
-from graphfix.benchmark.plan import notes_of, plan_of, sizes_of
-from graphfix.benchmark.stint import Trial, survey, time_alone
+from graphfix.benchmark.candidate import Entrant, enter
+from graphfix.benchmark.interleave import Course, FailedError, take_turns
+from graphfix.benchmark.timed_process import Trial, survey, time_alone
 from graphfix.benchmark.timing import claim, ratio
-from graphfix.benchmark.turns import Course, FailedError, take_turns
+from graphfix.benchmark.timing_plan import notes_of, plan_of, sizes_of
+from graphfix.benchmark.untimed_run import Reference, look
 from graphfix.errors import ModelError, UsageError
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.python import choose, here
@@ -34,7 +35,7 @@ from graphfix.runtime.python import choose, here
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from graphfix.benchmark.entrant import MapFeeds
+    from graphfix.benchmark.candidate import MapFeeds
     from graphfix.runtime.provider import Ep
     from graphfix.runtime.python import Wanted
 

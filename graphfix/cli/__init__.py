@@ -64,7 +64,7 @@ def _rejected(model: str | None) -> str | None:
     """What ONNX Runtime says against a model; None if nothing."""
     if model is None:
         return None
-    from graphfix.runtime.session import Session
+    from graphfix.runtime.local_session import Session
 
     try:
         Session(model, optimize=False).close()

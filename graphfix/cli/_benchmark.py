@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.benchmark.outcome import PHASES, STEADY
+from graphfix.benchmark.bench_result import PHASES, STEADY
 from graphfix.cli import _terminal
-from graphfix.quoting import quoted
+from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphfix.benchmark.outcome import Benchmark, Result, Setup
+    from graphfix.benchmark.bench_result import Benchmark, Result, Setup
     from graphfix.benchmark.timing import Claim, Ratio, Timing
 
 _SHORT = {"cpu": "CPU", "dml": "DirectML", "cuda": "CUDA"}

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def passes_between(before: ir.Model, after: ir.Model, name: str) -> list[Pass]:
     """The passes that ``after``, of the file ``name``, says it went through; ``before`` did not."""
-    from graphfix import pipeline
     from graphfix.core import Pass
+    from graphfix.engine import pipeline
 
     done, spec = (x.metadata_props.get(pipeline.PIPELINE_KEY) for x in (before, after))
     if spec is None or spec == done:
@@ -33,7 +33,7 @@ def passes_between(before: ir.Model, after: ir.Model, name: str) -> list[Pass]:
 
 def gate_between(passes: Sequence[Pass], after: ir.Model) -> Tolerance | None:
     """What the passes that ``after`` went through promise of its numbers; None for the usual."""
-    from graphfix.job.settling import gate
+    from graphfix.job.rounding_search import gate
     from graphfix.proof.compare import computes_in_half
 
     return gate(passes) if computes_in_half(after) else None

@@ -9,7 +9,7 @@ from graphfix.cli import _terminal
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from graphfix.report import Left
+    from graphfix.engine.report import Left
 
 
 def show(left: Iterable[Left], searched: str, *, verbose: bool) -> None:
@@ -23,7 +23,7 @@ def show(left: Iterable[Left], searched: str, *, verbose: bool) -> None:
 def endless(passes: Iterable[str]) -> None:
     """Print which passes were stopped in the middle of it, if any were."""
     if names := list(dict.fromkeys(passes)):
-        from graphfix.turns import ROUNDS
+        from graphfix.engine.fixpoint import ROUNDS
 
         text = f"{' and '.join(names)} still changed something after {ROUNDS} rounds and were "
         text += "stopped: if they undo each other, leave one of them out; else run again"

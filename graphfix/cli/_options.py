@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from graphfix.quoting import halves, unquoted
+from graphfix.spec.quoting import halves, unquoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -216,7 +216,7 @@ def load_plugins() -> None:
         PluginError: A file cannot be used.
     """
     if files := plugins():
-        from graphfix import registry
+        from graphfix.engine import registry
 
         for file in files:
             registry.load_plugin(file)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from graphfix.runtime.python import Wanted
-    from graphfix.ship.stream import Stream, StreamSide
+    from graphfix.ship.clip_stream import Stream, StreamSide
 
 _MIB = 1 << 20
 
@@ -31,7 +31,7 @@ def show_stream(
 ) -> int:
     """Run the stream and print what came of it; the exit code."""
     with _terminal.progress(quiet=as_json) as tell:
-        from graphfix.ship.stream import stream
+        from graphfix.ship.clip_stream import stream
 
         done = stream(
             folder,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.errors import GraphfixError
-from graphfix.words import plural as plural
+from graphfix.wording import plural as plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -193,7 +193,7 @@ def counted(tell: Callable[[str], None]) -> Callable[[int, int, str], None]:
 
 def print_json(data: object) -> None:
     """One JSON document on stdout; what JSON has no number for is written as text."""
-    from graphfix.plain import plain
+    from graphfix.json_types import plain
 
     click.echo(json.dumps(plain(data), indent=2, allow_nan=False))
 

@@ -11,7 +11,7 @@ from graphfix.cli import _options, _terminal
 from graphfix.errors import ModelError
 
 if TYPE_CHECKING:
-    from graphfix.benchmark.entrant import MapFeeds
+    from graphfix.benchmark.candidate import MapFeeds
     from graphfix.runtime.python import Wanted
 
 

@@ -11,14 +11,14 @@ import click
 
 from graphfix.cli import _left, _options, _terminal, _verdict
 from graphfix.errors import UsageError
-from graphfix.quoting import quoted
+from graphfix.spec.quoting import quoted
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from graphfix.core import Check, Finding
-    from graphfix.report import Report
+    from graphfix.engine.report import Report
     from graphfix.rules import Provider
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": None}
@@ -118,10 +118,11 @@ def check(
         spec = "float16" if spec is None else f"{spec},float16"
     _refuse(fix=fix, output=output, both=as_json and sarif)
     _options.load_plugins()
-    from graphfix import hazards, pipeline
+    from graphfix.engine import pipeline
+    from graphfix.job import checking
     from graphfix.model import io
 
-    asked = pipeline.resolve(spec) if spec is not None else hazards.everything(ep)
+    asked = pipeline.resolve(spec) if spec is not None else checking.everything(ep)
     report: Report | None = None
     with _terminal.progress(quiet=as_json or sarif) as say:
 
@@ -130,19 +131,19 @@ def check(
             loaded = io.load(path)
             say("looking")
             try:
-                found = hazards.check(loaded, asked, ep=ep)
+                found = checking.check(loaded, asked, ep=ep)
             except UsageError as error:
                 raise UsageError(_as_options(str(error)) if padding else str(error)) from error
             if trial:
                 say("running")
-                found += hazards.ran(path, ep=ep, dims=dims, feeds=feeds)
+                found += checking.ran(path, ep=ep, dims=dims, feeds=feeds)
                 if padding:
                     say("measuring")
-                    found = hazards.measured(found, path, ep=ep, dims=dims, axis=axis or "")
+                    found = checking.measured(found, path, ep=ep, dims=dims, axis=axis or "")
             return sorted(found, key=lambda x: _WORST.index(x.severity))
 
         found = before = look(model)
-        repairs = hazards.repairs(asked, before) if fix else []
+        repairs = checking.repairs(asked, before) if fix else []
         if any(x.fix is not None and x.severity != "note" for x in before) and repairs:
             from graphfix import job
 
@@ -212,7 +213,7 @@ def _refuse(*, fix: bool, output: str | None, both: bool) -> None:
 
 
 def _about(asked: Sequence[Check]) -> dict[str, str]:
-    from graphfix.manual import summary_of
+    from graphfix.spec.manual import summary_of
 
     about = {x.name: summary_of(type(x)) for x in asked}
     return {**about, "runs": "The model runs, and computes what it does on the CPU."}
@@ -226,7 +227,7 @@ def _as_json(
     before: Sequence[Finding],
     report: Report | None,
 ) -> dict[str, object]:
-    from graphfix import pipeline
+    from graphfix.engine import pipeline
 
     count = {severity: sum(x.severity == severity for x in found) for severity in _WORST}
     data: dict[str, object] = {
@@ -259,7 +260,7 @@ def _print(model: str, found: Sequence[Finding], *, verbose: bool) -> None:
 
 def show_findings(found: Sequence[Finding], *, verbose: bool) -> None:
     """Print findings: those of one rule with one repair together, each reason once."""
-    from graphfix import registry
+    from graphfix.engine import registry
 
     passes = set(registry.names())
     groups: dict[tuple[str, str, str | None], list[tuple[str, str]]] = {}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from graphfix.core import Finding
     from graphfix.directml.hresult import Code
-    from graphfix.manual import Manual, RuleManual
+    from graphfix.spec.manual import Manual, RuleManual
 
     Part = tuple[str, Callable[[str], None], str]
 
@@ -35,8 +35,8 @@ def explain(name: str, model: str | None, as_json: bool) -> int:
     An error is a code such as 8007023E, or the line that was printed, in quotes. With MODEL, the
     nodes are listed that cause it, and the pass that repairs them.
     """
-    from graphfix import registry
     from graphfix.directml import hresult
+    from graphfix.engine import registry
 
     _options.load_plugins()
     if (code := hresult.find(name)) is not None:
@@ -56,8 +56,8 @@ def explain(name: str, model: str | None, as_json: bool) -> int:
         cls = registry.pass_class(name)
     except UsageError as error:
         raise UsageError(f"{error}, and an error is a code such as 8007023E") from error
-    from graphfix.manual import manual_of, rule_manual_of
     from graphfix.rules import Rule
+    from graphfix.spec.manual import manual_of, rule_manual_of
 
     try:
         _print_rule(rule_manual_of(cls)) if issubclass(cls, Rule) else _print(manual_of(cls))
@@ -76,14 +76,14 @@ def _explain(code: Code, text: str, path: str | None, *, as_json: bool) -> int:
     line = ""
     named = hresult.node_in(text)
     if path is not None:
-        from graphfix import hazards
+        from graphfix.job import checking
         from graphfix.model import io
 
         loaded = io.load(path)
         line = _line(loaded, named) if named is not None else ""
         names = dict.fromkeys(rule for cause in code.causes for rule in cause.rules)
         if names:
-            looked = hazards.check(loaded, ",".join(names))
+            looked = checking.check(loaded, ",".join(names))
             found = [x for x in looked if x.fix is not None or x.severity == "error"]
         else:
             ports = list(map(_port, loaded.graph.inputs))

@@ -15,7 +15,7 @@ from graphfix.version import __version__
 @_options.plugin
 def passes(as_json: bool) -> int:
     """List the passes and profiles that -p takes."""
-    from graphfix import registry
+    from graphfix.engine import registry
 
     _options.load_plugins()
     found = registry.entries()

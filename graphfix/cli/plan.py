@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _options, _terminal
-from graphfix.quoting import quoted
+from graphfix.spec.quoting import quoted
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ def plan(
             raise click.UsageError(f"--dim {name}: a plan is for one size; give one of {several}.")
     _options.load_plugins()
     with _terminal.progress(quiet=as_json) as say:
-        from graphfix import pipeline, planning
+        from graphfix.engine import pipeline
+        from graphfix.job import planning
         from graphfix.model import io
 
         say("loading")
@@ -111,7 +112,7 @@ def plan(
 
 
 def _show(plan: Plan, *, verbose: bool) -> None:
-    from graphfix.show.strip import ORDER, WORDS
+    from graphfix.show.kernel_strip import ORDER, WORDS
 
     _strip("", plan)
     _key()
@@ -168,7 +169,7 @@ def _lengths(plan: Plan) -> str:
 
 
 def _strip(label: str, plan: Plan) -> None:
-    from graphfix.show.strip import text
+    from graphfix.show.kernel_strip import text
 
     indent = len(label) and 10
     cells = text([x.where for x in plan.places], _terminal.width() - 2 - indent)
@@ -177,14 +178,14 @@ def _strip(label: str, plan: Plan) -> None:
 
 def _block(where: Where) -> str:
     """What the strip is drawn with, where it goes: a pipe on Windows may know no blocks."""
-    from graphfix.show.strip import BLOCKS, LETTERS
+    from graphfix.show.kernel_strip import BLOCKS, LETTERS
 
     blocks = BLOCKS if _terminal.is_unicode() else LETTERS
     return click.style(blocks[where], fg=_COLOURS[where])
 
 
 def _key() -> None:
-    from graphfix.show.strip import WORDS
+    from graphfix.show.kernel_strip import WORDS
 
     click.echo("  " + "   ".join(f"{_block(where)} {word}" for where, word in WORDS.items()))
 
@@ -213,7 +214,7 @@ def _notes(*plans: Plan) -> None:
 
 
 def _show_agreement(told: Agreement, *, verbose: bool) -> None:
-    from graphfix.show.strip import WORDS
+    from graphfix.show.kernel_strip import WORDS
 
     share = 100 * told.right / max(told.total, 1)
     click.echo()

@@ -10,7 +10,7 @@ from graphfix.cli import _options, _terminal
 
 if TYPE_CHECKING:
     from graphfix.feeds.clips import Fill
-    from graphfix.probing.course import Row
+    from graphfix.probing.layer_errors import Row
     from graphfix.probing.probe import Probe
     from graphfix.runtime.provider import Ep
 
@@ -101,9 +101,9 @@ def probe(
                 progress=_terminal.counted(tell),
             )
     if report:
-        from graphfix.show import plot
+        from graphfix.show import probe_page
 
-        plot.write(found, " and ".join(models), report)
+        probe_page.write(found, " and ".join(models), report)
     if as_json:
         _terminal.print_json(found.to_json())
     else:
@@ -133,7 +133,7 @@ def _check_usage(
 
 
 def _show(found: Probe, models: tuple[str, ...], *, verbose: bool) -> None:
-    from graphfix.probing.course import course
+    from graphfix.probing.layer_errors import course
 
     _terminal.paragraph(" and ".join(models))
     _terminal.paragraph(found.case)
@@ -198,7 +198,7 @@ def _cut(name: str, room: int) -> str:
 
 
 def _bar(relative: float) -> str:
-    from graphfix.probing.course import magnitude
+    from graphfix.probing.layer_errors import magnitude
 
     full: float = magnitude(relative) * _BAR
     if not _terminal.is_unicode():

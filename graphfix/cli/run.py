@@ -16,8 +16,8 @@ from graphfix.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from graphfix.engine.report import Kernels, PassReport, Report
     from graphfix.model.weights import Placement
-    from graphfix.report import Kernels, PassReport, Report
     from graphfix.runtime.provider import Ep
 
 
@@ -90,10 +90,12 @@ def run(
         gc.set_threshold(100_000, 50, 100)
     atexit.register(gc.freeze)
     with _terminal.progress(quiet=as_json) as tell:
-        from graphfix import buckets, job, pipeline  # a second for the spinner
+        from graphfix import job
+        from graphfix.engine import pipeline  # a second for the spinner
+        from graphfix.job import size_variants
 
         spec = spec or pipeline.DEFAULT
-        several = buckets.are_in(spec)
+        several = size_variants.are_in(spec)
         work = job.repair_buckets if several else job.repair_file
         result = work(
             model,
@@ -115,7 +117,7 @@ def run(
     with _terminal.told(_outcome(reports)):
         if page is not None:
             with _terminal.progress(quiet=as_json) as tell:
-                from graphfix import planning
+                from graphfix.job import planning
 
                 tell("planning for DirectML")
                 reports = [
@@ -129,7 +131,7 @@ def run(
             for done in reports:
                 _print(done, diff=diff, verbose=verbose, dry_run=dry_run)
     if page is not None:  # whether or not the standard output takes what is printed
-        from graphfix.job.several import page_of
+        from graphfix.job.several_sizes import page_of
         from graphfix.show.html import write
 
         with _terminal.told(_outcome(reports)):
@@ -170,18 +172,18 @@ def _page_path(
         raise UsageError(f"--report {page}: there is no folder {page.parent}; make it first")
     if page.is_dir():
         raise UsageError(f"--report {page}: is a folder; name a file in it")
-    from graphfix.job.one import default_target
+    from graphfix.job.one_file import default_target
 
     for taken in (Path(model), Path(output) if output else default_target(Path(model))):
         if page.resolve() == taken.resolve():
             raise UsageError(f"--report {page}: is a model's file; name another")
     if page.exists():  # what is read is there
-        from graphfix.model import drafts, io
+        from graphfix.model import atomic_file, io
 
         read = io.inputs_of(io.load(model)) + [Path(x) for x in (feeds, *_options.plugins()) if x]
         if any(x.exists() and page.samefile(x) for x in read):
             raise UsageError(f"--report {page}: is read for this work; name another")
-        drafts.target_of(page)
+        atomic_file.target_of(page)
     return page
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _left, _options, _terminal
-from graphfix.quoting import quoted
+from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
     from graphfix.runtime.provider import Ep
@@ -77,7 +77,7 @@ def ship(
     _options.load_plugins()
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix.ship.build import ship_file
-        from graphfix.ship.wanted import wanted
+        from graphfix.ship.container_spec import wanted
 
         done = ship_file(
             model,

@@ -51,11 +51,11 @@ def verify(
     from graphfix.core import changed_by, new_feeds, together
     from graphfix.model import io
     from graphfix.proof.verify import verify as compare
-    from graphfix.runtime import memory
+    from graphfix.runtime import memory_need
 
     old, new = io.load(before), io.load(after)
     passes = passes_between(old, new, after)
-    memory.expect(old, new, instead="verify it on a machine that has more")
+    memory_need.expect(old, new, instead="verify it on a machine that has more")
     allowed = _options.tolerance(atol, rtol) or gate_between(passes, new)
     advised = advice(old, new) if allowed is None else ""
     del old, new  # what verifies them loads them one at a time

@@ -79,9 +79,9 @@ def zoo(
         except KeyboardInterrupt:
             _terminal.remark(f"interrupted; {len(rows)} of {len(recipes)} results are in {place}")
             return _INTERRUPTED
-        from graphfix.zoo import page
+        from graphfix.zoo import zoo_page
 
-        page.write(work.stored(folder, place), place / "index.html")
+        zoo_page.write(work.stored(folder, place), place / "index.html")
     failed = [row for row in rows if not row["ok"]]
     if as_json:
         order = {recipe.id: i for i, recipe in enumerate(recipes)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from graphfix.directml import tracing
+from graphfix.directml import node_tracing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +83,7 @@ class Agreement:
 
 def compare(plan: Plan, model: ir.Model, truth: Placed) -> Agreement:
     """Hold a plan of ``model`` against what a session did."""
-    fates = tracing.fates(model, truth.model)
+    fates = node_tracing.fates(model, truth.model)
     found = [_where(fate, truth) for fate in fates.values()]
     wrong = tuple(
         Wrong(place.at, place.op, place.where, where, place.why)
@@ -100,7 +100,7 @@ def compare(plan: Plan, model: ir.Model, truth: Placed) -> Agreement:
     )
 
 
-def _where(fate: tracing.Fate, truth: Placed) -> Where:
+def _where(fate: node_tracing.Fate, truth: Placed) -> Where:
     if fate.node is None:
         return "gone"
     name = fate.node.name or ""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.directml.facts import Kernel
+    from graphfix.directml.kernel_table import Kernel
 
 
 def copies(graph: ir.Graph, kernels: Mapping[ir.Node, Kernel]) -> list[tuple[ir.Value, str]]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.directml.facts import Kernel
+    from graphfix.directml.kernel_table import Kernel
     from graphfix.model.view import View
 
 OPEN = "a size is open"

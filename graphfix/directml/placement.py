@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.directml.facts import (
+from graphfix.directml.kernel_table import (
     kernel_for,
     newest_opset_with_kernel,
     schema_of,
@@ -22,13 +22,13 @@ from graphfix.directml.facts import (
     standard,
     versions,
 )
-from graphfix.directml.facts import typed as typed_of
-from graphfix.directml.queries import refusal
+from graphfix.directml.kernel_table import typed as typed_of
+from graphfix.directml.support_queries import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from graphfix.directml.facts import Kernel
+    from graphfix.directml.kernel_table import Kernel
     from graphfix.model.shapes import Shapes
 
 SHAPE_WORK = "computes a shape, from values that are on the CPU"

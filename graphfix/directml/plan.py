@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import onnx_ir as ir
 
-from graphfix.directml import fusing, order, tracing
+from graphfix.directml import fusing, node_tracing, visit_order
 from graphfix.directml.copies import copies
-from graphfix.directml.facts import kernel_for, versions
+from graphfix.directml.kernel_table import kernel_for, versions
 from graphfix.directml.placement import Rules
 from graphfix.model.shapes import Shapes
 from graphfix.model.text import path_of
@@ -23,7 +23,7 @@ from graphfix.model.text import path_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from graphfix.directml.facts import Kernel
+    from graphfix.directml.kernel_table import Kernel
 
 Where = Literal["fused", "dml", "cpu", "gone"]
 """In a fused graph on DirectML; on DirectML by itself; on the CPU; no longer there in a run."""
@@ -168,13 +168,13 @@ class _Planner:
         self._place_all()
 
     def plan(self, sizes: Mapping[str, int], notes: tuple[str, ...]) -> Plan:
-        for _, graph in tracing.graphs_of(self._final):
+        for _, graph in node_tracing.graphs_of(self._final):
             self._run(graph)
-        fates = tracing.fates(self._model, self._final)
+        fates = node_tracing.fates(self._model, self._final)
         places = tuple(self._placed(node, fate) for node, fate in fates.items())
         copied = [
             Step(f"{value.name} {way}", "copy", 0, remade=False)
-            for _, graph in tracing.graphs_of(self._final)
+            for _, graph in node_tracing.graphs_of(self._final)
             for value, way in copies(graph, self._kernels)
         ]
         inputs = [x for x in self._final.graph.inputs if not x.is_initializer()]
@@ -192,8 +192,8 @@ class _Planner:
         """Providers are asked after the basic optimizations; the extended ones come later."""
         nothing = Shapes({}, {}, {})
         before, after = (Rules(x.graph.opset_imports, nothing) for x in (self._basic, self._final))
-        basic = dict(tracing.graphs_of(self._basic))
-        for path, graph in tracing.graphs_of(self._final):
+        basic = dict(node_tracing.graphs_of(self._basic))
+        for path, graph in node_tracing.graphs_of(self._final):
             told = _by_output(basic.get(path), before)
             for node in graph:
                 reason = next((told[x.name] for x in node.outputs if x.name in told), None)
@@ -243,8 +243,8 @@ class _Planner:
 
         A graph that the optimizer has changed is written out in that order; another as it was.
         """
-        if graph is self._final.graph and order.same(graph, self._model.graph):
-            return order.visited(graph)
+        if graph is self._final.graph and visit_order.same(graph, self._model.graph):
+            return visit_order.visited(graph)
         return list(graph)
 
     def _step(self, part: fusing.Partition, made: Callable[[ir.Node], Sequence[ir.Value]]) -> Step:
@@ -261,7 +261,7 @@ class _Planner:
         # What makes no tensor on the device has no operator there that could be made anew.
         return Step(name, "dml", 1, remade=varies and not kernel.cpu_outputs)
 
-    def _placed(self, node: ir.Node, fate: tracing.Fate) -> PlacedNode:
+    def _placed(self, node: ir.Node, fate: node_tracing.Fate) -> PlacedNode:
         at, op = path_of(node), node.op_type
         home = fate.node
         if home is None:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphfix.errors import FeedError
-from graphfix.feeds import fill
+from graphfix.feeds import array_fill
 from graphfix.feeds.case import Array, Case, named
-from graphfix.feeds.style import USUAL, Ends, Style, ends_of
-from graphfix.quoting import quoted
+from graphfix.feeds.case_style import USUAL, Ends, Style, ends_of
+from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,9 @@ class Maker:
         self.floats = any(
             x.role.kind == "data" and np.dtype(x.dtype).kind in "fV" for x in signature.inputs
         )
-        self._options = {x.name: values for x in signature.inputs if (values := fill.options_of(x))}
+        self._options = {
+            x.name: values for x in signature.inputs if (values := array_fill.options_of(x))
+        }
 
     def case(
         self,
@@ -166,7 +168,7 @@ class Maker:
         shape, role = item.shape(sizes), item.role
         rng = np.random.default_rng([self._seed, step, zlib.crc32(item.name.encode())])
         if style.other and not role.sure:
-            return fill.other_reading(rng, item, shape)
+            return array_fill.other_reading(rng, item, shape)
         time = self._signature.time_of(item)
         valid = lengths.get(time) if time is not None else None
         whole = sizes[time] if time is not None else 0
@@ -174,28 +176,28 @@ class Maker:
             if valid is None:  # its length is a number: some rows are shorter all the same
                 whole = shape[item.time] if item.time is not None else 1
                 valid = ends_of(style.ends, whole, rows, step)
-            return fill.mask_of(item, shape, valid, whole, style.side)
+            return array_fill.mask_of(item, shape, valid, whole, style.side)
         if role.kind in ("lengths", "relative-lengths"):
             known = np.asarray(
                 valid if valid is not None else self._fixed_lengths(rows, step, style.ends)
             )
             divisor = max(whole, 1) if role.kind == "relative-lengths" else 1
-            return fill.per_row(known / divisor, shape).astype(item.dtype)
+            return array_fill.per_row(known / divisor, shape).astype(item.dtype)
         if role.kind == "cu-lengths":
             return np.linspace(0, whole, int(np.prod(shape))).reshape(shape).astype(item.dtype)
         if role.kind == "positions":
             axis = item.time if item.time is not None else len(shape) - 1
             start = max((sizes[t] for t in self._signature.past), default=0) if style.wide else 0
-            return fill.counting(shape, axis, role, start).astype(item.dtype)
+            return array_fill.counting(shape, axis, role, start).astype(item.dtype)
         if item.name in picked:
-            return fill.per_row(np.asarray(picked[item.name]), shape).astype(item.dtype)
-        array = fill.numbers(rng, item, shape, style, positive=self._positive)
+            return array_fill.per_row(np.asarray(picked[item.name]), shape).astype(item.dtype)
+        array = array_fill.numbers(rng, item, shape, style, positive=self._positive)
         if self.pads_by_id(item) and style.ends in ("first short", "none full"):
             ends = ends_of(style.ends, shape[item.time or 0], rows, step)
-            padding = fill.beyond_in(item, shape, ends, style.side)
+            padding = array_fill.beyond_in(item, shape, ends, style.side)
             array[padding] = role.choices[step % len(role.choices)]
             return array
-        beyond = fill.beyond_in(item, shape, valid, style.side) if valid is not None else None
+        beyond = array_fill.beyond_in(item, shape, valid, style.side) if valid is not None else None
         if beyond is not None:
             array[beyond] = role.choices[0] if role.choices else role.low
         return array

@@ -10,9 +10,9 @@ from graphfix.runtime.port import Array as Array
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from graphfix.feeds.case_style import Side
     from graphfix.feeds.roles import Role
     from graphfix.feeds.signature import Signature
-    from graphfix.feeds.style import Side
 
 T = TypeVar("T")
 Poison = Literal["", "NaN", "large values", "other ids"]

@@ -15,10 +15,10 @@ import onnx_ir as ir
 from graphfix.errors import FeedError
 from graphfix.feeds.arrays import Maker
 from graphfix.feeds.case import Array
-from graphfix.feeds.fitting import REFLECTS, Limits
+from graphfix.feeds.case_search import wanted_sizes
 from graphfix.feeds.input import symbols
-from graphfix.feeds.search import wanted_sizes
-from graphfix.lengths.given import KEY
+from graphfix.feeds.runnable_sizes import REFLECTS, Limits
+from graphfix.lengths.length_input import KEY
 from graphfix.model.text import path_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from graphfix.feeds.input import Input
     from graphfix.feeds.signature import Signature
-    from graphfix.lengths.given import LengthInput
+    from graphfix.lengths.length_input import LengthInput
 
 Fill = Literal["zero", "noise", "large", "nan", "inf"]
 """What padding holds: zeros; values like content; values of size 1e4; NaN; both infinities.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphfix.feeds.fill import options_of
-from graphfix.quoting import quoted
+from graphfix.feeds.array_fill import options_of
+from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

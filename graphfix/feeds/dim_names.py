@@ -7,8 +7,8 @@ import keyword
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model.calls import inline
 from graphfix.model.dims import dim_names, identifier, is_expression, is_nameless
+from graphfix.model.local_functions import inline
 from graphfix.model.symbolic import Dim
 
 

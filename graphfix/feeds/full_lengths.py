@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphfix.lengths.given import LengthInput
+from graphfix.lengths.length_input import LengthInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphfix.feeds.fill import beyond_in, token_ids
+from graphfix.feeds.array_fill import beyond_in, token_ids
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -14,8 +14,8 @@ from typing import Literal
 
 import onnx_ir as ir
 
-from graphfix.feeds.trail import Clues, clues_of
-from graphfix.lengths.given import LengthInput
+from graphfix.feeds.input_trace import Clues, clues_of
+from graphfix.lengths.length_input import LengthInput
 
 Kind = Literal[
     "tokens",  # indices into a table; low <= x < high

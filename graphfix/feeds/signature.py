@@ -1,7 +1,7 @@
 """The inputs of a model with their roles, and which of their dims must have the same size.
 
 Exporters name dims badly: one batch is ``s72`` in one input and ``s43`` in the next.
-:mod:`graphfix.feeds.ties` says which symbols are one size.
+:mod:`graphfix.feeds.dim_groups` says which symbols are one size.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from graphfix.feeds.dim_groups import Tie, Ties
 from graphfix.feeds.dim_names import rename_dims, scratch
 from graphfix.feeds.input import Input, plain, size_of, symbols, symbols_of
 from graphfix.feeds.roles import UNUSED, Role, roles_of
-from graphfix.feeds.ties import Tie, Ties
 from graphfix.model.dims import place_of
 from graphfix.model.shapes import Shapes, shapes_of
 from graphfix.model.symbolic import Dim
-from graphfix.quoting import quoted
+from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from graphfix.lengths.given import LengthInput
+    from graphfix.lengths.length_input import LengthInput
     from graphfix.runtime.port import Array
 
 

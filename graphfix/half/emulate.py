@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.model.standin import HALF, widened
+from graphfix.model.stand_in import HALF, widened
 from graphfix.model.values import graphs_of, is_op, nodes_of
 
 if TYPE_CHECKING:

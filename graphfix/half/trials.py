@@ -14,9 +14,9 @@ from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.signature import Signature
 from graphfix.half.emulate import rounded, without_shapes
 from graphfix.model import shapes
-from graphfix.model.calls import inline
+from graphfix.model.local_functions import inline
 from graphfix.model.values import nodes_of
-from graphfix.proof.stream import Run, Sizes, Stream
+from graphfix.proof.inner_tensors import Run, Sizes, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphfix.job.one import repair_file
-from graphfix.job.several import repair_buckets
+from graphfix.job.one_file import repair_file
+from graphfix.job.several_sizes import repair_buckets
 
 __all__ = ["repair_buckets", "repair_file"]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from graphfix.core import Pass
-from graphfix.job.settling import gate
-from graphfix.runtime import memory
+from graphfix.job.rounding_search import gate
+from graphfix.runtime import memory_need
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.core import Check
+    from graphfix.engine.pipeline import Progress
+    from graphfix.engine.report import Report
     from graphfix.model.weights import Placement
-    from graphfix.pipeline import Progress
     from graphfix.proof.verify import Tolerance
-    from graphfix.report import Report
     from graphfix.runtime.provider import Ep
 
 StrPath = str | os.PathLike[str]
@@ -41,7 +41,7 @@ class Options(TypedDict, total=False):
         external_data: Where the weights go, see :data:`graphfix.model.weights.Placement`.
         ep: Where the repaired model is verified; on DirectML it is held to the original on the CPU.
         kernels: Whether to count the kernels of a run before and after
-            (:func:`graphfix.planning.kernels`); by default if it is verified and not huge.
+            (:func:`graphfix.job.planning.kernels`); by default if it is verified and not huge.
         strict: Whether a failed verdict is the end, as is a pass that raises: no bad place is
             searched for, and nothing is written.
         page: Where a page about the result is going to be; one that is there is about the model
@@ -118,18 +118,18 @@ class Task:
         tolerance = self.tolerance or gate(chosen)
         return dataclasses.replace(self, chosen=tuple(chosen), dims=dims, tolerance=tolerance)
 
-    def about(self, report: Report, need: memory.Need | None) -> Report:
+    def about(self, report: Report, need: memory_need.Need | None) -> Report:
         """A report that says where the model came from, and what its proof was to take."""
         told = None if need is None else need.to_json()
         return dataclasses.replace(report, source=str(self.source), memory=told)
 
-    def expect(self, model: ir.Model) -> memory.Need | None:
+    def expect(self, model: ir.Model) -> memory_need.Need | None:
         """What a proof will need, if there is to be one.
 
         Raises:
             UsageError: That is more memory than there is.
         """
-        return memory.expect(model, instead=_UNVERIFIED) if self.check else None
+        return memory_need.expect(model, instead=_UNVERIFIED) if self.check else None
 
 
 def _only_sizes(passes: Sequence[Check], model: ir.Model) -> dict[str, Sequence[int]]:

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from graphfix.lengths.axes import RefusedError, check_maskable
-from graphfix.lengths.domain import (
+from graphfix.lengths.cell_moves import begin, follow, is_both_ways
+from graphfix.lengths.joint_axes import RefusedError, check_maskable
+from graphfix.lengths.repairs import PoisonedInput
+from graphfix.lengths.rule_site import Site, Takes
+from graphfix.lengths.rules import MICROSOFT, rule_of
+from graphfix.lengths.rules.gather import written
+from graphfix.lengths.rules.shape_ops import of_sizes
+from graphfix.lengths.tail_state import (
     ANY,
     ZERO,
     Rows,
@@ -20,12 +26,6 @@ from graphfix.lengths.domain import (
     plain,
     size_expr,
 )
-from graphfix.lengths.moves import begin, follow, is_both_ways
-from graphfix.lengths.repairs import PoisonedInput
-from graphfix.lengths.rules import MICROSOFT, rule_of
-from graphfix.lengths.rules.index import written
-from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import Site, Takes
 from graphfix.model.values import captured, const_of, is_op
 from graphfix.model.view import View
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.lengths.domain import Tail
+    from graphfix.lengths.length_source import Source
     from graphfix.lengths.repairs import Repair
-    from graphfix.lengths.site import Rule
-    from graphfix.lengths.source import Source
+    from graphfix.lengths.rule_site import Rule
+    from graphfix.lengths.tail_state import Tail
 
 _KEEPS_PLACES = ("Transpose", "Cast", "Identity")
 

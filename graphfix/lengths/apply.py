@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.build import Builder
+from graphfix.editing.builder import Builder
 from graphfix.errors import UsageError
-from graphfix.lengths.domain import Time
-from graphfix.lengths.given import LengthInput
-from graphfix.lengths.lower import OLDEST, Lengths
+from graphfix.lengths.length_input import LengthInput
+from graphfix.lengths.length_nodes import OLDEST, Lengths
 from graphfix.lengths.repairs import zeroed
-from graphfix.model.spelling import Spelling
+from graphfix.lengths.tail_state import Time
+from graphfix.model.dim_spelling import Spelling
 from graphfix.model.text import line_of, path_of
 from graphfix.model.view import View
-from graphfix.quoting import quoted
+from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from graphfix.lengths.analysis import Analysis
-    from graphfix.lengths.domain import State
+    from graphfix.lengths.tail_state import State
 
 INPUT, OUTPUT = "ilens", "olens"
 

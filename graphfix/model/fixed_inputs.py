@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.quoting import quoted
+from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

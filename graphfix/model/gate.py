@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from graphfix.model import permitted, schemas, sizes
-from graphfix.model.calls import require_end
+from graphfix.model import attribute_values, byte_sizes, schemas
+from graphfix.model.local_functions import require_end
 from graphfix.model.malformed import MalformedError as MalformedError
 from graphfix.model.malformed import name_of
 
@@ -110,7 +110,7 @@ class _Graphs:
         constants = [x.name for x in graph.initializer]
         _require_distinct(constants, "initializers")
         for tensor in graph.initializer:
-            if reason := sizes.tensor_refusal(tensor):
+            if reason := byte_sizes.tensor_refusal(tensor):
                 raise MalformedError(f"the initializer {tensor.name!r} {reason}")
         for sparse in graph.sparse_initializer:
             raise MalformedError(f"the initializer {sparse.values.name!r} {_NO_SPARSE}")
@@ -197,7 +197,7 @@ class _Graphs:
                 schemas.require_node(node, domain, version)
                 self._alike.add(key)
             if known == "" and what == "Constant" and len(kinds) != 1:
-                reason = permitted.constant_refusal(len(kinds))
+                reason = attribute_values.constant_refusal(len(kinds))
                 raise MalformedError(f"the Constant of {name_of(node)!r} {reason}")
             if known == "" and what in schemas.BODIES:
                 schemas.require_bodies(node)
@@ -265,7 +265,7 @@ class _Graphs:
         return None
 
     def _sized(self, value: onnx.ValueInfoProto, *, thorough: bool) -> None:
-        if reason := sizes.type_refusal(value.type, thorough=thorough):
+        if reason := byte_sizes.type_refusal(value.type, thorough=thorough):
             raise MalformedError(f"{value.name!r} {reason}")
 
 
@@ -278,16 +278,16 @@ def _value_refusal(
             attribute.s.decode()
         except UnicodeDecodeError:
             return "is not in UTF-8"
-    if domain == "" and (reason := permitted.refusal(what, attribute)):
+    if domain == "" and (reason := attribute_values.refusal(what, attribute)):
         return reason
     if not kind:
         return "has no type"
     if (field := _FIELD.get(kind)) is not None and not attribute.HasField(field):
         return "has no value"
     if kind == _TENSOR:
-        return sizes.tensor_refusal(attribute.t)
+        return byte_sizes.tensor_refusal(attribute.t)
     if kind == _TENSORS:
-        return next(filter(None, map(sizes.tensor_refusal, attribute.tensors)), None)
+        return next(filter(None, map(byte_sizes.tensor_refusal, attribute.tensors)), None)
     return _NO_SPARSE if kind in _SPARSE else None
 
 

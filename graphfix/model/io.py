@@ -13,19 +13,19 @@ import onnx_ir as ir
 
 from graphfix.errors import ModelError, UsageError
 from graphfix.model import (
-    drafts,
-    endless,
-    files,
+    atomic_file,
+    byte_ranges,
+    endless_loops,
+    external_files,
+    extra_fields,
     gate,
-    original,
-    outside,
+    text_formats,
     weights,
     wire,
-    written,
 )
-from graphfix.model.files import Stamp
-from graphfix.model.ready import make_ready
-from graphfix.model.written import is_text as is_text
+from graphfix.model.byte_ranges import Stamp
+from graphfix.model.normalize import make_ready
+from graphfix.model.text_formats import is_text as is_text
 
 if TYPE_CHECKING:
     import os
@@ -64,7 +64,7 @@ def _load(path: Path) -> ir.Model:
     stamp = Stamp.of(path)
     try:
         proto = _read(path)
-        found = outside.look(path, outside.tensors_of(proto), stamp)
+        found = external_files.look(path, external_files.tensors_of(proto), stamp)
         try:
             in_order = gate.check(proto)
             model = _model_of(proto, found)
@@ -78,15 +78,15 @@ def _load(path: Path) -> ir.Model:
         raise ModelError(
             f"{path}: not a well-formed ONNX graph: a name or text in it is not in UTF-8"
         ) from error
-    if (endless_loop := endless.refusal(model)) is not None:
+    if (endless_loop := endless_loops.refusal(model)) is not None:
         raise ModelError(f"{path}: {endless_loop}")
     model.meta[_SOURCE] = path
     model.meta[_OUTSIDE] = found
-    model.meta[_ORIGINAL] = original.Original(proto, partial(_model_of, found=found))
+    model.meta[_ORIGINAL] = extra_fields.Original(proto, partial(_model_of, found=found))
     return model
 
 
-def _model_of(proto: onnx.ModelProto, found: outside.Outside) -> ir.Model:
+def _model_of(proto: onnx.ModelProto, found: external_files.Outside) -> ir.Model:
     model = ir.from_proto(proto)
     make_ready(model, found)
     return model
@@ -103,9 +103,9 @@ def inputs_of(model: ir.Model) -> list[Path]:
     return [] if found is None else found.inputs
 
 
-def _outside(model: ir.Model) -> outside.Outside | None:
+def _outside(model: ir.Model) -> external_files.Outside | None:
     found = model.meta.get(_OUTSIDE)
-    return found if isinstance(found, outside.Outside) else None
+    return found if isinstance(found, external_files.Outside) else None
 
 
 def save(
@@ -138,7 +138,7 @@ def drafting(
     changed: bool = True,
     external_data: Placement = "auto",
     about: Sequence[Path] = (),
-) -> Iterator[drafts.Draft]:
+) -> Iterator[atomic_file.Draft]:
     """Write ``model`` as a draft of ``path``; without :meth:`Draft.keep` nothing stays.
 
     Files that are ``about`` the model that is replaced are removed with it.
@@ -153,11 +153,11 @@ def drafting(
     path, source = Path(path), source_of(model)
     if is_text(path):
         raise UsageError(f"{path}: a model is written as .onnx, not as text; name such a file")
-    files.refuse_overwrite(inputs_of(model), path)
-    with drafts.writing([path], about) as writing:
+    byte_ranges.refuse_overwrite(inputs_of(model), path)
+    with atomic_file.writing([path], about) as writing:
         (path,), (draft,) = writing.targets, writing.drafts
         if not changed and source is not None and _weights_stay(model, path, external_data):
-            files.write(draft.path, [_whole(source)])
+            byte_ranges.write(draft.path, [_whole(source)])
         else:
             store = weights.Store(writing.data_name(path.name))
             chunks = _serialize(model, source, path, external_data, store)
@@ -173,7 +173,7 @@ def drafting_together(
     *,
     external_data: Placement = "auto",
     about: Sequence[Path] = (),
-) -> Iterator[list[drafts.Draft]]:
+) -> Iterator[list[atomic_file.Draft]]:
     """Write models of one origin as drafts that refer to one file of weights.
 
     Weights that lie beside the models already stay there; otherwise they go, once, into a new
@@ -192,8 +192,8 @@ def drafting_together(
     if external_data == "inline":
         raise UsageError("buckets share one file of weights; --external-data inline leaves none")
     for model, path in models:
-        files.refuse_overwrite(inputs_of(model), path)
-    with drafts.writing([path for _, path in models], about) as writing:
+        byte_ranges.refuse_overwrite(inputs_of(model), path)
+    with atomic_file.writing([path for _, path in models], about) as writing:
         store = weights.Store(writing.data_name(name))
         pieces = []
         for (model, _), path in zip(models, writing.targets, strict=True):
@@ -207,11 +207,13 @@ def drafting_together(
             _require_unchanged(model, draft)
 
 
-def _write(writing: drafts.Write, store: weights.Store, models: Sequence[list[wire.Chunk]]) -> None:
+def _write(
+    writing: atomic_file.Write, store: weights.Store, models: Sequence[list[wire.Chunk]]
+) -> None:
     if store.data:
         writing.put_data(store.name, store.data)
     for draft, chunks in zip(writing.drafts, models, strict=True):
-        files.write(draft.path, chunks)
+        byte_ranges.write(draft.path, chunks)
 
 
 def _files_of(model: ir.Model) -> dict[str, Path]:
@@ -220,7 +222,7 @@ def _files_of(model: ir.Model) -> dict[str, Path]:
     return ({} if found is None else found.files) | weights.files_of(model)
 
 
-def _require_unchanged(model: ir.Model, draft: drafts.Draft) -> None:
+def _require_unchanged(model: ir.Model, draft: atomic_file.Draft) -> None:
     found = _outside(model)
     if draft.kept and found is not None:
         found.require_unchanged()
@@ -237,7 +239,7 @@ def _weights_stay(model: ir.Model, path: Path, placement: Placement) -> bool:
         return False
     here, inside = path.parent.resolve(), found.model.resolve()
     return all(
-        file == inside or outside.leads_to(here, location, file)
+        file == inside or external_files.leads_to(here, location, file)
         for location, file in found.files.items()
     )
 
@@ -253,7 +255,7 @@ def _read(path: Path) -> onnx.ModelProto:
         if path.stat().st_size == 0:
             raise ModelError(f"{path}: the file is empty; export or download it again")
         if is_text(path):
-            proto = written.read(path)
+            proto = text_formats.read(path)
         else:
             proto = _read_mapped(path) or onnx.load(path, load_external_data=False)
     except OSError as error:
@@ -309,7 +311,7 @@ def _serialize(
     except Exception as error:  # onnx-ir wraps whatever it met
         raise ModelError(f"{path}: cannot be written: {_first_line(error)}") from error
     loaded = model.meta.get(_ORIGINAL)
-    as_it_was = isinstance(loaded, original.Original) and loaded.restore(proto)
+    as_it_was = isinstance(loaded, extra_fields.Original) and loaded.restore(proto)
     if as_it_was and source is not None and _weights_stay(model, path, placement):
         return [_whole(source)]
     room = _LIMIT - proto.ByteSize()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphfix.model.symbolic.exprs import expr_of
+from graphfix.model.symbolic.expressions import expr_of
 from graphfix.model.values import attr_ints, attr_text, ints_of
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import onnx_ir as ir
 import onnx_shape_inference
 
 from graphfix.model import symbolic
+from graphfix.model.dim_spelling import Spelling
 from graphfix.model.dims import dim_names, is_nameless, without_no_names
-from graphfix.model.spelling import Spelling
 from graphfix.model.symbolic import Dim as Dim
 from graphfix.model.values import SMALL, bodies_of, graphs_of, ints_of, is_op, tensor_in
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import onnx_ir as ir
 
 from graphfix.model.values import const_tensor, is_op, tensor_in
-from graphfix.words import a_or_an
+from graphfix.wording import a_or_an
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

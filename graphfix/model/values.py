@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.outside import Weight
+from graphfix.model.external_files import Weight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence

@@ -12,9 +12,9 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model import outside
-from graphfix.model.narrow import MARK, Narrowed, file_of
-from graphfix.model.outside import tensors_of
+from graphfix.model import external_files
+from graphfix.model.external_files import tensors_of
+from graphfix.model.half_weights import MARK, Narrowed, file_of
 from graphfix.model.values import graphs_of, tensor_in
 from graphfix.model.wire import BIG, Narrow, Span
 
@@ -173,7 +173,7 @@ def plan(
     """
     here = target.parent.resolve()
     inside = None if source is None else source.resolve()
-    stay = {x for x, file in files.items() if outside.leads_to(here, x, file)}
+    stay = {x for x, file in files.items() if external_files.leads_to(here, x, file)}
     if any(x.endswith(MARK) for x in files):
         # What is converted goes into a new file, and what is not with it: one file, not two.
         stay = set()

@@ -12,15 +12,15 @@ from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.clips import Fill
 from graphfix.feeds.input import symbols
 from graphfix.model import io
-from graphfix.probing.alone import Alone, Clip, ClipTable
-from graphfix.probing.contained import PaddedDiff, cropped
+from graphfix.probing.in_container import PaddedDiff, cropped
+from graphfix.probing.unpadded import Alone, Clip, ClipTable
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare, computes_in_half
-from graphfix.proof.outputs import faults
-from graphfix.runtime.errors import RunError
-from graphfix.runtime.opening import open_given, open_session
+from graphfix.proof.output_record import faults
+from graphfix.runtime.compared_session import open_given, open_session
+from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import Ep
-from graphfix.runtime.randomness import Repeatable, draws, seeded
-from graphfix.runtime.session import Session
+from graphfix.runtime.random_nodes import Repeatable, draws, seeded
+from graphfix.runtime.run_errors import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from graphfix.feeds.case import Dropped
 from graphfix.feeds.clips import FILLS, Fill
-from graphfix.plain import plain
-from graphfix.probing.contained import PaddedDiff
+from graphfix.json_types import plain
 from graphfix.probing.containers import Job
+from graphfix.probing.in_container import PaddedDiff
 from graphfix.proof.compare import Tolerance
 from graphfix.runtime.python import require
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.lengths.given import LengthInput
+    from graphfix.lengths.length_input import LengthInput
     from graphfix.runtime.provider import Ep
 
     StrPath = str | os.PathLike[str]

@@ -20,18 +20,18 @@ from graphfix.model import io
 from graphfix.model.text import module_path, path_of
 from graphfix.model.values import is_op
 from graphfix.probing import causes
-from graphfix.probing.carried import carrying, sized
+from graphfix.probing.compared import ComparedTensor, Inner, PartingNode
 from graphfix.probing.containers import Job
-from graphfix.probing.outcome import Probe
-from graphfix.probing.parting import Parting
-from graphfix.probing.place import ComparedTensor, Inner, PartingNode
+from graphfix.probing.content_values import carrying, sized
+from graphfix.probing.divergence import Parting
+from graphfix.probing.probe_result import Probe
 from graphfix.probing.witness import gate_of, parting_case
 from graphfix.proof.compare import Tolerance
-from graphfix.proof.stream import BUDGET, Run, Sizes, Stream, seeded_run
-from graphfix.runtime.errors import RunError
-from graphfix.runtime.opening import open_given
+from graphfix.proof.inner_tensors import BUDGET, Run, Sizes, Stream, seeded_run
+from graphfix.runtime.compared_session import open_given
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.python import require
+from graphfix.runtime.run_errors import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

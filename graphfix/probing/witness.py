@@ -12,15 +12,15 @@ from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.proof.baseline import Baseline
 from graphfix.proof.compare import Tolerance, compare, computes_in_half
-from graphfix.runtime.errors import RunError
-from graphfix.runtime.opening import open_session
+from graphfix.runtime.compared_session import open_session
+from graphfix.runtime.run_errors import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from graphfix.feeds.signature import Signature
     from graphfix.proof.compare import Array
-    from graphfix.proof.stream import Run
+    from graphfix.proof.inner_tensors import Run
 
 StrPath = str | os.PathLike[str]
 

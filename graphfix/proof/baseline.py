@@ -11,28 +11,28 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.case import Case, Dropped
+from graphfix.feeds.case_search import groups_of, search
 from graphfix.feeds.coverage import Coverage, coverage
 from graphfix.feeds.poison import poisoned
-from graphfix.feeds.search import groups_of, search
 from graphfix.feeds.signature import Signature
-from graphfix.feeds.user import given_case
-from graphfix.lengths.given import LengthInput
+from graphfix.feeds.user_feeds import given_case
+from graphfix.lengths.length_input import LengthInput
 from graphfix.model.dims import fixed_since
 from graphfix.model.fixed_inputs import arrays_since
 from graphfix.proof.branches import Branches
 from graphfix.proof.content import Content
-from graphfix.proof.outputs import silent_outputs
-from graphfix.proof.steps import Chain, chains
-from graphfix.runtime.errors import RunError
-from graphfix.runtime.opening import open_given
-from graphfix.runtime.session import Session
+from graphfix.proof.output_record import silent_outputs
+from graphfix.proof.state_steps import Chain, chains
+from graphfix.runtime.compared_session import open_given
+from graphfix.runtime.local_session import Session
+from graphfix.runtime.run_errors import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from graphfix.feeds.case import Cases, Poison
     from graphfix.proof.compare import Array, Mask, Tolerance
-    from graphfix.runtime.randomness import Repeatable
+    from graphfix.runtime.random_nodes import Repeatable
 
     Feeds = Mapping[str, Array]
     Outputs = dict[str, Array]

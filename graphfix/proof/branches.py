@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from graphfix.model.shapes import shapes_of
 from graphfix.model.values import Numbering, bodies_of, is_op
-from graphfix.runtime.randomness import is_random
+from graphfix.runtime.random_nodes import is_random
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

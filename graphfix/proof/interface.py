@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.lengths.given import LengthInput
+from graphfix.lengths.length_input import LengthInput
 from graphfix.model.fixed_inputs import texts_of
 
 if TYPE_CHECKING:

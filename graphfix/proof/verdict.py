@@ -7,12 +7,12 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from graphfix.words import plural
+from graphfix.wording import plural
 
 if TYPE_CHECKING:
     from graphfix.feeds.case import Dropped
     from graphfix.proof.compare import OutputDiff
-    from graphfix.proof.locate import Divergence
+    from graphfix.proof.first_difference import Divergence
 
 
 @dataclass(frozen=True)

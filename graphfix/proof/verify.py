@@ -14,7 +14,7 @@ from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.states import carried
 from graphfix.model import io
-from graphfix.proof import outputs as known
+from graphfix.proof import output_record as known
 from graphfix.proof.baseline import Baseline, Held, Ran
 from graphfix.proof.compare import (
     Array,
@@ -23,24 +23,24 @@ from graphfix.proof.compare import (
     Tolerance,
     computes_in_half,
 )
-from graphfix.proof.forcing import Forcing
+from graphfix.proof.first_difference import Divergence, first_divergence
+from graphfix.proof.forced_branches import Forcing
+from graphfix.proof.inner_tensors import Run
 from graphfix.proof.interface import interface_changes
 from graphfix.proof.judge import Judge
-from graphfix.proof.locate import Divergence, first_divergence
-from graphfix.proof.stream import Run
 from graphfix.proof.verdict import Verdict
-from graphfix.runtime.errors import RunError
-from graphfix.runtime.opening import open_session
+from graphfix.runtime.compared_session import open_session
+from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.python import require
-from graphfix.runtime.randomness import draws, seeded
-from graphfix.runtime.session import Session
+from graphfix.runtime.random_nodes import draws, seeded
+from graphfix.runtime.run_errors import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from graphfix.core import Interface, Safety
-    from graphfix.runtime.randomness import Repeatable
+    from graphfix.runtime.random_nodes import Repeatable
 
     Feeds = Mapping[str, Array]
     MapFeeds = Callable[[Feeds], Feeds]
@@ -59,7 +59,7 @@ class Options(TypedDict, total=False):
     """What :func:`verify` may be told.
 
     Attributes:
-        cases: The inputs; by default :func:`graphfix.feeds.search.make_cases` makes them.
+        cases: The inputs; by default :func:`graphfix.feeds.case_search.make_cases` makes them.
         dims: Sizes to use, by the name of the symbolic dim.
         feeds: The user's own inputs, an ``.npz`` or arrays by name; no others are used.
         tolerance: What may differ, :class:`Tolerance` by default. A model that computes in float16
@@ -313,14 +313,14 @@ class _Job:
         """At which node, if the process died of it and that is to be found."""
         if not self.locates:
             return ""
-        from graphfix.runtime import killer
+        from graphfix.runtime import killing_node
 
         def run(model: ir.Model) -> None:
             with Session(model, ep=self._ep, optimize=self._ep != "cpu") as session:
                 session.run(self._new_feeds(case))
 
         after = self._repaired
-        return killer.words(error, after, run)
+        return killing_node.words(error, after, run)
 
     def _verdict(
         self, ok: bool, found: dict[str, tuple[OutputDiff, ...]], reason: str = ""

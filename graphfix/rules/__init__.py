@@ -10,7 +10,7 @@ import importlib
 import pkgutil
 from typing import TYPE_CHECKING
 
-from .base import PROVIDERS, Hazard, Provider, Rule
+from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

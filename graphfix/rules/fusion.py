@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import onnx_ir as ir
 
-from graphfix.directml import facts
-from graphfix.model.spelling import Spelling
+from graphfix.directml import kernel_table
+from graphfix.model.dim_spelling import Spelling
 from graphfix.model.symbolic import symbols_of
 from graphfix.model.values import is_op
 from graphfix.model.values import nodes_of as nodes_in
-from graphfix.quoting import quoted
-
-from .base import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded, nodes_of
+from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded, nodes_of
+from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,14 +184,14 @@ class ComputedCpuInput(Rule):
         """Each node with such an input, unless it only computes a shape."""
         for node in nodes_of(view):
             opset = view.opset(node)
-            kernel = facts.kernel_at(node.op_type, node.domain, opset)
+            kernel = kernel_table.kernel_at(node.op_type, node.domain, opset)
             if (
                 kernel is None
                 or is_folded(node, view)
                 or view.shapes.data(node.outputs[0]) is not None
             ):
                 continue
-            schema = facts.schema_of(node.op_type, node.domain, opset)
+            schema = kernel_table.schema_of(node.op_type, node.domain, opset)
             computed = [
                 schema.inputs[i].name if schema is not None else f"input {i}"
                 for i, value in enumerate(node.inputs)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import onnx_ir as ir
 
 from graphfix.model.values import const_of, is_op
-
-from .base import Hazard, Rule, is_folded
+from graphfix.rules.rule import Hazard, Rule, is_folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,7 @@ import onnx_ir as ir
 
 from graphfix.directml.placement import Rules
 from graphfix.model.values import attr_int
-
-from .base import Hazard, Rule, is_fixed
+from graphfix.rules.rule import Hazard, Rule, is_fixed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,18 +15,18 @@ import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model import calls, weights
+from graphfix.model import local_functions, weights
 from graphfix.model.values import nodes_of, tensor_in
-from graphfix.runtime import memory
-from graphfix.runtime.elsewhere import call
-from graphfix.runtime.errors import LoadDiedError, RunDiedError, RunError
-from graphfix.runtime.inferring import INFERRED
-from graphfix.runtime.limits import run_seconds
+from graphfix.runtime import memory_need
+from graphfix.runtime.isolated_call import call
+from graphfix.runtime.model_source import with_outputs
+from graphfix.runtime.onnx_inference import INFERRED
 from graphfix.runtime.port import Port
 from graphfix.runtime.process import worker_for
 from graphfix.runtime.python import here
+from graphfix.runtime.run_errors import LoadDiedError, RunDiedError, RunError
 from graphfix.runtime.scratch import Folder, scratch
-from graphfix.runtime.source import with_outputs
+from graphfix.runtime.time_limits import run_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ class Optimizer:
             folder = opened.enter_context(Folder()).path
             referred = next(weights.external_tensors(self._model), None) is not None
             held = _with_weights(self._model) if referred else self._model
-            self._seconds = run_seconds() + _SECONDS_A_NODE * calls.count(held)
+            self._seconds = run_seconds() + _SECONDS_A_NODE * local_functions.count(held)
             self._given, self._made = folder / "given.onnx", folder / "optimized.onnx"
             self._asked = folder / "asked.onnx"
             self._given.write_bytes(_asking(ir.to_proto(held)).SerializeToString())
@@ -165,7 +165,7 @@ def _ask(request: dict[str, object], seconds: float) -> dict[str, Any]:
     worker.take()
     try:
         return worker.ask(
-            {**request, "memory": memory.available()}, seconds, "optimizing in ONNX Runtime"
+            {**request, "memory": memory_need.available()}, seconds, "optimizing in ONNX Runtime"
         )
     except RunError as error:
         kind = LoadDiedError if isinstance(error, RunDiedError) else ModelError

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 from graphfix.errors import UsageError
 from graphfix.runtime import _wire
-from graphfix.runtime.errors import NoAnswerError, RunDiedError, RunError, reason_of
+from graphfix.runtime.process_group import Together
 from graphfix.runtime.provider import PROVIDERS
+from graphfix.runtime.run_errors import NoAnswerError, RunDiedError, RunError, reason_of
 from graphfix.runtime.scratch import Folder, scratch
-from graphfix.runtime.together import Together
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

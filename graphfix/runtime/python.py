@@ -9,10 +9,10 @@ All that a verb with ``--ep`` needs, a line each::
         outputs = session.run(feeds, ["logits"])
     print(f"does not run on {LABELS[ep]}")
 
-:class:`graphfix.runtime.session.Session` is the one door: it runs the model in another process.
-That is this Python once more, where it has the provider. DirectML exists for Windows only; on Linux
-a Windows Python under Wine has it (``make dml`` sets one up). A graph that kills that process is a
-``RunError`` of the run, or a ``ModelError`` of the session.
+:class:`graphfix.runtime.local_session.Session` is the one door: it runs the model in another
+process. That is this Python once more, where it has the provider. DirectML exists for Windows only;
+on Linux a Windows Python under Wine has it (``make dml`` sets one up). A graph that kills that
+process is a ``RunError`` of the run, or a ``ModelError`` of the session.
 """
 
 from __future__ import annotations

@@ -13,24 +13,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from graphfix.errors import ModelError
-from graphfix.runtime import memory
-from graphfix.runtime.errors import (
+from graphfix.runtime import memory_need
+from graphfix.runtime.model_source import sourced
+from graphfix.runtime.port import Array, Port
+from graphfix.runtime.process import Runner, Worker, worker_for
+from graphfix.runtime.run_errors import (
     LoadDiedError,
     NoAnswerError,
     RunDiedError,
     RunError,
     StoppedError,
 )
-from graphfix.runtime.limits import SECONDS, run_seconds
-from graphfix.runtime.port import Array, Port
-from graphfix.runtime.process import Runner, Worker, worker_for
 from graphfix.runtime.scratch import Folder, scratch
-from graphfix.runtime.source import sourced
+from graphfix.runtime.time_limits import SECONDS, run_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from graphfix.runtime.source import Source
+    from graphfix.runtime.model_source import Source
 
 _OPEN_SECONDS = 600.0
 _RUN_SECONDS = 600.0
@@ -52,7 +52,7 @@ class RemoteSession:
         optimized: A file for the graph as ONNX Runtime has rewritten it.
         threads: How many threads one operator may use; what ONNX Runtime likes by default.
         bounded: Whether asking for more memory than there is fails, and a run ends that takes
-            longer than :func:`graphfix.runtime.limits.run_seconds`.
+            longer than :func:`graphfix.runtime.time_limits.run_seconds`.
 
     Attributes:
         inputs: The model's inputs.
@@ -150,7 +150,7 @@ class RemoteSession:
         self.provider = str(answer["provider"])
 
     def _memory_limit(self) -> dict[str, int | None]:
-        return {"memory": memory.available() if self._bounded else None}
+        return {"memory": memory_need.available() if self._bounded else None}
 
     def machine(self) -> dict[str, str]:
         """What the other Python says of the machine: adapter, driver, processors, clock."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix.errors import UsageError
-from graphfix.model.holds import is_link, release, removed, removed_folder, take
+from graphfix.model.file_lock import is_link, release, removed, removed_folder, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

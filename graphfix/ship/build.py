@@ -16,22 +16,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphfix import pipeline, planning
-from graphfix.job.bad import ways
-from graphfix.job.settling import MARGINS, gate, is_hopeless
-from graphfix.model import drafts, folders, io
+from graphfix.engine import pipeline
+from graphfix.job import planning
+from graphfix.job.fault_search import ways
+from graphfix.job.rounding_search import MARGINS, gate, is_hopeless
+from graphfix.model import atomic_file, atomic_folder, io
 from graphfix.model.dims import name_dims
 from graphfix.model.fixed_inputs import arrays_since, texts_of
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import LABELS
 from graphfix.runtime.python import require
-from graphfix.ship.checked import Checked, checked
+from graphfix.ship.container_repair import (
+    INPUT,
+    ContainerProof,
+    FailedContainer,
+    Order,
+    default_passes,
+)
 from graphfix.ship.end_to_end import SessionProof, end_to_end
 from graphfix.ship.manifest import NAME, Container, InputPort, Manifest
-from graphfix.ship.page import page
-from graphfix.ship.place import REPORT, refuse
-from graphfix.ship.reading import read
-from graphfix.ship.repairing import INPUT, ContainerProof, FailedContainer, Order, default_passes
+from graphfix.ship.model_facts import read
+from graphfix.ship.remaining_findings import Checked, checked
+from graphfix.ship.ship_page import page
+from graphfix.ship.target_folder import REPORT, refuse
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
@@ -40,11 +47,11 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.lengths.given import LengthInput
-    from graphfix.report import Left, Report
+    from graphfix.engine.report import Left, Report
+    from graphfix.lengths.length_input import LengthInput
     from graphfix.runtime.port import Array
     from graphfix.runtime.provider import Ep
-    from graphfix.ship.wanted import ContainerSpec
+    from graphfix.ship.container_spec import ContainerSpec
 
     Progress = pipeline.Progress
 
@@ -195,7 +202,7 @@ def _ship(order: Order, folder: Path) -> Shipped:
     made, reports, told = order.repaired()
     tell("checking what is left")
     hazards = checked(order.original(), made)
-    with folders.replacing(folder) as draft:
+    with atomic_folder.replacing(folder) as draft:
         scratch = draft.path
         sizes = [container[reading.axis.dim] for container in reading.containers]
         paths = [scratch / f"{source.stem}.{size}.onnx" for size in sizes]
@@ -204,7 +211,7 @@ def _ship(order: Order, folder: Path) -> Shipped:
             for one in several:
                 one.keep()
         manifest = _manifest(order, told, paths)
-        drafts.put_text(scratch / NAME, manifest.to_text())
+        atomic_file.put_text(scratch / NAME, manifest.to_text())
         padding = []
         for path, container in zip(paths, reading.containers, strict=True):
             for where in dict.fromkeys(("cpu", order.ep)):
@@ -226,8 +233,8 @@ def _ship(order: Order, folder: Path) -> Shipped:
         if whole is None or not result.ok:
             return result
         manifest = dataclasses.replace(manifest, verdict=_verdict(result))
-        drafts.put_text(scratch / NAME, manifest.to_text())
-        drafts.put_text(scratch / REPORT, page(manifest, padding, whole))
+        atomic_file.put_text(scratch / NAME, manifest.to_text())
+        atomic_file.put_text(scratch / REPORT, page(manifest, padding, whole))
         draft.keep()
     files = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
     return dataclasses.replace(result, folder=folder, manifest=manifest, sizes=files)

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphfix.proof.compare import OutputDiff, Tolerance, compare
-from graphfix.runtime.elsewhere import call
-from graphfix.runtime.errors import RunError
-from graphfix.runtime.limits import run_seconds
+from graphfix.runtime.isolated_call import call
+from graphfix.runtime.run_errors import RunError
+from graphfix.runtime.time_limits import run_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from graphfix.ship.outputs import Clip
+    from graphfix.ship.valid_sizes import Clip
 
-_APART = "graphfix.ship.apart"
+_APART = "graphfix.ship.isolated_session"
 # To make a session of a container, the first time that a clip needs it.
 _SESSION_SECONDS = 600.0
 

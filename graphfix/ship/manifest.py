@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graphfix.errors import ModelError
-from graphfix.ship.expression import names_in, size_of
+from graphfix.ship.dim_expression import names_in, size_of
 
 SCHEMA = 1
 NAME = "graphfix.json"

@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime
 
 from graphfix.errors import FeedError, ModelError
-from graphfix.ship.fit import (
+from graphfix.ship.container_fit import (
     DTYPES,
     ClipFit,
     length_of,
@@ -25,7 +25,7 @@ from graphfix.ship.fit import (
     together,
 )
 from graphfix.ship.manifest import NAME, Manifest
-from graphfix.ship.opened import Sessions
+from graphfix.ship.sessions import Sessions
 
 if TYPE_CHECKING:
     import os

@@ -11,30 +11,30 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from graphfix.model import drafts
-from graphfix.plain import plain
-from graphfix.show import drawing, strip
+from graphfix.json_types import plain
+from graphfix.model import atomic_file
+from graphfix.show import error_plot, kernel_strip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from markupsafe import Markup
 
-    Data = Mapping[str, Any]  # of graphfix.report.Report.to_json
+    Data = Mapping[str, Any]  # of graphfix.engine.report.Report.to_json
 
 
 def write(data: Data, path: str | Path) -> None:
     """Write the page of a report, all at once or not at all.
 
     Args:
-        data: What :meth:`graphfix.report.Report.to_json` gives.
+        data: What :meth:`graphfix.engine.report.Report.to_json` gives.
         path: Where; an existing file is replaced.
 
     Raises:
         ModelError: The folder or the disk does not allow it.
     """
     text = page(data)
-    drafts.put_text(Path(path), text)
+    atomic_file.put_text(Path(path), text)
 
 
 def page(data: Data) -> str:
@@ -52,7 +52,7 @@ def page(data: Data) -> str:
         longest=max((x.get(op, 0) for op in ops for x in (before, after)), default=1),
         plans=plans,
         notes=dict.fromkeys(note for one in plans.values() for note in one["notes"]),
-        wheres=strip.WORDS,
+        wheres=kernel_strip.WORDS,
         missed=missed(data["passes"]),
         course=_course(data),
         embedded=embedded(data),
@@ -86,8 +86,8 @@ def _course(data: Data) -> dict[str, Any] | None:
     found = data.get("course")
     if not found or not found["points"]:
         return None
-    worst = max(found["points"], key=drawing.relative)
-    return {**drawing.draw(found, 960, 300), "worst": worst, "of": found}
+    worst = max(found["points"], key=error_plot.relative)
+    return {**error_plot.draw(found, 960, 300), "worst": worst, "of": found}
 
 
 def missed(passes: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from graphfix.errors import UsageError
 from graphfix.zoo import cache
+from graphfix.zoo.model_process import Request, apart, end_all
 from graphfix.zoo.recipe import Recipe, find, ids
-from graphfix.zoo.work import Request, apart, end_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -82,7 +82,7 @@ def run(
     _can_be_done(requests, here=dask is None)
     _require_room(out)
     if dask is not None:
-        from graphfix.zoo.dask import rows
+        from graphfix.zoo.dask_workers import rows
 
         done = rows(dask, requests, tell=tell)
     else:
@@ -121,7 +121,7 @@ def _here(requests: Sequence[Request], jobs: int) -> Iterator[Json]:
 
 def _can_be_done(requests: Sequence[Request], *, here: bool) -> None:
     """Say what is wrong before anything is run, not after half of it."""
-    from graphfix import pipeline
+    from graphfix.engine import pipeline
 
     for request in requests:
         try:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from graphfix.zoo import cache
-from graphfix.zoo.work import received, work
+from graphfix.zoo.model_process import received, work
 
 _PATIENCE = 1.0  # seconds for what is in temporary folders to go
 

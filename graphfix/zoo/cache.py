@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import graphfix
-from graphfix.model import drafts
-from graphfix.plain import plain
+from graphfix.json_types import plain
+from graphfix.model import atomic_file
 
 if TYPE_CHECKING:
     from graphfix.runtime.provider import Ep
@@ -66,7 +66,7 @@ def known(path: Path, key: str | None = None) -> Json | None:
 def keep(path: Path, row: Json) -> None:
     """Write a result, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    drafts.put_text(path, json.dumps(plain(row), indent=1) + "\n")
+    atomic_file.put_text(path, json.dumps(plain(row), indent=1) + "\n")
 
 
 def _version(name: str) -> str:

@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from graphfix.errors import ModelError
-from graphfix.runtime.profile import Placed, placed
+from graphfix.runtime.profiling import Placed, placed
 from graphfix.runtime.provider import DML
 from graphfix.runtime.python import here
 from graphfix.runtime.remote import RemoteSession
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from graphfix.feeds.case import Case
     from graphfix.runtime.port import Array
-    from graphfix.zoo.stage import Json, ZooJob
+    from graphfix.zoo.zoo_job import Json, ZooJob
 
 
 def directml(job: ZooJob) -> Json:
@@ -56,9 +56,9 @@ def directml(job: ZooJob) -> Json:
 def _as_given(job: ZooJob) -> Json:
     """The original on DirectML, at the first sizes that it runs at on the CPU."""
     from graphfix.proof.compare import compare
-    from graphfix.runtime.errors import RunError
+    from graphfix.runtime.local_session import Session
     from graphfix.runtime.process import stop_all
-    from graphfix.runtime.session import Session
+    from graphfix.runtime.run_errors import RunError
 
     worst = 0.0
     cases = _cases(job)
@@ -81,9 +81,9 @@ def _as_given(job: ZooJob) -> Json:
 
 def _cases(job: ZooJob) -> list[Case]:
     """The inputs of the recipe, or made for its sizes."""
-    from graphfix.feeds.search import make_cases
+    from graphfix.feeds.case_search import make_cases
     from graphfix.feeds.signature import Signature
-    from graphfix.feeds.user import given_case
+    from graphfix.feeds.user_feeds import given_case
     from graphfix.model import io
 
     if job.recipe.feeds is not None:
@@ -95,7 +95,7 @@ def placement(job: ZooJob) -> Json:
     """Which provider ran each node, in the order they ran, from ONNX Runtime's own profile."""
     from graphfix.feeds.full_lengths import full_lengths
     from graphfix.model import io
-    from graphfix.runtime.errors import RunError
+    from graphfix.runtime.run_errors import RunError
 
     case = _cases(job)[0]
     sides: dict[str, Json] = {}

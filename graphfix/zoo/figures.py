@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import onnx_ir as ir
 
-from graphfix import registry
+from graphfix.engine import registry
 from graphfix.model.values import const_of, is_op
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.words import did_you_mean
+from graphfix.wording import did_you_mean
 from graphfix.zoo.figures import FIGURES
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from graphfix.errors import GraphfixError
 from graphfix.zoo import figures
 from graphfix.zoo.device import directml, placement
 from graphfix.zoo.figures import PLACED, figure
-from graphfix.zoo.stage import Stage
+from graphfix.zoo.zoo_job import Stage
 
 if TYPE_CHECKING:
-    from graphfix.zoo.stage import Json, ZooJob
+    from graphfix.zoo.zoo_job import Json, ZooJob
 
 
 def run(job: ZooJob) -> dict[str, Json]:
@@ -78,7 +78,8 @@ def repair(job: ZooJob) -> Json:
 
 def check(job: ZooJob) -> Json:
     """What ``graphfix check`` finds before and after, and what is counted without its eyes."""
-    from graphfix import hazards, pipeline
+    from graphfix.engine import pipeline
+    from graphfix.job import checking
     from graphfix.model import io
 
     sides: dict[str, Json] = {}
@@ -86,7 +87,7 @@ def check(job: ZooJob) -> Json:
         if not path.is_file():
             continue
         model = io.load(path)
-        found = [dataclasses.asdict(f) for f in hazards.check(model, job.recipe.passes)]
+        found = [dataclasses.asdict(f) for f in checking.check(model, job.recipe.passes)]
         sides[side] = {
             "findings": found,
             "left": dict(Counter(f["rule"] for f in found if f["severity"] != "note")),
@@ -109,8 +110,8 @@ def check(job: ZooJob) -> Json:
 
 def plan(job: ZooJob) -> Json:
     """Where the nodes of both will run on DirectML, foreseen on any machine."""
-    from graphfix import planning
-    from graphfix.show import html, strip
+    from graphfix.job import planning
+    from graphfix.show import html, kernel_strip
 
     found: Json = planning.glance(job.before, job.after if job.after.is_file() else None)
     first, second = ((found[side] or {"run": {}})["run"] for side in ("before", "after"))
@@ -118,7 +119,7 @@ def plan(job: ZooJob) -> Json:
     pictures = [
         {
             "title": f"Where nodes run on DirectML, foreseen, {side}",
-            "svg": html.render("strip.svg", strip=one["strip"], wheres=strip.WORDS),
+            "svg": html.render("strip.svg", strip=one["strip"], wheres=kernel_strip.WORDS),
         }
         for side, one in found.items()
         if one is not None
@@ -137,7 +138,7 @@ _FORESEEN = {"fused-graphs": "graphs", "copies": "copies", "cpu-nodes": "cpu"}
 
 def padding(job: ZooJob) -> Json:
     """What padding does to the clip: as exported, and after the repair if that was told lengths."""
-    from graphfix.lengths.given import LengthInput
+    from graphfix.lengths.length_input import LengthInput
     from graphfix.model import io
     from graphfix.probing.padded import padded
 
@@ -158,7 +159,7 @@ def probe(job: ZooJob) -> Json:
     """How far each inner tensor is from that of the original on the CPU, in their order."""
     from graphfix.probing.probe import probe as compare
     from graphfix.runtime.process import stop_all
-    from graphfix.show import drawing
+    from graphfix.show import error_plot
 
     if job.results.get("directml", {}).get("after", {}).get("reason"):
         return {"skipped": "the repaired model does not run on DirectML"}
@@ -185,7 +186,7 @@ def probe(job: ZooJob) -> Json:
         **{key: found[key] for key in kept},
         "left_out": found["skipped"],
         "harmless": len(found["healed"]),  # type: ignore[arg-type]
-        "course": drawing.points(found, _PROBE_POINTS),
+        "course": error_plot.points(found, _PROBE_POINTS),
     }
 
 

@@ -14,8 +14,7 @@ import pytest
 
 from graphfix.benchmark import bench as module
 from graphfix.benchmark.bench import bench
-from graphfix.benchmark.entrant import Entrant
-from graphfix.benchmark.outcome import (
+from graphfix.benchmark.bench_result import (
     AS_IT_IS,
     FIXED,
     PHASES,
@@ -26,9 +25,10 @@ from graphfix.benchmark.outcome import (
     Setup,
     Timed,
 )
-from graphfix.benchmark.stint import Trial
+from graphfix.benchmark.candidate import Entrant
+from graphfix.benchmark.interleave import Course, FailedError
+from graphfix.benchmark.timed_process import Trial
 from graphfix.benchmark.timing import Claim, Ratio, Timing
-from graphfix.benchmark.turns import Course, FailedError
 from graphfix.cli import main
 from graphfix.cli._benchmark import show
 from graphfix.runtime import process, provider, python

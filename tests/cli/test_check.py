@@ -14,13 +14,14 @@ import pytest
 from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema
 
 import graphfix
-from graphfix import hazards, registry
 from graphfix.cli import main
 from graphfix.core import Finding
-from graphfix.manual import rule_manual_of
+from graphfix.engine import registry
+from graphfix.job import checking
 from graphfix.proof.verify import Verdict
 from graphfix.rules import rules
 from graphfix.show.sarif import document
+from graphfix.spec.manual import rule_manual_of
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]> m '
 CRASH = HEAD + """(float[T, 8] x) => (float[N, 4] y) <int64[2] s = {-1, 4}>
@@ -259,7 +260,7 @@ class Wrong(graphfix.NodePass[graphfix.Match]):
 
 class TestRun:
     def test_a_model_that_runs_says_nothing(self, tmp_path: Path) -> None:
-        assert hazards.ran(saved(tmp_path, CRASH), ep="cpu") == []
+        assert checking.ran(saved(tmp_path, CRASH), ep="cpu") == []
 
     def test_a_model_that_does_not_load(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -274,8 +275,8 @@ class TestRun:
         # tests/dml has the same on the real provider.
         reason = "the repaired model does not run: Reshape node 'node_view': 8007023E"
         verdict = Verdict(ok=False, cases={}, reason=reason)
-        monkeypatch.setattr(hazards, "verify", lambda *_, **__: verdict)
-        (hit,) = hazards.ran(saved(tmp_path, CRASH), ep="dml")
+        monkeypatch.setattr(checking, "verify", lambda *_, **__: verdict)
+        (hit,) = checking.ran(saved(tmp_path, CRASH), ep="dml")
         assert (hit.severity, hit.at) == ("error", "node_view")
         assert hit.message == "the model does not run: Reshape node 'node_view': 8007023E"
 
@@ -296,7 +297,7 @@ class TestSarif:
         assert driver["name"] == "graphfix"
         ids = [x["id"] for x in driver["rules"]]
         assert len(ids) == len(set(ids))
-        assert set(ids) == {x.name for x in hazards.everything()} | {"runs"}
+        assert set(ids) == {x.name for x in checking.everything()} | {"runs"}
         StaticAnalysisResultsFormatSarifVersion210JsonSchema.model_validate(log)
         for rule in driver["rules"]:
             assert rule["shortDescription"]["text"]
@@ -442,7 +443,7 @@ class TestReasons:
     ) -> None:
         reasons = [f"the reason {i}" for i in range(6)]
         found = [Finding("fold", "note", f"n{i}", why, None) for i, why in enumerate(reasons)]
-        monkeypatch.setattr(hazards, "check", lambda *_, **__: found)
+        monkeypatch.setattr(checking, "check", lambda *_, **__: found)
         _, out, _ = said(capsys, "check", saved(tmp_path, SOUND))
         assert all(why in out for why in reasons)
         assert "for other reasons" not in out

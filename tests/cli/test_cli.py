@@ -20,9 +20,9 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix import pipeline, registry
 from graphfix.cli import _options, group, main
-from graphfix.manual import manual_of
+from graphfix.engine import pipeline, registry
+from graphfix.spec.manual import manual_of
 
 MASKED = manual_of(registry.pass_class("additive-mask")).before
 PLAIN = """<ir_version: 8, opset_import: ["" : 17]>
@@ -213,7 +213,7 @@ class TestRun:
     def test_without_verification_nothing_is_run(
         self, masked: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("graphfix.job.one.prove", None)
+        monkeypatch.setattr("graphfix.job.one_file.prove", None)
         code, out, _ = said(capsys, "run", masked, "-p", "additive-mask", "--no-verify")
         assert code == 0
         assert "no, as asked" in out
@@ -732,7 +732,7 @@ class TestTrouble:
             raise error
 
         before = tree(masked.parent)
-        monkeypatch.setattr("graphfix.job.one.prove", stop)
+        monkeypatch.setattr("graphfix.job.one_file.prove", stop)
         got, _, err = said(capsys, "run", masked, "-p", "additive-mask")
         assert got == code
         assert says in err
@@ -742,8 +742,8 @@ class TestTrouble:
     def test_it_is_told_to_end(self, masked: Path, tmp_path: Path) -> None:
         name = "SIGBREAK" if sys.platform == "win32" else "SIGTERM"  # that of Ctrl+Break
         script = (
-            "import signal, sys, graphfix.job.one\n"
-            f"graphfix.job.one.prove = lambda *a, **k: signal.raise_signal(signal.{name})\n"
+            "import signal, sys, graphfix.job.one_file\n"
+            f"graphfix.job.one_file.prove = lambda *a, **k: signal.raise_signal(signal.{name})\n"
             "from graphfix.cli import main\n"
             f"sys.exit(main(['run', {str(masked)!r}, '-p', 'additive-mask']))"
         )

@@ -9,9 +9,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from graphfix import registry
 from graphfix.cli import main
 from graphfix.directml import hresult
+from graphfix.engine import registry
 from graphfix.rules import rules
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]> m '

@@ -15,7 +15,7 @@ import onnxruntime
 import pytest
 
 from graphfix.cli import main
-from graphfix.model import drafts
+from graphfix.model import atomic_file
 from graphfix.runtime import process
 from tests import moments
 
@@ -203,14 +203,14 @@ def test_ctrl_c_before_and_after_it_has_its_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     target = file.with_name("model.fixed.onnx")
-    real = drafts.to_disk
+    real = atomic_file.to_disk
 
     def interrupted(path: object) -> None:
         if when != "to_disk" or target.exists():
             raise KeyboardInterrupt
         real(path)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(drafts if when == "to_disk" else drafts.Write, when, interrupted)
+    monkeypatch.setattr(atomic_file if when == "to_disk" else atomic_file.Write, when, interrupted)
     assert main(["run", str(file), "-p", "bool-cast", "--no-verify"]) == code
     told = f"written: {target}" if code == 0 else "nothing was written"
     assert f"interrupted; {told}" in capsys.readouterr().err

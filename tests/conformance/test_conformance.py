@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from graphfix import registry
+from graphfix.engine import registry
 from tests.conformance import page
 from tests.conformance.cases import Example, cases
 from tests.conformance.survey import survey
@@ -68,12 +68,12 @@ def test_what_would_be_wrong_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyP
         edit(model)
         return Report
 
-    monkeypatch.setattr("graphfix.pipeline.run", run)
+    monkeypatch.setattr("graphfix.engine.pipeline.run", run)
     assert bench.trial("fold").how == "differs"
     Report.changed = False
     found = bench.trial("fold")
     assert (found.how, "changed nothing" in found.detail) == ("differs", True)
-    monkeypatch.setattr("graphfix.pipeline.run", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("graphfix.engine.pipeline.run", lambda *_, **__: 1 / 0)
     assert bench.trial("fold").how == "fault"
 
 

@@ -13,27 +13,28 @@ import onnx_ir as ir
 import onnxruntime
 from onnx.reference import ReferenceEvaluator
 
-from graphfix import hazards, pipeline, planning, registry
 from graphfix.core import Pass, changed_by, together
+from graphfix.engine import pipeline, registry
 from graphfix.errors import GraphfixError
 from graphfix.feeds.full_lengths import full_lengths
-from graphfix.half.search import settle
-from graphfix.job.settling import MARGINS
-from graphfix.job.settling import gate as half_gate
+from graphfix.half.keep_search import settle
+from graphfix.job import checking, planning
+from graphfix.job.rounding_search import MARGINS
+from graphfix.job.rounding_search import gate as half_gate
 from graphfix.model import io
 from graphfix.model.values import is_op
 from graphfix.proof.compare import HALF_GATE, Tolerance, compare, computes_in_half
 from graphfix.proof.interface import interface_changes
 from graphfix.runtime._results import flattened
-from graphfix.runtime.errors import RunError, reason_of
-from graphfix.runtime.randomness import draws, seeded
+from graphfix.runtime.random_nodes import draws, seeded
+from graphfix.runtime.run_errors import RunError, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from graphfix.core import Check
-    from graphfix.report import PassReport
+    from graphfix.engine.report import PassReport
     from graphfix.rules import Provider
     from tests.conformance.cases import Case, Example, Sizes, Value
 
@@ -158,7 +159,7 @@ class Bench:
     def ask(self) -> Iterator[Trial]:
         """What only reads: ``check``, for another provider each time, and ``plan``."""
         ep = _EPS[self._sizes]
-        yield self._asked(f"check --ep {ep}", lambda: hazards.check(self.model, ep=ep))
+        yield self._asked(f"check --ep {ep}", lambda: checking.check(self.model, ep=ep))
         if self._sizes == "plain":
             yield self._asked("plan", lambda: planning.plan(self.model))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import graphfix
-from graphfix import registry
+from graphfix.engine import registry
 from graphfix.rules import rules
 
 TABLE = Path(graphfix.__file__).parent / "directml" / "edges.csv"

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
-from graphfix import planning
 from graphfix.cli import main
-from graphfix.directml import tracing
+from graphfix.directml import node_tracing
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import standin
+from graphfix.job import planning
+from graphfix.model import stand_in
 from graphfix.runtime.assignment import parse
-from graphfix.show import html, strip
+from graphfix.show import html, kernel_strip
 
 MODELS = Path(__file__).parents[2] / "models"
 
@@ -326,7 +326,7 @@ def test_large_weights_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     shape, dtype = ir.Shape([128, 256]), ir.DataType.FLOAT
     weight.const_value = ir.LazyTensor(read, dtype=dtype, shape=shape, name="x2")
     model.graph.initializers["x2"] = weight
-    monkeypatch.setattr(standin, "_TOO_MUCH", 1000)
+    monkeypatch.setattr(stand_in, "_TOO_MUCH", 1000)
     plan = planning.plan(model)
     assert [x.where for x in plan.places] == ["gone", "dml", "dml"]
     assert "not read" in plan.notes[0]
@@ -395,21 +395,21 @@ def test_a_node_that_a_transpose_was_moved_past_is_itself() -> None:
         [moved] n = Neg (x) [gone] i = Identity (n) [last] y = Transpose (i) }}""")
     after = ir.from_onnx_text(f"""{head} m (float[A, B] x) => (float[B, A] y) {{
         [pushed] t = Transpose (x) [moved] other = Neg (t) [last] y = Identity (other) }}""")
-    fates = tracing.fates(before, after)
+    fates = node_tracing.fates(before, after)
     found = {node.name: (fate.node.name if fate.node else None) for node, fate in fates.items()}
     assert found == {"moved": "moved", "gone": "last", "last": "last"}
 
 
 def test_the_strip_shows_what_most_nodes_of_a_cell_are() -> None:
     row = ["fused"] * 8 + ["cpu"] * 2 + ["gone"] * 2 + ["dml", "gone"]
-    assert strip.text(row, 7) == ["fused"] * 4 + ["cpu", "gone", "dml"]
-    assert strip.text(row[:3], 80) == ["fused"] * 3
-    assert strip.text([], 80) == []
-    assert strip.runs(row)[:2] == [("fused", 8), ("cpu", 2)]
+    assert kernel_strip.text(row, 7) == ["fused"] * 4 + ["cpu", "gone", "dml"]
+    assert kernel_strip.text(row[:3], 80) == ["fused"] * 3
+    assert kernel_strip.text([], 80) == []
+    assert kernel_strip.runs(row)[:2] == [("fused", 8), ("cpu", 2)]
 
 
 def test_the_svg_says_in_words_what_it_shows() -> None:
-    text = html.render("strip.svg", strip=[("fused", 3), ("cpu", 1)], wheres=strip.WORDS)
+    text = html.render("strip.svg", strip=[("fused", 3), ("cpu", 1)], wheres=kernel_strip.WORDS)
     assert 'aria-label="3 fused, 1 CPU"' in text
     assert text.count("<rect") == 2
     assert 'viewBox="0 0 4 1"' in text

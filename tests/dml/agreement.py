@@ -25,7 +25,7 @@ import onnx_ir as ir
 import graphfix
 from graphfix.directml.agreement import Agreement, compare
 from graphfix.errors import GraphfixError
-from graphfix.planning import plan
+from graphfix.job.planning import plan
 from graphfix.runtime import process, python
 from graphfix.runtime.assignment import Placement, placement
 

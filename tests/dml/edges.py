@@ -24,11 +24,11 @@ import onnx
 from edge_cases import OPSET, Array, Graph, graphs
 from onnx import helper
 
-from graphfix.directml import facts
+from graphfix.directml import kernel_table
 from graphfix.errors import GraphfixError
 from graphfix.runtime import process
-from graphfix.runtime.errors import RunError
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
+from graphfix.runtime.run_errors import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,20 +76,20 @@ def model_of(group: Sequence[Graph]) -> onnx.ModelProto:
 
 def has_kernel(graph: Graph, proto: onnx.ModelProto) -> bool:
     """Whether DirectML takes the operator with these types."""
-    since = facts.since_version(graph.op, "", OPSET)
-    kernel = None if since is None else facts.kernel_for(graph.op, "", since)
+    since = kernel_table.since_version(graph.op, "", OPSET)
+    kernel = None if since is None else kernel_table.kernel_for(graph.op, "", since)
     if kernel is None:
         return False
-    schema = facts.schema_of(graph.op, "", OPSET)
+    schema = kernel_table.schema_of(graph.op, "", OPSET)
     assert schema is not None
     types = {x.name: x.type.tensor_type.elem_type for x in proto.graph.input}
     types |= {x.name: x.data_type for x in proto.graph.initializer}
     for i, name in enumerate(proto.graph.node[0].input):
         formal = schema.inputs[min(i, len(schema.inputs) - 1)]
-        if name and not kernel.takes(str(formal.type_str), facts.ir.DataType(types[name])):
+        if name and not kernel.takes(str(formal.type_str), kernel_table.ir.DataType(types[name])):
             return False
     to = graph.attributes.get("to")
-    return to is None or kernel.takes("T2", facts.ir.DataType(to))
+    return to is None or kernel.takes("T2", kernel_table.ir.DataType(to))
 
 
 @dataclass

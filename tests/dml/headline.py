@@ -29,8 +29,8 @@ import onnxruntime as ort
 
 from graphfix.errors import GraphfixError, ModelError, UsageError
 from graphfix.runtime import process, python
-from graphfix.runtime.errors import RunError
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
+from graphfix.runtime.run_errors import RunError
 
 HERE = Path(__file__).resolve()
 ROOT = HERE.parents[2]

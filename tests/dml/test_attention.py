@@ -10,7 +10,7 @@ import pytest
 
 import graphfix
 from graphfix.errors import GraphfixError
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
 
 SIZES = {"B": 2, "T": 5, "S": 7, "P": 3, "N": 8}
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'

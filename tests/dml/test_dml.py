@@ -13,16 +13,17 @@ import onnx
 import pytest
 
 import graphfix
-from graphfix import hazards, job
+from graphfix import job
 from graphfix.benchmark.bench import bench
-from graphfix.benchmark.outcome import AS_IT_IS, FIXED
+from graphfix.benchmark.bench_result import AS_IT_IS, FIXED
 from graphfix.errors import ModelError
-from graphfix.manual import rule_manual_of
+from graphfix.job import checking
 from graphfix.proof.verify import verify
 from graphfix.rules import rules
 from graphfix.runtime import process, provider, python, remote
-from graphfix.runtime.errors import RunError
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
+from graphfix.runtime.run_errors import RunError
+from graphfix.spec.manual import rule_manual_of
 
 MODELS = Path(__file__).parents[2] / "models"
 HEAD = '<ir_version: 8, opset_import: ["": 18]>\n'
@@ -153,18 +154,18 @@ def test_a_model_and_its_half_side_by_side(tmp_path: Path) -> None:
 
 def test_check_says_of_a_run_what_crashed_and_where(tmp_path: Path) -> None:
     path = saved(tmp_path, RESHAPE)
-    (told,) = [x for x in hazards.check(graphfix.load(path)) if x.severity == "error"]
+    (told,) = [x for x in checking.check(graphfix.load(path)) if x.severity == "error"]
     assert (told.rule, told.at) == ("reshape-allowzero", "Reshape of b")
-    (crash,) = hazards.ran(path, ep="dml")
+    (crash,) = checking.ran(path, ep="dml")
     assert (crash.rule, crash.severity) == ("runs", "error")
     assert "8007023E" in crash.message or "80070057" in crash.message
     fixed = tmp_path / "fixed.onnx"
     job.repair_file(path, fixed)
-    assert hazards.ran(fixed, ep="dml") == []
+    assert checking.ran(fixed, ep="dml") == []
 
 
 def test_the_silent_differences_are_still_there(tmp_path: Path) -> None:
-    """The rules of graphfix/rules/edges.py; if one fails, DirectML was repaired."""
+    """The rules of graphfix/rules/edge_values.py; if one fails, DirectML was repaired."""
     for name in ("negative-pads", "wide-comparison"):
         text = rule_manual_of(rules()[name]).flagged
         path = saved(tmp_path, text)

@@ -9,8 +9,8 @@ import pytest
 import graphfix
 from graphfix.errors import ModelError
 from graphfix.runtime import process
-from graphfix.runtime.errors import RunError
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
+from graphfix.runtime.run_errors import RunError
 
 Feeds = dict[str, np.ndarray]
 _CLOSE = {"float32": 1e-5, "float16": 4e-3}

@@ -9,8 +9,8 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix import planning
-from graphfix.runtime.session import Session
+from graphfix.job import planning
+from graphfix.runtime.local_session import Session
 
 SIZES = {"B": 2, "T": 5, "H": 3, "M": 5, "K": 4, "N": 6}
 X, R = "float[B, T, 8] x", "float[B, T, 8] r"

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
 from tests.lengths import test_fused as fused
 from tests.lengths import test_stacking as stacking
 

@@ -9,9 +9,9 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix import registry
+from graphfix.engine import registry
 from graphfix.errors import GraphfixError
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
 from tests.passes.test_pad_amounts import filled, model
 
 # What feeds the first Pad of Qwen3OmniMoeCode2Wav, with one layer of 8 features and random weights:

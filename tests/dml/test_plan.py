@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from graphfix import planning
 from graphfix.errors import ModelError
-from graphfix.runtime.session import Session
+from graphfix.job import planning
+from graphfix.runtime.local_session import Session
 
 _spec = importlib.util.spec_from_file_location(
     "plan_cases", Path(__file__).parents[1] / "directml" / "test_plan.py"

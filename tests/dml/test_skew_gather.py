@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
 from tests.passes.test_skew_gather import WIDE, feeds, layer, shifted, text
 
 

@@ -9,9 +9,9 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix import registry
-from graphfix.manual import manual_of
-from graphfix.runtime.session import Session
+from graphfix.engine import registry
+from graphfix.runtime.local_session import Session
+from graphfix.spec.manual import manual_of
 
 # One window, shorter and whole; the first run's length again; several, the last one short.
 LENGTHS = (30, 100, 30, 230, 400)

@@ -17,7 +17,7 @@ import pytest
 from graphfix.errors import GraphfixError
 from graphfix.runtime import python
 from graphfix.ship.build import ship_file
-from graphfix.ship.wanted import wanted
+from graphfix.ship.container_spec import wanted
 
 ROOT = Path(__file__).parents[2]
 PREFIX = "Z:\\host"

@@ -20,10 +20,12 @@ import pytest
 import soundfile
 
 import graphfix
-from graphfix import docs, job, registry
+from graphfix import job
 from graphfix.cli import group, main
+from graphfix.engine import registry
 from graphfix.proof.compare import Tolerance
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
+from graphfix.show import manual_pages
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -235,7 +237,7 @@ class TestSnippets:
 
 class TestPages:
     def test_the_generated_pages_are_not_stale(self) -> None:
-        for path, text in docs.pages(ROOT).items():
+        for path, text in manual_pages.pages(ROOT).items():
             now = path.read_text(encoding="utf-8") if path.exists() else ""
             assert now == text, f"{path.name} is stale: run 'make docs'"
 

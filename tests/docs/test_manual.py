@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from graphfix import manual
 from graphfix.errors import PluginError
-from graphfix.manual import Option, manual_of
+from graphfix.spec import manual
+from graphfix.spec.manual import Option, manual_of
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ import onnxruntime as ort
 import pytest
 
 import graphfix
-from graphfix import pipeline, planning, registry
 from graphfix.core import Match, Pass
+from graphfix.engine import pipeline, registry
+from graphfix.engine.fixpoint import Turns
 from graphfix.errors import PaddingError, UsageError
+from graphfix.job import planning
 from graphfix.model.view import index
 from graphfix.proof.compare import computes_in_half
-from graphfix.turns import Turns
 
 _spec = importlib.util.spec_from_file_location("counts", Path(__file__).with_name("counts.py"))
 counts = importlib.util.module_from_spec(_spec)

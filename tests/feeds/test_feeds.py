@@ -13,12 +13,12 @@ import pytest
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.case import Case
+from graphfix.feeds.case_search import make_cases, search
 from graphfix.feeds.poison import poisoned
 from graphfix.feeds.roles import Role, roles_of
-from graphfix.feeds.search import make_cases, search
 from graphfix.feeds.signature import Signature
-from graphfix.feeds.user import given_case
-from graphfix.runtime.errors import RunError
+from graphfix.feeds.user_feeds import given_case
+from graphfix.runtime.run_errors import RunError
 
 ZOO = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[3] / "shared" / "zoo"))
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'

@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphfix
 from graphfix.errors import UsageError
-from graphfix.feeds.search import make_cases
+from graphfix.feeds.case_search import make_cases
 from graphfix.probing.padded import padded
 from graphfix.ship.build import ship_file
-from graphfix.ship.wanted import wanted
+from graphfix.ship.container_spec import wanted
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 

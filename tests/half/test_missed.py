@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 import pytest
+from tests.half.test_search import OVERFLOWS, f, parse
 
 import graphfix
 from graphfix import job
 from graphfix.cli import main
 from graphfix.core import Change
-from graphfix.half import search
-from graphfix.half.search import Found
-from graphfix.job import proving
+from graphfix.engine.report import PassReport, Report
+from graphfix.half import keep_search
+from graphfix.half.keep_search import Found
+from graphfix.job import prove
 from graphfix.job.task import Task
 from graphfix.proof.compare import HALF_GATE, Tolerance
-from graphfix.report import PassReport, Report
-from tests.half.test_search import OVERFLOWS, f, parse
 
 if TYPE_CHECKING:
     from graphfix.core import Pass
@@ -41,7 +41,7 @@ def _finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def settle(model: ir.Model, chosen: Pass, **_: object) -> tuple[Pass, Found]:
         return chosen, Found()
 
-    monkeypatch.setattr(search, "settle", settle)
+    monkeypatch.setattr(keep_search, "settle", settle)
 
 
 @pytest.mark.usefixtures("_finds_nothing")
@@ -153,7 +153,7 @@ def test_a_search_that_meets_its_aim_in_no_way_is_not_begun_again(
         margins.append(margin)
         return chosen, Found(course={"met": margin > least[-1], "points": [], "sites": []})
 
-    monkeypatch.setattr(search, "settle", settle)
+    monkeypatch.setattr(keep_search, "settle", settle)
     for met, tried in ((1.0, [0.5]), (0.0, [0.5, 0.4, 0.2])):
         margins.clear()
         least.append(met)
@@ -163,9 +163,9 @@ def test_a_search_that_meets_its_aim_in_no_way_is_not_begun_again(
 
 
 def test_what_has_nothing_to_convert_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "Trials", None)
+    monkeypatch.setattr(keep_search, "Trials", None)
     chosen = graphfix.get_pass("float16", keep="MatMul+Mul+Sin")
-    assert search.settle(TURNS.clone(), chosen, tolerance=HALF_GATE) == (chosen, Found())
+    assert keep_search.settle(TURNS.clone(), chosen, tolerance=HALF_GATE) == (chosen, Found())
 
 
 def test_what_rounds_nothing_is_held_to_the_usual_gate() -> None:
@@ -175,7 +175,7 @@ def test_what_rounds_nothing_is_held_to_the_usual_gate() -> None:
     done = PassReport("float16", "float16", "valid-rows", changes=(change,))
     idle = dataclasses.replace(done, changes=())
     for passes, allowed in (((done,), HALF_GATE), ((idle,), None)):
-        assert proving._allowed(task, Report("float16", passes, {}, {})) == allowed
+        assert prove._allowed(task, Report("float16", passes, {}, {})) == allowed
     # What was asked for element by element is what was asked for.
     own = dataclasses.replace(task, tolerance=Tolerance(max_abs=0.5))
-    assert proving._allowed(own, Report("float16", (idle,), {}, {})) == own.tolerance
+    assert prove._allowed(own, Report("float16", (idle,), {}, {})) == own.tolerance

@@ -18,8 +18,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphfix import hazards, job
+from graphfix import job
 from graphfix.errors import GraphfixError
+from graphfix.job import checking
 from graphfix.model import io
 from tests.conformance.cases import cases
 from tests.hostile.corrupt import CORRUPTIONS, corrupted
@@ -64,7 +65,7 @@ def go_through(path: Path) -> list[str]:
                 if spec:
                     job.repair_file(path, path.with_name("o.onnx"), spec, check=False)
                 else:
-                    hazards.check(io.load(path), ep="dml")
+                    checking.check(io.load(path), ep="dml")
         except GraphfixError as error:
             told.append(str(error))
     return told

@@ -11,7 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from graphfix.cli import _terminal, main
-from graphfix.runtime.errors import reason_of
+from graphfix.runtime.run_errors import reason_of
 
 if TYPE_CHECKING:
     from pathlib import Path

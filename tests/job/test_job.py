@@ -13,15 +13,15 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix import planning
 from graphfix.core import Match, NodePass, Safety
 from graphfix.errors import FeedError, ModelError, UsageError
+from graphfix.job import planning
 from graphfix.model import io
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from graphfix.build import Builder
+    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 ATTENTION = """<ir_version: 8, opset_import: ["" : 17]>
@@ -113,7 +113,7 @@ def test_without_verification_nothing_is_run(file: Path, monkeypatch: pytest.Mon
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a model was run")
 
-    monkeypatch.setattr("graphfix.job.one.prove", refuse)
+    monkeypatch.setattr("graphfix.job.one_file.prove", refuse)
     report = graphfix.repair_file(file, passes=[Wrong()], check=False)
     assert report.output is not None
     assert report.verdict is None
@@ -268,7 +268,7 @@ def test_a_model_that_does_not_load_has_no_kernels(tmp_path: Path) -> None:
 def test_kernels_of_many_nodes_are_counted_only_if_asked_for(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphfix.planning._TOO_MANY", 3)
+    monkeypatch.setattr("graphfix.job.planning._TOO_MANY", 3)
     assert graphfix.repair_file(file).kernels is None
     assert graphfix.repair_file(file, kernels=True).kernels is not None
 
@@ -283,9 +283,9 @@ def test_nodes_of_functions_are_counted_as_often_as_they_are_called(
             b = f.Inner (c) }}
         <domain: "f", opset_import: ["" : 17]> Inner (a) => (b) {{ c = Relu (a) b = Neg (c) }}"""
     onnx.save(onnx.parser.parse_model(text), file)
-    monkeypatch.setattr("graphfix.planning._TOO_MANY", 35)
+    monkeypatch.setattr("graphfix.job.planning._TOO_MANY", 35)
     assert graphfix.repair_file(file).kernels is not None
-    monkeypatch.setattr("graphfix.planning._TOO_MANY", 34)
+    monkeypatch.setattr("graphfix.job.planning._TOO_MANY", 34)
     assert graphfix.repair_file(file).kernels is None
 
 

@@ -6,7 +6,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from graphfix.lengths import numbers
+from graphfix.lengths import number_effects
 from tests.lengths.padding import hold
 
 INITIALIZERS = (
@@ -170,5 +170,5 @@ def test_it_is_refused(case: str) -> None:
     [("INT4", (-8, 7)), ("UINT2", (0, 3)), ("INT64", (-(2**63), 2**63 - 1)), ("BOOL", (0, 1))],
 )
 def test_the_edges_of_a_type(dtype: str, edges: tuple[int, int]) -> None:
-    found = tuple(numbers.extreme(ir.DataType[dtype], high=high) for high in (False, True))
+    found = tuple(number_effects.extreme(ir.DataType[dtype], high=high) for high in (False, True))
     assert found == edges

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix.lengths.domain import same_size, size_expr
+from graphfix.lengths.tail_state import same_size, size_expr
 from graphfix.model.shapes import infer
 from tests.lengths.padding import hold, session
 

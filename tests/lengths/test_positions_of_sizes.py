@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
 
 # Positions from T - 1 down to 1 - T as Parakeet has them, their entries moved into place.
 RELATIVE = """

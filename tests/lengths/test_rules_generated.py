@@ -14,8 +14,8 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.lengths.analysis import Analysis, analyse
-from graphfix.lengths.domain import size_expr, size_of
-from graphfix.lengths.source import find
+from graphfix.lengths.length_source import find
+from graphfix.lengths.tail_state import size_expr, size_of
 from tests.lengths.catalogue import ALL, MASKED, alone, generated
 from tests.lengths.padding import TIMES, hold
 

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 import graphfix
-from graphfix.feeds.search import make_cases
+from graphfix.feeds.case_search import make_cases
 from graphfix.probing.padded import padded
 
 BODIES = {

@@ -11,9 +11,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import graphfix
-from graphfix import pipeline
+from graphfix.engine import pipeline
 from graphfix.errors import FeedError, UsageError
-from graphfix.feeds.search import make_cases
+from graphfix.feeds.case_search import make_cases
 from graphfix.model import io
 from graphfix.model.dims import dim_names, is_nameless
 from graphfix.model.shapes import shapes_of

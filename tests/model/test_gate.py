@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from graphfix import hazards, pipeline, registry
+from graphfix.engine import pipeline, registry
 from graphfix.errors import GraphfixError, ModelError
-from graphfix.model import calls, gate, io, permitted
+from graphfix.job import checking
+from graphfix.model import attribute_values, gate, io
+from graphfix.model import local_functions as calls
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17]>'
 
@@ -343,8 +345,8 @@ def test_the_defaults_of_every_operator_are_permitted() -> None:
     for schema in onnx.defs.get_all_schemas_with_history():
         for name, attribute in schema.attributes.items() if not schema.domain else ():
             if attribute.default_value.type:
-                assert permitted.refusal(schema.name, attribute.default_value) is None
-                limited += name in permitted.RULES
+                assert attribute_values.refusal(schema.name, attribute.default_value) is None
+                limited += name in attribute_values.RULES
     assert limited > 100
 
 
@@ -450,7 +452,7 @@ def test_any_graph_is_refused_or_gone_through(tmp_path: Path, proto: onnx.ModelP
     path.write_bytes(proto.SerializeToString())
     asked = [registry.make(x) for x in registry.names() if x not in ("fix-dims", "keep-output")]
     with suppress(GraphfixError):  # nothing else
-        hazards.check(io.load(path), hazards.everything("dml"), ep="dml")
+        checking.check(io.load(path), checking.everything("dml"), ep="dml")
         pipeline.run(io.load(path), asked)
 
 

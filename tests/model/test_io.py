@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import graphfix
 from graphfix.errors import ModelError, UsageError
-from graphfix.model import drafts, files, io, wire
+from graphfix.model import atomic_file, byte_ranges, io, wire
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17], producer_name: "me", model_version: 7>
     m (float[N, 4] x) => (float[N, 4] y) <float[4] w = {1, 2, 3, 4}>
@@ -27,7 +27,7 @@ TEXT = """<ir_version: 8, opset_import: ["" : 17], producer_name: "me", model_ve
 
 @pytest.fixture(autouse=True)
 def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drafts, "GRACE", 0.0)
+    monkeypatch.setattr(atomic_file, "GRACE", 0.0)
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ class TestSave:
         other = tmp_path / "other"
         other.mkdir()
         model = graphfix.load(external)
-        monkeypatch.setattr(files, "_write_all", full)
+        monkeypatch.setattr(byte_ranges, "_write_all", full)
         with pytest.raises(ModelError, match="No space left on device; free some space"):
             graphfix.save(model, other / "m.onnx")
         assert tree(other) == {}

@@ -9,7 +9,7 @@ import sympy
 
 from graphfix.model import gate, symbolic
 from graphfix.model.shapes import Shapes, same, shapes_of
-from graphfix.model.symbolic import exprs, facts, signs
+from graphfix.model.symbolic import expressions, inferred, signs
 
 WEIGHT = ", ".join(["0.1"] * 12)
 
@@ -42,15 +42,15 @@ def test_no_size_grows_with_the_depth() -> None:
     found, values = shapes(pitch(8))
     texts = [str(x) for value in values.values() for x in found.dims(value) or ()]
     texts += [str(x) for value in values.values() for x in found.data(value) or ()]
-    assert max(map(len, texts)) <= facts.LONGEST
+    assert max(map(len, texts)) <= inferred.LONGEST
 
 
 def test_the_work_grows_with_the_depth_and_not_faster() -> None:
     def work(levels: int) -> int:
-        exprs.settled.cache_clear()
+        expressions.settled.cache_clear()
         signs.never_negative.cache_clear()
         shapes(pitch(levels))
-        return exprs.settled.cache_info().misses + signs.never_negative.cache_info().misses
+        return expressions.settled.cache_info().misses + signs.never_negative.cache_info().misses
 
     few, many = work(4), work(8)
     assert many < 4 * few
@@ -69,10 +69,10 @@ def test_no_power_grows_with_the_depth() -> None:
     steep = 0
     for value in values.values():
         for size in (*(found.data(value) or ()), *(found.dims(value) or ())):
-            expr = exprs.expr_of(size)
+            expr = expressions.expr_of(size)
             degree = max([0, *(sympy.degree(expr, x) for x in expr.free_symbols)])
             steep = max(steep, degree)
-    assert 4 <= steep <= facts.STEEPEST
+    assert 4 <= steep <= inferred.STEEPEST
 
 
 def test_two_that_are_cut_alike_have_one_name() -> None:
@@ -99,7 +99,7 @@ def test_what_is_known_is_what_onnx_runtime_makes(length: int) -> None:
     for name, array in zip(names, session.run(names, feed), strict=True):
         dim = (want[name] or ())[2]
         if symbolic.symbols_of(dim) <= sizes.keys():
-            expr = exprs.expr_of(dim)
+            expr = expressions.expr_of(dim)
             assert int(expr.subs({x: sizes[x.name] for x in expr.free_symbols})) == array.shape[2]
             checked += 1
     assert checked >= 2

@@ -18,13 +18,13 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.errors import ModelError
-from graphfix.model import drafts, files, folders, holds, io, sweeping
+from graphfix.model import atomic_file, atomic_folder, byte_ranges, file_lock, io, leftovers
 from tests import moments
 from tests.model.heavy import make
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="forks; signals as POSIX has them")
 
-OURS = (drafts, files, folders, holds, sweeping)
+OURS = (atomic_file, byte_ranges, atomic_folder, file_lock, leftovers)
 
 
 def added(path: Path) -> float:
@@ -63,9 +63,9 @@ def several(model: ir.Model, out: Path) -> None:
 
 def folder(model: ir.Model, out: Path) -> None:
     """A folder, as ``ship`` makes it."""
-    with folders.replacing(out / "shipped") as draft:
+    with atomic_folder.replacing(out / "shipped") as draft:
         several(model, draft.path)
-        drafts.put_text(draft.path / "manifest", "whole")
+        atomic_file.put_text(draft.path / "manifest", "whole")
         draft.keep()
 
 
@@ -74,7 +74,7 @@ def paged(model: ir.Model, out: Path) -> None:
     path, page = out / "o.onnx", out / PAGE
     with io.drafting(model, path, external_data="separate", about=[page]) as draft:
         draft.keep()
-    drafts.put_text(page, str(added(path)))
+    atomic_file.put_text(page, str(added(path)))
 
 
 PAGE = "page.html"
@@ -108,7 +108,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drafts, "GRACE", 0.0)
+    monkeypatch.setattr(atomic_file, "GRACE", 0.0)
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
@@ -122,7 +122,7 @@ def heard() -> Iterator[None]:
 
 def killed(work: str, place: Path, number: int) -> None:
     """In a process of its own: end it at a moment."""
-    drafts.GRACE = 0.0
+    atomic_file.GRACE = 0.0
     with moments.system(place / "out", number, lambda _: os.kill(os.getpid(), signal.SIGKILL)):
         SEEN[work](loaded(place / "b.onnx"), place / "out")
 
@@ -312,7 +312,7 @@ def test_what_is_about_a_model_goes_with_it(place: Path, monkeypatch: pytest.Mon
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
     with monkeypatch.context() as patch:
-        patch.setattr(drafts, "renamed", refuse)
+        patch.setattr(atomic_file, "renamed", refuse)
         with pytest.raises(ModelError), io.drafting(b, path, about=[page]) as draft:
             draft.keep()
     assert computed(out) == {1.0}

@@ -324,7 +324,7 @@ def test_a_table_with_zeros_around_it_cut_to_a_length_has_that_length() -> None:
     ],
 )
 def test_what_is_never_less_than_nothing(expr: str, is_never: bool) -> None:
-    found = symbolic.exprs.expr_of(ir.SymbolicDim(expr))
+    found = symbolic.expressions.expr_of(ir.SymbolicDim(expr))
     assert symbolic.never_negative(found) is is_never
     names = sorted(found.free_symbols, key=str)
     tried = itertools.product(range(1, 8), repeat=len(names))

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 import graphfix
 from graphfix.model import io
-from graphfix.model.outside import Weight
+from graphfix.model.external_files import Weight
 from graphfix.model.values import Numbering, const_of, const_tensor, users_of
 
 if TYPE_CHECKING:

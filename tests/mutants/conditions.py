@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 from planting import Bed
 
-from graphfix.feeds.fill import options_of
+from graphfix.feeds.array_fill import options_of
 from graphfix.feeds.signature import Signature
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from conditions import condition_faults
 from ingraph import graph_faults, plant, sample
 
 import graphfix
-from graphfix import pipeline
+from graphfix.engine import pipeline
 from graphfix.errors import GraphfixError
-from graphfix.feeds.search import search
+from graphfix.feeds.case_search import search
 from graphfix.proof.verify import verify
-from graphfix.runtime.opening import open_session
+from graphfix.runtime.compared_session import open_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix import pipeline
+from graphfix.engine import pipeline
 from graphfix.proof.verify import verify
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -9,11 +9,11 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix import pipeline, registry
 from graphfix.core import Pass, changed_by
-from graphfix.manual import manual_of
+from graphfix.engine import pipeline, registry
 from graphfix.model import shapes
 from graphfix.model.text import canonical
+from graphfix.spec.manual import manual_of
 
 NAMES = registry.names()
 FOLDER = Path(__file__).parents[2] / "passes"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
-from graphfix import pipeline
+from graphfix.engine import pipeline
 from graphfix.errors import UsageError
 from tests.passes.models import data, execute, model, ops
 

@@ -9,13 +9,13 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix import pipeline
+from graphfix.engine import pipeline
 from graphfix.errors import FeedError, UsageError
 from graphfix.model import fixed_inputs
 from graphfix.probing.padded import padded
 from graphfix.ship.build import ship_file
+from graphfix.ship.container_spec import wanted
 from graphfix.ship.session import Session
-from graphfix.ship.wanted import wanted
 from tests.passes.models import execute
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -177,9 +177,9 @@ def test_an_unused_input_goes_and_leaves_nothing_behind():
 def test_a_length_that_is_a_constant_tells_nobody_a_length():
     after = model("m (float[1, T] x) => (float[1] y) { y = ReduceMean <axes=[1], keepdims=0> (x) }")
     pipeline.run(after, "ilens-mask")
-    assert graphfix.lengths.given.LengthInput.of(after) is not None
+    assert graphfix.lengths.length_input.LengthInput.of(after) is not None
     fixed(after, "ilens=3")
-    assert graphfix.lengths.given.LengthInput.of(after) is None
+    assert graphfix.lengths.length_input.LengthInput.of(after) is None
     assert run(after, x=np.array([[1, 2, 3, 9]], np.float32))[0].tolist() == [2.0]
 
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
-from graphfix import pipeline
+from graphfix.engine import pipeline
 from graphfix.errors import UsageError
 from graphfix.model import io
-from graphfix.model.narrow import Narrowed, extent_of, narrowed
+from graphfix.model.half_weights import Narrowed, extent_of, narrowed
 from tests.passes.models import opened
 
 RNG = np.random.default_rng(7)

@@ -8,7 +8,7 @@ import pytest
 
 import graphfix
 from graphfix.half.emulate import rounded
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
 from tests.passes.test_float16 import HALF, add, agree, f, halved, parse, run
 
 LOWEST = np.finfo(np.float32).min

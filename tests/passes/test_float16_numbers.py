@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 import graphfix
 from graphfix.half import ranges
-from graphfix.model.narrow import KEPT
+from graphfix.model.half_weights import KEPT
 from graphfix.proof.compare import HALF_GATE, compare
 from graphfix.proof.verdict import Verdict
 from tests.passes.test_float16 import HALF, add, agree, f, halved, parse

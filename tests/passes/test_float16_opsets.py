@@ -8,7 +8,7 @@ import pytest
 
 import graphfix
 from graphfix.half.emulate import rounded
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
 from tests.passes.test_float16 import HALF, add, agree, f, halved
 
 SIGNATURE = """m (float[B, T, 8] x, int64[B, T] mask, float[8] g, float[8] b, float[8, 8] w,

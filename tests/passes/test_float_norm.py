@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import graphfix
-from graphfix import registry
+from graphfix.engine import registry
 from tests.passes.models import opened
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
-from graphfix import planning
+from graphfix.job import planning
 from tests.passes.folding import fold
 from tests.passes.models import data, execute, model, ops
 

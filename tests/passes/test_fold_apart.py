@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 import graphfix
-from graphfix import planning
+from graphfix.job import planning
 from tests.passes.models import opened, ops
 
 if TYPE_CHECKING:

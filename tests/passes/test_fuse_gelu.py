@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
 from tests.passes.typed import typed
 
 CONSTANTS = """float root = {1.4142135}, float inverse = {0.70710678}, float one = {1.0},

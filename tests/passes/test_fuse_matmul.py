@@ -8,7 +8,7 @@ import pytest
 
 import graphfix
 from graphfix.model.shapes import shapes_of
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
 from tests.passes.typed import typed
 
 CONSTANTS = """float half = {0.5}, float eight = {8.0}, float[1] one = {3.0},

@@ -10,7 +10,7 @@ import pytest
 
 import graphfix
 from graphfix.model.shapes import shapes_of
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
 from tests.passes.typed import typed
 
 RNG = np.random.default_rng(0)

@@ -10,10 +10,10 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix import planning
+from graphfix.job import planning
 from graphfix.model import io
 from graphfix.model.shapes import shapes_of
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
 from tests.passes.models import ops
 
 SIZES = {"B": 2, "T": 5, "S": 3}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import graphfix
 from graphfix.cli import main
 from graphfix.errors import PaddingError, UsageError
-from graphfix.lengths.given import LengthInput
+from graphfix.lengths.length_input import LengthInput
 from graphfix.lengths.repairs import Hide
 
 if TYPE_CHECKING:

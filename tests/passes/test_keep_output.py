@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfix
-from graphfix import hazards
-from graphfix.hazards import repairs
+from graphfix.job import checking
+from graphfix.job.checking import repairs
 from tests.passes.models import opened
 
 HEAD = '<ir_version: 8, opset_import: ["" : {opset}]>\n'
@@ -115,7 +115,7 @@ def test_what_opset_ceiling_brings_to_directml_is_kept_as_well() -> None:
 
 def test_check_runs_the_repair() -> None:
     before = model(*LOST["a product"][:1])
-    asked = hazards.everything()
+    asked = checking.everything()
     names = [x.name for x in repairs(asked, graphfix.check(before))]
     assert "keep-output" in names
 

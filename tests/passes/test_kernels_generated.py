@@ -12,9 +12,9 @@ import pytest
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 import graphfix
-from graphfix import planning
 from graphfix.directml.plan import Plan
 from graphfix.errors import ModelError
+from graphfix.job import planning
 from tests.lengths.catalogue import generated
 from tests.lengths.steps import STEPS
 

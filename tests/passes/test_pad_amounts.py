@@ -8,7 +8,7 @@ import pytest
 
 import graphfix
 from graphfix.model.values import const_of
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
 from tests.passes.models import ops
 
 CONSTANTS = """int64[1] none = {0}, int64[1] flat = {-1}, float value = {7}, int64[1] two = {2},

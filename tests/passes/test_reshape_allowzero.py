@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import graphfix
-from graphfix.build import PASS_KEY
+from graphfix.editing.builder import PASS_KEY
 from tests.passes.models import execute
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18{more}]>\n'

@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 
 import graphfix
-from graphfix import planning
+from graphfix.job import planning
 from graphfix.model.values import const_of
 from tests.passes.models import opened, ops
 

@@ -515,6 +515,6 @@ def test_the_last_window_is_filled_with_rows_that_are_there() -> None:
 
 def test_it_is_not_in_the_profiles() -> None:
     """Where clips are no longer than a window it adds a few kernels for nothing."""
-    from graphfix import registry
+    from graphfix.engine import registry
 
     assert all("window-3d" not in names for names in registry.PROFILES.values())

@@ -10,7 +10,7 @@ import pytest
 
 import graphfix
 from graphfix.ship.build import ship_file
-from graphfix.ship.wanted import wanted
+from graphfix.ship.container_spec import wanted
 from tests.lengths.padding import session
 from tests.passes.test_window_3d import MASKS, count, encoder
 

@@ -15,9 +15,9 @@ from graphfix.cli import main
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.clips import Clips, time_of
 from graphfix.feeds.signature import Signature
-from graphfix.lengths.given import KEY as LENGTHS_KEY
-from graphfix.lengths.given import LengthInput
-from graphfix.probing.contained import cropped
+from graphfix.lengths.length_input import KEY as LENGTHS_KEY
+from graphfix.lengths.length_input import LengthInput
+from graphfix.probing.in_container import cropped
 from graphfix.probing.padded import padded
 from graphfix.proof.compare import Tolerance
 

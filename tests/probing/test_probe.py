@@ -15,15 +15,15 @@ import pytest
 import graphfix
 from graphfix.cli import main
 from graphfix.errors import FeedError
-from graphfix.lengths.given import KEY as LENGTHS_KEY
+from graphfix.lengths.length_input import KEY as LENGTHS_KEY
 from graphfix.model.text import module_path
-from graphfix.probing.carried import carrying, sized
 from graphfix.probing.causes import of_padding
-from graphfix.probing.course import course, magnitude
-from graphfix.probing.parting import _commutes
+from graphfix.probing.content_values import carrying, sized
+from graphfix.probing.divergence import _commutes
+from graphfix.probing.layer_errors import course, magnitude
 from graphfix.probing.probe import Probe, probe, probe_padded
-from graphfix.proof.stream import Run, Stream
-from graphfix.show import plot
+from graphfix.proof.inner_tensors import Run, Stream
+from graphfix.show import probe_page
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 LAYERS = """m (float[B, T, 4] x) => (float[B, T, 4] y)
@@ -546,7 +546,7 @@ def test_bad_usage(capsys: pytest.CaptureFixture[str], given: list[str], says: s
 
 def test_the_page_has_the_numbers_of_the_json(tmp_path: Path):
     found = leak(MEANS)
-    plot.write(found, "m.onnx", tmp_path / "page.html")
+    probe_page.write(found, "m.onnx", tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     carried = re.search(r'<script type="application/json" id="probe">(.*?)</script>', text, re.S)
     assert carried is not None
@@ -561,7 +561,7 @@ def test_the_page_has_the_numbers_of_the_json(tmp_path: Path):
 
 def test_the_page_escapes_what_a_model_may_hold():
     found = leak(MEANS)
-    text = plot.page(found, EVIL)
+    text = probe_page.page(found, EVIL)
     assert "<img" not in text
     assert text.count("<script") == 1
     assert text.count("<!--") == 0
@@ -573,7 +573,7 @@ def test_many_tensors_are_thinned_to_the_worst_of_each_bin():
     wrong = ir.from_proto(text)
     wrong.graph.node(700).op_type = "Abs"
     found = probe(chain, wrong, dims={"T": 2})
-    page = plot.page(found, "chain")
+    page = probe_page.page(found, "chain")
     assert 300 < page.count("<circle") <= 600
     assert at(found)[0][0] == "t700"
 

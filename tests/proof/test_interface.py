@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from graphfix import registry
 from graphfix.core import changed_by
+from graphfix.engine import registry
 from graphfix.proof.interface import interface_changes
 from graphfix.proof.verify import verify
 

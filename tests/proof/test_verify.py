@@ -11,8 +11,8 @@ import pytest
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.proof.compare import Tolerance, compare
-from graphfix.proof.locate import first_divergence
-from graphfix.proof.stream import Run
+from graphfix.proof.first_difference import first_divergence
+from graphfix.proof.inner_tensors import Run
 from graphfix.proof.verify import verify
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'

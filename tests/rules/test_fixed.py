@@ -5,10 +5,10 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from graphfix import hazards
+from graphfix.job import checking
 from graphfix.model import view as views
 from graphfix.model.view import View
-from graphfix.rules.base import is_fixed, is_folded
+from graphfix.rules.rule import is_fixed, is_folded
 
 
 def fixed(body: str) -> set[str | None]:
@@ -73,5 +73,5 @@ def test_all_rules_share_one_walk(monkeypatch: pytest.MonkeyPatch) -> None:
     shared.__set_name__(View, "fixed")
     monkeypatch.setattr(View, "fixed", shared)
     text = '<ir_version: 8, opset_import: ["" : 18]> m (float[N] x) => (float[N] y) { y = Neg (x) }'
-    hazards.check(ir.from_onnx_text(text))
+    checking.check(ir.from_onnx_text(text))
     assert len(walks) == 1

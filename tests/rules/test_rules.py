@@ -8,11 +8,12 @@ import onnxruntime as ort
 import pytest
 
 import graphfix
-from graphfix import hazards, planning, registry
 from graphfix.core import Finding
+from graphfix.engine import registry
 from graphfix.errors import UsageError
-from graphfix.manual import rule_manual_of
+from graphfix.job import checking, planning
 from graphfix.rules import PROVIDERS, Provider, rules
+from graphfix.spec.manual import rule_manual_of
 
 NAMES = list(rules())
 # ONNX Runtime refuses the model: that is the rule.
@@ -213,7 +214,7 @@ class TestFusion:
         spec = "fix-dims:B=SIZE,T=SIZE".replace("SIZE", "4")
         fixed = ir.from_onnx_text(text)
         graphfix.run(fixed, spec)
-        assert not [*hazards.check(fixed, "dynamic-dims")]
+        assert not [*checking.check(fixed, "dynamic-dims")]
 
     def test_control_flow_is_found_in_a_function(self) -> None:
         text = """<ir_version: 8, opset_import: ["" : 18, "f" : 1]>
@@ -245,7 +246,7 @@ class TestFusion:
         assert [(x.severity, x.fix) for x in flagged] == [(severity, fix)]
         folded = ir.from_onnx_text(text)
         graphfix.run(folded, "fold")
-        assert bool([*hazards.check(folded, "control-flow")]) == (fix is None)
+        assert bool([*checking.check(folded, "control-flow")]) == (fix is None)
         steps = [x.name for x in planning.plan(ir.from_onnx_text(text)).steps]
         assert any(x.startswith("If") for x in steps) == (severity == "warning")
 
@@ -447,7 +448,7 @@ class TestEdges:
 class TestLibrary:
     @pytest.mark.parametrize("ep", PROVIDERS)
     def test_what_holds_on_the_provider_is_asked_by_default(self, ep: Provider) -> None:
-        asked = {x.name for x in hazards.everything(ep)}
+        asked = {x.name for x in checking.everything(ep)}
         assert asked & set(NAMES) == {x for x in NAMES if ep in rules()[x].providers}
         passes = {*registry.PROFILES["directml"], "thaw", "window-3d"}
         only = {

@@ -16,10 +16,10 @@ import pytest
 
 from graphfix.errors import ModelError
 from graphfix.proof.verify import verify
-from graphfix.runtime import _wire, limits, process, python
-from graphfix.runtime.elsewhere import call
-from graphfix.runtime.errors import RunDiedError, RunError, StoppedError
-from graphfix.runtime.session import Session
+from graphfix.runtime import _wire, process, python, time_limits
+from graphfix.runtime.isolated_call import call
+from graphfix.runtime.local_session import Session
+from graphfix.runtime.run_errors import RunDiedError, RunError, StoppedError
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17]> m (float[T, 4] x) => (float[T, 4] y)'
 PLAIN = f"{HEAD} {{ y = Relu (x) }}"
@@ -86,7 +86,7 @@ def test_a_repair_that_kills_is_told_with_its_node() -> None:
 
 
 def test_what_has_no_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(limits.SECONDS, "1")
+    monkeypatch.setenv(time_limits.SECONDS, "1")
     with Session(ir.from_onnx_text(ENDLESS), optimize=False) as session:
         with pytest.raises(StoppedError, match="ran for 1 s without an end"):
             session.run(feeds(2))
@@ -96,9 +96,9 @@ def test_what_has_no_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded by the system elsewhere")
 @pytest.mark.parametrize("text", [GREEDY, HUGE])
 def test_memory_that_is_not_there_is_an_error(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphfix.runtime import memory
+    from graphfix.runtime import memory_need
 
-    monkeypatch.setattr(memory, "available", lambda: 1 << 30)
+    monkeypatch.setattr(memory_need, "available", lambda: 1 << 30)
     with (
         Session(ir.from_onnx_text(text), optimize=False) as session,
         pytest.raises(RunError, match=r"alloc|memory"),

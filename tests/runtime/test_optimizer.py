@@ -13,8 +13,8 @@ import pytest
 from graphfix.errors import ModelError
 from graphfix.model import io
 from graphfix.runtime import optimizer, process, python
-from graphfix.runtime.errors import LoadDiedError
 from graphfix.runtime.optimizer import Optimizer
+from graphfix.runtime.run_errors import LoadDiedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

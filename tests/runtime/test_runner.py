@@ -14,12 +14,12 @@ from graphfix.probing.padded import padded
 from graphfix.probing.probe import probe
 from graphfix.proof.verify import verify
 from graphfix.runtime import process, python
-from graphfix.runtime.errors import RunError, reason_of
+from graphfix.runtime.local_session import Session
 from graphfix.runtime.process import Runner
-from graphfix.runtime.profile import placed
+from graphfix.runtime.profiling import placed
 from graphfix.runtime.provider import PROVIDERS, Ep
 from graphfix.runtime.remote import RemoteSession
-from graphfix.runtime.session import Session
+from graphfix.runtime.run_errors import RunError, reason_of
 
 HERE = Runner((sys.executable,), provider="CPUExecutionProvider")
 MODEL = """<ir_version: 8, opset_import: ["": 18]>

@@ -11,8 +11,8 @@ import pytest
 
 from graphfix.errors import GraphfixError, ModelError
 from graphfix.model import io
-from graphfix.runtime.errors import RunError, reason_of
-from graphfix.runtime.session import Session
+from graphfix.runtime.local_session import Session
+from graphfix.runtime.run_errors import RunError, reason_of
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
     m (float[N, 4] x) => (float[N, 4] y) <float[4] w = {1, 2, 3, 4}>

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from graphfix.model import holds
+from graphfix.model import file_lock
 from graphfix.runtime import scratch
 from graphfix.runtime.scratch import Folder
 
@@ -182,7 +182,7 @@ def test_what_leads_elsewhere_is_not_gone_into(
     with monkeypatch.context() as patch:
         patch.setattr(scratch, "is_link", lambda x: x == path)
         scratch.sweep(around)
-    monkeypatch.setattr(holds, "is_link", lambda x: x == path / "inner")
+    monkeypatch.setattr(file_lock, "is_link", lambda x: x == path / "inner")
     scratch.sweep(around)
     assert (path / "inner" / "file").exists()
 

@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from graphfix.ship.build import ship_file
-from graphfix.ship.wanted import wanted
+from graphfix.ship.container_spec import wanted
 
 # A mean over the frames and a convolution along them: both are wrong in a container as it is.
 MEAN = """

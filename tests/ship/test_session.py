@@ -14,8 +14,8 @@ import pytest
 import graphfix
 from graphfix.errors import FeedError, ModelError
 from graphfix.ship.build import ship_file
+from graphfix.ship.container_spec import wanted
 from graphfix.ship.manifest import Manifest
-from graphfix.ship.wanted import wanted
 
 Pair = tuple[Path, Path]
 CPU = ["CPUExecutionProvider"]

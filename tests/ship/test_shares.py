@@ -10,8 +10,8 @@ import pytest
 
 import graphfix
 from graphfix.ship.build import ship_file
+from graphfix.ship.container_spec import wanted
 from graphfix.ship.manifest import Manifest
-from graphfix.ship.wanted import wanted
 from tests.lengths.padding import session
 from tests.shares import SHARES, model
 

@@ -13,11 +13,11 @@ import pytest
 import graphfix
 from graphfix.cli import main
 from graphfix.errors import ModelError, UsageError
-from graphfix.runtime.errors import RunError
+from graphfix.runtime.run_errors import RunError
 from graphfix.ship import build, end_to_end
+from graphfix.ship.container_spec import wanted
 from graphfix.ship.end_to_end import SessionProof
 from graphfix.ship.manifest import Manifest
-from graphfix.ship.wanted import wanted
 from tests.ship.conftest import MEAN, saved
 
 Pair = tuple[Path, Path]

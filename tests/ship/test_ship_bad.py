@@ -8,10 +8,10 @@ import onnx
 import pytest
 
 import graphfix
-from graphfix import registry
 from graphfix.cli import main
+from graphfix.engine import registry
 from graphfix.ship.build import ship_file
-from graphfix.ship.wanted import wanted
+from graphfix.ship.container_spec import wanted
 
 if TYPE_CHECKING:
     from pathlib import Path

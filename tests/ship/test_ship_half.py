@@ -8,10 +8,10 @@ import onnx
 import pytest
 
 from graphfix.cli import main
-from graphfix.half import search
-from graphfix.half.search import Found
+from graphfix.half import keep_search
+from graphfix.half.keep_search import Found
 from graphfix.ship.build import ship_file
-from graphfix.ship.wanted import wanted
+from graphfix.ship.container_spec import wanted
 from tests.ship.conftest import MASKED, saved
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def _finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def settle(model: ir.Model, chosen: Pass, **_: object) -> tuple[Pass, Found]:
         return chosen, Found()
 
-    monkeypatch.setattr(search, "settle", settle)
+    monkeypatch.setattr(keep_search, "settle", settle)
 
 
 @pytest.mark.parametrize(

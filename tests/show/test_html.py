@@ -13,11 +13,11 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix import registry
 from graphfix.core import Change, Finding
-from graphfix.manual import manual_of
-from graphfix.report import PassReport, Report
+from graphfix.engine import registry
+from graphfix.engine.report import PassReport, Report
 from graphfix.show import html
+from graphfix.spec.manual import manual_of
 
 EVIL = '</script><script>alert("1")</script><img src=x onerror=alert(1)>&<!--'
 VOID = {"meta", "br"}

@@ -21,11 +21,11 @@ from graphfix.benchmark.timing import Timing, claim
 from graphfix.cli import main
 from graphfix.errors import FeedError, UsageError
 from graphfix.runtime import process, python
-from graphfix.zoo import cache, stages, work
+from graphfix.zoo import cache, model_process, stages
 from graphfix.zoo.figures import FIGURES, dynamic_reshapes, mask_wheres
+from graphfix.zoo.model_process import Request, received
 from graphfix.zoo.recipe import Recipe, find
-from graphfix.zoo.stage import ZooJob
-from graphfix.zoo.work import Request, received
+from graphfix.zoo.zoo_job import ZooJob
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
 HEADS = (
@@ -67,7 +67,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def here(request: Request) -> dict[str, Any]:
         names.append(request.recipe.id)
-        return work.work(request)
+        return model_process.work(request)
 
     monkeypatch.setattr(zoo, "apart", here)
     return names
@@ -558,13 +558,13 @@ class TestRequests:
     def test_a_large_one_must_be_there(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(work, "TRAVELS", 10)
+        monkeypatch.setattr(model_process, "TRAVELS", 10)
         path = model("a")
         sent = Request(Recipe("a", path), "cpu", "k").to_send()
         assert "contents" not in sent
         assert received(sent, tmp_path / "there").recipe.model == path.resolve()
         path.unlink()
-        with pytest.raises(zoo.work.ModelError, match="too large to be sent"):
+        with pytest.raises(zoo.model_process.ModelError, match="too large to be sent"):
             received(sent, tmp_path / "there")
 
 

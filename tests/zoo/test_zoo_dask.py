@@ -17,9 +17,9 @@ import onnx
 import pytest
 
 from graphfix.cli import main
-from graphfix.zoo import dask
+from graphfix.zoo import dask_workers
+from graphfix.zoo.model_process import Request
 from graphfix.zoo.recipe import Recipe
-from graphfix.zoo.work import Request
 from tests.systems import wine
 
 if TYPE_CHECKING:
@@ -79,13 +79,13 @@ def requests(folder: Path, *names: str) -> list[Request]:
 def rows(cluster: Any, asked: list[Request]) -> dict[str, dict[str, Any]]:
     import short_work
 
-    done = dask.rows(cluster.scheduler_address, asked, tell=print, work=short_work.short)
+    done = dask_workers.rows(cluster.scheduler_address, asked, tell=print, work=short_work.short)
     return {row["id"]: row for row in done}
 
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask, "AHEAD", 3)
+    monkeypatch.setattr(dask_workers, "AHEAD", 3)
 
 
 def test_a_worker_killed_in_the_middle_loses_nothing(cluster: Any, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_the_command_line_does_the_same_there(
 
 
 def test_directml_goes_to_workers_that_have_it(tmp_path: Path) -> None:
-    kinds = {"able": {dask.RESOURCE: 1}, "plain": {}}
+    kinds = {"able": {dask_workers.RESOURCE: 1}, "plain": {}}
     workers = {
         name: {"cls": distributed.Worker, "options": {"nthreads": 1, "resources": resources}}
         for name, resources in kinds.items()
@@ -161,13 +161,13 @@ def test_directml_goes_to_workers_that_have_it(tmp_path: Path) -> None:
         asked = requests(tmp_path, "a", "b", "c", "d")
         for ep, names in (("dml", {"able"}), ("cpu", {"able", "plain"})):
             there = [Request(r.recipe, ep, f"{r.key}-{ep}") for r in asked]  # type: ignore[arg-type]
-            done = dask.rows(mixed.scheduler_address, there, tell=print, work=who)
+            done = dask_workers.rows(mixed.scheduler_address, there, tell=print, work=who)
             assert {row["by"] for row in done} == names
 
 
 def test_a_worker_with_another_graphfix_refuses(tmp_path: Path) -> None:
     sent = {**requests(tmp_path, "a")[0].to_send(), "sources": "other"}
-    row = dask.at_worker(sent)
+    row = dask_workers.at_worker(sent)
     assert not row["ok"]
     assert "has another graphfix; install the same there" in row["reason"]
 
@@ -175,9 +175,9 @@ def test_a_worker_with_another_graphfix_refuses(tmp_path: Path) -> None:
 def test_who_is_told_what_is_missing(tmp_path: Path) -> None:
     told: list[str] = []
     asked = [Request(r.recipe, "dml", r.key) for r in requests(tmp_path, "a")]
-    dask._remark_on_workers([], asked, told.append)
-    dask._remark_on_workers([{"resources": {}}], asked, told.append)
-    dask._remark_on_workers([{"resources": {"dml": 1}}], asked, told.append)
+    dask_workers._remark_on_workers([], asked, told.append)
+    dask_workers._remark_on_workers([{"resources": {}}], asked, told.append)
+    dask_workers._remark_on_workers([{"resources": {"dml": 1}}], asked, told.append)
     assert len(told) == 2
     assert "--resources dml=1" in told[1]
 
@@ -186,7 +186,7 @@ def test_ctrl_c_is_heard_while_a_scheduler_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dask waits where Windows hears no signal, so that is done in another thread."""
-    monkeypatch.setattr(dask, "ANSWER_SECONDS", 3)
+    monkeypatch.setattr(dask_workers, "ANSWER_SECONDS", 3)
     # What a shell runs behind it does not hear SIGINT, and this may be run so.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -201,9 +201,9 @@ def test_ctrl_c_is_heard_while_a_scheduler_is_asked(
         user.start()
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(KeyboardInterrupt):
-            list(dask.rows(address, requests(tmp_path, "a"), tell=print))
+            list(dask_workers.rows(address, requests(tmp_path, "a"), tell=print))
         signal.signal(signal.SIGINT, before)
-        given_up = [x for x in threading.enumerate() if x.name == dask.ASKING]
+        given_up = [x for x in threading.enumerate() if x.name == dask_workers.ASKING]
         over.set()
         user.join()
     assert given_up
@@ -219,7 +219,7 @@ def test_nobody_there(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(dask, "ANSWER_SECONDS", 1)
+    monkeypatch.setattr(dask_workers, "ANSWER_SECONDS", 1)
     onnx.save(onnx.parser.parse_model(RELU), tmp_path / "a.onnx")
     assert main(["zoo", "--models", ".", "--dask", address]) == 2
     assert "no scheduler answers there" in capsys.readouterr().err

@@ -16,11 +16,11 @@ import onnx
 import pytest
 
 from graphfix.show import html
-from graphfix.show import plot as course
-from graphfix.zoo import page, plot, work
+from graphfix.show import probe_page as course
+from graphfix.zoo import model_process, page_plot, zoo_page
 from graphfix.zoo.figures import FIGURES, figure, gather
+from graphfix.zoo.model_process import Request
 from graphfix.zoo.recipe import Recipe
-from graphfix.zoo.work import Request
 
 ROOT = Path(__file__).parents[2]
 EVIL = '</script><script>document.title = "hacked"</script><img src=x onerror=alert(1)>&"<!--'
@@ -93,7 +93,7 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         gates={"nodes": 3},
         bench={"processes": 1},
     )
-    made = json.loads(json.dumps(work.work(Request(recipe, "cpu", "k"))))
+    made = json.loads(json.dumps(model_process.work(Request(recipe, "cpu", "k"))))
     nodes = [
         {"name": "a", "op": "Shape", "on": "cpu"},
         {"name": "b", "op": "MemcpyFromHost", "on": "dml"},
@@ -136,7 +136,7 @@ def evil(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(*rows: dict[str, Any]) -> Reader:
-    return Reader(page.page(rows))
+    return Reader(zoo_page.page(rows))
 
 
 def test_the_numbers_are_those_of_the_json(row: dict[str, Any]) -> None:
@@ -150,7 +150,7 @@ def test_the_numbers_are_those_of_the_json(row: dict[str, Any]) -> None:
     assert cells["copies"] == "- → 1"
     assert cells["ratio"] == f"{carried[0]['figures']['ratio']['after']:.2f}"
     for name, one in carried[0]["figures"].items():
-        assert cells[name] == page.cell(name, one)
+        assert cells[name] == zoo_page.cell(name, one)
 
 
 def test_a_ratio_that_cannot_be_told_is_none(row: dict[str, Any]) -> None:
@@ -169,7 +169,7 @@ def test_a_model_shows_what_was_found(row: dict[str, Any]) -> None:
     for one in row["stages"]["bench"]["models"]:
         for phase in one["phases"].values():
             if phase["runs"]:
-                assert plot.milliseconds(phase["median_ms"]) in text
+                assert page_plot.milliseconds(phase["median_ms"]) in text
     assert "A copy of the original took 1.012 of its time (0.987 to 1.100)" in text
     assert "A head split." in text
     assert "4 nodes, 1 fused, 1 on the CPU, 1 copies" in text
@@ -269,7 +269,7 @@ class TestProbe:
             "of 10000 tensors; the worst of each of 240 groups of neighbours is drawn." in seen.text
         )
         assert "0.5 of a tensor's scale: 1 of 2 in t4321" in seen.text
-        extra = len(page.page([spoiled])) - len(page.page([{**row, "stages": {}}]))
+        extra = len(zoo_page.page([spoiled])) - len(zoo_page.page([{**row, "stages": {}}]))
         assert extra < 200_000
 
     def test_one_that_was_not_done_says_why(self, row: dict[str, Any]) -> None:
@@ -299,7 +299,7 @@ def test_what_is_not_known_says_why(row: dict[str, Any]) -> None:
 
 def test_a_failed_model_comes_first_in_the_verdict(row: dict[str, Any]) -> None:
     request = Request(Recipe("gone", Path("gone.onnx")), "cpu", "k")
-    text = read(row, work.failed(request, "its process died, exit code -9")).text
+    text = read(row, model_process.failed(request, "its process died, exit code -9")).text
     assert "1 of 2 models are not as they should be" in text
     assert "its process died, exit code -9" in text
 
@@ -308,7 +308,7 @@ def test_a_picture_of_a_stage_is_shown(row: dict[str, Any]) -> None:
     copied = json.loads(json.dumps(row))
     picture = {"title": "Error through the layers", "svg": "<svg><path d='M0 0'></path></svg>"}
     copied["stages"]["probe"] = {"pictures": [picture]}
-    text = page.page([copied])
+    text = zoo_page.page([copied])
     assert "Error through the layers" in text
     assert picture["svg"] in text
 
@@ -324,7 +324,7 @@ def test_nothing_in_it_is_markup_but_ours(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ["a b#c", "m\udcff", "模型"])
 def test_links_lead_to_models_of_any_name(row: dict[str, Any], name: str, tmp_path: Path) -> None:
     """Also to one whose file is named in no encoding, as Python gives it."""
-    page.write([{**row, "id": name}], tmp_path / "index.html")
+    zoo_page.write([{**row, "id": name}], tmp_path / "index.html")
     tags = Reader((tmp_path / "index.html").read_text(encoding="utf-8")).tags
     (section,) = (found["id"] for tag, found in tags if tag == "section" and "id" in found)
     links = [str(found["href"]) for tag, found in tags if tag == "a" and "href" in found]
@@ -332,7 +332,7 @@ def test_links_lead_to_models_of_any_name(row: dict[str, Any], name: str, tmp_pa
 
 
 def test_it_asks_for_no_other_file(row: dict[str, Any]) -> None:
-    text = page.page([row])
+    text = zoo_page.page([row])
     seen = Reader(text)
     assert not {tag for tag, _ in seen.tags} & {"link", "img", "iframe", "object", "embed", "base"}
     links = [a["href"] for _, a in seen.tags if a.get("href")]
@@ -342,7 +342,7 @@ def test_it_asks_for_no_other_file(row: dict[str, Any]) -> None:
 
 
 def test_no_models_and_light_dark_and_print() -> None:
-    text = page.page([])
+    text = zoo_page.page([])
     assert "No models yet" in Reader(text).text
     assert "prefers-color-scheme: dark" in text
     assert "@media print" in text
@@ -350,10 +350,10 @@ def test_no_models_and_light_dark_and_print() -> None:
 
 def test_a_strip_takes_neighbours_together() -> None:
     nodes = [{"op": op, "on": on} for op, on in (("Add", "dml"), ("Mul", "dml"), ("Shape", "cpu"))]
-    first, second = plot.strip(nodes)
+    first, second = page_plot.strip(nodes)
     assert (first["kind"], first["count"], second["kind"]) == ("dml", 2, "cpu")
     assert first["start"] == 0
-    assert abs(first["width"] + second["width"] - plot.WIDTH) < 0.1
+    assert abs(first["width"] + second["width"] - page_plot.WIDTH) < 0.1
     assert first["text"] == "DirectML, 2: Add, Mul"
 
 
@@ -372,7 +372,7 @@ class TestBrowser:
 
     def test_the_numbers_that_it_shows(self, row: dict[str, Any], tmp_path: Path) -> None:
         # Told by the browser: a script error, or markup that got through, would be seen here.
-        shown, said = self.dom(page.page([row, {**evil(row), "id": "b"}]), tmp_path)
+        shown, said = self.dom(zoo_page.page([row, {**evil(row), "id": "b"}]), tmp_path)
         assert "CONSOLE" not in said
         assert "<title>graphfix zoo</title>" in shown
         rows = dict(re.findall(r'<tr data-model="(\w+)">(.*?)</tr>', shown, re.DOTALL))
@@ -381,7 +381,7 @@ class TestBrowser:
             cells = re.findall(r'data-figure="([\w-]+)"[^>]*>([^<]*)<', rows[wanted["id"]])
             assert len(cells) == len(FIGURES)
             for name, text in cells:
-                assert text == page.cell(name, wanted["figures"][name])
+                assert text == zoo_page.cell(name, wanted["figures"][name])
 
 
 class TestHeadline:
@@ -409,7 +409,7 @@ class TestPicture:
         assert spec.loader is not None
         picture = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(picture)
-        text = picture.without_times(page.page([row]))
+        text = picture.without_times(zoo_page.page([row]))
         hidden = re.findall(r'\[(data-[a-z]+)="([\w-]+)"\]', text.partition("</head>")[0])
         timed = re.compile(
             r"<(\w+)[^>]*?(data-[a-z]+)=\"([\w-]+)\"[^>]*>([^<]*latency[^<]*)<", re.I

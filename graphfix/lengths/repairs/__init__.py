@@ -1,13 +1,12 @@
 """The repairs: each closes one leak, at one node, with nodes of its own."""
 
-from graphfix.lengths.repairs.base import FrameRepair, Leak, Repair, zeroed
-from graphfix.lengths.repairs.counts import (
-    LengthData,
-    MaskedGroupNorm,
-    MaskedMean,
-    MaskedNorm,
-    MaskedPool,
-    SequenceLens,
+from graphfix.lengths.repairs.fill_tail import (
+    MASK_FILTER,
+    Hide,
+    HideKeys,
+    PoisonedInput,
+    Slots,
+    Zero,
 )
 from graphfix.lengths.repairs.frames import (
     Append,
@@ -17,13 +16,14 @@ from graphfix.lengths.repairs.frames import (
     LastFrames,
     PadFrames,
 )
-from graphfix.lengths.repairs.tails import (
-    MASK_FILTER,
-    Hide,
-    HideKeys,
-    PoisonedInput,
-    Slots,
-    Zero,
+from graphfix.lengths.repairs.repair import FrameRepair, Leak, Repair, zeroed
+from graphfix.lengths.repairs.statistics import (
+    LengthData,
+    MaskedGroupNorm,
+    MaskedMean,
+    MaskedNorm,
+    MaskedPool,
+    SequenceLens,
 )
 
 __all__ = [

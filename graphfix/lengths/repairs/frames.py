@@ -9,12 +9,12 @@ import numpy as np
 import onnx_ir as ir
 import sympy
 
-from graphfix.lengths.domain import Rows, State
-from graphfix.lengths.repairs.base import FrameRepair, input_of, made_by
+from graphfix.lengths.repairs.repair import FrameRepair, input_of, made_by
+from graphfix.lengths.tail_state import Rows, State
 
 if TYPE_CHECKING:
-    from graphfix.build import Builder
-    from graphfix.lengths.lower import Lengths
+    from graphfix.editing.builder import Builder
+    from graphfix.lengths.length_nodes import Lengths
 
 
 @dataclass(frozen=True)

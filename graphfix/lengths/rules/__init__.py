@@ -1,7 +1,7 @@
 """What operators do to a padded tensor: one module for each family, one function for each rule.
 
-A rule takes a :class:`graphfix.lengths.site.Site` and gives back the state of each output, asking
-for repairs on the way. An operator without a rule is a refusal, never a guess.
+A rule takes a :class:`graphfix.lengths.rule_site.Site` and gives back the state of each output,
+asking for repairs on the way. An operator without a rule is a refusal, never a guess.
 """
 
 from __future__ import annotations
@@ -9,51 +9,51 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphfix.lengths.rules import (
-    arrange,
-    attend,
+    attention,
+    col2im,
+    concat_pad,
     convolve,
-    cut,
     elementwise,
-    fused,
-    index,
-    lengthen,
-    multiply,
+    gather,
+    matmul,
     normalize,
-    overlap,
     quantize,
-    recur,
+    recurrent,
     reduce,
     reshape,
     resize,
-    sizes,
+    shape_ops,
+    slice,
+    softmax,
+    transpose,
 )
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from graphfix.lengths.site import Rule
+    from graphfix.lengths.rule_site import Rule
 
 MICROSOFT = "com.microsoft"
 RULES: dict[str, Rule] = {
     name: rule
     for family in (
-        arrange,
-        attend,
+        transpose,
+        softmax,
         convolve,
-        cut,
+        slice,
         elementwise,
-        fused,
-        index,
-        lengthen,
-        multiply,
+        attention,
+        gather,
+        concat_pad,
+        matmul,
         normalize,
-        overlap,
+        col2im,
         quantize,
-        recur,
+        recurrent,
         reduce,
         reshape,
         resize,
-        sizes,
+        shape_ops,
     )
     for name, rule in family.RULES.items()
 }

@@ -5,8 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from graphfix.lengths.axes import RefusedError, check_apart
-from graphfix.lengths.domain import (
+from graphfix.lengths.joint_axes import RefusedError, check_apart
+from graphfix.lengths.repairs import MaskedPool
+from graphfix.lengths.rule_site import Rule, Site
+from graphfix.lengths.rules.quantize import unbiased
+from graphfix.lengths.rules.reduce import masked_mean
+from graphfix.lengths.tail_state import (
     ANY,
     FINITE,
     State,
@@ -16,14 +20,10 @@ from graphfix.lengths.domain import (
     size_of,
     time_of,
 )
-from graphfix.lengths.repairs import MaskedPool
-from graphfix.lengths.rules.quantize import unbiased
-from graphfix.lengths.rules.reduce import masked_mean
-from graphfix.lengths.site import Rule, Site
 from graphfix.model.values import attr_int, attr_ints
 
 if TYPE_CHECKING:
-    from graphfix.lengths.domain import Axis, Tail
+    from graphfix.lengths.tail_state import Axis, Tail
 
 
 def conv(site: Site) -> State:

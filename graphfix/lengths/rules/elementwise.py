@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 import sympy
 
-from graphfix.lengths import numbers
-from graphfix.lengths.axes import RefusedError, join
-from graphfix.lengths.domain import (
+from graphfix.lengths import number_effects
+from graphfix.lengths.joint_axes import RefusedError, join
+from graphfix.lengths.rule_site import Rule, Site, Takes
+from graphfix.lengths.rules.result_tail import tail_of
+from graphfix.lengths.rules.shape_ops import of_sizes
+from graphfix.lengths.tail_state import (
     FINITE,
     ONE,
     ZERO,
@@ -21,16 +24,13 @@ from graphfix.lengths.domain import (
     plain,
     with_tails,
 )
-from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.rules.tails import tail_of
-from graphfix.lengths.site import Rule, Site, Takes
 from graphfix.model.symbolic import never_negative
 from graphfix.model.values import attr_int, is_op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphfix.lengths.domain import Axis
+    from graphfix.lengths.tail_state import Axis
 
 _ASKS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 _PARAMETERS = {"Clip": 1, "Dropout": 1, "CastLike": 1}
@@ -77,7 +77,7 @@ def _combined(site: Site, op_type: str, states: Sequence[State], axes: tuple[Axi
         axes,
         tuple(tails),
         fixed=all(x.fixed for x in states),
-        sign=2 if _same_twice(site) else numbers.sign_of(op_type, signs, fills),
+        sign=2 if _same_twice(site) else number_effects.sign_of(op_type, signs, fills),
     )
     if _same_twice(site):
         result = dataclasses.replace(result, sign=1)
@@ -85,13 +85,13 @@ def _combined(site: Site, op_type: str, states: Sequence[State], axes: tuple[Axi
     levels = [x.level for x in states]
     level = [x for x in levels if x is not None]
     if len(filled) == len(fills):
-        fill = numbers.apply(op_type, filled, whole=whole, to_bool=to_bool)
+        fill = number_effects.apply(op_type, filled, whole=whole, to_bool=to_bool)
         result = dataclasses.replace(result, fill=fill)
     elif op_type == "Where" and fills[0] is not None:
         chosen = states[1 if fills[0] else 2]
         result = dataclasses.replace(result, sign=chosen.sign, fill=chosen.fill)
     elif len(level) == len(levels):
-        inside = numbers.apply(op_type, level, whole=whole, to_bool=to_bool)
+        inside = number_effects.apply(op_type, level, whole=whole, to_bool=to_bool)
         result = dataclasses.replace(result, inside=inside)
     elif op_type == "Where" and levels[0] is not None:
         result = dataclasses.replace(result, inside=states[1 if levels[0] else 2].level)
@@ -107,7 +107,7 @@ def _largest(site: Site) -> float:
     dtype = site.source.shapes.dtype(site.node.outputs[0])
     if dtype is None or not (dtype.is_floating_point() or dtype.is_integer()):
         return math.inf
-    return numbers.extreme(dtype, high=True)
+    return number_effects.extreme(dtype, high=True)
 
 
 def _same_twice(site: Site) -> bool:
@@ -122,7 +122,9 @@ def _sizes(site: Site) -> State | None:
         return None
     if any(not x.fixed and not x.physical for x in states) or any(x.timed for x in states):
         return None
-    sign = numbers.sign_of(site.node.op_type, [x.sign for x in states], [x.fill for x in states])
+    sign = number_effects.sign_of(
+        site.node.op_type, [x.sign for x in states], [x.fill for x in states]
+    )
     found = of_sizes(site)
     return dataclasses.replace(found, sign=max(found.sign, sign))
 
@@ -296,7 +298,7 @@ def _number(state: State) -> sympy.Expr | None:
 
 
 RULES = {
-    **dict.fromkeys((*numbers.UNARY, *numbers.MANY), Rule(elementwise, Takes.SIZES)),
+    **dict.fromkeys((*number_effects.UNARY, *number_effects.MANY), Rule(elementwise, Takes.SIZES)),
     **dict.fromkeys((*_ASKS, "Cast"), Rule(elementwise, Takes.SIZES | Takes.CLAMPED)),
     "Identity": Rule(elementwise, Takes.SIZES | Takes.CLAMPED | Takes.SHRINKING),
 }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphfix.lengths.axes import RefusedError, check_apart, check_maskable
-from graphfix.lengths.domain import ANY, State, carries_time, size_of
+from graphfix.lengths.joint_axes import RefusedError, check_apart, check_maskable
 from graphfix.lengths.repairs import MaskedGroupNorm, MaskedNorm
+from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.rules.reduce import check_sizes
-from graphfix.lengths.site import Rule, Site
+from graphfix.lengths.tail_state import ANY, State, carries_time, size_of
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:

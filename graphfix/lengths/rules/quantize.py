@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from graphfix.lengths.axes import RefusedError
-from graphfix.lengths.domain import ZERO, State, Tail, plain
-from graphfix.lengths.site import Rule, Site
+from graphfix.lengths.joint_axes import RefusedError
+from graphfix.lengths.rule_site import Rule, Site
+from graphfix.lengths.tail_state import ZERO, State, Tail, plain
 from graphfix.model.values import const_of
 
 if TYPE_CHECKING:

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from graphfix.lengths.axes import RefusedError, check_apart, check_maskable
-from graphfix.lengths.domain import (
+from graphfix.lengths.joint_axes import RefusedError, check_apart, check_maskable
+from graphfix.lengths.repairs import MaskedMean
+from graphfix.lengths.rule_site import Rule, Site, Takes
+from graphfix.lengths.rules.shape_ops import of_sizes
+from graphfix.lengths.tail_state import (
     ANY,
     FINITE,
     LAST,
@@ -20,13 +23,10 @@ from graphfix.lengths.domain import (
     carries_time,
     time_of,
 )
-from graphfix.lengths.repairs import MaskedMean
-from graphfix.lengths.rules.sizes import of_sizes
-from graphfix.lengths.site import Rule, Site, Takes
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
-    from graphfix.lengths.domain import Axis, Tail
+    from graphfix.lengths.tail_state import Axis, Tail
 
 _ZERO = ("ReduceLogSum", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
 

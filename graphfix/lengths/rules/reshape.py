@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from graphfix.lengths.axes import RefusedError
-from graphfix.lengths.domain import (
+from graphfix.lengths.joint_axes import RefusedError
+from graphfix.lengths.rule_site import Rule, Site, Takes
+from graphfix.lengths.tail_state import (
     ANY,
     FINITE,
     Other,
@@ -20,14 +21,13 @@ from graphfix.lengths.domain import (
     same_size,
     size_of,
 )
-from graphfix.lengths.site import Rule, Site, Takes
 from graphfix.model.text import size_told
-from graphfix.quoting import quoted
+from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphfix.lengths.domain import Atom, Axis
+    from graphfix.lengths.tail_state import Atom, Axis
 
     Piece = tuple[Atom, int]
     """A factor, and the axis that it was a factor of."""

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import sympy
 
-from graphfix.lengths.axes import RefusedError
-from graphfix.lengths.domain import ANY, FINITE, State, Time, carries_time, same_size, time_of
+from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.repairs import CopiedTail
+from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.convolve import checked, spatial
-from graphfix.lengths.site import Rule, Site, Takes
+from graphfix.lengths.tail_state import ANY, FINITE, State, Time, carries_time, same_size, time_of
 from graphfix.model.values import attr_int, attr_ints, const_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphfix.lengths.domain import Axis, Tail
+    from graphfix.lengths.tail_state import Axis, Tail
 
     Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 

@@ -4,7 +4,7 @@ Here a dim is what it is in every run that succeeds, for inputs with no dim of 0
 to be positive when an expression is simplified). What is not known gets a symbol of its own.
 """
 
-from graphfix.model.symbolic.exprs import (
+from graphfix.model.symbolic.expressions import (
     Dim,
     dim_of,
     equal,
@@ -19,11 +19,11 @@ from graphfix.model.symbolic.exprs import (
     times,
     without,
 )
-from graphfix.model.symbolic.facts import Facts, learning
+from graphfix.model.symbolic.inference import infer
+from graphfix.model.symbolic.inferred import Facts, learning
+from graphfix.model.symbolic.overrides import register
 from graphfix.model.symbolic.quotients import floored
-from graphfix.model.symbolic.rules import register
 from graphfix.model.symbolic.signs import never_negative
-from graphfix.model.symbolic.walk import infer
 
 __all__ = [
     "Dim",

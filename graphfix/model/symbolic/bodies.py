@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY
 
-from graphfix.model.symbolic.exprs import (
+from graphfix.model.symbolic.expressions import (
     dim_of,
 )
 from graphfix.model.symbolic.layout import set_shape
@@ -16,7 +16,7 @@ from graphfix.model.values import attr_int, graphs_of
 if TYPE_CHECKING:
     from onnx_shape_inference import ShapeInferenceContext as Context
 
-    from graphfix.model.symbolic.facts import Facts
+    from graphfix.model.symbolic.inferred import Facts
 
 
 def if_(facts: Facts, ctx: Context, node: ir.Node) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 from onnx_shape_inference import registry
 
-from graphfix.model.symbolic.exprs import dim_of, expr_of
+from graphfix.model.symbolic.expressions import dim_of, expr_of
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from onnx_shape_inference import ShapeInferenceContext as Context
 
-    from graphfix.model.symbolic.exprs import Dim
+    from graphfix.model.symbolic.expressions import Dim
 
 DOMAIN = "com.microsoft"
 
 
 def register() -> None:
-    """Add the rules; :func:`graphfix.model.symbolic.rules.register` calls this."""
+    """Add the rules; :func:`graphfix.model.symbolic.overrides.register` calls this."""
     registry.register(DOMAIN, "MultiHeadAttention", 1)(_multi_head_attention)
     for op_type in ("QuantizeLinear", "DequantizeLinear"):  # the same, for other types
         rule = registry.get("", op_type, 10)

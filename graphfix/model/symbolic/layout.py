@@ -9,8 +9,7 @@ import onnx_ir as ir
 import sympy
 
 from graphfix.model.slicing import length_in
-from graphfix.model.symbolic.ends import length_to
-from graphfix.model.symbolic.exprs import (
+from graphfix.model.symbolic.expressions import (
     Dim,
     dim_of,
     equal,
@@ -19,6 +18,7 @@ from graphfix.model.symbolic.exprs import (
     settled,
     whole_numbers,
 )
+from graphfix.model.symbolic.slice_ends import length_to
 from graphfix.model.values import attr_int, attr_ints
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from onnx_shape_inference import ShapeInferenceContext as Context
 
-    from graphfix.model.symbolic.exprs import Array
-    from graphfix.model.symbolic.facts import Facts
+    from graphfix.model.symbolic.expressions import Array
+    from graphfix.model.symbolic.inferred import Facts
 
 
 def set_shape(value: ir.Value, dims: Sequence[Dim] | None) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.symbolic.facts import INTEGERS
+from graphfix.model.symbolic.inferred import INTEGERS
 from graphfix.model.values import attr_int, is_op, scalar_of
 
 if TYPE_CHECKING:

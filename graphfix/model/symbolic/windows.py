@@ -9,16 +9,16 @@ import numpy as np
 import onnx_ir as ir
 import sympy
 
-from graphfix.model.symbolic.exprs import Dim, dim_of, expr_of, settled, whole_numbers
-from graphfix.model.symbolic.facts import current
+from graphfix.model.symbolic.expressions import Dim, dim_of, expr_of, settled, whole_numbers
 from graphfix.model.symbolic.floats import factor
+from graphfix.model.symbolic.inferred import current
 from graphfix.model.symbolic.layout import join_shapes, set_shape
 from graphfix.model.values import attr_int, attr_ints, attr_text, const_of
 
 if TYPE_CHECKING:
     from onnx_shape_inference import ShapeInferenceContext as Context
 
-    from graphfix.model.symbolic.facts import Facts
+    from graphfix.model.symbolic.inferred import Facts
 
 
 def matmul(facts: Facts, ctx: Context, node: ir.Node) -> None:

@@ -1,0 +1,220 @@
+"""What a benchmark found: times, ratios, what ran where, memory, and differences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from graphfix.benchmark.timing import Claim, Timing
+from graphfix.runtime.profiling import Placed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from graphfix.benchmark.timing import Ratio
+    from graphfix.proof.compare import OutputDiff
+    from graphfix.runtime.provider import Ep
+
+SESSION, FIRST, STEADY, OTHER, BACK = "session", "first run", "steady", "other shape", "back"
+PHASES = (SESSION, FIRST, STEADY, OTHER, BACK)
+"""Making a session; its first run; runs at that shape; at another, each time; and back."""
+AS_IT_IS = "any shape"
+FIXED = "fixed dims"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A way to make the sessions.
+
+    Attributes:
+        name: ``"any shape"``; ``"fixed dims"``, by free-dimension overrides; or ``"bucket T=300"``,
+            the same for one bucket of several.
+        dims: The sizes that it is timed at, by symbolic dim.
+        other: Those of the other shape; empty if it takes one shape only.
+        fixed: Whether the dims are fixed when the session is made.
+    """
+
+    name: str
+    dims: dict[str, int]
+    other: dict[str, int] = field(default_factory=dict)
+    fixed: bool = False
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of one model in one setup, in a run of its own.
+
+    Attributes:
+        diffs: How its outputs differ from the first model's on the CPU; the worst of each output
+            and shape over all runs.
+        placed: What ran where.
+        peak_memory: The most memory, in bytes, that the process had in use; None if it could not
+            be had.
+        gpu_memory: What it held of the device's memory, in bytes; None if it could not be had.
+        gpu_reason: Why not.
+    """
+
+    diffs: tuple[OutputDiff, ...] = ()
+    placed: Placed = field(default_factory=Placed)
+    peak_memory: int | None = None
+    gpu_memory: int | None = None
+    gpu_reason: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One model in one setup.
+
+    Attributes:
+        phases: What was timed, by phase.
+        claims: What is said of it beside the first model, by phase; {} for the first model.
+        copy: How many times as long as itself the first model took, by phase; {} for the others.
+        seen: What was seen of it.
+        error: Why it could not be timed; empty if it was.
+    """
+
+    phases: Mapping[str, Timing] = field(default_factory=dict)
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    copy: Mapping[str, Ratio] = field(default_factory=dict)
+    seen: Seen = field(default_factory=Seen)
+    error: str = ""
+
+    @property
+    def failure(self) -> str:
+        """Why it failed, in one sentence: an error, or an output that differs; or empty."""
+        bad = (f"output {d.output!r} {d.reason}, at {d.case}" for d in self.seen.diffs if not d.ok)
+        return self.error or next(bad, "")
+
+    def timing(self, phase: str) -> Timing:
+        """What was timed in a phase."""
+        return self.phases.get(phase, Timing())
+
+    def to_json(self) -> dict[str, object]:
+        """As plain data."""
+        return {
+            "ok": not self.failure,
+            "error": self.error,
+            "phases": {name: self.timing(name).to_json() for name in PHASES},
+            "ratios": {name: claim.to_json() for name, claim in self.claims.items()},
+            "copy": {name: ratio.to_json() for name, ratio in self.copy.items()},
+            "placement": self.seen.placed.to_json(),
+            "peak_memory_bytes": self.seen.peak_memory,
+            "gpu_memory_bytes": self.seen.gpu_memory,
+            "gpu_memory_reason": self.seen.gpu_reason,
+            "outputs": [
+                {
+                    "output": d.output,
+                    "case": d.case,
+                    "ok": d.ok,
+                    "max_abs": d.max_abs,
+                    "reason": d.reason,
+                }
+                for d in self.seen.diffs
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One model.
+
+    Attributes:
+        model: Its file.
+        results: What was found in each setup, by its name.
+        notes: What a reader should know, such as that it takes one shape only.
+    """
+
+    model: str
+    results: Mapping[str, Result] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def _main(self) -> Result:
+        return next(iter(self.results.values()), Result())
+
+    @property
+    def phases(self) -> Mapping[str, Timing]:
+        """What was timed with any shape, by phase."""
+        return self._main.phases
+
+    @property
+    def claim(self) -> Claim | None:
+        """What is said of its steady runs beside those of the first model, with any shape."""
+        return self._main.claims.get(STEADY)
+
+    @property
+    def diffs(self) -> list[OutputDiff]:
+        """How its outputs differ from the first model's on the CPU, in all setups."""
+        return [d for result in self.results.values() for d in result.seen.diffs]
+
+    @property
+    def error(self) -> str:
+        """Why it could not be timed in some setup; empty if it was in all."""
+        return next((x.error for x in self.results.values() if x.error), "")
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ran in all setups, and computed what the first model does on the CPU."""
+        return not any(x.failure for x in self.results.values())
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What was timed.
+
+    Attributes:
+        ep: The execution provider that all of it ran on.
+        note: Why it is not the one that was asked for; empty if it is.
+        about: Versions, the adapter, the driver, the clock and the machine.
+        setups: How sessions were made, and at which sizes.
+        models: The models.
+        bound: Whether inputs and outputs stayed on the device, by I/O binding.
+    """
+
+    ep: Ep
+    note: str
+    about: dict[str, str]
+    setups: tuple[Setup, ...]
+    models: tuple[Timed, ...]
+    bound: bool = False
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """The sizes of the first shape."""
+        return self.setups[0].dims
+
+    @property
+    def other(self) -> dict[str, int]:
+        """The sizes of the other shape; empty if the model has only one."""
+        return self.setups[0].other
+
+    @property
+    def ok(self) -> bool:
+        """Whether all models ran, and compute the same."""
+        return all(x.ok for x in self.models)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data that ``json`` can write."""
+        return {
+            "schema": 2,
+            "ok": self.ok,
+            "ep": self.ep,
+            "note": self.note,
+            "io_binding": self.bound,
+            "about": self.about,
+            "dims": self.dims,
+            "other": self.other,
+            "setups": [
+                {"name": x.name, "dims": x.dims, "other": x.other, "fixed": x.fixed}
+                for x in self.setups
+            ],
+            "models": [
+                {
+                    "model": x.model,
+                    "ok": x.ok,
+                    "notes": list(x.notes),
+                    "setups": {name: result.to_json() for name, result in x.results.items()},
+                }
+                for x in self.models
+            ],
+        }

@@ -1,0 +1,139 @@
+"""One model in one process, alone, with the clock running.
+
+Two sessions in one DirectML process disturb each other: a model beside its own copy took 34 to
+57 ms where it takes 34.5 to 40.0 alone. So a process times one model and ends.
+
+DirectML builds its operators for the first shape that a session runs at; any other shape pays for
+that again at every run. So a session is never warmed up with another length than the one that is
+measured, and another length is timed as a phase of its own, several times.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.benchmark.bench_result import BACK, FIRST, OTHER, SESSION, STEADY
+from graphfix.benchmark.interleave import FailedError
+from graphfix.errors import FeedError, ModelError
+from graphfix.runtime.killing_node import words
+from graphfix.runtime.remote import RemoteSession
+from graphfix.runtime.run_errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from graphfix.benchmark.bench_result import Setup
+    from graphfix.benchmark.candidate import Entrant
+    from graphfix.benchmark.interleave import Phases
+    from graphfix.feeds.case import Case
+    from graphfix.runtime.process import Runner
+
+# It starts the device, so that the model is not charged with that.
+_STARTER = '<ir_version: 8, opset_import: ["": 13]> g (float[4] x) => (float[4] y) { y = Neg (x) }'
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is asked of each model in one setup.
+
+    Attributes:
+        setup: How sessions are made.
+        first: The inputs to time at.
+        other: Those of another shape; None if there is none.
+        runner: The Python to start for each process.
+        runs: How many steady runs at least.
+        seconds: How long steady runs go on at least.
+        bind: Whether inputs and outputs stay on the device.
+        tell: Called with a short text at each step.
+    """
+
+    setup: Setup
+    first: Case
+    other: Case | None
+    runner: Runner
+    runs: int
+    seconds: float
+    bind: bool
+    tell: Callable[[str], None]
+
+    def cases(self, entrant: Entrant) -> list[Case]:
+        """The inputs of both shapes, as far as a model takes them."""
+        both = [self.first] if self.other is None else [self.first, self.other]
+        return [case for case in both if entrant.fits(case.feeds)]
+
+    def open(self, entrant: Entrant, runner: Runner, *, profile: bool = False) -> RemoteSession:
+        """A session of a model, with its dims fixed if the setup says so."""
+        return RemoteSession(
+            entrant.source,
+            runner,
+            free_dims=entrant.free_dims(self.first.feeds) if self.setup.fixed else None,
+            profile=profile,
+        )
+
+    def failed(self, entrant: Entrant, error: Exception, case: Case) -> FailedError:
+        """The error in a sentence, with the node at which the process dies, if it can be found."""
+        found = "load" if isinstance(error, ModelError) else "run"
+
+        def run(model: ir.Model) -> None:
+            part = replace(entrant, source=model, graph=model)
+            with closing(self.open(part, self.runner)) as session:
+                session.run(entrant.feeds(case.feeds))
+
+        source = entrant.source if isinstance(entrant.source, ir.Model) else entrant.graph
+        node = words(error, source, run)
+        return FailedError(f"does not {found}, at {case.name}: {error}{node}")
+
+
+def survey(runner: Runner) -> dict[str, str]:
+    """What the process says of itself and of the machine.
+
+    Raises:
+        UsageError: It does not start, or lacks the provider.
+        ModelError: There is no device.
+    """
+    with closing(_started(replace(runner, sessions=1))) as session:
+        about = {k: str(v) for k, v in session.about.items() if k != "providers"}
+        return {**about, **session.machine()}
+
+
+def time_alone(trial: Trial, entrant: Entrant) -> Phases:
+    """Time a model in a process that does nothing else.
+
+    Raises:
+        FailedError: It does not load or does not run; perhaps its process died.
+    """
+    runner = replace(trial.runner, sessions=2)
+    half = max(1, trial.runs // 2)
+    case = trial.first
+    try:
+        _started(runner).close()
+        with closing(trial.open(entrant, runner)) as session:
+            found: dict[str, tuple[float, ...]] = {SESSION: (session.open_seconds,)}
+            feeds = entrant.feeds(case.feeds)
+            found[FIRST] = session.time(feeds, 1, bind=trial.bind)
+            found[STEADY] = session.time(feeds, trial.runs, seconds=trial.seconds, bind=trial.bind)
+            for case in trial.cases(entrant)[1:]:
+                for phase, at in ((OTHER, case), (BACK, trial.first)):
+                    again = entrant.feeds(at.feeds)
+                    found[phase] = session.time(
+                        again, half, seconds=trial.seconds / 2, bind=trial.bind
+                    )
+    except (ModelError, RunError, FeedError) as error:
+        raise trial.failed(entrant, error, case) from error
+    return found
+
+
+def _started(runner: Runner) -> RemoteSession:
+    """A process whose device has run something."""
+    session = RemoteSession(ir.from_onnx_text(_STARTER), runner)
+    try:
+        session.run({"x": np.zeros(4, np.float32)})
+    except RunError:
+        session.close()
+        raise
+    return session

@@ -1,0 +1,138 @@
+"""Outputs that may be empty, which DirectML does not give back rightly with others beside them.
+
+What a run has left on the device is copied to the host in one go, and the provider ends that as
+soon as it meets a tensor of no elements: what was to be copied stays what lay in memory
+(ExecutionProvider.cpp of ONNX Runtime's DirectML provider, ExecutionProviderImpl::CopyTensors).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphfix.directml.placement import Rules
+from graphfix.errors import ModelError
+from graphfix.model.local_functions import inline
+from graphfix.model.shapes import input_symbols
+from graphfix.model.symbolic import evaluator, symbols_of
+from graphfix.model.values import bodies_of, is_op
+from graphfix.model.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    import onnx_ir as ir
+
+    from graphfix.model.symbolic import Dim
+
+# Some sizes are 0 at large sizes of the inputs, too: T - 4 * floor(T / 4). What is so at small ones
+# only is a window that is longer than what it slides over.
+_LARGE = np.arange(960, 1024)
+_APART = 1024  # no two names have one size: A - B is not always 0
+_COUNTS = ("Compress", "If", "Loop", "NonMaxSuppression", "NonZero", "Unique")
+# The inputs that say how large a result is, by operator.
+_SIZES = {
+    **dict.fromkeys(("Expand", "OneHot", "Pad", "Reshape", "Split", "Tile", "TopK"), (1,)),
+    "Slice": (1, 2),
+    "Resize": (2, 3),
+    "ConstantOfShape": (0,),
+    "Range": (0, 1, 2),
+}
+
+
+def spoiling(view: View) -> Iterator[ir.Value]:
+    """The outputs that may be empty on the device, with others beside them, in their order."""
+    outputs = view.model.graph.outputs
+    if len(dict.fromkeys(outputs)) > 1:
+        look = _inlined(view)
+        places = {x: i for i, x in enumerate(look.model.graph.outputs)}
+        yield from (outputs[places[x]] for x in _spoiling(look))
+
+
+def _inlined(view: View) -> View:
+    """A look at the model as ONNX Runtime has it, with local functions in place of their calls."""
+    if not view.model.functions:
+        return view
+    copy = view.model.clone()
+    try:
+        inline(copy)
+    except ModelError:
+        return view
+    return View(copy)
+
+
+def _spoiling(view: View) -> Iterator[ir.Value]:
+    graph = view.model.graph
+    outputs = dict.fromkeys(graph.outputs)
+    counted, known = _counted(graph), frozenset(input_symbols(view.model))
+    empty = [x for x in outputs if _may_be_empty(x, view, counted, known)]
+    if not empty:
+        return
+    on_cpu = Rules(graph.opset_imports, view.shapes).on_cpu(graph)
+    there = {x for x in outputs if _is_on_device(x, on_cpu)}
+    if len(there) > 1:
+        yield from (x for x in empty if x in there)
+
+
+def _is_on_device(value: ir.Value, on_cpu: Collection[ir.Node]) -> bool:
+    node = value.producer()
+    if node is None or node in on_cpu:
+        return False
+    if not is_op(node, "OptionalGetElement") or node.inputs[0] is None:
+        return True
+    # Seen: what Optional has wrapped on the CPU is unwrapped there.
+    return not is_op(node.inputs[0].producer(), "Optional")
+
+
+def _may_be_empty(
+    value: ir.Value, view: View, counted: Collection[ir.Value], known: frozenset[str]
+) -> bool:
+    node, dims = value.producer(), view.shapes.dims(value)
+    if is_op(node, "If"):
+        place = list(node.outputs).index(value)
+        return any(_may_be_empty(x.outputs[place], view, counted, known) for x in bodies_of(node))
+    if dims is None:
+        return value in counted
+    return any(_may_be_zero(x, known, counted=value in counted) for x in dims)
+
+
+def _may_be_zero(dim: Dim, known: frozenset[str], *, counted: bool) -> bool:
+    """Whether a size may be 0 although all inputs are long enough."""
+    if isinstance(dim, int):
+        return dim == 0
+    names = sorted(symbols_of(dim))
+    if dim.value is None or not known.issuperset(names):
+        return counted  # if not, only inference does not know it
+    at = {name: _LARGE + _APART * i for i, name in enumerate(names)}
+    return bool((evaluator(dim)(at) == 0).any())
+
+
+def _counted(graph: ir.Graph) -> set[ir.Value]:
+    """What has sizes that follow from the numbers in another tensor, and what is made of it."""
+    counted: set[ir.Value] = set()
+    _count(graph, {*graph.inputs}, counted)
+    return counted
+
+
+def _count(graph: ir.Graph, numbers: set[ir.Value], counted: set[ir.Value]) -> None:
+    """Add what is such in a graph, and in those inside it.
+
+    Args:
+        graph: The graph.
+        numbers: What is given, and computed of that, sizes apart.
+        counted: What has such sizes.
+    """
+    for node in graph:
+        for body in bodies_of(node):
+            _count(body, numbers, counted)
+        given = [x for x in node.inputs if x is not None]
+        sizes = [node.inputs[i] for i in _SIZES.get(node.op_type, ()) if i < len(node.inputs)]
+        if (
+            is_op(node, *_COUNTS)
+            or not counted.isdisjoint(given)
+            or (is_op(node, *_SIZES) and not numbers.isdisjoint(sizes))
+        ):
+            counted.update(node.outputs)
+        if not is_op(node, "Shape", "Size") and not numbers.isdisjoint(given):
+            numbers.update(node.outputs)

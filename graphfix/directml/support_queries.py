@@ -1,0 +1,129 @@
+"""The functions by which a kernel of DirectML refuses a node, as ONNX Runtime registers them.
+
+Each takes the node and answers with the reason, or None (directml.md, section 1, rule 2; the
+column ``restriction`` of ``ops.csv`` has the words of the source). What a function asks for that
+the graph does not tell counts as granted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphfix.model.values import attr_int, attr_ints, attr_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import onnx_ir as ir
+
+    from graphfix.directml.kernel_table import Kernel
+    from graphfix.model.shapes import Shapes
+
+
+def refusal(node: ir.Node, kernel: Kernel, shapes: Shapes) -> str | None:
+    """Why ``kernel`` refuses ``node``, if it does."""
+    query = _QUERIES.get(kernel.query)
+    return None if query is None else query(node, shapes)
+
+
+def _recurrent(node: ir.Node, _: Shapes) -> str | None:
+    return "layout=1 (batch first)" if attr_int(node, "layout", 0) else None
+
+
+def _slice(node: ir.Node, _: Shapes) -> str | None:
+    return f"{len(node.inputs)} inputs, more than 5" if len(node.inputs) > 5 else None
+
+
+def _pad(node: ir.Node, _: Shapes) -> str | None:
+    return "negative pads" if min(attr_ints(node, "pads") or (0,)) < 0 else None
+
+
+def _resize(node: ir.Node, _: Shapes) -> str | None:
+    if attr_text(node, "mode", "nearest") == "cubic":
+        return "mode=cubic"
+    if attr_int(node, "exclude_outside", 0):
+        return "exclude_outside=1"
+    value = node.attributes.get("extrapolation_value")
+    if value is not None and not value.is_ref() and value.as_float():
+        return "an extrapolation_value other than 0"
+    return None
+
+
+def _scatter(node: ir.Node, _: Shapes) -> str | None:
+    reduction = attr_text(node, "reduction", "none")
+    return None if reduction == "none" else f"reduction={reduction}"
+
+
+def _one_output(node: ir.Node, _: Shapes) -> str | None:
+    used = [x for x in node.outputs[1:3] if x.name]
+    return "outputs for the mean or the deviation" if used else None
+
+
+def _batch_norm(node: ir.Node, shapes: Shapes) -> str | None:
+    if attr_int(node, "training_mode", 0):
+        return "training_mode=1"
+    types = {shapes.dtype(x) for x in node.inputs} - {None}
+    return "inputs of different types" if len(types) > 1 else None
+
+
+def _max_pool(node: ir.Node, _: Shapes) -> str | None:
+    return "storage_order=1" if attr_int(node, "storage_order", 0) else None
+
+
+def _attention(node: ir.Node, _: Shapes) -> str | None:
+    if any(_given(node, i) for i in (4, 6)):
+        return "a past"
+    if len(node.outputs) > 1 and node.outputs[1].name:
+        return "an output for the present"
+    flags = ("unidirectional", "do_rotary", "past_present_share_buffer")
+    return next((f"{x}=1" for x in flags if attr_int(node, x, 0)), None)
+
+
+def _q_attention(node: ir.Node, _: Shapes) -> str | None:
+    if attr_int(node, "unidirectional", 0) and _given(node, 5):
+        return "unidirectional=1 with a mask"
+    flags = ("do_rotary", "past_present_share_buffer")
+    return next((f"{x}=1" for x in flags if attr_int(node, x, 0)), None)
+
+
+def _n_bits(node: ir.Node, _: Shapes) -> str | None:
+    bits, k = attr_int(node, "bits", 4), attr_int(node, "K", 0)
+    block = attr_int(node, "block_size", 0)
+    if bits not in (4, 8):
+        return f"bits={bits}"
+    return f"K={k}, no multiple of block_size={block}" if block and k % block else None
+
+
+def _q_sigmoid(node: ir.Node, _: Shapes) -> str | None:
+    return None if all(_given(node, i) for i in range(5)) else "a zero point that is not given"
+
+
+def _einsum(node: ir.Node, _: Shapes) -> str | None:
+    """Two operands that are contracted as MatMul does, one that is summed or laid out anew."""
+    equation = attr_text(node, "equation", "").replace(" ", "")
+    left, _arrow, right = equation.partition("->")
+    terms = left.split(",")
+    plain = all(x.isalpha() for x in (*terms, right) if x)
+    return None if plain and len(terms) <= 2 else f"the equation {equation!r}"
+
+
+def _given(node: ir.Node, index: int) -> bool:
+    return index < len(node.inputs) and node.inputs[index] is not None
+
+
+_QUERIES: dict[str, Callable[[ir.Node, Shapes], str | None]] = {
+    "QueryRecurrentNeuralNetwork": _recurrent,
+    "QuerySlice": _slice,
+    "QueryPad": _pad,
+    "QueryResize": _resize,
+    "QueryScatter": _scatter,
+    "QueryLayerNormalization": _one_output,
+    "QuerySkipLayerNormalization": _one_output,
+    "QueryBatchNormalization": _batch_norm,
+    "QueryMaxPool": _max_pool,
+    "QueryAttention": _attention,
+    "QueryQAttention": _q_attention,
+    "QueryMatMulNBits": _n_bits,
+    "QueryQLinearSigmoid": _q_sigmoid,
+    "QueryEinSum": _einsum,
+}

@@ -1,0 +1,1 @@
+"""Edits of a graph: the Builder, new names, dead nodes, exclusions."""

@@ -1,0 +1,1 @@
+"""Passes by name, in a pipeline, until nothing changes; and the report."""

@@ -1,0 +1,230 @@
+"""``additive-mask:floor=-1000,cumsum-index`` to passes and back, and running them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from graphfix.core import Check, Pass
+from graphfix.editing import exclusions, names
+from graphfix.engine import registry
+from graphfix.engine.fixpoint import Turns, name_of
+from graphfix.engine.report import Left, Report
+from graphfix.errors import GraphfixError, PassError, UsageError
+from graphfix.model.snapshot import Snapshot
+from graphfix.model.values import nodes_of
+from graphfix.model.view import forget_index
+from graphfix.spec.quoting import divided, halves, unquoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.engine.report import PassReport
+
+    Progress = Callable[[str], None]
+    Settle = Callable[[Check, ir.Model, tuple[PassReport, ...]], Check]
+
+PIPELINE_KEY = "graphfix.pipeline"
+DEFAULT = "directml"
+
+# Options that take names.
+_NAMES = ("keep", "only", "store")
+_SIZE = re.compile(r"\d+(\.\d+)?s?|[-+]?(\d*\.)?\d+([eE][-+]?\d+)?|true|false", re.IGNORECASE)
+
+
+def parse(spec: str) -> list[Check]:
+    """The passes that a text such as ``additive-mask:floor=-1000,cumsum-index`` names.
+
+    Passes are separated by commas, options by colons. The name of a profile stands for its passes.
+    What follows a comma and is an option, as in ``fix-dims:T=500,B=1``, belongs to the pass before.
+    A name that holds what a text is divided by is quoted, as in ``fix-dims:"input:0.0"=1``; a colon
+    before the equals sign does without, since the shell takes such quotes away.
+
+    Raises:
+        UsageError: A pass or an option is unknown, or a value does not fit.
+    """
+    passes: list[Check] = []
+    for name, *given in split(spec):
+        if name in registry.PROFILES:
+            if given:
+                raise UsageError(f"{name} is a profile and takes no options; name its passes")
+            passes += parse(",".join(registry.PROFILES[name]))
+            continue
+        pairs = {}
+        for text in given:
+            key, equals, value = halves(text, "=")
+            key = unquoted(key)
+            if not equals:
+                raise UsageError(f"{name}: {text!r} is no option; write {text}=VALUE")
+            pairs[key] = unquoted(value)
+        passes.append(registry.make(name, pairs))
+    return passes
+
+
+def split(spec: str) -> list[list[str]]:
+    """The passes that ``spec`` names, each with the texts of its options, quotes and all.
+
+    A size that follows one, as in ``fix-dims:T=500,3000``, is another value of the same option,
+    and is put to it with a plus; so is what follows a name, as in ``float16:keep=Softmax,Pow``, and
+    is no pass.
+    """
+    items: list[list[str]] = []
+    for item in divided(spec, ","):
+        first, *rest = (part.strip() for part in divided(item, ":"))
+        if _is_option(first) and items:
+            items[-1] += _options([first, *rest])
+        elif items and _is_option(items[-1][-1]) and _is_value(first, items[-1][-1]):
+            items[-1][-1] += f"+{first}"
+            items[-1] += _options(rest)
+        else:
+            items.append([first, *_options(rest)])
+    return items
+
+
+def _options(parts: Iterable[str]) -> list[str]:
+    """Options from what is between colons: one before an equals sign is part of a name."""
+    found, name = list[str](), ""
+    for part in parts:
+        if _is_option(part):
+            found.append(name + part)
+            name = ""
+        else:
+            name += f"{part}:"
+    return [*found, name[:-1]] if name else found
+
+
+def _is_option(text: str) -> bool:
+    return bool(halves(text, "=")[1])
+
+
+def _is_value(text: str, option: str) -> bool:
+    """Whether ``text`` is another value of what ``option`` says, and not the next pass."""
+    if _SIZE.fullmatch(text):
+        return True
+    named = halves(option, "=")[0] in _NAMES
+    return named and text not in registry.PROFILES and text not in registry.names()
+
+
+def spec_of(passes: Iterable[Check]) -> str:
+    """The text that :func:`parse` turns into these passes."""
+    return ",".join(map(name_of, passes))
+
+
+def resolve(passes: str | Check | Sequence[Check]) -> list[Check]:
+    """Passes given as text, as one object or as several."""
+    if isinstance(passes, str):
+        return parse(passes)
+    return [passes] if isinstance(passes, Check) else list(passes)
+
+
+def run(
+    model: ir.Model,
+    passes: str | Check | Sequence[Check] = DEFAULT,
+    *,
+    progress: Progress | None = None,
+    settle: Settle | None = None,
+    leave: exclusions.Leaving = exclusions.NOTHING,
+) -> Report:
+    """Run passes over ``model``, in place and in order, and say what they did.
+
+    A pass that raises is put back, with all that it did, and left out; the report says so, and the
+    other passes run.
+
+    Args:
+        model: The model; if no pass matches it is left as it is, to the byte.
+        passes: Text as ``-p`` takes it, a pass, or several.
+        progress: Called with the name of each pass before it runs.
+        settle: Called with each pass that is measured before it runs, and with the model as it then
+            is; what it gives back is run instead.
+        leave: What they are to leave alone.
+
+    Returns:
+        The report, as yet without a verdict: see :func:`graphfix.verify`.
+
+    Raises:
+        GraphfixError: A pass refuses the model, or what was asked of it; ``model`` is as it was.
+        PassError: A pass raises that the result cannot do without; ``model`` is as it was.
+    """
+    chosen = resolve(passes)
+    before, left = Snapshot(model), dict[exclusions.Place, str]()
+    while True:
+        try:
+            now = dataclasses.replace(leave, left={**leave.left, **left}) if left else leave
+            report = apply(model, chosen, leave=now, progress=progress, settle=settle)
+            break
+        except PassError as error:
+            before.put_back()
+            if not may_go(chosen, error.spec):
+                raise
+            left[error.spec, exclusions.WHOLE] = str(error)
+        except GraphfixError:
+            before.put_back()
+            raise
+    told = tuple(Left(by, (), why, raised=True) for (by, _), why in left.items())
+    return dataclasses.replace(report, left=told)
+
+
+def may_go(chosen: Iterable[Check], spec: str) -> bool:
+    """Whether the result is still what was asked for without the pass ``spec``."""
+    return all(x.dispensable for x in chosen if isinstance(x, Pass) and x.spec() == spec)
+
+
+def apply(
+    model: ir.Model,
+    chosen: Sequence[Check],
+    *,
+    leave: exclusions.Leaving = exclusions.NOTHING,
+    progress: Progress | None = None,
+    settle: Settle | None = None,
+) -> Report:
+    """Run passes as :func:`run` does, but where one raises, ``model`` is left as it then is.
+
+    What one makes another may go on with that ran before it, so those have another turn while they
+    find something.
+
+    Args:
+        model: The model, which is changed.
+        chosen: The passes.
+        leave: What they are to leave alone.
+        progress: As for :func:`run`.
+        settle: As for :func:`run`.
+
+    Raises:
+        PassError: A pass raises.
+        GraphfixError: A pass refuses the model, or what was asked of it.
+    """
+    before = count_ops(model)
+    exclusions.put(model, leave)
+    names.keep(model)
+    turns, settled = Turns(model, progress), list[Check]()
+    try:
+        for given in chosen:
+            check = given
+            if isinstance(given, Pass) and given.measured:
+                turns.again()  # what is measured is what the others have made, all of it
+                if settle is not None and exclusions.why_pass(model, given.spec()) is None:
+                    check = settle(given, model, turns.ran)
+            settled.append(check)
+            turns.take(check, given)
+        turns.again()
+    finally:
+        forget_index(model)
+        names.let_go(model)
+    exclusions.put(model, exclusions.NOTHING)
+    spec, ran = spec_of(settled), turns.ran
+    if any(p.changes for p in ran):
+        model.metadata_props[PIPELINE_KEY] = spec
+    after = count_ops(model)
+    return Report(spec, ran, ops_before=before, ops_after=after, endless=turns.endless)
+
+
+def count_ops(model: ir.Model) -> dict[str, int]:
+    """Nodes by operator: the graph, the graphs inside it, and the local functions."""
+    counts: Counter[str] = Counter()
+    for graph in (model.graph, *(f.graph for f in model.functions.values())):
+        counts.update(node.op_type for node in nodes_of(graph))
+    return dict(sorted(counts.items()))

@@ -1,0 +1,225 @@
+"""Passes by name: those in the folder, those of installed packages, those of a file.
+
+A pass in the folder is read as text until it is used: its name is its file's, and its manual is
+a docstring, so ``graphfix passes`` imports neither onnx-ir nor a pass.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphfix.errors import PluginError, UsageError
+from graphfix.spec import options
+from graphfix.wording import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from graphfix.core import Check, Pass
+
+GROUP = "graphfix.passes"
+
+# Named lists of passes, in the order that the passes need: shapes that tell the truth first; masks
+# before guards that they make needless; rows that Pads move before the Pads are taken apart. What
+# the repairs leave over is folded, and Reshapes come last, since other passes may write some.
+_TRUE_SHAPES = "fresh-shapes"
+_REPAIRS = (
+    *("bool-cast", "clip-minmax", "skew-gather", "pad-amounts", "pad-slice"),
+    *("mask-lookup", "table-rows", "additive-mask", "finite-mask", "drop-nan-guard"),
+    *("cumsum-index", "matmul-vector", "matmul-4d", "reverse-2d", "unflatten-heads"),
+    *("gather-int64", "convtranspose-2d", "pool-pads", "opset-ceiling", "quantize-axis"),
+    *("slice-start", "slice-gather", "gemm-bias"),
+    *("keep-output", "host-output", "fold", "reshape-allowzero"),
+)
+# An attention takes the biases of its inputs, so it is fused first. Residual sums stay apart from
+# their norms: ONNX Runtime's CPU kernel for both is too slow (fuse-norm).
+FUSIONS = (
+    *("gemm-matmul", "fuse-attention", "fuse-projections", "fuse-norm:residual=no"),
+    *("fuse-gelu", "fuse-matmul"),
+)
+PROFILES: dict[str, tuple[str, ...]] = {
+    "directml": (_TRUE_SHAPES, *_REPAIRS),
+    # Folded first, too: the others then see what a raw export computes from constants.
+    "fast": (_TRUE_SHAPES, "fold", *_REPAIRS, *FUSIONS, "fold"),
+}
+
+_plugins: dict[str, type[Check]] = {}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A pass as a line of ``graphfix passes``: known without importing it where possible."""
+
+    name: str
+    summary: str
+    safety: str
+    source: str
+
+
+def names() -> list[str]:
+    """The names of every pass and check that can be used, sorted."""
+    return sorted({*_folder(), *_entry_points(), *_plugins})
+
+
+def entries() -> list[Entry]:
+    """Every pass with its first sentence, by name."""
+    found = [_read(name, file) for name, file in _folder().items()]
+    for name in sorted({*_entry_points(), *_plugins}):
+        cls = pass_class(name)
+        summary = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
+        found.append(Entry(name, summary, getattr(cls, "safety", "check"), cls.__module__))
+    return sorted(found, key=lambda entry: entry.name)
+
+
+def pass_class(name: str) -> type[Check]:
+    """The class of the pass, or of the rule of ``check``, called ``name``.
+
+    Raises:
+        UsageError: There is none; the message suggests the nearest.
+        PluginError: It comes from another package and cannot be loaded.
+    """
+    if name in _plugins:
+        return _plugins[name]
+    if name in _folder():
+        module = importlib.import_module(f"graphfix.passes.{name.replace('-', '_')}")
+        return _only_pass(vars(module), f"graphfix.passes.{name.replace('-', '_')}", name)
+    point = _entry_points().get(name)
+    if point is None:
+        if (rule := _rules().get(name)) is not None:
+            return rule
+        raise UsageError(unknown(name))
+    try:
+        loaded = point.load()
+    except Exception as error:  # whatever another package's import raises
+        raise PluginError(f"the pass {name} of {point.value} cannot be loaded: {error}") from error
+    return _checked(loaded, f"entry point {point.value}", name)
+
+
+def make(name: str, given: Mapping[str, str] | None = None) -> Check:
+    """The pass ``name`` with options given as text."""
+    return options.make(pass_class(name), name, given or {})
+
+
+def get_pass(name: str, **given: object) -> Pass:
+    """The pass ``name`` with typed options: ``get_pass("additive-mask", floor=-1e3)``."""
+    cls = pass_class(name)
+    try:
+        made: Pass = cls(**given)  # type: ignore[assignment]
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name}: {error}") from error
+    return made
+
+
+def load_plugin(path: str | Path) -> list[str]:
+    """Take the passes that a Python file defines; return their names.
+
+    Raises:
+        PluginError: The file cannot be run, defines no pass, or names one that exists.
+    """
+    path = Path(path)
+    spec = importlib.util.spec_from_file_location(f"graphfix_plugin_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise PluginError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever the user's file raises
+        raise PluginError(f"{path}: {type(error).__name__}: {error}") from error
+    found = _passes_in(vars(module), module.__name__)
+    if not found:
+        raise PluginError(f"{path}: defines no pass (a subclass of graphfix.Pass with a name)")
+    for cls in found:
+        if cls.name in _folder() or (cls.name in _entry_points()):
+            raise PluginError(f"{path}: a pass named {cls.name!r} exists already; rename yours")
+        _plugins[cls.name] = cls
+    return [cls.name for cls in found]
+
+
+def unknown(name: str) -> str:
+    """The sentence for a name that is neither a pass nor a profile."""
+    if not name:
+        return f"there is no pass {name!r}: a comma is too many"
+    known = [*names(), *PROFILES, *_rules()]
+    hint = did_you_mean(name.lower(), known)
+    return f"there is no pass {name!r}{hint} 'graphfix passes' lists them"
+
+
+def _rules() -> Mapping[str, type[Check]]:
+    from graphfix.rules import rules
+
+    return rules()
+
+
+@functools.cache
+def _folder() -> Mapping[str, Path]:
+    spec = importlib.util.find_spec("graphfix.passes")
+    if spec is None or spec.origin is None:
+        raise PluginError("graphfix.passes is not installed; run 'pip install -e .' in the project")
+    files = Path(spec.origin).parent.glob("[a-z]*.py")
+    return {file.stem.replace("_", "-"): file for file in sorted(files)}
+
+
+def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
+    return {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
+
+
+def _read(name: str, file: Path) -> Entry:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and _constant(node, "name") == name:
+            summary = (ast.get_docstring(node) or "").split("\n\n")[0].replace("\n", " ")
+            return Entry(name, summary, _constant(node, "safety") or "exact", f"passes/{file.name}")
+    raise PluginError(f"{file}: defines no pass named {name!r}; a pass is named after its file")
+
+
+def _constant(cls: ast.ClassDef, name: str) -> str | None:
+    for node in cls.body:
+        target: ast.expr | None = None
+        if isinstance(node, ast.AnnAssign):
+            target = node.target
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target = node.targets[0]
+        if (
+            isinstance(target, ast.Name)
+            and target.id == name
+            and isinstance(node, ast.Assign | ast.AnnAssign)
+            and isinstance(node.value, ast.Constant)
+        ):
+            return str(node.value.value)
+    return None
+
+
+def _passes_in(namespace: Mapping[str, object], module: str) -> list[type[Check]]:
+    from graphfix.core import Check
+
+    return [
+        cls
+        for cls in namespace.values()
+        if isinstance(cls, type)
+        and issubclass(cls, Check)
+        and cls.__module__ == module
+        and isinstance(getattr(cls, "name", None), str)
+    ]
+
+
+def _only_pass(namespace: Mapping[str, object], module: str, name: str) -> type[Check]:
+    for cls in _passes_in(namespace, module):
+        if cls.name == name:
+            return cls
+    raise PluginError(f"{module}: defines no pass named {name!r}; a pass is named after its file")
+
+
+def _checked(cls: object, where: str, name: str) -> type[Check]:
+    from graphfix.core import Check
+
+    if not (isinstance(cls, type) and issubclass(cls, Check)):
+        raise PluginError(f"{where}: {name} is not a subclass of graphfix.Pass or graphfix.Check")
+    return cls

@@ -1,0 +1,186 @@
+"""What one array of a case holds: a mask, positions, token ids, choices, data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from graphfix.feeds.case import Array
+    from graphfix.feeds.case_style import Side, Style, Values
+    from graphfix.feeds.input import Input
+    from graphfix.feeds.roles import Role
+
+# Large values, not larger than they must be: the tolerance of what they reach grows with them.
+_LARGE = {"bumps": (1.3e3, -1.2e3), "spikes": (1.3e4, -1.2e4)}
+_LOUD = 30.0
+# Whole numbers that nothing bounds, in a case that is to go beyond 0 and 1: most, and one.
+_WIDEST, _FAR = (-3, 10), 120
+# A table with so few rows, asked for one row by each clip, is a choice: a language, a speaker.
+_FEW = 64
+
+
+def mask_of(
+    item: Input, shape: tuple[int, ...], valid: tuple[int, ...], whole: int, side: Side
+) -> Array:
+    """A mask: ``valid`` elements of each row are content, of ``whole``."""
+    if item.time is None:
+        return np.full(shape, item.role.valid).astype(item.dtype)
+    size = shape[item.time]
+    # A mask over a cache and the new tokens: the cache, on the left, is all valid; if anything is.
+    known = np.asarray(valid)
+    ends = per_row(np.where(known, known + (size - whole), 0), _ones(shape, item.rows))
+    count = index(shape, item.time)
+    inside = count >= size - ends if side == "left" else count < ends
+    array = np.where(inside, item.role.valid, item.role.padded)
+    return np.broadcast_to(array, shape).astype(item.dtype)
+
+
+def beyond_in(
+    item: Input, shape: tuple[int, ...], valid: tuple[int, ...], side: Side = "right"
+) -> npt.NDArray[np.bool_] | None:
+    """Where the padding of a data or token array is; None if it has no time axis."""
+    if item.time is None:
+        return None
+    ends = per_row(np.asarray(valid), _ones(shape, item.rows))
+    count = index(shape, item.time)
+    beyond = count < shape[item.time] - ends if side == "left" else count >= ends
+    return np.broadcast_to(beyond, shape)
+
+
+def index(shape: tuple[int, ...], axis: int) -> npt.NDArray[np.int64]:
+    """0, 1, 2, ... along ``axis``, with 1 for every other dim."""
+    around = [1] * len(shape)
+    around[axis] = shape[axis]
+    return np.arange(shape[axis]).reshape(around)
+
+
+def _ones(shape: tuple[int, ...], rows: int | None) -> tuple[int, ...]:
+    return tuple(n if a == rows else 1 for a, n in enumerate(shape))
+
+
+def per_row(values: Array, shape: tuple[int, ...]) -> Array:
+    """One value a row, as an array of ``shape``, of which at most one dim is not 1."""
+    count = int(np.prod(shape))
+    return np.resize(values, count).reshape(shape) if count else np.zeros(shape, values.dtype)
+
+
+def counting(shape: tuple[int, ...], axis: int, role: Role, start: int = 0) -> Array:
+    """Positions along ``axis``, within what the role allows."""
+    count = index(shape, axis) if shape else np.zeros(shape, np.int64)
+    return np.broadcast_to(np.minimum(count + role.low + start, role.high - 1), shape)
+
+
+def token_ids(
+    rng: np.random.Generator, role: Role, shape: tuple[int, ...]
+) -> npt.NDArray[np.int64]:
+    """Random ids of the whole table, other than the padding ids as far as there are others.
+
+    The last id of the table is among them, where there is room for two.
+    """
+    ids = rng.integers(role.low, role.high, shape)
+    if ids.size > 1:
+        ids.reshape(-1)[ids.size // 2] = role.high - 1
+    asked = np.isin(ids, role.choices)
+    if asked.any():
+        others = next((x for x in range(role.low, role.high) if x not in role.choices), None)
+        if others is not None:
+            again = rng.integers(role.low, role.high, shape)
+            again[np.isin(again, role.choices)] = others
+            ids = np.where(asked, again, ids)
+    return ids
+
+
+def options_of(item: Input) -> tuple[int, ...]:
+    """The values of an input that selects, one for all or one for each row; empty for others."""
+    role = item.role
+    if role.kind == "choice":
+        # What is compared with constants may be none of them.
+        other = (max(role.choices) + 1,) if np.dtype(item.dtype).kind in "iu" and role.free else ()
+        return (*role.choices, *other)
+    alone = all(d == 1 for a, d in enumerate(item.dims) if a != item.rows)
+    if role.kind == "tokens" and item.time is None and alone and role.high - role.low <= _FEW:
+        return tuple(range(role.low, role.high))
+    return ()
+
+
+def whole_numbers(
+    rng: np.random.Generator, item: Input, shape: tuple[int, ...], *, wide: bool
+) -> Array:
+    """Whole numbers between the role's bounds; beyond them, if nothing in the graph set them."""
+    role, dtype = item.role, np.dtype(item.dtype)
+    if not (wide and role.free) or dtype.kind == "b":
+        return rng.integers(role.low, max(role.high, role.low + 1), shape).astype(dtype)
+    info = np.iinfo(dtype)
+    if dtype.itemsize == 1:
+        return rng.integers(info.min, info.max + 1, shape).astype(dtype)
+    array = rng.integers(max(_WIDEST[0], info.min), _WIDEST[1], shape).astype(dtype)
+    if array.size > 1:
+        array[_spot(item, shape)] = _FAR
+    return array
+
+
+def floats(
+    rng: np.random.Generator,
+    item: Input,
+    shape: tuple[int, ...],
+    values: Values,
+    *,
+    positive: bool = False,
+) -> npt.NDArray[np.float64]:
+    """Numbers as the style says; all above 0 if they must be."""
+    array = rng.standard_normal(shape)
+    if values == "loud":
+        array = array * _LOUD
+    elif values == "silent":
+        array = np.zeros(shape)
+    elif values in _LARGE and array.size > 1:
+        _spike(array, item, *_LARGE[values])
+    return np.abs(array) + 0.2 if positive or values == "positive" else array
+
+
+def _spot(item: Input, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """An element in the first quarter of the second row, or of the only one."""
+    at = [0] * len(shape)
+    if item.rows is not None:
+        at[item.rows] = min(1, shape[item.rows] - 1)
+    if item.time is not None:
+        at[item.time] = shape[item.time] // 4
+    return tuple(at)
+
+
+def _spike(array: npt.NDArray[np.float64], item: Input, high: float, low: float) -> None:
+    """Two large values in one frame of one row: the others stay as tight to compare."""
+    at = list(_spot(item, array.shape))
+    array[tuple(at)] = high
+    last = next((a for a in reversed(range(array.ndim)) if a not in (item.rows, item.time)), None)
+    last = item.time if last is None else last
+    if last is not None and array.shape[last] > 1:
+        at[last] = (at[last] + 1) % array.shape[last]
+        array[tuple(at)] = low
+
+
+def other_reading(rng: np.random.Generator, item: Input, shape: tuple[int, ...]) -> Array:
+    """What may be fed to an input that was taken for a mask or a length, and may be a gain."""
+    if np.dtype(item.dtype).kind in "iub":
+        return rng.integers(0, 9, shape).astype(item.dtype)
+    return rng.uniform(0.3, 1.7, shape).astype(item.dtype)
+
+
+def numbers(
+    rng: np.random.Generator,
+    item: Input,
+    shape: tuple[int, ...],
+    style: Style,
+    *,
+    positive: bool = False,
+) -> Array:
+    """The content of a data or token array; floats are above 0 if they must be."""
+    if item.role.kind == "tokens":
+        return token_ids(rng, item.role, shape).astype(item.dtype)
+    if np.dtype(item.dtype).kind in "iub":
+        return whole_numbers(rng, item, shape, wide=style.wide)
+    return floats(rng, item, shape, style.values, positive=positive).astype(item.dtype)

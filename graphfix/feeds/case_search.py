@@ -1,0 +1,369 @@
+"""Inputs for a model, made from the model itself.
+
+Sizes for the symbolic dims are tried, and those that the model cannot run at are dropped, with ONNX
+Runtime's reason. The ladder of sizes, of which a rung is climbed only if those before it are not
+enough:
+
+    usual       7, 1, 2, 23 and 40 frames in batches of one to three rows (or what the user gives)
+    fewer rows  one row, where it is the batch that does not run
+    longer      up to 51,200 samples, until three lengths run: a minimum, a multiple, an image;
+                then one to three rows at the shortest
+    cover       conditions that the usual cases do not meet (:mod:`graphfix.feeds.condition_cover`)
+    tied        all of it again with more dims of one size (:data:`graphfix.feeds.dim_groups.TIES`)
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.errors import FeedError
+from graphfix.feeds.arrays import SCHEDULE, Maker
+from graphfix.feeds.case import Case, Cases, Dropped
+from graphfix.feeds.condition_cover import Cover
+from graphfix.feeds.dim_groups import TIES
+from graphfix.feeds.run_cost import Work
+from graphfix.feeds.runnable_sizes import Limits
+from graphfix.feeds.signature import Signature
+from graphfix.model import io
+from graphfix.runtime.local_session import Session
+from graphfix.runtime.run_errors import RunError
+from graphfix.spec.quoting import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from graphfix.feeds.case_style import Style
+    from graphfix.lengths.length_input import LengthInput
+    from graphfix.runtime.port import Array
+
+# The usual cases where the user gives the lengths: batches of one, two and three rows come first.
+_WITH_GIVEN = ((1, 7), (2, 23), (3, 40), (1, 1), (2, 2))
+# Beyond them, until three lengths run: for models that need a minimum or a multiple, the frames of
+# a second (98, 101), the sides of an image (224) or a window of samples (480, 512, 576).
+_SHORT = (5, 12, 32, 64, 98, 101, 160, 161, 224, 256, 400, 480, 512, 576, 720, 1600, 3200)
+_GROWTH = (*_SHORT, 6400, 12800, 25600, 51200)
+_ENOUGH = 3
+# The longest that is tried of what is not a waveform: attention takes the square of it in memory.
+_LONGEST = 3200
+# Multiplications of a row beyond which what ran is enough: images, whose work is their square.
+_GROWN = 5_000_000_000
+_PAST = (4, 0, 1, 9, 16)
+_FEWER_ROWS = 1
+
+
+def make_cases(
+    model: str | os.PathLike[str] | ir.Model,
+    *,
+    dims: Mapping[str, Sequence[int]] | None = None,
+    seed: int = 0,
+    session: Session | None = None,
+    constants: Mapping[str, Array] | None = None,
+) -> Cases:
+    """Cases that ``model`` runs: several lengths, batches of one to three rows, ragged lengths.
+
+    Args:
+        model: The model; it is not changed.
+        dims: Sizes to use, by the name of the symbolic dim; they replace the usual ones.
+        seed: The same seed makes the same arrays.
+        session: The model, already loaded, to save loading it again.
+        constants: What some inputs are fed in every case.
+
+    Returns:
+        The cases, at least one.
+
+    Raises:
+        ModelError: ONNX Runtime rejects the model.
+        FeedError: No case runs, an input cannot be made up, or ``dims`` names no dim.
+    """
+    graph = model if isinstance(model, ir.Model) else io.load(model)
+    opened = session or Session(model, optimize=False)
+    try:
+        return search(
+            graph, lambda case: opened.run(case.feeds), dims=dims, seed=seed, constants=constants
+        )
+    finally:
+        if session is None:
+            opened.close()
+
+
+def search(
+    model: ir.Model,
+    run: Callable[[Case], object],
+    *,
+    dims: Mapping[str, Sequence[int]] | None = None,
+    seed: int = 0,
+    cover: bool = False,
+    positive: bool = False,
+    constants: Mapping[str, Array] | None = None,
+    told: LengthInput | None = None,
+) -> Cases:
+    """As :func:`make_cases`, with ``run``, which raises RunError for a case that does not run.
+
+    Args:
+        model: The model.
+        run: Runs it.
+        dims: Sizes to use.
+        seed: The same seed makes the same arrays.
+        cover: Whether to add the cases of :mod:`graphfix.feeds.condition_cover`.
+        positive: Whether floats are above 0 in every case.
+        constants: What some inputs are fed in every case.
+        told: The input that says what is valid to a repair of the model.
+    """
+    first: Cases | None = None  # of what the graph says
+    usual: Cases | None = None  # of the first way that runs, caches and all
+    tried: set[tuple[object, ...]] = set()
+    for tie in TIES:
+        signature = Signature(model, tie, constants, told=told)
+        shape = _fingerprint(signature)
+        if shape in tried:
+            continue
+        tried.add(shape)
+        maker = Maker(signature, seed, positive=positive)
+        cases = _Search(signature, run, dims or {}, maker).cases(cover)
+        first = cases if first is None else first
+        if cases and (usual is None or len(cases.dropped) < len(usual.dropped)):
+            usual = cases
+        if usual is not None and not (_run_by_chance(usual) or _caches_stay_empty(usual)):
+            return usual
+    assert first is not None
+    if usual is None:
+        raise FeedError(_nothing_runs(first))
+    return usual
+
+
+def _run_by_chance(cases: Cases) -> bool:
+    """Whether so few cases run that sizes which must be equal may have been so by chance."""
+    return len(cases) < _ENOUGH and bool(cases.dropped)
+
+
+def _caches_stay_empty(cases: Cases) -> bool:
+    """Whether no case runs with anything in a cache: what is beside it may have to be longer."""
+    past = cases.signature.past
+    sizes = (groups_of(cases.signature, case) for case in cases)
+    return bool(past and cases.dropped) and not any(x[g] for x in sizes for g in past)
+
+
+class _Search:
+    """Tries sizes until enough lengths run."""
+
+    def __init__(
+        self,
+        signature: Signature,
+        run: Callable[[Case], object],
+        dims: Mapping[str, Sequence[int]],
+        maker: Maker,
+    ) -> None:
+        for item in signature.inputs:
+            if item.problem:
+                raise FeedError(
+                    f"the input {item.name!r} cannot be made up: {item.problem}; "
+                    "give inputs with --feeds file.npz"
+                )
+        self._signature = signature
+        self._run = run
+        self._wanted = wanted_sizes(signature, dims)
+        self._maker = maker
+        self._found: list[Case] = []
+        self._dropped: list[Dropped] = []
+        self._limits = Limits(signature)
+        self._work = Work(signature)
+        self._lengths: set[int] = set()
+        self._seen: set[tuple[tuple[str, int], ...]] = set()
+
+    def cases(self, cover: bool) -> Cases:
+        """The usual cases, and those that cover more."""
+        for step, (rows, length) in enumerate(self._steps()):
+            self._try(step, rows, length)
+        if self._varies() and len(self._lengths) < _ENOUGH:
+            few = len(self._found) < _ENOUGH
+            self._grow()
+            if few and self._found:
+                self._add_rows()
+        left_out: list[str] = []
+        if cover and self._found:
+            more = Cover(self._signature, self._maker, self._wanted, self._found, self._covers)
+            more.run()
+            left_out = more.left_out
+        return Cases(self._found, self._dropped, self._signature, left_out)
+
+    def _steps(self) -> Iterator[tuple[int, int]]:
+        if not self._wanted:
+            yield from SCHEDULE
+            return
+        count = max(len(v) for v in self._wanted.values())
+        for step in range(max(count, 2 if self._free_rows() else 1)):
+            yield _WITH_GIVEN[step % len(_WITH_GIVEN)]
+
+    def _free_rows(self) -> bool:
+        batch = self._signature.batch
+        return batch is not None and batch not in self._wanted
+
+    def _varies(self) -> bool:
+        """Whether other lengths than those tried are ours to choose."""
+        return any(t not in self._wanted for t in self._signature.times)
+
+    def _grow(self) -> None:
+        ran = True
+        for step, length in enumerate(_GROWTH, start=len(SCHEDULE)):
+            # Three lengths just above the minimum would be one, two and three frames.
+            enough = len(self._lengths) >= _ENOUGH
+            if enough and max(self._lengths) >= 8 * min(self._lengths):
+                return
+            costly = self._found and self._is_costly(self._groups(step, 1, length))
+            if costly and (enough or not ran):
+                return
+            if length > _LONGEST and not _is_waveform(self._signature):
+                return
+            ran = self._try(step, 1 + step % 2, length)
+
+    def _add_rows(self) -> None:
+        """The usual numbers of rows at the shortest length that runs."""
+        batch = self._signature.batch
+        if batch is not None and self._free_rows():
+            time = self._signature.times[0]
+            ran = [groups_of(self._signature, case) for case in self._found]
+            shortest = min(ran, key=lambda sizes: sizes[time])
+            for step, rows in enumerate(sorted({rows for rows, _ in SCHEDULE})):
+                self._attempt(step, {**shortest, batch: rows})
+
+    def _undefined(self, groups: Mapping[str, int]) -> str:
+        try:
+            return self._limits.undefined(groups)
+        except FeedError:  # a dim such as T - 5 would be negative
+            return ""
+
+    def _is_costly(self, groups: Mapping[str, int]) -> bool:
+        try:
+            return self._work.at(groups) > _GROWN
+        except FeedError:  # a dim such as T - 5 would be negative
+            return False
+
+    def _try(self, step: int, rows: int, length: int) -> bool:
+        """Try one size; with one row if that many rows are what does not run."""
+        if self._attempt(step, self._groups(step, rows, length)):
+            return True
+        fewer = rows != _FEWER_ROWS and self._free_rows()
+        return fewer and self._attempt(step, self._groups(step, _FEWER_ROWS, length))
+
+    def _attempt(self, step: int, groups: Mapping[str, int]) -> bool:
+        static = not self._signature.symbols()
+        key = (("", step) if static else ("", 0), *sorted(groups.items()))
+        if key in self._seen:
+            return True
+        self._seen.add(key)
+        if why := self._undefined(groups):
+            self._dropped.append(Dropped(self._maker.name(groups), why, made=False))
+            return False
+        try:
+            case = self._maker.case(step, groups)
+        except FeedError as error:  # a dim such as T - 5 would be negative
+            self._dropped.append(Dropped(self._maker.name(groups), str(error), made=False))
+            return False
+        try:
+            self._run(case)
+        except RunError as error:
+            self._dropped.append(Dropped(case.name, str(error)))
+            return False
+        self._found.append(case)
+        first = (*self._signature.times, self._signature.batch or "")[0]
+        self._lengths.add(groups.get(first, 1))
+        return True
+
+    def _covers(
+        self,
+        step: int,
+        groups: Mapping[str, int],
+        style: Style,
+        chosen: Mapping[str, tuple[int, ...]],
+    ) -> bool:
+        """Try one case that covers more; what does not run is no loss to tell of."""
+        try:
+            if self._undefined(groups):
+                return False
+            case = self._maker.case(step, groups, None, style, chosen)
+            names = {x.name for x in self._found}
+            if case.name in names:
+                case = replace(case, name=f"{case.name}, set {step + 1}")
+            self._run(case)
+        except (FeedError, RunError):
+            return False
+        self._found.append(case)
+        return True
+
+    def _groups(self, step: int, rows: int, length: int) -> dict[str, int]:
+        """The size of each group at a step."""
+        signature = self._signature
+        sizes = {signature.batch: rows} if signature.batch else {}
+        grows = step < len(SCHEDULE)
+        usual = [t for t in signature.times if t not in signature.past]
+        for place, time in enumerate(usual):
+            # Times that are not tied get different sizes, so that a mix-up is seen.
+            small = SCHEDULE[step % len(SCHEDULE)][1]
+            own = length if grows or place == 0 else small
+            sizes[time] = own // (place + 1) + 2 * place
+            if not grows and place and length % 32 == 0:  # images: both sides a multiple
+                sizes[time] = max(32, length // 64 * 32)
+        for time in signature.past:
+            sizes[time] = _PAST[step % len(_PAST)]
+        for time, values in self._wanted.items():
+            sizes[time] = values[step % len(values)]
+        return sizes
+
+
+def _is_waveform(signature: Signature) -> bool:
+    """Whether some input is one number a time step, which a model must shorten first."""
+    return any(
+        x.role.kind == "data"
+        and x.time is not None
+        and all(d == 1 for a, d in enumerate(x.dims) if a not in (x.rows, x.time))
+        for x in signature.inputs
+    )
+
+
+def wanted_sizes(
+    signature: Signature, dims: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[int, ...]]:
+    """The sizes that a user asks for, by group instead of by the name of a dim.
+
+    Raises:
+        FeedError: No input has a dim of that name, or a size is negative.
+    """
+    wanted: dict[str, tuple[int, ...]] = {}
+    for name, values in dims.items():
+        symbol = signature.symbol_of(name)
+        if symbol is None:
+            known = ", ".join(quoted(signature.user_name(s)) for s in signature.symbols()) or "none"
+            raise FeedError(f"no input has a dim named {name!r}; the symbolic dims are: {known}")
+        if not values or any(v < 0 for v in values):
+            raise FeedError(f"the sizes of {name!r} must be numbers from 0 up, not {values}")
+        wanted[signature.group(symbol)] = tuple(values)
+    return wanted
+
+
+def groups_of(signature: Signature, case: Case) -> dict[str, int]:
+    """The size of each group in a case."""
+    groups = [*([signature.batch] if signature.batch else []), *signature.times]
+    return {g: case.dims[signature.user_name(g)] for g in groups}
+
+
+def _fingerprint(signature: Signature) -> tuple[object, ...]:
+    probe = {g: 3 + 4 * i for i, g in enumerate((*signature.times, signature.batch or ""))}
+    return tuple(sorted(signature.sizes(probe).items()))
+
+
+def _nothing_runs(cases: Cases) -> str:
+    tried = "; ".join(f"{x.name}" for x in cases.dropped[:4])
+    more = f" and {len(cases.dropped) - 4} more" if len(cases.dropped) > 4 else ""
+    roles = ", ".join(f"{name} as {role.kind}" for name, role in cases.roles.items())
+    last = cases.dropped[-1] if cases.dropped else Dropped("", "no size to try", made=False)
+    reason = f"ONNX Runtime: {last.reason}" if last.made else f"{last.reason}."
+    example = quoted(next((cases.signature.user_name(t) for t in cases.signature.times), "T"))
+    return (
+        f"the model as given runs at none of the sizes tried ({tried}{more}), with {roles}. "
+        f"{reason} Give inputs with --feeds file.npz, or sizes with "
+        f"--dims {example}=.."
+    )

@@ -1,0 +1,130 @@
+"""The search for bad places, with the proof that a repaired file has to pass."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphfix.core import Pass
+from graphfix.editing.exclusions import NOTHING, WHOLE
+from graphfix.engine.report import Left
+from graphfix.errors import GraphfixError
+from graphfix.job.culprits import BadPlaces, search
+from graphfix.job.prove import prove, why_not
+from graphfix.job.repair import make
+from graphfix.model import io
+from graphfix.model.values import nodes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.core import Check
+    from graphfix.editing.exclusions import Leaving
+    from graphfix.engine.report import Report
+    from graphfix.job.task import Task
+    from graphfix.proof.verify import Held
+
+
+@dataclass(frozen=True)
+class Way:
+    """What may be made instead of a model whose proof failed.
+
+    Attributes:
+        leave: What is left alone.
+        found: What the report then says, and what runs instead of passes.
+        rounds: Whether the passes that round still run, if there are any; else what is left is held
+            as closely as where nothing is rounded.
+    """
+
+    leave: Leaving
+    found: BadPlaces
+    rounds: bool = True
+
+    def of(self, task: Task) -> Task:
+        """What is asked then."""
+        tolerance = task.tolerance if self.rounds else None
+        chosen = self.found.passes(task.chosen)
+        return dataclasses.replace(task, chosen=chosen, tolerance=tolerance)
+
+
+def ways(chosen: Iterable[Check], why: str, found: BadPlaces) -> Iterator[Way]:
+    """What may be made instead of a model whose proof failed, the best first.
+
+    First the places that are to blame are left out or repaired in another way. If a pass that
+    rounds is to blame, and its aim is not worth a refusal, the model is left as it would be
+    without.
+
+    Args:
+        chosen: The passes that were asked for.
+        why: What the proof found against the model.
+        found: What came of the search for bad places.
+    """
+    rounding = [x for x in chosen if isinstance(x, Pass) and x.measured]
+    if found.left or not rounding:
+        for leave in found.ways:
+            yield Way(leave, found)
+    if not rounding or not all(x.may_gain_nothing for x in rounding):
+        return
+    told = f"{why}: it gains nothing here, left as it is"
+    gone = {(x.spec(), WHOLE): told for x in rounding}
+    left = (*found.left, *(Left(x.spec(), (), told) for x in rounding))
+    for leave in found.ways or (NOTHING,):
+        yield Way(
+            dataclasses.replace(leave, left={**leave.left, **gone}),
+            dataclasses.replace(found, left=left),
+            rounds=False,
+        )
+
+
+def bad_places(task: Task, report: Report, held: Held | None = None) -> BadPlaces:
+    """What to leave out of a model whose proof failed, or to do in another way.
+
+    Args:
+        task: What was asked.
+        report: What the passes did, and what the proof found.
+        held: What the original computes, if that is known; not used if a pass rounds, since it is
+            the model without that pass which is searched.
+    """
+    # What must stay in float32 is searched for by itself; here, what goes before it is held.
+    chosen = tuple(x for x in task.chosen if not (isinstance(x, Pass) and x.measured))
+    before = dataclasses.replace(task, chosen=chosen, tolerance=None) if task.measured else task
+    bare = task.ep == "cpu" and all(x.dispensable for x in chosen if isinstance(x, Pass))
+
+    from graphfix.proof.verify import Held  # what only repairs need not load ONNX Runtime
+
+    known = Held() if held is None or task.measured else held
+
+    def proves(passes: Sequence[Check], leave: Leaving, single: bool) -> str:
+        trial = dataclasses.replace(before, chosen=tuple(passes))
+        try:
+            model, made = make(trial, leave)
+            told = prove(trial, model, model, made, locate=False, held=known, brief=True)
+            why = why_not(told)
+            if why and single:
+                told = prove(trial, model, model, made, held=known, brief=True)
+                why = why_not(told) if _is_rounding(told) else why
+            return why
+        except GraphfixError as error:
+            return str(error)
+
+    done = [x for x in report.passes if x.name in {one.name for one in chosen}]
+    why = "" if task.measured else why_not(report)
+    tensors = tensors_of(io.load(task.source))
+    return search(chosen, done, tensors, proves, task.tell, why=why, alone=bare)
+
+
+def _is_rounding(report: Report) -> bool:
+    """Whether two models part where rounding decides: then no place computes what is wrong."""
+    first = (report.verdict or {}).get("first_divergence")
+    return isinstance(first, dict) and first["given"] is not None
+
+
+def tensors_of(model: ir.Model) -> frozenset[str]:
+    """The names of what the nodes of a model make."""
+    tops = (model.graph, *(function.graph for function in model.functions.values()))
+    return frozenset(
+        x.name for top in tops for node in nodes_of(top) for x in node.outputs if x.name
+    )

@@ -1,0 +1,203 @@
+"""What DirectML will do with a model, and what it did: the steps of :mod:`graphfix.directml`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+from onnx_ir.passes.common import LiftConstantsToInitializersPass
+
+from graphfix.directml import agreement
+from graphfix.directml import plan as planner
+from graphfix.engine import pipeline
+from graphfix.errors import ModelError, UsageError
+from graphfix.model import io, local_functions, stand_in
+from graphfix.model.shapes import shapes_of
+from graphfix.runtime.optimizer import Optimizer
+from graphfix.show import kernel_strip
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from graphfix.core import Check
+    from graphfix.directml.agreement import Agreement
+    from graphfix.directml.plan import Plan
+    from graphfix.engine.report import Kernels
+
+# What ONNX Runtime says where the CPU has no kernel for a valid node.
+_NO_KERNEL = ("Failed to find kernel", "Could not find an implementation", "Kernel not found")
+
+
+def plan(model: ir.Model, *, sizes: Mapping[str, int] | None = None) -> Plan:
+    """Foresee where each node of a model runs on DirectML, what is fused and what is copied.
+
+    Args:
+        model: The model; it is not changed.
+        sizes: Sizes for symbolic dims, as ONNX Runtime's free-dimension overrides.
+
+    Raises:
+        ModelError: ONNX Runtime rejects the model.
+        UsageError: The model has no such dim.
+    """
+    _require_known(model, sizes or {})
+    notes: list[str] = []
+    shown = model
+    if stand_in.is_heavy(model):
+        shown = stand_in.without_weights(model)
+        notes.append("the weights were not read, so fusions that look into them are not foreseen")
+    try:
+        basic, extended = _optimized(shown, sizes)
+    except ModelError as error:
+        if not any(text in str(error) for text in _NO_KERNEL):
+            raise ModelError(f"ONNX Runtime does not load the model: {error}") from error
+        basic = extended = _as_it_is(model)
+        notes.append(
+            f"ONNX Runtime cannot show here what its optimizer does: {error}; so what it folds and "
+            "fuses is not foreseen" + (", nor are --dim sizes" if sizes else "")
+        )
+    if shown is not model:
+        stand_in.with_weights(basic)
+        stand_in.with_weights(extended)
+    return planner.plan(model, basic, extended, sizes=sizes, notes=notes)
+
+
+def before_after(
+    model: ir.Model,
+    passes: str | Check | Sequence[Check] = pipeline.DEFAULT,
+    *,
+    sizes: Mapping[str, int] | None = None,
+) -> tuple[Plan, Plan]:
+    """The plans of a model as it is and after passes, which are run on a copy.
+
+    Raises:
+        ModelError: ONNX Runtime rejects the model, before or after.
+        UsageError: The model has no such dim, or a pass is unknown.
+    """
+    chosen = pipeline.resolve(passes)
+    before = plan(model, sizes=sizes)
+    repaired = model.clone()
+    pipeline.run(repaired, chosen)
+    left = {name: size for name, size in (sizes or {}).items() if name in _dims(repaired)}
+    return before, plan(repaired, sizes=left)
+
+
+_TOO_MANY = 20_000
+"""Nodes above which kernels are not counted unless asked for: it would take half a minute."""
+
+
+def kernels(before: ir.Model, after: ir.Model, *, always: bool = False) -> Kernels | None:
+    """The kernels of a run before and after, as foreseen; None if that would take too long.
+
+    Args:
+        before: The model as it was given.
+        after: The model after passes, or the same object; one that ONNX Runtime rejects has no
+            kernels.
+        always: Whether to count however long it takes.
+    """
+    if not always and local_functions.count(before) > _TOO_MANY:
+        return None
+    found = kernels_of(before)
+    return {"before": found, "after": found if after is before else kernels_of(after)}
+
+
+def kernels_of(model: ir.Model) -> dict[str, int] | None:
+    """The kernels of a run, as foreseen; None where ONNX Runtime rejects the model.
+
+    Returns:
+        How many there are in ``all``, how many of them on ``directml`` and on the ``cpu``, and how
+        many are ``remade`` where another length comes.
+    """
+    try:
+        found = plan(model)
+    except ModelError:
+        return None
+    on = {"directml": found.steps_on("graph", "dml"), "cpu": found.steps_on("cpu")}
+    return {"all": sum(on.values()), **on, "remade": found.remade}
+
+
+def glance(before: str | Path, after: str | Path | None) -> dict[str, object]:
+    """The plans of two files at a glance, for a report: where nodes run, in rows, and in numbers.
+
+    A file that cannot be planned, because ONNX Runtime rejects it, or that is not there is None.
+    """
+    return {"before": _at_a_glance(before), "after": _at_a_glance(after)}
+
+
+def _at_a_glance(path: str | Path | None) -> dict[str, object] | None:
+    if path is None:
+        return None
+    try:
+        found = plan(io.load(path))
+    except ModelError:
+        return None
+    data = found.to_json()
+    kept = {key: data[key] for key in ("nodes", "run", "open", "dynamic", "notes")}
+    return {"strip": kernel_strip.runs(x.where for x in found.places), **kept}
+
+
+def against(plan: Plan, model: ir.Model) -> Agreement:
+    """Hold a plan against the real DirectML.
+
+    Raises:
+        ModelError: ONNX Runtime rejects the model.
+        UsageError: DirectML is not to be had here.
+    """
+    from graphfix.runtime.assignment import placement
+
+    return agreement.compare(plan, model, placement(model, sizes=plan.sizes))
+
+
+def _optimized(model: ir.Model, sizes: Mapping[str, int] | None) -> tuple[ir.Model, ir.Model]:
+    """The model after the basic and after the extended optimizations."""
+    if not stand_in.has_half(model):
+        return _both(model, sizes)
+    try:
+        return _widened(model, stand_in.BOTH, sizes)
+    except ModelError:
+        return _widened(model, stand_in.HALF, sizes)
+
+
+def _widened(
+    model: ir.Model, types: Mapping[ir.DataType, ir.DataType], sizes: Mapping[str, int] | None
+) -> tuple[ir.Model, ir.Model]:
+    found = _both(stand_in.widened(model, types), sizes)
+    for one in found:
+        stand_in.narrowed(one, types)
+    return found
+
+
+def _both(model: ir.Model, sizes: Mapping[str, int] | None) -> tuple[ir.Model, ir.Model]:
+    with Optimizer(model, sizes) as optimizer:
+        basic = optimizer.optimized("basic")
+        return basic, optimizer.optimized("extended", without=planner.CPU_ONLY)
+
+
+def _as_it_is(model: ir.Model) -> ir.Model:
+    """The model itself, with the shapes that graphfix infers."""
+    copy = model.clone()
+    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(copy)
+    shapes = shapes_of(copy)
+    for graph in (copy.graph, *copy.graph.subgraphs()):
+        for node in graph:
+            for value in node.outputs:
+                dims = shapes.dims(value)
+                value.shape = None if dims is None else ir.Shape(dims)
+                dtype = shapes.dtype(value)
+                if dtype is not None and value.type is None:
+                    value.type = ir.TensorType(dtype)
+    return copy
+
+
+def _require_known(model: ir.Model, sizes: Mapping[str, int]) -> None:
+    known = _dims(model)
+    for name in sizes:
+        if name not in known:
+            there = ", ".join(known) if known else "none at all"
+            raise UsageError(f"no input has a dim {name!r}; there are: {there}")
+
+
+def _dims(model: ir.Model) -> list[str]:
+    """The names of the symbolic dims of the inputs, each once."""
+    dims = (dim for x in model.graph.inputs for dim in x.shape or () if not isinstance(dim, int))
+    return list(dict.fromkeys(dim.value for dim in dims if dim.value))

@@ -1,0 +1,117 @@
+"""Does what was made compute the same, and is it as safe to pad as was promised?"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from graphfix.core import Pass, changed_by, new_feeds
+from graphfix.lengths.length_input import LengthInput
+from graphfix.model import io
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import onnx_ir as ir
+
+    from graphfix.engine.report import Report
+    from graphfix.job.task import Task
+    from graphfix.probing.padded import PaddedVerdict
+    from graphfix.proof.verify import Held, Tolerance, Verdict
+
+
+def prove(
+    task: Task,
+    made: Path | ir.Model,
+    model: ir.Model,
+    report: Report,
+    *,
+    locate: bool = True,
+    held: Held | None = None,
+    brief: bool = False,
+) -> Report:
+    """The report with the verdict, and with that of the padded check where one is due.
+
+    Args:
+        task: What is asked.
+        made: What is run: the draft, or ``model`` itself.
+        model: What the passes made.
+        report: What they did.
+        locate: Whether to search for the first tensor that differs, if one does.
+        held: Keeps what the original computes, see :func:`graphfix.proof.verify.verify`.
+        brief: Whether the first difference is enough.
+    """
+    verdict = _verify(task, made, report, locate, held, brief)
+    report = dataclasses.replace(report, verdict=verdict.to_json())
+    if verdict.ok and _must_pad(task, model):
+        report = dataclasses.replace(report, padded=_padded(task, made, model, report).to_json())
+    return report
+
+
+def why_not(report: Report) -> str:
+    """What a report's proof found against the model; "" if nothing."""
+    for found in (report.verdict, report.padded):
+        if found is not None and not found["ok"]:
+            return str(found["summary"]).rstrip(".")
+    return ""
+
+
+def _verify(
+    task: Task,
+    made: Path | ir.Model,
+    report: Report,
+    locate: bool,
+    held: Held | None,
+    brief: bool,
+) -> Verdict:
+    # Not above: what only repairs need not load ONNX Runtime.
+    from graphfix.proof.verify import Tolerance, verify
+
+    return verify(
+        task.source,
+        made,
+        dims=task.dims,
+        feeds=task.feeds,
+        tolerance=_allowed(task, report) or Tolerance(),
+        safety=report.safety,
+        map_feeds=lambda old: new_feeds(task.chosen, old),
+        may_change=changed_by(task.chosen),
+        ep=task.ep,
+        locate=locate,
+        held=held,
+        brief=brief,
+        progress=lambda done, total, what: task.tell(f"verifying {done}/{total}: {what}"),
+    )
+
+
+def _allowed(task: Task, report: Report) -> Tolerance | None:
+    """What may differ; None for the usual, which holds as well where nothing came to be rounded."""
+    rounding = {x.name for x in task.chosen if isinstance(x, Pass) and x.measured}
+    rounded = any(x.changes for x in report.passes if x.name in rounding)
+    given = task.tolerance
+    return None if given is not None and given.whole and rounding and not rounded else given
+
+
+def _must_pad(task: Task, model: ir.Model) -> bool:
+    """Whether clips are held against containers: a pass promises that, or has told of lengths."""
+    told = LengthInput.of(model)
+    promised = any(isinstance(x, Pass) and x.safe_to_pad for x in task.chosen)
+    return promised or (told is not None and LengthInput.of(io.load(task.source)) != told)
+
+
+def _padded(task: Task, made: Path | ir.Model, model: ir.Model, report: Report) -> PaddedVerdict:
+    from graphfix.probing.padded import padded
+
+    # Where no leak was found, the model does not say along which axis.
+    looked = (x.pads(model) for x in task.chosen if isinstance(x, Pass) and x.safe_to_pad)
+    axis = next(looked, "") if LengthInput.of(model) is None else ""
+
+    return padded(
+        made,
+        original=task.source,
+        dims=task.dims,
+        axis=axis,
+        tolerance=_allowed(task, report),
+        ep=task.ep,
+        progress=lambda done, total, what: task.tell(f"padding {done}/{total}: {what}"),
+    )

@@ -1,0 +1,99 @@
+"""Before a pass that rounds: what it must leave alone, found by running the model."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from graphfix.core import Pass, new_feeds, together
+from graphfix.errors import ModelError
+from graphfix.model import io
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.core import Check, Feeds
+    from graphfix.engine import pipeline
+    from graphfix.engine.report import PassReport, Report
+    from graphfix.proof.verify import Tolerance
+
+    StrPath = str | os.PathLike[str]
+
+# Which share of the gate a pass that rounds may use where it is tried: other inputs do worse. With
+# less than half it is tried on as many inputs as it is verified on.
+MARGINS = (0.5, 0.4, 0.2)
+
+
+@dataclasses.dataclass
+class Settling:
+    """Before a pass that rounds: what it must leave alone, found by running the model.
+
+    Attributes:
+        chosen: All passes.
+        dims: Sizes to try.
+        feeds: The user's inputs.
+        tolerance: The gate.
+        tell: Called with a short text at each step.
+        margin: Which share of the gate may be used.
+        course: How far the inner tensors are of what it settled on.
+    """
+
+    chosen: Sequence[Check]
+    dims: Mapping[str, Sequence[int]]
+    feeds: StrPath | None
+    tolerance: Tolerance | None
+    tell: pipeline.Progress
+    margin: float
+    course: dict[str, object] | None = None
+
+    def __call__(self, check: Check, model: ir.Model, ran: tuple[PassReport, ...]) -> Check:
+        """The pass that is to run instead of ``check``."""
+        if not isinstance(check, Pass) or not check.measured:
+            return check
+        from graphfix.feeds.signature import Signature
+        from graphfix.feeds.user_feeds import given_case
+        from graphfix.half.keep_search import mark, settle
+        from graphfix.proof.compare import HALF_GATE
+        from graphfix.runtime.compared_session import open_given
+
+        arrays: Feeds | None = None
+        if self.feeds is not None:
+            before = io.source_of(model)
+            original = io.load(before) if before is not None else model
+            arrays = given_case(self.feeds, Signature(original)).feeds
+            arrays = new_feeds(self.chosen[: len(ran)], arrays)
+        try:
+            new, found = settle(
+                model,
+                check,
+                tolerance=self.tolerance or HALF_GATE,
+                margin=self.margin,
+                dims=self.dims,
+                feeds=arrays,
+                safety=together([check.safety, *(p.safety for p in ran if p.changes)]),
+                progress=self.tell,
+            )
+        except ModelError:
+            if (given := io.source_of(model)) is not None:
+                open_given(given).close()  # says so if it is the model as given
+            raise
+        mark(model, found.reasons)
+        self.course = found.course
+        return new
+
+
+def is_hopeless(report: Report) -> bool:
+    """Whether the search met its aim in no way: then it does not meet a closer one either."""
+    return report.course is not None and not report.course["met"]
+
+
+def gate(chosen: Sequence[Check]) -> Tolerance | None:
+    """What may differ where a pass rounds to float16; None for the usual."""
+    if not any(isinstance(x, Pass) and x.measured for x in chosen):
+        return None
+    from graphfix.proof.compare import HALF_GATE
+
+    return HALF_GATE

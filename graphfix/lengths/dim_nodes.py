@@ -1,0 +1,156 @@
+"""A dim expression as int64 nodes, of the padded size or of valid lengths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import sympy
+
+from graphfix.model.symbolic import never_negative
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+    import onnx_ir as ir
+
+    from graphfix.editing.builder import Builder
+
+
+@dataclass
+class Arithmetic:
+    """Expressions in one symbol, evaluated in the graph, each a single time.
+
+    Attributes:
+        op: The builder.
+        opset: The version of the standard opset.
+        name: Of what: keeps the nodes of two of these apart.
+        symbol: The symbol.
+        base: Makes what stands for the symbol, int64 [B] or [1], at least 0.
+        home: A value in the graph that the nodes are to be in.
+    """
+
+    op: Builder
+    opset: int
+    name: str
+    symbol: str
+    base: Callable[[], ir.Value]
+    home: ir.Value
+
+    def of(self, expr: sympy.Expr) -> ir.Value:
+        """The value of an expression."""
+        if str(expr) == self.symbol:
+            return self.base()
+        if expr.is_Integer:
+            return self.op.constant(_row(expr))
+        return self.op.once((self.name, str(expr)), lambda: self._make(expr), self.home)
+
+    def _make(self, expr: sympy.Expr) -> ir.Value:
+        op = self.op
+        if isinstance(expr, sympy.floor):
+            return self._divide(expr.args[0])
+        if isinstance(expr, sympy.Max | sympy.Min):
+            name: Literal["Max", "Min"] = "Max" if isinstance(expr, sympy.Max) else "Min"
+            return extremum(op, self.opset, name, [self.of(x) for x in expr.args])
+        if isinstance(expr, sympy.Mod):
+            return self._mod(*(self.of(x) for x in expr.args))
+        if sympy.fraction(sympy.together(expr))[1] != 1:
+            return self._divide(expr)
+        if isinstance(expr, sympy.Add):
+            # Without the constant the sum may be one that is there already.
+            constant, rest = expr.as_coeff_Add()
+            if constant != 0:
+                value = self.of(rest)
+                plus = op.Add if constant > 0 else op.Sub
+                return plus(value, _row(abs(constant)))
+            first, *others = expr.args
+            value = self.of(first)
+            for term in others:
+                value = op.Add(value, self.of(term))
+            return value
+        if isinstance(expr, sympy.Mul):
+            number, rest = expr.as_coeff_Mul()
+            if number != 1:
+                return op.Mul(self.of(rest), _row(number))
+            first, *others = expr.args
+            value = self.of(first)
+            for factor in others:
+                value = op.Mul(value, self.of(factor))
+            return value
+        raise NotImplementedError(str(expr))
+
+    def _divide(self, quotient: sympy.Expr) -> ir.Value:
+        """``floor(quotient)``. ONNX's Div of integers rounds to 0, so it is kept from below 0."""
+        op = self.op
+        above, below = sympy.fraction(sympy.together(quotient))
+        lift = _lift(above, below, self.symbol)
+        if not never_negative(above + lift * below):  # it falls somewhere as the length grows
+            value, number = self.of(sympy.expand(above)), _row(below)
+            return op.Div(op.Sub(value, self._mod(value, number)), number)
+        value = self.of(sympy.expand(above + lift * below))
+        if below != 1:
+            value = op.Div(value, _row(below))
+        return op.Sub(value, _row(lift)) if lift else value
+
+    def _mod(self, value: ir.Value, by: ir.Value | npt.NDArray[np.int64]) -> ir.Value:
+        """What is left of a division, of the sign of the divisor, which is above 0."""
+        op = self.op
+        if self.opset >= 10:
+            return op.Mod(value, by)
+        left = op.Sub(value, op.Mul(op.Div(value, by), by))
+        return op.Where(op.Less(left, _row(0)), op.Add(left, by), left)
+
+
+def extremum(
+    op: Builder,
+    opset: int,
+    name: Literal["Max", "Min"],
+    values: Sequence[ir.Value | npt.NDArray[np.generic]],
+) -> ir.Value:
+    """The largest or the least of int64 values, element by element.
+
+    Args:
+        op: The builder.
+        opset: The version of the standard opset: Max and Min take integers from 12 on.
+        name: Which.
+        values: At least two.
+    """
+    if opset >= 12:
+        return op.make(name, *values)
+    found, *others = values
+    for other in others:
+        pair = (other, found) if name == "Max" else (found, other)
+        found = op.Where(op.Less(found, other), *pair)
+    if isinstance(found, np.ndarray):
+        raise TypeError("one value alone has no extremum")
+    return found
+
+
+def lowers(expr: sympy.Expr, symbol: str) -> bool:
+    """Whether an expression can be made into nodes: it is one in this symbol alone."""
+    if any(x.name != symbol for x in expr.free_symbols):
+        return False
+    for part in sympy.preorder_traversal(expr):
+        known = sympy.Add | sympy.Mul | sympy.Symbol | sympy.Number | sympy.Max | sympy.Min
+        if not isinstance(part, known | sympy.floor | sympy.Mod):
+            return False
+        if (
+            isinstance(part, sympy.floor)
+            and not sympy.fraction(sympy.together(part.args[0]))[1].is_Integer
+        ):
+            return False
+    return bool(sympy.fraction(sympy.together(expr))[1].is_Integer)
+
+
+def _lift(above: sympy.Expr, below: sympy.Expr, symbol: str) -> int:
+    """How often ``below`` must be added to ``above`` for it not to be negative at any length."""
+    # Dims grow with the length: they are smallest at 0.
+    zero = {x: 0 for x in above.free_symbols if x.name == symbol}
+    least = above.subs(zero)
+    return max(0, int(sympy.ceiling(-least / below)))
+
+
+def _row(number: sympy.Expr | int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    return np.array([int(number)], np.int64)

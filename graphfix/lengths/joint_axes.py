@@ -1,0 +1,150 @@
+"""Axes that run together, and those that no mask can be put over: what cannot be is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import sympy
+
+from graphfix.lengths.tail_state import (
+    Other,
+    Rows,
+    Shifted,
+    State,
+    Time,
+    carries_time,
+    length_of,
+    same_size,
+)
+from graphfix.spec.quoting import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from graphfix.lengths.length_source import Source
+    from graphfix.lengths.tail_state import Atom, Axis
+
+
+class RefusedError(Exception):
+    """A node that cannot be seen through, or a leak that has no repair: the reason, for a user."""
+
+
+def check_maskable(axes: Sequence[Axis], axis: int, source: Source) -> None:
+    """Refuse if no mask over one axis of a tensor can be built.
+
+    Raises:
+        RefusedError: The axis holds several times, or the tensor has no row for each length.
+    """
+    if sum(isinstance(x, Time) for x in axes[axis]) != 1:
+        raise RefusedError("an axis holds several times at once")
+    rows = [i for i, x in enumerate(axes) if any(isinstance(y, Rows) for y in x)]
+    if source.batch is not None and len(rows) != 1:
+        raise RefusedError("it has no batch axis, and each row of the batch has its own length")
+    merged = {axis, *rows}
+    for i in merged:
+        inside = axes[i] if len(axes[i]) > 1 else ()
+        if any(isinstance(x, Other) and not x.size.is_Integer for x in inside):
+            raise RefusedError("an axis holds time together with a size that is not fixed")
+
+
+def check_rows(state: State, source: Source) -> None:
+    """Refuse if frames of a tensor cannot be picked for each row of the batch.
+
+    Raises:
+        RefusedError: No axis of it is the batch alone, and each row has a length of its own.
+    """
+    rows = [x for x in state.axes or () if any(isinstance(y, Rows) for y in x)]
+    if source.batch is not None and not rows:
+        raise RefusedError("it has no batch axis, and each row of the batch has its own length")
+    if any(len(x) > 1 for x in rows) or len(rows) > 1:
+        raise RefusedError("its batch axis holds something else beside the batch")
+
+
+def check_batch(state: State, source: Source) -> None:
+    """Refuse if a tensor has no row for each length.
+
+    Raises:
+        RefusedError: No axis of it carries the batch, and each row has a length of its own.
+    """
+    if source.batch is not None and not any(
+        isinstance(x, Rows) for a in state.axes or () for x in a
+    ):
+        raise RefusedError("it has no batch axis, and each row of the batch has its own length")
+
+
+def check_apart(state: State, axes: Sequence[int]) -> None:
+    """Refuse what mixes rows of the batch, each of which has its own length.
+
+    Raises:
+        RefusedError: One of these axes carries the batch, and another carries time.
+    """
+    if state.timed and any(isinstance(x, Rows) for i in axes for x in state.at(i)):
+        raise RefusedError("it mixes rows of the batch, and each has its own length")
+
+
+def join(axes: Sequence[Axis]) -> Axis:
+    """The axis that several axes broadcast to.
+
+    Raises:
+        RefusedError: They do not run together: frame i of one is not frame i of another.
+    """
+    found: Axis = ()
+    for axis in axes:
+        found = _join(found, axis)
+    return found
+
+
+def _join(a: Axis, b: Axis) -> Axis:
+    if not a or a == b:
+        return b
+    if not b:
+        return a
+    shifted = any(isinstance(x, Shifted) for x in (*a, *b))
+    if not (shifted or carries_time(a) or carries_time(b)):
+        return a if any(isinstance(x, Rows) for x in a) else b
+    if len(a) == len(b) and not shifted:
+        return tuple(_join_atom(x, y) for x, y in zip(a, b, strict=True))
+    raise RefusedError(f"it combines axes of size {_print(a)} and {_print(b)}")
+
+
+def _join_atom(a: Atom, b: Atom) -> Atom:
+    if _is_at_most(a.size, b.size):  # a table that ends: longer clips do not run
+        return _join_atom(b, dataclasses.replace(a, size=b.size))
+    if _is_at_most(b.size, a.size):
+        return _join_atom(a, dataclasses.replace(b, size=a.size))
+    same = same_size(a.size, b.size)
+    if isinstance(a, Time) and isinstance(b, Time):
+        if same and a.turned == b.turned:
+            return min(a, b, key=lambda x: len(str(x.size)))
+        if same:
+            raise RefusedError("it combines a tensor with one that runs backwards")
+    elif same and not isinstance(a, Time) and not isinstance(b, Time):
+        return a if isinstance(a, Rows) else b
+    raise RefusedError(_apart(a, b))
+
+
+def _apart(a: Atom, b: Atom) -> str:
+    """Why two axes do not run together; where one of them is fixed, what can be done."""
+    for time, other in ((a, b), (b, a)):
+        clip = length_of(time.size, other.size) if isinstance(time, Time) else None
+        if clip is not None and isinstance(other, Other):
+            name = next(iter(time.size.free_symbols)).name
+            return (
+                f"it takes {time.size} frames side by side with {other.size} of something that "
+                "does not follow the clip, so that no other clip runs and none is padded: fix "
+                f"the size (-p fix-dims:{quoted(name)}={clip}), or export the model with what is "
+                f"fixed, as a table of positions is, cut to the clip (table[:{time.size}])"
+            )
+    return f"it combines axes of size {a.size} and {b.size}"
+
+
+def _is_at_most(a: sympy.Expr, b: sympy.Expr) -> bool:
+    """Whether ``a`` is ``b`` cut to something, as a table that ends is."""
+    if isinstance(a, sympy.Max) and len(a.args) == 2 and a.args[0] == 0:
+        a = a.args[1]
+    return isinstance(a, sympy.Min) and any(same_size(x, b) for x in a.args)
+
+
+def _print(axis: Axis) -> str:
+    return " * ".join(str(x.size) for x in axis) or "1"

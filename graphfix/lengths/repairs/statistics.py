@@ -1,0 +1,261 @@
+"""Means and statistics that count what is valid, and lengths where a size was a number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import onnx_ir as ir
+import sympy
+
+from graphfix.lengths.repairs.repair import Repair, input_of, zeroed
+from graphfix.lengths.tail_state import Other, Rows, State, Time, plain, size_of
+from graphfix.model.values import attr_int
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from graphfix.editing.builder import Builder
+    from graphfix.lengths.length_nodes import Lengths
+
+
+@dataclass(frozen=True)
+class LengthData(Repair):
+    """A size that is used as a number becomes the valid length.
+
+    Attributes:
+        index: The input.
+        rank: How many axes it has.
+        trailing: How many axes follow that of the batch where it is used.
+    """
+
+    index: int
+    rank: int
+    trailing: int
+    what: ClassVar[str] = "it gets the valid length"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> None:
+        """The same arithmetic on the valid length."""
+        value = input_of(self.node, self.index)
+        op.rewire(self.index, lengths.instead_of(value, self.rank, self.trailing))
+
+
+@dataclass(frozen=True)
+class MaskedMean(Repair):
+    """A mean over time counts the valid frames only: their sum over their number.
+
+    Attributes:
+        axes: The axes that it is over.
+        state: What was known of its input, by now with a tail of zeros.
+    """
+
+    axes: tuple[int, ...]
+    keepdims: bool
+    state: State
+    what: ClassVar[str] = "it becomes the sum of the valid frames over their number"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
+        """``ReduceSum(x) / max(length, 1)``."""
+        mean = _mean(op, lengths, input_of(self.node, 0), self.state, self.axes)
+        return mean if self.keepdims else lengths.squeeze(mean, self.axes)
+
+
+@dataclass(frozen=True)
+class MaskedNorm(Repair):
+    """Statistics over time count the valid frames only.
+
+    Attributes:
+        axes: The axes that mean and variance are over.
+        state: What was known of the input.
+        per_channel: Whether scale and bias lie along axis 1, as in InstanceNormalization, or along
+            the last axes, as in LayerNormalization.
+        centred: Whether the mean is taken off, as an RMSNormalization does not.
+    """
+
+    axes: tuple[int, ...]
+    state: State
+    per_channel: bool
+    centred: bool = True
+    what: ClassVar[str] = "its mean and variance are taken over the valid frames"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
+        """``(x - mean) / sqrt(variance + epsilon) * scale + bias``."""
+        x, state = input_of(self.node, 0), self.state
+        y = _normalized(op, lengths, self.node, x, state, self.axes, centred=self.centred)
+        channels = range(1, state.rank - 1) if self.per_channel else ()
+        return _scaled(op, lengths, self.node, y, channels)
+
+
+@dataclass(frozen=True)
+class MaskedGroupNorm(Repair):
+    """Statistics of groups of channels count the valid frames only.
+
+    Attributes:
+        groups: How many groups there are.
+        channels: How many channels.
+        state: What was known of the input.
+        per_channel: Whether each channel has a scale and a bias (opset 21), or each group (18).
+    """
+
+    groups: int
+    channels: int
+    state: State
+    per_channel: bool
+    what: ClassVar[str] = "its mean and variance are taken over the valid frames"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
+        """An InstanceNormalization of [N, groups, channels of one, ...], over valid frames."""
+        x, rank = input_of(self.node, 0), self.state.rank
+        size = op.Shape(x)
+        behind = op.Gather(size, np.arange(2, rank), axis=0)
+        inner = np.array([self.groups, self.channels // self.groups], np.int64)
+        shape = op.Concat(lengths.count(x, 0), inner, behind, axis=0)
+        split = tuple((Other(sympy.Integer(int(n))),) if n > 1 else () for n in inner)
+        axes, tails = self.state.axes or (), self.state.tails
+        state = State((axes[0], *split, *axes[2:]), (tails[0], None, None, *tails[2:]))
+        grouped = op.Reshape(x, shape)
+        over = tuple(range(2, rank + 1))
+        y = _normalized(op, lengths, self.node, grouped, state, over, centred=True)
+        if self.per_channel:
+            return _scaled(op, lengths, self.node, op.Reshape(y, size), range(1, rank - 1))
+        return op.Reshape(_scaled(op, lengths, self.node, y, range(1, rank)), size)
+
+
+def _normalized(
+    op: Builder,
+    lengths: Lengths,
+    node: ir.Node,
+    x: ir.Value,
+    state: State,
+    over: tuple[int, ...],
+    *,
+    centred: bool,
+) -> ir.Value:
+    """``x`` less its mean, over its deviation, both taken of what is valid."""
+    dtype = lengths.dtype(x)
+    small = dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    if small:  # the square of 256 is no number in float16
+        x = op.Cast(x, to=ir.DataType.FLOAT)
+
+    def zero(value: ir.Value) -> ir.Value:
+        for axis in over:
+            if state.tails[axis] is not None:
+                axes = state.axes or ()
+                value = zeroed(op, lengths, value, axes, axis, state.is_finite)
+        return value
+
+    if centred:
+        x = op.Sub(x, _mean(op, lengths, zero(x), state, over))
+    kept = zero(x)
+    variance = _mean(op, lengths, op.Mul(kept, kept), state, over)
+    epsilon = node.attributes.get("epsilon")
+    least = np.full((1,) * state.rank, 1e-5 if epsilon is None else epsilon.as_float())
+    deviation = op.Sqrt(op.Add(variance, least.astype(lengths.dtype(x).numpy())))
+    y = op.Div(x, deviation)
+    return op.Cast(y, to=dtype) if small else y
+
+
+def _scaled(
+    op: Builder, lengths: Lengths, node: ir.Node, y: ir.Value, trailing: Iterable[int]
+) -> ir.Value:
+    """``y * scale + bias``, the inputs 1 and 2 of the node, with axes of size 1 at ``trailing``."""
+    places = list(trailing)
+    for index, make in ((1, op.Mul), (2, op.Add)):
+        given = node.inputs[index] if index < len(node.inputs) else None
+        if given is not None:
+            y = make(y, lengths.unsqueeze(given, places))
+    return y
+
+
+@dataclass(frozen=True)
+class MaskedPool(Repair):
+    """An average counts the frames of its window that are there: the average of what is valid,
+    over the average of how much of the window is valid.
+
+    Attributes:
+        axis: The axis that carries time.
+        state: What was known of its input, by now with a tail of zeros.
+    """
+
+    axis: int
+    state: State
+    what: ClassVar[str] = "its windows count the valid frames only"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
+        """``AveragePool(x) / AveragePool(mask)``, both with the padding counted in."""
+        x, dtype = input_of(self.node, 0), lengths.dtype(input_of(self.node, 0))
+        given = {k: v.value for k, v in self.node.attributes.items()} | {"count_include_pad": 1}
+        mask = lengths.cast(lengths.mask(x, self.state.axes or (), self.axis), dtype)
+        others = [i for i in range(self.state.rank) if i not in (0, 1, self.axis)]
+        ones = op.Expand(mask, _kept_sizes(op, x, self.state.rank, [self.axis, *others]))
+        share = op.make("AveragePool", ones, **given)
+        # Behind the valid length there is nothing to count.
+        tiny = np.array(np.finfo(dtype.numpy()).tiny, dtype.numpy())
+        return op.Div(op.make("AveragePool", x, **given), op.Max(share, tiny))
+
+
+def _kept_sizes(op: Builder, x: ir.Value, rank: int, axes: list[int]) -> ir.Value:
+    here = np.array([i in axes for i in range(rank)])
+    return op.Where(here, op.Shape(x), np.ones(rank, np.int64))
+
+
+@dataclass(frozen=True)
+class SequenceLens(Repair):
+    """An LSTM, GRU or RNN is told how long each row is.
+
+    Attributes:
+        size: The size of its time axis, the padding counted in.
+        batch: How many rows it has.
+        state: What was known of its input.
+    """
+
+    size: sympy.Expr
+    state: State
+    what: ClassVar[str] = "it is told how long each row is"
+
+    def rewrite(self, op: Builder, lengths: Lengths) -> None:
+        """``sequence_lens``, int32 [B]."""
+        x = input_of(self.node, 0)
+        rows = op.Cast(lengths.rows(self.size), to=ir.DataType.INT32)
+        layout = attr_int(self.node, "layout", 0)
+        batch = self.state.at(0 if layout else 1)
+        if len(batch) > 1:  # each row as often as it is there
+            rows = lengths.along_rows(rows, plain((batch,)))
+        if not any(isinstance(a, Rows) for axis in self.state.axes or () for a in axis):
+            axis = 0 if layout else 1
+            rows = op.Expand(rows, lengths.count(x, axis))
+        op.rewire(4, rows)
+
+
+def _mean(
+    op: Builder, lengths: Lengths, x: ir.Value, state: State, axes: tuple[int, ...]
+) -> ir.Value:
+    """The mean over ``axes``, kept as axes of size 1, of what is valid; the tail of x is zero."""
+    dtype = lengths.dtype(x)
+    # The sum over minutes of audio is no number in float16.
+    small = dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    total = lengths.reduce_sum(op.Cast(x, to=ir.DataType.FLOAT) if small else x, axes)
+    valid: ir.Value | None = None
+    others = 1
+    for axis in axes:
+        factors = state.at(axis)
+        times = [a for a in factors if isinstance(a, Time)]
+        rest = size_of(tuple(a for a in factors if not isinstance(a, Time)))
+        others *= int(rest) if rest.is_Integer else 1
+        for time in times:
+            rows = lengths.larger(lengths.rows(time.size), np.ones(1, np.int64))
+            valid = rows if valid is None else op.Mul(valid, rows)
+        if not rest.is_Integer:
+            count = lengths.count(x, axis)
+            valid = count if valid is None else op.Mul(valid, count)
+    if valid is None:
+        raise RuntimeError("a mean over no time")
+    if others > 1:
+        valid = op.Mul(valid, np.array([others], np.int64))
+    wide = ir.DataType.FLOAT if small else dtype
+    per_row = lengths.along_rows(op.Cast(valid, to=wide), state)
+    mean = op.Div(total, per_row)
+    if small:
+        mean = op.Cast(mean, to=dtype)
+    return mean

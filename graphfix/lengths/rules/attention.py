@@ -1,0 +1,157 @@
+"""Attention in one node, and what stands before it: com.microsoft's operators.
+
+ONNX Runtime docs/ContribOperators.md has their inputs; graphfix's fuse-attention writes them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from graphfix.lengths.joint_axes import RefusedError, check_maskable, join
+from graphfix.lengths.repairs import MASK_FILTER, HideKeys, Slots
+from graphfix.lengths.rule_site import Rule, Site
+from graphfix.lengths.tail_state import LOW, State, carries_time, time_of
+from graphfix.model.values import attr_float, attr_int
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from graphfix.lengths.tail_state import Axis, Tail
+
+# As low as this a mask hides, whatever is valid: no score is as large.
+_LOWEST = -1e30
+
+
+def multi_head_attention(site: Site) -> list[State | None]:
+    """Keys behind the valid length must weigh nothing, and be numbers."""
+    given = [site.state(i) if site.has(i) else None for i in range(3)]
+    if any(x is None or x.rank != 3 for x in given):
+        raise RefusedError(
+            "its queries, keys and values are not [batch, time, features] each, or are packed "
+            "into one; export them apart, or run ilens-mask before it is fused"
+        )
+    return _attention(site, Slots(key=1, value=2, bias=3, mask=4, added=5), pasts=(6, 7))
+
+
+def attention(site: Site) -> list[State | None]:
+    """The same, of one tensor: its products with weights are in it."""
+    if site.state().rank != 3:
+        raise RefusedError("its input is not [batch, time, features]")
+    if site.state(1).timed:
+        raise RefusedError("its weights carry time")
+    return _attention(site, Slots(key=0, value=0, bias=2, mask=3, added=5), pasts=(4,))
+
+
+def _attention(site: Site, slots: Slots, pasts: Sequence[int]) -> list[State | None]:
+    query, key, value = (site.state(i) for i in (0, slots.key, slots.value))
+    if any(map(site.has, pasts)):
+        raise RefusedError("its keys are joined to those of earlier runs")
+    if site.has(slots.bias) and site.state(slots.bias).timed:
+        raise RefusedError("a bias of it carries time")
+    if any(carries_time(x.at(2)) for x in (query, key, value)):
+        raise RefusedError("time is its feature axis")
+    batch = join([x.at(0) for x in (query, key, value)])
+    keys = join([key.at(1), value.at(1)])
+    _check_beside(site, slots, batch, query.at(1), keys)
+    if carries_time(keys):
+        for i in (slots.key, slots.value):
+            site.need_finite(i, "attention dilution")
+        if not _sees_only_what_was(site, query.at(1), keys):
+            _hide(site, slots, batch, keys)
+    finite = all(x is None or x.is_finite for x in site.states)
+    tails = (_batch_tail(site, slots), query.tails[1], None)
+    axes = (batch, query.at(1), site.axis_of(site.out_dims()[2]))
+    made = State(axes, State(axes, tails).recomputed(finite=finite))
+    return [made, *[None] * (len(site.node.outputs) - 1)]
+
+
+def _batch_tail(site: Site, slots: Slots) -> Tail | None:
+    """What lies behind, where the batch carries time, as that of windows does."""
+    tails = (site.state(i).tails[0] for i in (0, slots.key, slots.value))
+    return next((x for x in tails if x is not None), None)
+
+
+def _check_beside(site: Site, slots: Slots, batch: Axis, queries: Axis, keys: Axis) -> None:
+    """Refuse a mask or an addend whose axes are not those of the scores."""
+    if site.has(slots.mask):
+        mask = site.state(slots.mask)
+        if mask.rank != 2:
+            raise RefusedError(
+                f"its mask is of rank {mask.rank}; there is a rule for one of [batch, keys] alone"
+            )
+        join([mask.at(0), batch])
+        join([mask.at(1), keys])
+    if site.has(slots.added):
+        added = site.state(slots.added)
+        if added.rank != 4 or carries_time(added.at(1)):
+            raise RefusedError("its attention_bias is not [batch, heads, queries, keys]")
+        for i, axis in ((0, batch), (2, queries), (3, keys)):
+            join([added.at(i), axis])
+
+
+def _sees_only_what_was(site: Site, queries: Axis, keys: Axis) -> bool:
+    """Whether what is valid looks at nothing behind it."""
+    return bool(attr_int(site.node, "unidirectional", 0)) and queries == keys
+
+
+def _hide(site: Site, slots: Slots, batch: Axis, keys: Axis) -> None:
+    """Hide keys by the mask or the addend that there is, or by a mask."""
+    mask = site.state(slots.mask) if site.has(slots.mask) else None
+    added = site.state(slots.added) if site.has(slots.added) else None
+    if mask is not None and _hides(site, mask):
+        return
+    if added is not None:
+        if added.tails[3] is None:  # the same for all keys
+            raise RefusedError("its attention_bias is the same for all keys")
+        # A mask that is added to one for all rows makes one for each.
+        site.states[slots.added] = dataclasses.replace(added, axes=(batch, *(added.axes or ())[1:]))
+        site.need_hidden(slots.added, 3)
+        return
+    state = State((batch, keys, site.state(slots.key).at(2)), site.state(slots.key).tails)
+    time = time_of(keys)
+    if time is None:
+        raise RefusedError("its keys hold something else beside time, or run backwards")
+    check_maskable(state.axes or (), 1, site.source)
+    if any(len(x) > 1 for x in state.axes or ()):
+        raise RefusedError("its batch axis holds something else beside the batch")
+    site.check_size(time.size)
+    kept = mask is not None and mask.level != 1
+    site.repair(HideKeys(site.node, "attention dilution", slots, state, kept))
+
+
+def _hides(site: Site, mask: State) -> bool:
+    """Whether a mask of the model hides what is behind the valid length."""
+    low = attr_float(site.node, "mask_filter_value", MASK_FILTER)
+    here = mask.tails[1] is not None and mask.tail(1).is_zero
+    return here and (low <= _LOWEST or (low <= LOW and mask.level == 1))
+
+
+def rotary_embedding(site: Site) -> State:
+    """Each place is turned by its own row of the tables."""
+    state = site.state()
+    at = state.rank - 2
+    if state.rank not in (3, 4) or carries_time(state.at(state.rank - 1)):
+        raise RefusedError("time is its feature axis, or its rank is not known")
+    if any(x.physical for x in (site.state(i) for i in (1, 2, 3))):
+        raise RefusedError("its tables hold padded sizes")
+    places = site.state(1)
+    for i in (2, 3):
+        table = site.state(i)
+        if not table.timed:
+            continue
+        if not places.fixed or places.timed or site.ints(1) != (0,):
+            raise RefusedError(
+                "it reads rows of a table that carries time, and it is not seen which"
+            )
+        join([table.at(0), state.at(at)])
+    finite = all(x is None or x.is_finite for x in site.states)
+    return State(state.axes, state.recomputed(finite=finite))
+
+
+# From opset 23 on ONNX has namesakes of two of these, with other inputs.
+RULES = {
+    "com.microsoft.Attention": Rule(attention),
+    "com.microsoft.MultiHeadAttention": Rule(multi_head_attention),
+    "com.microsoft.RotaryEmbedding": Rule(rotary_embedding),
+}

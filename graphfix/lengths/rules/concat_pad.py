@@ -1,0 +1,277 @@
+"""Concat and Pad: what is put before what is valid, and behind it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import sympy
+
+from graphfix.lengths.joint_axes import RefusedError, join
+from graphfix.lengths.repairs import Append, FillUp, PadFrames
+from graphfix.lengths.rule_site import Rule, Site, Takes
+from graphfix.lengths.rules.axis_change import with_axis
+from graphfix.lengths.rules.shape_ops import of_sizes
+from graphfix.lengths.tail_state import (
+    ANY,
+    FINITE,
+    LAST,
+    Other,
+    Rows,
+    State,
+    Tail,
+    Time,
+    carries_time,
+    size_of,
+    time_of,
+    timed,
+)
+from graphfix.model.symbolic import never_negative
+from graphfix.model.values import attr_int, attr_ints, const_of, is_op
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+_LARGE = 1e18
+"""What is larger may be none when it is squared."""
+
+
+def concat(site: Site) -> State:
+    """In front of time anything may be put; behind it, only right behind what is valid."""
+    states = [x for x in site.states if x is not None]
+    if any(x.physical for x in states):
+        return of_sizes(site)
+    if any(x.axes is None for x in states):
+        return site.without_time()
+    rank = states[0].rank
+    axis = attr_int(site.node, "axis", 0) % rank
+    axes = [join([x.at(i) for x in states]) if i != axis else () for i in range(rank)]
+    tails = [_common(states, i) if carries_time(a) else None for i, a in enumerate(axes)]
+    first = next((i for i, x in enumerate(states) if carries_time(x.at(axis))), None)
+    out = site.out_dims()[axis]
+    if first is None:
+        rows = any(isinstance(f, Rows) for x in states for f in x.at(axis))
+        if rows:
+            raise RefusedError("it joins batches")
+        axes[axis] = (Other(out),)
+        return timed(axes, tails, min((x.sign for x in states), default=0))
+    time = time_of(states[first].at(axis))
+    if time is None:
+        raise RefusedError(
+            "it joins an axis that holds time beside something else, or runs backwards"
+        )
+    axes[axis] = (Time(out),)
+    sign = min(x.sign for x in states)
+    behind = states[first + 1 :]
+    tails[axis] = states[first].tail(axis)
+    if not behind:
+        return timed(axes, tails, sign)
+    if all(x.fill == 0 for x in behind):
+        tails[axis] = site.need_zero(first, axis, "boundary leak").tail(axis)
+        return timed(axes, tails, sign)
+    if any(carries_time(x.at(axis)) for x in behind):
+        return _filled_up(
+            site, timed(axes, [*tails[:axis], FINITE, *tails[axis + 1 :]], sign), axis
+        )
+    count = (
+        out
+        - size_of(states[first].at(axis))
+        - sympy.Add(*(size_of(x.at(axis)) for x in states[:first]))
+    )
+    before = sympy.expand(out - count)
+    if not sympy.expand(count).is_Integer:
+        raise RefusedError("how much it appends depends on the padded length")
+    site.check_size(before)
+    result = timed(axes, [*tails[:axis], FINITE, *tails[axis + 1 :]], sign)
+    site.repair(Append(site.node, "boundary leak", axis, before, result, int(sympy.expand(count))))
+    return result
+
+
+def _filled_up(site: Site, result: State, axis: int) -> State:
+    """Behind time, copies of one frame, as many as its size says, stand behind what is valid."""
+    front = [x for x in site.states[:-1] if x is not None]
+    frame = _repeated(site, axis)
+    if frame is None or any(carries_time(x.at(axis)) for x in front[:-1]):
+        raise RefusedError(
+            "it puts one stretch of time behind another, and only copies of one frame (a Tile or "
+            "an Expand of it) can be put right behind what is valid: join them after the model, "
+            "or make what follows of one frame"
+        )
+    before = sympy.expand(sympy.Add(*(size_of(x.at(axis)) for x in front)))
+    size = size_of(result.at(axis))
+    site.check_size(before)
+    site.check_size(size)
+    depth, wide = frame
+    site.repair(FillUp(site.node, "boundary leak", axis, size, result, before, depth, wide))
+    return result
+
+
+def _repeated(site: Site, axis: int) -> tuple[int, bool] | None:
+    """How many nodes above its last input there is the one frame that this repeats along an axis.
+
+    And whether that frame is as large as the others on all other axes.
+    """
+    value, depth = site.node.inputs[-1], 0
+    whole = site.states[-1]
+    while value is not None and is_op(node := value.producer(), "Expand", "Tile", "Identity"):
+        value, depth = node.inputs[0], depth + 1
+        state = None if value is None else site.known(value)
+        if state is None or whole is None or state.rank != whole.rank or state.physical:
+            return None
+        if not state.at(axis):
+            other = [(state.at(i), whole.at(i)) for i in range(whole.rank) if i != axis]
+            # What a Tile repeats there is no copy of one frame.
+            alike = all(a == b or not a for a, b in other)
+            return (depth, all(a == b for a, b in other)) if alike else None
+    return None
+
+
+def _common(states: Sequence[State], axis: int) -> Tail:
+    found = {
+        x.tail(axis)
+        if x.tails[axis] is not None
+        else Tail("number", x.fill)
+        if x.fill is not None
+        else LAST
+        if x.is_finite
+        else ANY
+        for x in states
+    }
+    if len(found) == 1:
+        return found.pop()
+    return FINITE if all(x.is_finite for x in found) else ANY
+
+
+def pad(site: Site) -> State:
+    """Behind the valid length there must be what the padding would be."""
+    state = site.state()
+    if len(site.node.inputs) > 1:
+        pads = site.contents(1)
+    else:
+        given = attr_ints(site.node, "pads")
+        pads = None if given is None else [sympy.Integer(x) for x in given]
+    if state.axes is None or pads is None:
+        raise RefusedError("how much it pads is not known")
+    attribute = site.node.attributes.get("mode")
+    mode = "constant" if attribute is None else attribute.as_string()
+    at = list(range(state.rank))
+    if site.has(3):
+        chosen = site.ints(3)
+        if chosen is None:
+            raise RefusedError("the axes that it pads are not constant")
+        at = [x % state.rank for x in chosen]
+    out = site.out_dims()
+    for i, axis in enumerate(at):
+        begin, end = pads[i], pads[i + len(at)]
+        if begin == 0 and end == 0:
+            continue
+        if not carries_time(state.at(axis)):
+            if any(isinstance(x, Rows) for x in state.at(axis)):
+                raise RefusedError("it pads the batch")
+            if site.grows(begin) or site.grows(end):
+                state = _made_long(site, state, axis, begin, out[axis], mode)
+                continue
+            if mode == "constant":
+                state = _framed(state, axis, _number(site))
+            state = with_axis(state, axis, (Other(out[axis]),), None)
+            continue
+        state = _padded(
+            site,
+            state,
+            axis,
+            begin,
+            end,
+            out[axis],
+            mode,
+            alone=all(p == 0 for j, p in enumerate(pads) if j % len(at) != i),
+        )
+    return state
+
+
+def _number(site: Site) -> float | None:
+    """What it pads with; None if it is not constant."""
+    array = const_of(site.node.inputs[2]) if site.has(2) else np.zeros(1)
+    if array is None:
+        return None
+    return float(array.reshape(-1)[0]) if array.size else 0.0
+
+
+def _framed(state: State, axis: int, value: float | None) -> State:
+    """What is known of all elements once there are others along an axis, in the padding as well."""
+    number = math.nan if value is None else value
+    finite = FINITE if state.is_finite and abs(number) < _LARGE else ANY
+    kept = (Tail("number", number), LAST)
+    tails = [
+        x if x is None or i == axis or x in kept else finite for i, x in enumerate(state.tails)
+    ]
+    sign: Literal[0, 1, 2] = state.sign if number > 0 else min(state.sign, 1) if number == 0 else 0
+    fill = state.fill if state.fill == number else None
+    return dataclasses.replace(state, tails=tuple(tails), sign=sign, fill=fill, inside=None)
+
+
+def _made_long(
+    site: Site, state: State, axis: int, begin: sympy.Expr, out: sympy.Expr, mode: str
+) -> State:
+    """What has no time is made as long as the clip: by a number, behind what it holds."""
+    if site.grows(begin):
+        raise RefusedError("how much it puts in front depends on the padded length")
+    number = _number(site)
+    if mode != "constant" or number is None:
+        raise RefusedError("what it puts behind what it pads is not one number")
+    after = with_axis(_framed(state, axis, number), axis, (Time(out),), Tail("number", number))
+    return dataclasses.replace(after, fixed=False)
+
+
+def _padded(
+    site: Site,
+    state: State,
+    axis: int,
+    begin: sympy.Expr,
+    end: sympy.Expr,
+    out: sympy.Expr,
+    mode: str,
+    *,
+    alone: bool,
+) -> State:
+    time = time_of(state.at(axis))
+    if time is None:
+        raise RefusedError(
+            "it pads an axis that holds time beside something else, or runs backwards"
+        )
+    if not begin.is_Integer:
+        raise RefusedError("how much it puts in front depends on the padded length")
+    if mode == "constant":
+        value = _number(site)
+        if value is None:
+            raise RefusedError("what it pads with is not constant")
+        if end == 0 or (end.is_Integer and end < 0):
+            tail = state.tail(axis) if end == 0 else state.tail(axis).recomputed
+        elif value == 0:
+            tail = site.need_zero(0, axis, "boundary leak").tail(axis)
+        elif state.tail(axis) == Tail("number", value):
+            tail = state.tail(axis)
+        else:
+            raise RefusedError(
+                f"it pads with {value:g}, and only zeros can be put behind what is valid"
+            )
+        return with_axis(_framed(state, axis, value), axis, (Time(out),), tail)
+    if end == 0 and mode in ("edge", "reflect"):
+        return with_axis(state, axis, (Time(out),), state.tail(axis))
+    longer = never_negative(end) if not end.is_Integer else True
+    if mode not in ("edge", "reflect") or not longer or not alone:
+        raise RefusedError(f"there is no repair for its mode {mode} here")
+    if not (mode == "edge" and state.tail(axis).kind == "last"):
+        site.check_size(time.size)
+        site.check_size(out)
+        reflect = mode == "reflect"
+        repair = PadFrames(
+            site.node, "frame copy", axis, time.size, state, out, int(begin), reflect
+        )
+        site.repair(repair)
+    return with_axis(state, axis, (Time(out),), LAST if mode == "edge" else FINITE)
+
+
+RULES = {"Concat": Rule(concat, Takes.SIZES | Takes.SHRINKING), "Pad": Rule(pad, Takes.SIZES)}

@@ -1,0 +1,386 @@
+"""Gather, Scatter and their kin: an index that is valid alone reads what is valid."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.lengths.joint_axes import RefusedError, check_apart, join
+from graphfix.lengths.number_effects import MANY, UNARY
+from graphfix.lengths.repairs import ClampedFrames, LastFrames
+from graphfix.lengths.rule_site import Rule, Site, Takes
+from graphfix.lengths.rules.result_tail import hidden
+from graphfix.lengths.rules.shape_ops import of_sizes
+from graphfix.lengths.tail_state import (
+    ANY,
+    FINITE,
+    Rows,
+    State,
+    Tail,
+    Time,
+    carries_time,
+    plain,
+    same_size,
+    size_of,
+    time_of,
+    with_tails,
+)
+from graphfix.model.mask_lookups import looked_up, own_rows
+from graphfix.model.values import attr_int, is_op, scalar_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_HANDS_ON = frozenset({"Concat", "Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze"})
+_HANDS_ON |= {"Tile", "Transpose", "Unsqueeze", *UNARY, *MANY}
+
+
+def gather(site: Site) -> State:
+    """Along time an index that is not negative; from the end, the end of what is valid."""
+    if site.state(0).physical:
+        return of_sizes(site)
+    data, index = site.state(0), _in_range(site)
+    if data.axes is None or index.axes is None:
+        return site.without_time()
+    axis = attr_int(site.node, "axis", 0) % data.rank
+    if carries_time(data.at(axis)):
+        return _along_time(site, data, index, axis)
+    if index.clamped is not None:
+        raise RefusedError("it reads a table at a place that is cut to the padded length")
+    if index.physical:
+        raise RefusedError("it reads a table at the padded length")
+    if data.timed and _has_rows(data, axis):
+        raise RefusedError("it picks rows of the batch")
+    return _joined(data, index, axis)
+
+
+def _in_range(site: Site) -> State:
+    """An index that reads nowhere outside: where padding may be any number, there is a 0."""
+    index = site.state(1)
+    if index.timed and _strays(site.node.inputs[1], site):
+        for axis in index.timed:
+            tail = site.state(1).tail(axis)
+            if tail.kind not in ("number", "last"):
+                site.need_zero(1, axis, "stray index")
+    return site.state(1)
+
+
+def _strays(value: ir.Value | None, site: Site) -> bool:
+    """Whether an integer behind what is valid was a float there: any number, or none at all.
+
+    What a user pads an input of integers with is a number that the model takes, and so is what is
+    computed from it. Outside a table the whole run ends.
+    """
+    pending: list[ir.Value | None] = [value]
+    seen: set[ir.Value] = set()
+    while pending:
+        value = pending.pop()
+        state = None if value is None else site.known(value)
+        if value is None or state is None or value in seen or not state.timed:
+            continue
+        seen.add(value)
+        if state.fixed or all(state.tail(i).kind in ("number", "last") for i in state.timed):
+            continue
+        node, dtype = value.producer(), site.source.shapes.dtype(value)
+        if dtype is not None and dtype.is_floating_point():
+            return True
+        if node is not None and is_op(node, *_HANDS_ON):
+            inputs = node.inputs[1:] if is_op(node, "Where") else node.inputs
+            pending += [] if dtype == ir.DataType.BOOL else inputs  # what is asked is 0 or 1
+    return False
+
+
+def _joined(data: State, index: State, axis: int, *, sign: bool = True) -> State:
+    before, after = (data.axes or ())[:axis], (data.axes or ())[axis + 1 :]
+    axes = (*before, *(index.axes or ()), *after)
+    finite = data.is_finite
+    picked = tuple(None if x is None else FINITE if finite else ANY for x in index.tails)
+    picked = tuple(
+        x if t is None or t.kind != "last" else t for x, t in zip(picked, index.tails, strict=True)
+    )
+    tails = (*data.tails[:axis], *picked, *data.tails[axis + 1 :])
+    fixed = data.fixed and index.fixed
+    return State(
+        axes, tails, fixed=fixed, sign=data.sign if sign else 0, fill=data.fill, inside=data.inside
+    )
+
+
+def _along_time(site: Site, data: State, index: State, axis: int) -> State:
+    if index.stride is not None:
+        return _by_row(data, index, axis)
+    time = _forward(data, axis, "reads")
+    array = site.array(1)
+    contents = site.contents(1)
+    offsets: tuple[int, ...] | None = None
+    if array is not None and np.less(array, 0).all() and array.size:
+        offsets = tuple(int(x) for x in array.reshape(-1))
+    elif contents is not None and index.physical:
+        gaps = [x - time.size for x in contents]
+        if all(x.is_Integer and x < 0 for x in gaps):
+            offsets = tuple(int(x) for x in gaps)
+    if offsets is not None and index.rank <= 1:
+        same = data.fill is not None or (data.tail(axis).kind == "last" and offsets == (-1,))
+        if not same:
+            site.check_size(time.size)
+            drop = index.rank == 0
+            site.repair(
+                LastFrames(site.node, "last-frame read", axis, time.size, data, offsets, drop)
+            )
+        length = time.size if _counts(data) and offsets == (-1,) else None
+        return dataclasses.replace(_joined(data, plain(index.axes), axis), length=length)
+    if index.physical:
+        raise RefusedError("it reads at a place that depends on the padded length")
+    if index.clamped is not None:
+        return _clamped(site, data, index, axis, time)
+    if index.sign < 1 and not (array is not None and np.greater_equal(array, 0).all()):
+        raise RefusedError("it reads along time at an index that may count from the end")
+    return _joined(data, index, axis)
+
+
+def _clamped(site: Site, data: State, index: State, axis: int, time: Time) -> State:
+    """An index that stops at the last frame stops at the last valid one."""
+    limit = index.clamped
+    if limit is None or limit != time.size - 1 or index.sign < 1:
+        raise RefusedError("its index is cut to another size than that of what it reads")
+    if any(isinstance(y, Rows) for x in index.axes or () for y in x):
+        raise RefusedError("its index is another for each row of the batch")
+    site.check_size(limit)
+    site.repair(ClampedFrames(site.node, "frame copy", axis, time.size, data, index.rank))
+    plain_index = dataclasses.replace(index, clamped=None)
+    return _joined(data, plain_index, axis)
+
+
+def _by_row(data: State, index: State, axis: int) -> State:
+    """``x[row, position]``, where [B, T] was made one axis."""
+    factors = data.at(axis)
+    moved = [i for i in index.timed if index.at(i) == factors[1:]]
+    rows = len(factors) == 2 and isinstance(factors[0], Rows) and isinstance(factors[1], Time)
+    if not rows or factors[1].size != index.stride or len(moved) != 1 or index.steps is None:
+        raise RefusedError("it reads rows of another size than those it was made of")
+    result = dataclasses.replace(_joined(data, index, axis), length=data.length)
+    return result.with_tail(axis + moved[0], data.tail(axis))
+
+
+def _counts(data: State) -> bool:
+    """Whether it is a running count of what is valid, so that its last entry is the length."""
+    return data.length is not None
+
+
+def gather_elements(site: Site) -> State:
+    """An index for each element: valid where the index is, which natively was in range."""
+    data, index = site.state(0), _in_range(site)
+    if data.axes is None or index.axes is None:
+        return site.without_time()
+    axis = attr_int(site.node, "axis", 0) % data.rank
+    if index.physical or data.physical:
+        raise RefusedError("it reads at a place that depends on the padded length")
+    if data.timed and _has_rows(data, axis):
+        raise RefusedError("it picks rows of the batch")
+    _check_places(data, index, (axis,))
+    axes = tuple(
+        index.at(i) if i == axis else join([data.at(i), index.at(i)]) for i in range(data.rank)
+    )
+    tail = FINITE if data.is_finite else ANY
+    return dataclasses.replace(with_tails(axes, tail), sign=data.sign)
+
+
+def _has_rows(data: State, axis: int) -> bool:
+    return any(isinstance(x, Rows) for x in data.at(axis))
+
+
+def _check_places(data: State, index: State, axes: Iterable[int]) -> None:
+    """Refuse places along time that do not count from its beginning."""
+    for axis in axes:
+        if carries_time(data.at(axis)):
+            if index.sign < 1:
+                raise RefusedError("it reads along time at an index that may count from the end")
+            _forward(data, axis, "reads")
+
+
+def _forward(data: State, axis: int, verb: str) -> Time:
+    """The time that is all there is of an axis, and runs forwards."""
+    time = time_of(data.at(axis))
+    if time is None:
+        raise RefusedError(
+            f"it {verb} an axis that holds time beside something else, or runs backwards"
+        )
+    return time
+
+
+def gather_nd(site: Site) -> State:
+    """An index of several axes at once."""
+    data, index = site.state(0), _in_range(site)
+    batch = attr_int(site.node, "batch_dims", 0)
+    if data.axes is None or index.axes is None or data.physical or index.physical:
+        raise RefusedError("it reads at a place that depends on the padded length")
+    own = _in_place(site, data, index)
+    if own is not None:
+        return own
+    depth = index.at(index.rank - 1)
+    count = 1 if not depth else int(depth[0].size) if depth[0].size.is_Integer else 0
+    if not count:
+        raise RefusedError("how many axes it reads is not known")
+    read = range(batch, batch + count)
+    rows = [i for i in read if _has_rows(data, i)]
+    if data.timed and not all(_reads_own_rows(site, index, i - batch) for i in rows):
+        raise RefusedError("it picks rows of the batch")
+    _check_places(data, index, read)
+    places = [join([data.at(i), index.at(i)]) for i in range(batch)]
+    axes = (*places, *(index.axes[batch:-1]), *data.axes[batch + count :])
+    tail = FINITE if data.is_finite else ANY
+    return dataclasses.replace(with_tails(axes, tail), sign=data.sign)
+
+
+def _reads_own_rows(site: Site, index: State, at: int) -> bool:
+    """Whether one of the indices is the row of the batch that the result is of."""
+    place = own_rows(site.node, site.source.shapes, at)
+    return place is not None and any(isinstance(x, Rows) for x in index.at(place))
+
+
+def _in_place(site: Site, data: State, index: State) -> State | None:
+    """A lookup of every element in its own place: the table, its axes elsewhere."""
+    found = looked_up(site.node, site.source.shapes)
+    if found is None or data.axes is None or index.axes is None:
+        return None
+    axes, tails = list(index.axes[:-1]), [None if x is None else FINITE for x in index.tails[:-1]]
+    try:
+        for i, place in enumerate(found.at):
+            if not same_size(size_of(data.at(i)), size_of(axes[place])):  # only the first of them
+                return None
+            axes[place] = join([data.at(i), axes[place]])
+            tails[place] = data.tails[i]
+    except RefusedError:  # it counts something else than what it reads
+        return None
+    if any(carries_time(x) and t is None for x, t in zip(axes, tails, strict=True)):
+        return None
+    return dataclasses.replace(data, axes=tuple(axes), tails=tuple(tails), steps=None, stride=None)
+
+
+def scatter(site: Site) -> State:
+    """Writes at valid places; where it writes a constant at all places of a mask, it is a Where."""
+    data, index = site.state(0), site.state(1)
+    if index.places is not None:
+        return _masked(data, index.places, written(site.node))
+    updates = site.state(2)
+    if index.physical or updates.physical or index.timed:
+        raise RefusedError("where it writes depends on the padding")
+    if updates.timed and any(x is not None for x in updates.tails):
+        raise RefusedError("what it writes carries time")
+    _check_written(site, data, index)
+    # Natively it wrote at valid places; the tail stays what it was.
+    return dataclasses.replace(
+        data,
+        sign=min(data.sign, updates.sign),
+        fill=None,
+        inside=None,
+        steps=None,
+        length=None,
+        fixed=False,
+    )
+
+
+def _check_written(site: Site, data: State, index: State) -> None:
+    """Refuse places that count from the end, and those of single rows of the batch."""
+    if data.axes is None or index.axes is None:
+        raise RefusedError("the rank of one of its inputs is not known")
+    array = site.array(1)
+    if array is None and not index.fixed:
+        return  # natively it wrote at valid places
+    if site.node.op_type == "ScatterND":
+        depth = index.at(index.rank - 1)
+        axes = range(int(depth[0].size) if depth and depth[0].size.is_Integer else len(depth) or 1)
+        places = [None if array is None else array[..., i] for i in axes]
+    else:
+        axes = range(attr_int(site.node, "axis", 0) % data.rank, data.rank)[:1]
+        places = [array]
+    for axis, place in zip(axes, places, strict=True):
+        counts_back = index.sign < 1 and (place is None or bool(np.less(place, 0).any()))
+        if carries_time(data.at(axis)):
+            _forward(data, axis, "writes to")
+            if counts_back:
+                raise RefusedError("it writes along time at an index that may count from the end")
+        if place is not None:
+            check_apart(data, (axis,))
+
+
+def written(node: ir.Node) -> float | None:
+    """The number that a ScatterND puts at each place of a mask, if it is one and the same.
+
+    How often it is repeated depends on the mask; the graph around that need not be looked at.
+    """
+    value = node.inputs[2] if is_op(node, "ScatterND") else None
+    maker = node.inputs[1].producer() if value is not None and node.inputs[1] is not None else None
+    while is_op(maker, "Transpose", "Cast") and maker.inputs[0] is not None:
+        maker = maker.inputs[0].producer()
+    if not is_op(maker, "NonZero"):
+        return None
+    while value is not None and is_op(value.producer(), "Expand", "Reshape", "Cast", "Identity"):
+        value = value.producer().inputs[0]  # type: ignore[union-attr]
+    number = scalar_of(value)
+    return None if number is None else float(number)
+
+
+def _masked(data: State, places: State, number: float | None) -> State:
+    """``x[mask] = number``."""
+    if number is None:
+        raise RefusedError("it writes different numbers at the places of a mask")
+    tails: list[Tail | None] = []
+    for i, tail in enumerate(data.tails):
+        mask = places.tails[i] if i < places.rank else None
+        if tail is None:
+            tails.append(None)
+        elif mask is not None and mask.kind == "number":
+            tails.append(hidden(number, True, places.level) if mask.value else tail)
+        else:
+            same = tail == Tail("number", number)
+            tails.append(tail if same else tail.recomputed)
+    sign = min(data.sign, 2 if number > 0 else 1 if number == 0 else 0)
+    return State(data.axes, tuple(tails), sign=sign)  # type: ignore[arg-type]
+
+
+def non_zero(site: Site) -> State:
+    """The places of a mask: no tensor of frames, but a Scatter may put numbers there."""
+    return State((), (), places=site.state())
+
+
+def one_hot(site: Site) -> State:
+    """An index becomes an axis."""
+    index = site.state()
+    axis = attr_int(site.node, "axis", -1) % (index.rank + 1)
+    new = site.axis_of(site.out_dims()[axis])
+    if carries_time(new):
+        raise RefusedError("the axis that it makes is as long as the padded clip")
+    axes = (*(index.axes or ())[:axis], new, *(index.axes or ())[axis:])
+    return dataclasses.replace(with_tails(axes, FINITE), sign=1)
+
+
+def reverse_sequence(site: Site) -> State:
+    """Turns what is valid of each row."""
+    data, lens = site.state(0), site.state(1)
+    axis = attr_int(site.node, "time_axis", 0)
+    time = time_of(data.at(axis))
+    if time is None or lens.length is None or lens.length != time.size:
+        raise RefusedError("the lengths that it is given are not those of what is valid")
+    return dataclasses.replace(data, steps=None, length=None)
+
+
+def compress(site: Site) -> State:
+    """How much is left depends on what is in the tensor."""
+    raise RefusedError("how long its result is depends on what is in it")
+
+
+RULES = {
+    "Compress": Rule(compress),
+    "Gather": Rule(gather, Takes.SIZES | Takes.CLAMPED),
+    "GatherElements": Rule(gather_elements),
+    "GatherND": Rule(gather_nd, Takes.PLACES),
+    "NonZero": Rule(non_zero, Takes.PLACES),
+    "OneHot": Rule(one_hot, Takes.SIZES_BEHIND),
+    "ReverseSequence": Rule(reverse_sequence),
+    "ScatterElements": Rule(scatter),
+    "ScatterND": Rule(scatter, Takes.PLACES),
+    "Unique": Rule(compress),
+}

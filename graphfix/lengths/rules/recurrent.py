@@ -1,0 +1,130 @@
+"""LSTM, GRU, RNN: told how long each row is, they stop there, and run back from there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import sympy
+
+from graphfix.lengths.joint_axes import RefusedError, check_apart, join
+from graphfix.lengths.repairs import SequenceLens
+from graphfix.lengths.rule_site import Rule, Site, Takes
+from graphfix.lengths.tail_state import (
+    ANY,
+    FINITE,
+    ZERO,
+    Other,
+    Rows,
+    State,
+    Time,
+    plain,
+    same_size,
+    with_tails,
+)
+from graphfix.model.values import attr_int, is_op
+
+if TYPE_CHECKING:
+    from graphfix.lengths.tail_state import Axis
+
+
+def recur(site: Site) -> list[State | None]:
+    """``sequence_lens`` holds the valid length of each row."""
+    state = site.state()
+    layout = attr_int(site.node, "layout", 0)
+    time_axis, batch_axis = (1, 0) if layout else (0, 1)
+    time = state.at(time_axis)
+    check_apart(state, (time_axis,))
+    if state.timed == (batch_axis,):
+        return _each_alone(site, state, batch_axis)
+    if [i for i in state.timed if i != time_axis]:
+        raise RefusedError("time is its batch or its features")
+    if time and not (len(time) == 1 and isinstance(time[0], Time)):
+        raise RefusedError("its time axis holds something else beside time")
+    rows = state.at(batch_axis)
+    lone = not rows or sum(isinstance(x, Rows) for x in rows) == 1
+    lone &= all(isinstance(x, Rows) or x.size.is_Integer for x in rows)
+    if site.source.batch is not None and not lone:
+        raise RefusedError("its batch axis holds something else beside the batch")
+    for i, other in enumerate(site.states[1:], 1):
+        if other is not None and (other.timed or other.physical) and i != 4:
+            raise RefusedError("a parameter of it carries time")
+    dims = site.dims(site.node.outputs[0]) if site.node.outputs[0].name else None
+    out: list[State | None] = []
+    if time and isinstance(time[0], Time):
+        if time[0].turned:
+            raise RefusedError("it runs over a tensor that was turned around")
+        given = site.states[4] if site.has(4) else None
+        if given is None or _is_whole(site, time[0].size):
+            site.check_size(time[0].size)
+            site.repair(SequenceLens(site.node, "recurrence", time[0].size, state))
+        elif given.length is None or given.length != time[0].size:
+            raise RefusedError("the lengths that it is given are not those of what is valid")
+    directions: Axis = _axis(dims, 2 if layout else 1)
+    hidden: Axis = _axis(dims, 3)
+    features = [time, rows, directions, hidden]
+    order = [1, 0, 2, 3] if layout else [0, 2, 1, 3]
+    axes = tuple(features[i] for i in order)
+    place = 1 if layout else 0
+    tails = tuple(ZERO if i == place and time else None for i in range(4))
+    out.append(State(axes, tails))
+    last = (rows, directions, hidden) if layout else (directions, rows, hidden)
+    out += [plain(last) for _ in site.node.outputs[1:]]
+    return out
+
+
+def _each_alone(site: Site, state: State, batch_axis: int) -> list[State | None]:
+    """Frames are its batch, and it runs along something else: each for itself."""
+    if site.has(4):
+        raise RefusedError("the lengths that it is given are not those of what is valid")
+    finite = state.is_finite
+    for i, other in enumerate(site.states[1:], 1):
+        if other is None:
+            continue
+        start = i in (5, 6) and other.fill is not None
+        if i in (5, 6) and other.fill is None and other.axes is not None:
+            start = other.timed == (batch_axis,)
+            join([state.at(batch_axis), other.at(batch_axis)])
+        if other.physical or (other.timed and not start):
+            raise RefusedError("a parameter of it carries time")
+        finite &= other.is_finite
+    tail = FINITE if finite else ANY
+    out: list[State | None] = []
+    for value in site.node.outputs:
+        dims = site.dims(value) if value.name else None
+        if dims is None:
+            out.append(None)
+            continue
+        place = len(dims) - 2 if batch_axis else 0
+        axes = [site.axis_of(x) if i != place else state.at(batch_axis) for i, x in enumerate(dims)]
+        out.append(with_tails(axes, tail))
+    return out
+
+
+def _is_whole(site: Site, size: sympy.Expr) -> bool:
+    """Whether the lengths that it is given are the padded size, for all rows."""
+    value = site.node.inputs[4]
+    while (node := None if value is None else value.producer()) is not None:
+        held = site.held(value)
+        if held is not None or not is_op(node, "Cast", "Expand", "Identity", "Tile"):
+            return held is not None and len(held) == 1 and same_size(held[0], size)
+        value = node.inputs[0]
+    return False
+
+
+def _axis(dims: list[sympy.Expr] | None, index: int) -> Axis:
+    if dims is None or dims[index] == 1:
+        return ()
+    return (Other(dims[index]),)
+
+
+def recur_dynamically(site: Site) -> list[State | None]:
+    """com.microsoft's LSTM on quantized numbers, in a range that holds 0 in any case."""
+    for axis in site.state().timed:
+        site.need_zero(0, axis, "maximum pollution")
+    return recur(site)
+
+
+RULES = {
+    "DynamicQuantizeLSTM": Rule(recur_dynamically),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), Rule(recur, Takes.SIZES_BEHIND)),
+}

@@ -1,0 +1,85 @@
+"""Sizes, and what is made to a size: these know nothing of what is in a tensor."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Literal
+
+from graphfix.lengths.joint_axes import RefusedError
+from graphfix.lengths.rule_site import Rule, Site, Takes
+from graphfix.lengths.tail_state import FINITE, State, Tail, carries_time, plain, with_tails
+from graphfix.model.values import const_of
+
+if TYPE_CHECKING:
+    import sympy
+
+    from graphfix.lengths.tail_state import Axis
+
+
+def of_sizes(site: Site) -> State:
+    """Sizes, arranged anew: they count padding in if one of them does."""
+    data = site.held(site.node.outputs[0])
+    physical = data is None or any(site.grows(x) for x in data)
+    dims = site.dims(site.node.outputs[0])
+    axes: list[Axis] | None = None if dims is None else [site.axis_of(x) for x in dims]
+    known = data is not None and all(x.is_nonnegative for x in data)
+    result = plain(axes, fixed=not physical)
+    return dataclasses.replace(result, physical=physical, sign=1 if known else 0)
+
+
+def range_(site: Site) -> State:
+    """Positions: the same from the first on, however long."""
+    start, _, step = (site.contents(i) for i in range(3))
+    out = site.axes_of()
+    if not any(x is not None and x.physical for x in site.states):
+        fixed = all(x.fixed for x in site.states if x is not None)
+        return _positions(site.without_time(fixed=fixed), start, step)
+    if start is None or step is None or not (start[0].is_Integer and step[0].is_Integer):
+        array = const_of(site.node.inputs[0]), const_of(site.node.inputs[2])
+        if any(x is None for x in array) or not carries_time(out[0]):
+            raise RefusedError("where it begins, or its step, depends on the padded length")
+        return dataclasses.replace(with_tails(out, FINITE), fixed=True)
+    return _positions(dataclasses.replace(with_tails(out, FINITE), fixed=True), start, step)
+
+
+def _positions(
+    state: State, start: list[sympy.Expr] | None, step: list[sympy.Expr] | None
+) -> State:
+    if start is None or step is None or not (start[0].is_Integer and step[0].is_Integer):
+        return state
+    first, by = int(start[0]), int(step[0])
+    sign: Literal[0, 1, 2] = (2 if first > 0 else 1) if first >= 0 and by > 0 else 0
+    return dataclasses.replace(state, steps=(first, by), sign=sign)
+
+
+def constant_of_shape(site: Site) -> State:
+    """One number everywhere."""
+    attribute = site.node.attributes.get("value")
+    fill = 0.0 if attribute is None else float(attribute.as_tensor().numpy().reshape(-1)[0])
+    axes = tuple(map(site.same_along, site.out_dims()))
+    sign: Literal[0, 1, 2] = 2 if fill > 0 else 1 if fill == 0 else 0
+    state = with_tails(axes, Tail("number", fill))
+    return dataclasses.replace(state, fixed=True, fill=fill, sign=sign)
+
+
+def eye_like(site: Site) -> State:
+    """A one on each diagonal place: the same however large."""
+    return dataclasses.replace(with_tails(site.axes_of(), FINITE), fixed=True, sign=1)
+
+
+def random(site: Site) -> State:
+    """Numbers that no run repeats: there is nothing to keep."""
+    return with_tails(site.axes_of(), FINITE)
+
+
+RULES = {
+    "ConstantOfShape": Rule(constant_of_shape, Takes.SIZES),
+    "EyeLike": Rule(eye_like),
+    "RandomNormalLike": Rule(random),
+    "RandomUniformLike": Rule(random),
+    "RandomNormal": Rule(random),
+    "RandomUniform": Rule(random),
+    "Range": Rule(range_, Takes.SIZES),
+    "Shape": Rule(of_sizes, Takes.SIZES | Takes.CLAMPED | Takes.SHRINKING | Takes.PLACES),
+    "Size": Rule(of_sizes, Takes.SIZES | Takes.SHRINKING),
+}

@@ -1,0 +1,55 @@
+"""Softmax and its kin: what lies in the tail must weigh nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from graphfix.lengths.joint_axes import RefusedError, check_apart
+from graphfix.lengths.rule_site import Rule, Site
+from graphfix.lengths.tail_state import ANY, FINITE, ZERO, State, carries_time
+from graphfix.model.values import attr_int
+
+if TYPE_CHECKING:
+    from graphfix.lengths.tail_state import Tail
+
+
+def softmax(site: Site) -> State:
+    """Over time, scores in the tail must be far below the others."""
+    state = site.state()
+    axes = over(site, state)
+    check_apart(state, axes)
+    for axis in axes:
+        if carries_time(state.at(axis)):
+            state = site.need_hidden(0, axis)
+    log = site.node.op_type == "LogSoftmax"
+    tails: list[Tail | None] = []
+    for i, tail in enumerate(state.tails):
+        if tail is None:
+            tails.append(None)
+        elif i in axes:
+            tails.append(ANY if log else ZERO)
+        else:
+            # A row that is hidden whole has no largest score.
+            tails.append(FINITE if tail.is_bounded else ANY)
+    return dataclasses.replace(
+        state,
+        tails=tuple(tails),
+        sign=0 if log else 1,
+        fill=None,
+        inside=None,
+        steps=None,
+        length=None,
+    )
+
+
+def over(site: Site, state: State) -> tuple[int, ...]:
+    """The axes that a Softmax is over: before opset 13, all from its axis on."""
+    if state.axes is None:
+        raise RefusedError("the rank of its input is not known")
+    if site.opset >= 13:
+        return (attr_int(site.node, "axis", -1) % state.rank,)
+    return tuple(range(attr_int(site.node, "axis", 1) % state.rank, state.rank))
+
+
+RULES = dict.fromkeys(("LogSoftmax", "Softmax"), Rule(softmax))

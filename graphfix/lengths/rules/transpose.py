@@ -1,0 +1,158 @@
+"""Operators that move whole axes, or repeat them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from graphfix.lengths.joint_axes import RefusedError
+from graphfix.lengths.rule_site import Rule, Site, Takes
+from graphfix.lengths.rules.axis_change import placed, with_axis
+from graphfix.lengths.tail_state import (
+    ANY,
+    LAST,
+    WILD,
+    Other,
+    State,
+    Tail,
+    carries_time,
+    time_of,
+)
+from graphfix.model.values import attr_int, attr_ints
+
+if TYPE_CHECKING:
+    from graphfix.lengths.tail_state import Axis
+
+
+def transpose(site: Site) -> State:
+    """The axes change places."""
+    state = site.state()
+    perm = attr_ints(site.node, "perm") or tuple(reversed(range(state.rank)))
+    return dataclasses.replace(
+        state,
+        axes=tuple(state.at(i) for i in perm),
+        tails=tuple(state.tails[i] for i in perm),
+    )
+
+
+def unsqueeze(site: Site) -> State:
+    """New axes of size 1."""
+    state, axes = site.state(), site.axes()
+    if state.axes is None:
+        return site.without_time()
+    if axes is None:
+        raise RefusedError("its axes are not constant")
+    rank = state.rank + len(axes)
+    new = {x % rank for x in axes}
+    old = iter(range(state.rank))
+    places = [None if i in new else next(old) for i in range(rank)]
+    return placed(state, places)
+
+
+def squeeze(site: Site) -> State:
+    """Axes of size 1 go."""
+    state, axes = site.state(), site.axes()
+    if state.axes is None:
+        return site.without_time()
+    if axes is None:
+        axes = tuple(i for i, x in enumerate(state.axes) if not x)
+        if state.rank - len(axes) != len(site.out_dims()):
+            raise RefusedError("it drops whatever axes are of size 1")
+    gone = {x % state.rank for x in axes}
+    for axis in gone:
+        if carries_time(state.at(axis)):
+            raise RefusedError("it drops the axis that carries time")
+    return placed(state, [i for i in range(state.rank) if i not in gone])
+
+
+def expand(site: Site) -> State:
+    """An axis of size 1 becomes as long as a size says: all of it is the same."""
+    state = site.state()
+    if state.physical:
+        return dataclasses.replace(state, axes=site.axes_of(), tails=(None,) * len(site.axes_of()))
+    made = site.axes_of()
+    if state.axes is None:
+        return site.without_time()
+    old = ((),) * (len(made) - state.rank) + state.axes
+    sizes = site.out_dims()
+    axes = tuple(a or site.same_along(x) for a, x in zip(old, sizes, strict=True))
+    tails: list[Tail | None] = []
+    for i, axis in enumerate(axes):
+        at = i - len(made) + state.rank
+        has = at >= 0 and state.tails[at] is not None
+        new = LAST if state.is_finite else WILD if state.is_bounded else ANY
+        if state.fill is not None:
+            new = Tail("number", state.fill)
+        tails.append(state.tails[at] if has else new if carries_time(axis) else None)
+    steps = state.steps if sum(map(carries_time, axes)) == len(state.timed) else None
+    return dataclasses.replace(state, axes=axes, tails=tuple(tails), steps=steps)
+
+
+def tile(site: Site) -> State:
+    """As Expand, where it repeats only axes of size 1 or those without time."""
+    state, repeats = site.state(), site.contents(1)
+    if state.axes is None or repeats is None:
+        raise RefusedError("how often it repeats is not known")
+    made = site.axes_of()
+    axes: list[Axis] = []
+    tails: list[Tail | None] = []
+    for i, (axis, count) in enumerate(zip(state.axes, repeats, strict=True)):
+        if count == 1:
+            axes.append(axis)
+            tails.append(state.tails[i])
+        elif carries_time(axis):
+            raise RefusedError("it repeats the axis that carries time")
+        elif not axis:
+            axes.append(made[i])
+            new = Tail("number", state.fill) if state.fill is not None else LAST
+            tails.append(new if carries_time(made[i]) else None)
+        else:
+            axes.append((Other(count), *axis))
+            tails.append(None)
+    return dataclasses.replace(state, axes=tuple(axes), tails=tuple(tails), steps=None, length=None)
+
+
+def split(site: Site) -> list[State | None]:
+    """Parts of an axis without time; of time, only the first part begins where it did."""
+    state = site.state()
+    if state.physical:
+        raise RefusedError("it splits a vector of sizes")
+    axis = attr_int(site.node, "axis", 0) % state.rank
+    if carries_time(state.at(axis)):
+        raise RefusedError("it splits the axis that carries time")
+    parts: list[State | None] = []
+    for i in range(len(site.node.outputs)):
+        dims = site.out_dims(i)
+        parts.append(with_axis(state, axis, () if dims[axis] == 1 else (Other(dims[axis]),), None))
+    return parts
+
+
+def trilu(site: Site) -> State:
+    """A triangle of the last two axes: zeros outside."""
+    state = site.state()
+    if state.axes is None:
+        return site.without_time()
+    if any(carries_time(x) and time_of(x) is None for x in state.axes[-2:]):
+        raise RefusedError("an axis of it holds time beside something else, or runs backwards")
+    if site.has(1) and not site.state(1).fixed:
+        raise RefusedError("which diagonal it begins at is not fixed")
+    return dataclasses.replace(
+        state,
+        tails=state.recomputed(zeros=True),
+        sign=min(state.sign, 1),
+        fill=None,
+        inside=None,
+        steps=None,
+    )
+
+
+_SIZES = Takes.SIZES | Takes.CLAMPED
+RULES = {
+    "Expand": Rule(expand, _SIZES | Takes.SHRINKING | Takes.PLACES),
+    "Split": Rule(split, Takes.SIZES_BEHIND),
+    "Squeeze": Rule(squeeze, _SIZES),
+    "Tile": Rule(tile, Takes.SIZES | Takes.SHRINKING),
+    "Transpose": Rule(transpose, _SIZES),
+    "Trilu": Rule(trilu),
+    "Unsqueeze": Rule(unsqueeze, _SIZES),
+}

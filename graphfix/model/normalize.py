@@ -1,0 +1,66 @@
+"""What onnx-ir makes of a file, made ready to be worked on, in one walk over it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.model.dims import forget_no_names
+from graphfix.model.small_constants import held
+
+if TYPE_CHECKING:
+    from graphfix.model.external_files import Outside
+
+_TENSOR, _TENSORS = ir.AttributeType.TENSOR, ir.AttributeType.TENSORS
+_GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
+
+
+def make_ready(model: ir.Model, found: Outside) -> None:
+    """Let the model that was just made of a file say what its file means.
+
+    Tensors whose bytes lie elsewhere become :class:`graphfix.model.external_files.Weight`, small
+    ones :class:`graphfix.model.small_constants.Held`; what is no name of a dim is none.
+
+    Args:
+        model: The model; its nodes and tensors are as onnx-ir made them.
+        found: The files that it refers to.
+    """
+    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        _in_graph(graph, found)
+
+
+def _in_graph(graph: ir.Graph, found: Outside) -> None:
+    for value in graph.initializers.values():
+        if value.const_value is not None:
+            value.const_value = _ready(value.const_value, found)
+    forget_no_names(graph.inputs)
+    for node in graph:
+        forget_no_names(node.outputs)
+        if node.attributes.data:
+            _in_attributes(node, found)
+
+
+def _in_attributes(node: ir.Node, found: Outside) -> None:
+    for name, attribute in node.attributes.data.items():
+        if attribute.is_ref():
+            continue
+        kind, value = attribute.type, attribute.value
+        if kind is _TENSOR:
+            if (tensor := _ready(value, found)) is not value:
+                node.attributes[name] = ir.AttrTensor(name, tensor, doc_string=attribute.doc_string)
+        elif kind is _GRAPH:
+            _in_graph(value, found)
+        elif kind is _GRAPHS:
+            for graph in value:
+                _in_graph(graph, found)
+        elif kind is _TENSORS:
+            several = [_ready(x, found) for x in value]
+            node.attributes[name] = ir.AttrTensors(name, several, doc_string=attribute.doc_string)
+
+
+def _ready(tensor: ir.TensorProtocol, found: Outside) -> ir.TensorProtocol:
+    # Of just these types: whether it is an instance of one takes longer to say than all the rest.
+    if type(tensor) is ir.TensorProtoTensor:
+        return held(tensor)
+    return found.weight(tensor) if type(tensor) is ir.ExternalTensor else tensor

@@ -1,0 +1,97 @@
+"""Runs both models through branches that no case took."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from graphfix.errors import ModelError
+from graphfix.proof.baseline import Baseline, Ran
+from graphfix.proof.branches import Branch, forced
+from graphfix.runtime.compared_session import open_session
+from graphfix.runtime.run_errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import onnx_ir as ir
+
+    from graphfix.feeds.case import Case
+    from graphfix.proof.compare import Array
+    from graphfix.runtime.provider import Ep
+
+# So many are forced; each takes two more sessions.
+_MOST = 4
+
+
+class Forcing:
+    """The branches that no case took, and what becomes of them.
+
+    Args:
+        original: What the original made of the cases.
+        before: The original.
+        after: The repaired model.
+        ep: Where the repaired model runs.
+        tell: Called with what is run next.
+
+    Attributes:
+        runs: What the original made of cases with a branch forced; the repaired model ran them.
+        untaken: The branches that neither a case took nor these runs.
+    """
+
+    def __init__(
+        self,
+        original: Baseline,
+        before: ir.Model,
+        after: ir.Model,
+        ep: Ep,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._branches = list(original.branches.untaken())
+        self._usual = [run.case for run in original.runs if not run.case.poison]
+        self._before, self._after, self._ep, self._tell = before, after, ep, tell
+        self.runs: list[Ran] = []
+        self.untaken = [str(branch) for branch in self._branches]
+
+    def outputs(
+        self, feeds: Callable[[Case], Mapping[str, Array]]
+    ) -> Iterator[tuple[Ran, dict[str, Array]]]:
+        """What the original made of a case, and what the repaired model makes of it.
+
+        Args:
+            feeds: What the repaired model is fed in a case.
+
+        Raises:
+            ModelError: The repaired model does not run with a branch forced.
+        """
+        for branch in self._branches[:_MOST]:
+            before, after = forced(self._before, branch), forced(self._after, branch)
+            if before is None or after is None:
+                continue
+            runs = self._run(before, branch)
+            if not runs:
+                continue
+            try:
+                with open_session(after, self._ep) as session:
+                    for run in runs:
+                        yield run, session.run(feeds(run.case))
+            except (ModelError, RunError) as error:
+                told = f"the repaired model does not run with {branch} forced: {error}"
+                raise ModelError(told) from error
+            self.runs += runs
+            self.untaken.remove(str(branch))
+
+    def _run(self, before: ir.Model, branch: Branch) -> list[Ran]:
+        """What the original makes of some cases with a branch forced; nothing if it cannot."""
+        runs: list[Ran] = []
+        try:
+            with open_session(before) as session:
+                for case in (self._usual[0], max(self._usual, key=lambda case: case.volume)):
+                    self._tell(f"before, {case.name}, {branch}")
+                    named = replace(case, name=f"{case.name}, {branch} forced")
+                    with contextlib.suppress(RunError):
+                        runs.append(Ran(named, session.run(case.feeds)))
+        except ModelError:
+            return []
+        return runs

@@ -1,0 +1,188 @@
+"""The inner tensors of two runs, side by side, without holding them all.
+
+Inner tensors are made outputs, so many at a time as fit a budget, and both models are run once for
+each group; what a caller keeps of a pair is its own business. Sizes are told by symbolic shapes
+beforehand, and by what was seen where those do not know.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.errors import FeedError, ModelError
+from graphfix.feeds.input import size_of
+from graphfix.runtime.local_session import Session
+from graphfix.runtime.provider import Ep
+from graphfix.runtime.random_nodes import draws, seeded
+from graphfix.runtime.run_errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from graphfix.feeds.signature import Signature
+    from graphfix.model.symbolic import Dim
+    from graphfix.proof.compare import Array
+
+StrPath = str | os.PathLike[str]
+
+# So many tensors are outputs at once, at most, and so many bytes of them in both runs together.
+MOST = 1024
+BUDGET = 1 << 28
+# What a tensor is taken for until one has been seen: a million float32.
+_UNSEEN = 1 << 22
+_ITEM = 4  # bytes of an element, for sizes that are only estimates
+
+
+@dataclass(frozen=True)
+class Run:
+    """A model and what it is fed.
+
+    Attributes:
+        source: What to load.
+        graph: Its graph.
+        feeds: An array for each input.
+        ep: Where it runs.
+    """
+
+    source: StrPath | ir.Model
+    graph: ir.Model
+    feeds: Mapping[str, Array]
+    ep: Ep = "cpu"
+
+    def peek(self, names: Sequence[str]) -> dict[str, Array]:
+        """Run the model with inner tensors as outputs.
+
+        Raises:
+            ModelError: ONNX Runtime rejects the model with these outputs.
+            RunError: An operator failed.
+        """
+        # On the CPU as written; elsewhere with all optimizations, as it will be used.
+        optimize = self.ep != "cpu"
+        with Session(self.source, ep=self.ep, extra_outputs=names, optimize=optimize) as session:
+            return session.run(self.feeds)
+
+
+@dataclass
+class Stream:
+    """Pairs of tensors of two runs.
+
+    Attributes:
+        before: One run.
+        after: The other.
+        bytes_of: How many bytes a tensor will have in both runs together; None if unknown.
+        budget: How many bytes of inner tensors to hold at once.
+        most: How many inner tensors to hold at once.
+        seconds: After how long to look at no more than :attr:`always`; None for no end.
+        always: Tensors that are looked at however long it takes.
+        runs: How often both models have been run.
+        peak: The most bytes of tensors that were held at once.
+        failed: Why a tensor could not be looked at.
+        late: Tensors that there was no time for.
+    """
+
+    before: Run
+    after: Run
+    bytes_of: Callable[[str], int | None]
+    budget: int = BUDGET
+    most: int = MOST
+    seconds: float | None = None
+    always: frozenset[str] = frozenset()
+    runs: int = 0
+    peak: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    late: set[str] = field(default_factory=set)
+    _start: float = field(default_factory=time.monotonic)
+
+    def pairs(self, names: Sequence[str]) -> Iterator[tuple[str, Array, Array]]:
+        """Each tensor with what it is in both runs, in the given order.
+
+        What has no array in either run, such as a sequence, does not come; what cannot be made an
+        output is left out too, and :attr:`failed` says why.
+        """
+        seen = (0, 0)  # bytes, tensors
+        rest = list(names)
+        while rest:
+            if not (rest := self._in_time(rest)):
+                return
+            count, expected = 0, 0
+            typical = math.ceil(seen[0] / seen[1]) if seen[1] else _UNSEEN
+            while count < min(len(rest), self.most):
+                known = self.bytes_of(rest[count])
+                expected += typical if known is None else known
+                if count and expected > self.budget:
+                    break
+                count += 1
+            group, rest = rest[:count], rest[count:]
+            for name, ours, theirs in self._both(group):
+                seen = (seen[0] + ours.nbytes + theirs.nbytes, seen[1] + 1)
+                yield name, ours, theirs
+
+    def _in_time(self, names: list[str]) -> list[str]:
+        """What there is still time to look at; :attr:`late` has the others."""
+        if self.seconds is None or time.monotonic() - self._start < self.seconds:
+            return names
+        self.late.update(name for name in names if name not in self.always)
+        return [name for name in names if name in self.always]
+
+    def _both(self, wanted: Sequence[str]) -> Iterator[tuple[str, Array, Array]]:
+        if not (names := self._in_time([*wanted])):
+            return
+        self.runs += 1
+        try:
+            ours, theirs = self.before.peek(names), self.after.peek(names)
+        except (ModelError, RunError) as error:
+            if len(names) == 1:
+                self.failed[names[0]] = str(error)
+                return
+            half = len(names) // 2
+            yield from self._both(names[:half])
+            yield from self._both(names[half:])
+            return
+        held = sum(x.nbytes for side in (ours, theirs) for x in side.values())
+        self.peak = max(self.peak, held)
+        for name in names:
+            if name in ours and name in theirs:
+                # Popped, so that each pair is let go as soon as the caller is done with it.
+                yield name, ours.pop(name), theirs.pop(name)
+
+
+class Sizes:
+    """How many bytes a tensor has in both runs, by its symbolic shape."""
+
+    def __init__(
+        self, signature: Signature, one: Mapping[str, int], other: Mapping[str, int]
+    ) -> None:
+        self._dims = signature.value_dims()
+        self._sizes = [
+            {signature.symbol_of(name) or name: size for name, size in sizes.items()}
+            for sizes in (one, other)
+        ]
+
+    def __call__(self, name: str) -> int | None:
+        """The bytes of one tensor; None where its shape is not known."""
+        dims = self._dims.get(name)
+        if dims is None:
+            return None
+        try:
+            return sum(_ITEM * self._elements(dims, sizes) for sizes in self._sizes)
+        except (FeedError, ValueError):
+            return None
+
+    @staticmethod
+    def _elements(dims: Sequence[Dim], sizes: Mapping[str, int]) -> int:
+        return math.prod(size_of(dim, sizes) for dim in dims)
+
+
+def seeded_run(
+    source: StrPath | ir.Model, graph: ir.Model, feeds: Mapping[str, Array], ep: Ep = "cpu"
+) -> Run:
+    """A run of a model; each group of tensors draws the same random numbers."""
+    if draws(graph) is not None:
+        graph = source = seeded(graph)
+    return Run(source, graph, feeds, ep)

@@ -1,0 +1,184 @@
+"""Shapes and lengths that DirectML gets wrong, or has to wait for."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING, ClassVar
+
+from graphfix.directml.kernel_table import MOST_DIMS, standard
+from graphfix.directml.placement import Rules
+from graphfix.model.values import attr_ints
+from graphfix.rules.rule import Hazard, Rule, is_fixed, is_folded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import onnx_ir as ir
+
+    from graphfix.model.view import View
+
+_MOST_DIMS = 8
+_DROPS_ONES = ("Resize", "Upsample")
+_COUNTED = ("NonZero", "Compress", "Unique", "NonMaxSuppression")
+
+
+class ReshapeRank(Rule):
+    """A Reshape makes a tensor of more than 8 dims.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4: a Reshape to 9 dims fails with 80070057, to 8 it runs.
+        DirectML's tensors have 8 dims at most (DML_TENSOR_DIMENSION_COUNT_MAX1).
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        windows (float[2, 64] x) => (float[2, 2, 2, 2, 2, 2, 2, 1, 1] y)
+        <int64[9] shape = {2, 2, 2, 2, 2, 2, 2, 1, 1}>
+        {
+            y = Reshape (x, shape)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        windows (float[2, 64] x) => (float[2, 2, 2, 2, 2, 2, 2, 1] y)
+        <int64[8] shape = {2, 2, 2, 2, 2, 2, 2, 1}>
+        {
+            y = Reshape (x, shape)
+        }
+    """
+
+    name: ClassVar[str] = "reshape-rank"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each Reshape to a tensor of too many dims."""
+        for node in view.nodes("Reshape"):
+            rank = view.shapes.rank(node.outputs[0])
+            if rank is not None and rank > _MOST_DIMS and not is_folded(node, view):
+                message = f"Reshape makes {rank} dims, and DirectML has {_MOST_DIMS}: 80070057"
+                yield Hazard(node, message, "error")
+
+
+class KernelRank(Rule):
+    """A node of more dims than its kernel on DirectML takes.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4, 60 operators of 3 to 8 dims: MatMul, FusedMatMul,
+        MatMulInteger, QLinearMatMul, DynamicQuantizeMatMul, Trilu and DynamicQuantizeLinear of five
+        dims end in 80070057, of four they run; so do Resize and Upsample with five dims that are
+        not 1, and Conv and ConvTranspose of six. The others take eight. Microsoft's pages say so of
+        DML_GEMM_OPERATOR_DESC and DML_RESAMPLE_OPERATOR_DESC.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        windows (float[B, 3, 4, 8, 2] q, float[B, 3, 4, 2, 8] k) => (float[B, 3, 4, 8, 8] y)
+        {
+            y = MatMul (q, k)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        windows (float[B, 4, 8, 2] q, float[B, 4, 2, 8] k) => (float[B, 4, 8, 8] y)
+        {
+            y = MatMul (q, k)
+        }
+    """
+
+    name: ClassVar[str] = "kernel-rank"
+    matched_by: ClassVar[str | None] = "matmul-4d"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each node of too many dims that has a kernel on DirectML."""
+        rules = Rules(view.model.graph.opset_imports, view.shapes)
+        for node in view.nodes(*MOST_DIMS):
+            most = MOST_DIMS[f"{standard(node.domain)}.{node.op_type}".removeprefix(".")]
+            rank = _counted_dims(node, view)
+            if rank > most and rules.kernel(node) is not None and not is_folded(node, view):
+                but = " that are not 1" if node.op_type in _DROPS_ONES else ""
+                message = f"{node.op_type} of {rank} dims{but}, and DirectML takes {most}"
+                yield Hazard(node, message, "error")
+
+
+def _counted_dims(node: ir.Node, view: View) -> int:
+    shapes = view.shapes
+    if node.op_type not in _DROPS_ONES:
+        return max(shapes.rank(x) or 0 for x in (*node.inputs[:2], node.outputs[0]))
+    given, made = shapes.dims(node.inputs[0]) or (), shapes.dims(node.outputs[0]) or ()
+    return sum(a != 1 or b != 1 for a, b in zip_longest(given, made))
+
+
+class SamePadding(Rule):
+    """A ConvTranspose with auto_pad=SAME and a stride gets another length on DirectML.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4: in a dynamic model the length is another one than ONNX
+        says, in silence; in a static one the session fails. Neither 1-D nor 2-D helps. Written as
+        pads, the same convolution is right.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        upsample (float[B, 4, T] x, float[4, 3, 4] w) => (float[B, 3, U] y)
+        {
+            y = ConvTranspose <strides = [2], auto_pad = "SAME_UPPER"> (x, w)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        upsample (float[B, 4, T] x, float[4, 3, 4] w) => (float[B, 3, U] y)
+        {
+            y = ConvTranspose <strides = [2], pads = [1, 1]> (x, w)
+        }
+    """
+
+    name: ClassVar[str] = "same-padding"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each such ConvTranspose."""
+        for node in view.nodes("ConvTranspose"):
+            attribute = node.attributes.get("auto_pad")
+            if attribute is None or attribute.is_ref():
+                continue
+            if attribute.as_string().startswith("SAME") and max(
+                attr_ints(node, "strides") or (1,)
+            ) > 1:  # fmt: skip
+                message = f"auto_pad={attribute.as_string()} with a stride: another length than"
+                yield Hazard(node, f"{message} ONNX says, in silence; write pads", "error")
+
+
+class DataDependent(Rule):
+    """How large a tensor is depends on the numbers in another.
+
+    Why:
+        NonZero, Compress, Unique and NonMaxSuppression, and a Slice whose ends are computed from
+        data, make shapes that nobody knows before the run. The count has to come back to the CPU
+        first, which waits for all that was queued on the GPU. What follows cannot fuse either, and
+        its kernels are made anew for each result (ORT MLOperatorAuthorImpl.cpp 2511-2691).
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        voiced (float[T, 8] x, bool[T] keep) => (int64[1, N] y)
+        {
+            y = NonZero (keep)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        voiced (float[T, 8] x, bool[T, 1] keep) => (float[T, 8] y)
+        <float none = {0.0}>
+        {
+            y = Where (keep, x, none)
+        }
+    """
+
+    name: ClassVar[str] = "data-dependent"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each such node."""
+        for node in view.nodes(*_COUNTED, "Slice"):
+            if is_folded(node, view):
+                continue
+            if node.op_type != "Slice":
+                yield Hazard(node, f"how much {node.op_type} returns depends on the data")
+                continue
+            ends = [x for x in node.inputs[1:3] if x is not None and not is_fixed(x, view)]
+            if unknown := [x.name for x in ends if view.shapes.data(x) is None]:
+                names = " and ".join(map(repr, unknown))
+                yield Hazard(node, f"where Slice cuts is computed from data, by {names}")

@@ -1,0 +1,236 @@
+"""What DirectML computes wrongly in silence at the edges of a type, by the table edges.csv.
+
+The table is measured by ``make edges``: each operator at negative, fractional, large, NaN, infinite
+and empty inputs, and at integers beyond 32 bits, on DirectML and on the CPU.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import onnx_ir as ir
+
+from graphfix.directml.placement import Rules
+from graphfix.model.pads import are_misread, can_be_split, is_negative, may_cut, pads_of
+from graphfix.model.text import size_told
+from graphfix.model.values import const_of, is_op
+from graphfix.rules.rule import Hazard, Rule, is_folded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphfix.core import Severity
+    from graphfix.model.view import View
+
+_COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+_REDUCTIONS = tuple(f"Reduce{x}" for x in ("LogSum", "LogSumExp", "Max", "Min", "Prod", "Sum"))
+_NAN_LOSERS = frozenset({"Clip", "Relu", "Max", "Min", "ReduceMax", "ReduceMin", "Sign"})
+_NORMS = ("LayerNormalization", "InstanceNormalization")
+_WORD = 2**31
+
+
+class NegativePads(Rule):
+    """A Pad with negative pads, which cuts instead.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4 (edges.csv, Pad): with a pad of -1 or -2 in front the
+        numbers that come out are others, in silence, in the modes constant and edge, float32 and
+        int64; the length is right. With wrap they are where an axis is both cut and padded. What
+        only cuts behind came out right, and so did reflect. Before opset 11 ORT's Query function
+        refuses them all, and the CPU runs the node rightly. A Slice is right everywhere.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        crop (float[1, 8] x) => (float[1, 6] y)
+        <int64[4] pads = {0, -1, 0, -1}>
+        {
+            y = Pad (x, pads)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        crop (float[1, 8] x) => (float[1, 6] y)
+        <int64[1] start = {1}, int64[1] end = {-1}, int64[1] axis = {1}>
+        {
+            y = Slice (x, start, end, axis)
+        }
+    """
+
+    name: ClassVar[str] = "negative-pads"
+    repaired_by: ClassVar[str | None] = "pad-slice"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each Pad whose pads are known to go below 0, or do so where a size is small."""
+        for node in view.nodes("Pad"):
+            pads = pads_of(node, view) or ()
+            short = [size_told(x) for x in pads if may_cut(x)]
+            if not (is_negative(pads) or short) or is_folded(node, view):
+                continue
+            how: tuple[str, Severity] = ("other numbers come out, in silence", "error")
+            if view.opset(node) < 11:
+                how = ("the CPU runs it", "warning")
+            elif not are_misread(node, pads):
+                how = ("these were seen to come out right", "note")
+            fix = self.repaired_by if can_be_split(node, pads, view.opset(node)) else None
+            where = f" where {short[0]} is below 0" if short else ""
+            told = f"Pad has negative pads{where}: {how[0]}; write a Slice"
+            yield Hazard(node, told, how[1], fix)
+
+
+class WideComparison(Rule):
+    """An int64 is held against a number beyond 32 bits.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4 (edges.csv, Less, LessOrEqual, Greater, GreaterOrEqual,
+        int64, over32): 5 < 2147483648 is False there. The lower halves of the numbers are compared
+        as if they had a sign. Below 2147483648 all are right.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        known (int64[N] ids) => (bool[N] y)
+        <int64 most = {2147483648}>
+        {
+            y = Less (ids, most)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        known (int64[N] ids) => (bool[N] y)
+        <int64 most = {2147483647}>
+        {
+            y = LessOrEqual (ids, most)
+        }
+    """
+
+    name: ClassVar[str] = "wide-comparison"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each comparison with such a constant."""
+        for node in view.nodes(*_COMPARISONS):
+            if is_folded(node, view):
+                continue
+            for value in node.inputs:
+                array = const_of(value)
+                if array is None or array.dtype.kind not in "iu" or array.size == 0:
+                    continue
+                far = next((int(x) for x in array.reshape(-1) if not -_WORD <= int(x) < _WORD), 0)
+                if far:
+                    message = f"{node.op_type} with {far}: DirectML compares int64 beyond 32 bits"
+                    yield Hazard(node, f"{message} wrongly, in silence", "error")
+
+
+class EmptyReduction(Rule):
+    """A sum, product, maximum or minimum over nothing.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4 (edges.csv, ReduceSum and ReduceProd, empty): over an
+        axis of size 0 an int32 comes out as 2147483647 and a product as 1e-07, what happened to lie
+        in memory; ONNX says 0 and 1. ONNX's own tests of ReduceMax, ReduceMin, ReduceLogSum and
+        ReduceLogSumExp got 0 there, and infinities on the CPU.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        total (int64[2, 0] x) => (int64[2] y)
+        <int64[1] axis = {1}>
+        {
+            y = ReduceSum <keepdims = 0> (x, axis)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        total (int64[2, 3] x) => (int64[2] y)
+        <int64[1] axis = {1}>
+        {
+            y = ReduceSum <keepdims = 0> (x, axis)
+        }
+    """
+
+    name: ClassVar[str] = "empty-reduction"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each reduction of a tensor that is known to be empty to one that is not."""
+        rules = Rules(view.model.graph.opset_imports, view.shapes)
+        for node in view.nodes(*_REDUCTIONS):
+            dims, made = (view.shapes.dims(x) for x in (node.inputs[0], node.outputs[0]))
+            if dims is None or 0 not in dims or (made is not None and 0 in made):
+                continue
+            if rules.kernel(node) is not None and not is_folded(node, view):
+                message = f"{node.op_type} over nothing: what comes out is what lay in memory"
+                yield Hazard(node, message, "error")
+
+
+class HalfNorm(Rule):
+    """A LayerNormalization or InstanceNormalization in float16.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4 (edges.csv, LayerNormalization and InstanceNormalization,
+        float16, negative): of a row that holds -1000 the numbers are wrong by 1.1, of one that
+        holds 60000 by 233. The squares pass 65504, the largest float16; from about 256 on that can
+        happen. The CPU computes it in float32. In float32 it is right there as well.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        norm (float16[B, 8] x, float16[8] scale) => (float16[B, 8] y)
+        {
+            y = LayerNormalization (x, scale)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        norm (float16[B, 8] x, float[8] scale) => (float16[B, 8] y)
+        {
+            wide = Cast <to = 1> (x)
+            normed = LayerNormalization (wide, scale)
+            y = Cast <to = 10> (normed)
+        }
+    """
+
+    name: ClassVar[str] = "half-norm"
+    repaired_by: ClassVar[str | None] = "float-norm"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each in float16; a warning, since most activations are small."""
+        for node in view.nodes(*_NORMS):
+            if view.shapes.dtype(node.inputs[0]) == ir.DataType.FLOAT16:
+                message = f"{node.op_type} in float16: wrong where the input reaches about 256"
+                yield Hazard(node, message, fix=self.repaired_by)
+
+
+class LostNan(Rule):
+    """A test for NaN behind an operator that makes a number of it.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4 (edges.csv, nan): Relu of NaN is 0, Max and Min of NaN
+        and 2 are 2, Clip and Sign make a number of it, and ReduceMax and ReduceMin leave it out; on
+        the CPU all of them are NaN. A guard behind them never sees it.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        guard (float[N] x, float[N] z) => (bool[N] y)
+        {
+            top = Max (x, z)
+            y = IsNaN (top)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        guard (float[N] x, float[N] z) => (bool[N] y)
+        {
+            a = IsNaN (x)
+            b = IsNaN (z)
+            y = Or (a, b)
+        }
+    """
+
+    name: ClassVar[str] = "lost-nan"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each IsNaN with such an operator right before it, Casts and layout aside."""
+        for node in view.nodes("IsNaN"):
+            before = node.inputs[0].producer() if node.inputs[0] is not None else None
+            while is_op(before, "Cast", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity"):
+                first = before.inputs[0]
+                before = first.producer() if first is not None else None
+            if before is not None and is_op(before, *_NAN_LOSERS) and not is_folded(node, view):
+                message = f"{before.op_type} makes a number of NaN: this never is True"
+                yield Hazard(node, message)

@@ -1,0 +1,174 @@
+"""Nodes that run on the CPU because DirectML has no kernel for them, or one that refuses them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from graphfix.directml import kernel_table, support_queries
+from graphfix.rules.rule import Hazard, Rule, is_folded, nodes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import onnx_ir as ir
+
+    from graphfix.directml.kernel_table import Kernel
+    from graphfix.model.view import View
+
+# The opset that the pass opset-ceiling takes a model down to.
+_CEILING = 21
+_KNOWN_DOMAINS = ("", "ai.onnx.ml", "com.microsoft")
+_CONTROL = frozenset({"If", "Loop", "Scan"})
+
+
+class NoKernel(Rule):
+    """DirectML has no kernel for the operator, or none for it in the model's opset.
+
+    Why:
+        DirectML registers its kernels open-ended, and such a kernel matches only the very version
+        that it was registered for (ORT framework/kernel_registry.cc, VerifyVersion, line 120). An
+        operator that was revised after opset 21 has none there. The node runs on the CPU, with a
+        copy between devices on each side. Run on onnxruntime-directml 1.24.4: three encoders at
+        opset 23 have 19 to 74 nodes on the CPU and as many copies; at opset 21, 0 to 8 nodes and
+        one copy at most.
+
+    Flagged:
+        <ir_version: 10, opset_import: ["" : 22]>
+        stem (float[B, 4, T] x, float[8, 4, 1] w) => (float[B, 8, T] y)
+        {
+            y = Conv <kernel_shape = [1]> (x, w)
+        }
+
+    Clean:
+        <ir_version: 10, opset_import: ["" : 21]>
+        stem (float[B, 4, T] x, float[8, 4, 1] w) => (float[B, 8, T] y)
+        {
+            y = Conv <kernel_shape = [1]> (x, w)
+        }
+    """
+
+    name: ClassVar[str] = "no-kernel"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each node whose operator has no kernel of its version."""
+        for node, opset, kernel in _kernels(view):
+            if kernel is None:
+                newest = kernel_table.newest_opset_with_kernel(node.op_type, node.domain, opset + 1)
+                yield _no_kernel(node, opset, newest)
+
+
+class TypeWithoutKernel(Rule):
+    """DirectML has a kernel for the operator, but not for one of its element types.
+
+    Integers that only compute shapes are left out: they are worked out on the CPU anyway.
+
+    Why:
+        Each kernel lists the types that it takes (ORT OperatorRegistration.cpp; the table is
+        graphfix/directml/ops.csv). Mod has no int64, Range no float16, Equal no bool. The node runs
+        on the CPU, with a copy between devices on each side.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        window (int64[N] ids, int64 size) => (int64[N] y)
+        {
+            y = Mod (ids, size)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        window (int32[N] ids, int32 size) => (int32[N] y)
+        {
+            y = Mod (ids, size)
+        }
+    """
+
+    name: ClassVar[str] = "type-without-kernel"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each node with a type that its kernel does not take."""
+        for node, opset, kernel in _kernels(view):
+            schema = kernel_table.schema_of(node.op_type, node.domain, opset)
+            if kernel is None or schema is None or _is_shape_work(node, view):
+                continue
+            for constraint, value, dtype in kernel_table.typed(node, schema, view.shapes.dtype):
+                if not kernel.takes(constraint, dtype):
+                    what = f"{node.op_type} takes no {dtype.name.lower()}"
+                    message = f"on DirectML {what}, as {value.name!r} is: it runs on the CPU"
+                    yield Hazard(node, message)
+                    break
+
+
+class RefusedByKernel(Rule):
+    """DirectML's kernel for the operator refuses the node for its attributes or inputs.
+
+    Why:
+        Fourteen kernels have a function that looks at the node first (ORT
+        OperatorRegistration.cpp, the Query functions; their words are in
+        graphfix/directml/ops.csv): Slice runs with 5 inputs at most, Resize not in mode=cubic,
+        Scatter only with reduction=none. What is refused runs on the CPU, with a copy between
+        devices on each side.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        larger (float[1, 1, 4, 4] x) => (float[1, 1, 8, 8] y)
+        <float[4] scales = {1, 1, 2, 2}>
+        {
+            y = Resize <mode = "cubic"> (x, , scales)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        larger (float[1, 1, 4, 4] x) => (float[1, 1, 8, 8] y)
+        <float[4] scales = {1, 1, 2, 2}>
+        {
+            y = Resize <mode = "linear"> (x, , scales)
+        }
+    """
+
+    name: ClassVar[str] = "refused-by-kernel"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each node that a Query function refuses."""
+        for node, _, kernel in _kernels(view):
+            if kernel is not None and (why := support_queries.refusal(node, kernel, view.shapes)):
+                message = f"DirectML refuses {node.op_type} with {why}: it runs on the CPU"
+                yield Hazard(node, message)
+
+
+def _no_kernel(node: ir.Node, opset: int, newest: int | None) -> Hazard:
+    """A node without a kernel; ``newest`` is the newest opset, up to its own, that has one."""
+    known, fix = "in any version", None
+    if kernel_table.standard(node.domain) == "" and newest is not None:
+        known = f"of opset {opset}; the newest opset with one is {newest}"
+        fix = "opset-ceiling" if newest >= _CEILING else None
+    name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    message = f"DirectML has no kernel for {name} {known}: {_without_kernel(node, opset)}"
+    return Hazard(node, message, fix=fix)
+
+
+def _without_kernel(node: ir.Node, opset: int) -> str:
+    if kernel_table.standard(node.domain) not in _KNOWN_DOMAINS:
+        return "it runs where its library of custom operators runs it"
+    if (
+        node.domain != "com.microsoft"
+        and kernel_table.schema_of(node.op_type, node.domain, opset) is None
+    ):
+        return "ONNX has no such operator"
+    return "it runs on the CPU"
+
+
+def _kernels(view: View) -> Iterator[tuple[ir.Node, int, Kernel | None]]:
+    """Each node that runs, its opset, and the kernel of exactly its version."""
+    for node in nodes_of(view):
+        if node.op_type in _CONTROL or is_folded(node, view) or _is_local(node, view):
+            continue
+        opset = view.opset(node)
+        yield node, opset, kernel_table.kernel_at(node.op_type, node.domain, opset)
+
+
+def _is_local(node: ir.Node, view: View) -> bool:
+    return node.op_identifier() in view.model.functions
+
+
+def _is_shape_work(node: ir.Node, view: View) -> bool:
+    return any(view.shapes.data(x) is not None for x in node.outputs)

@@ -1,0 +1,151 @@
+"""Numbers that do not survive a narrower type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.directml import kernel_table
+from graphfix.model.values import attr_int, const_of, is_op
+from graphfix.model.values import nodes_of as nodes_in
+from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule, nodes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphfix.model.view import View
+
+_LOWEST = -65504.0
+_FLOAT16 = ir.DataType.FLOAT16
+
+
+class LowFloat16(Rule):
+    """A constant of -inf or the float minimum that is, or would be, a float16.
+
+    In a model of float16 it is a warning. In another it is a note: it matters once a converter
+    turns the model to float16.
+
+    Why:
+        The lowest float16 is -65504: what is lower becomes -inf, and a row of scores that is -inf
+        throughout is NaN after its Softmax. Run on onnxruntime-directml 1.24.4: in float16 a row
+        whose keys are all hidden is NaN if even -65504 is added once, to scores below -16.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        masked (float16[B, T] scores, bool[B, T] hidden) => (float16[B, T] y)
+        <float lowest = {-3.4e38}>
+        {
+            low = Cast <to = 10> (lowest)
+            y = Where (hidden, low, scores)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        masked (float16[B, T] scores, bool[B, T] hidden) => (float16[B, T] y)
+        <float floor = {-10000.0}>
+        {
+            low = Cast <to = 10> (floor)
+            y = Where (hidden, low, scores)
+        }
+    """
+
+    name: ClassVar[str] = "low-float16"
+    providers: ClassVar[tuple[Provider, ...]] = PROVIDERS
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each node that such a constant goes into, once for each constant."""
+        halves = _is_float16(view)
+        told = set[ir.Value]()
+        for node in view.nodes(*_TAKERS):
+            for value in node.inputs:
+                if value is None or value in told or (low := _lowest(value)) is None:
+                    continue
+                if low >= _LOWEST and not (halves and low == _LOWEST):
+                    continue
+                told.add(value)
+                becomes = "-inf" if low < _LOWEST else "-65504, which a sum takes to -inf"
+                if halves:
+                    yield Hazard(node, f"{low:.4g} is {becomes} in float16: -1e4 hides as well")
+                else:
+                    later = f"{low:.4g} would be {becomes} in float16, if the model is converted"
+                    yield Hazard(node, later, "note")
+
+
+_TAKERS = ("Where", "Add", "Mul", "Cast", "CastLike", "Expand", "Max", "Clip")
+
+
+def _lowest(value: ir.Value) -> float | None:
+    array = const_of(value)
+    if array is None or array.size == 0 or array.dtype.kind != "f":
+        return None
+    return float(np.min(array))
+
+
+def _is_float16(view: View) -> bool:
+    """Whether the model computes in float16 anywhere."""
+    if any(attr_int(node, "to", 0) == _FLOAT16 for node in view.nodes("Cast")):
+        return True
+    nodes = nodes_in(view.model.graph)
+    return any(
+        view.shapes.dtype(x) == _FLOAT16
+        for node in nodes
+        if not is_op(node, "Constant")
+        for x in node.outputs
+    )
+
+
+class TypeConflict(Rule):
+    """Two tensors of a node that must have one type have two.
+
+    Why:
+        ONNX Runtime does not load such a model, whatever the provider: "Type (tensor(float16)) of
+        output arg (...) of node (...) does not match expected type (tensor(float))". Three models
+        of the zoo that a converter turned to float16 are so: a Cast to float whose output the file
+        still declares as float16.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 17]>
+        half (int64[N] x) => (float16[N] y)
+        {
+            y = Cast <to = 1> (x)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 17]>
+        half (int64[N] x) => (float16[N] y)
+        {
+            y = Cast <to = 10> (x)
+        }
+    """
+
+    name: ClassVar[str] = "type-conflict"
+    providers: ClassVar[tuple[Provider, ...]] = PROVIDERS
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each node whose types contradict its schema."""
+        for node in nodes_of(view):
+            if is_op(node, "Cast"):
+                made, wanted = node.outputs[0].dtype, attr_int(node, "to", 0)
+                if made is not None and wanted and made != wanted:
+                    yield _conflict(node, ir.DataType(wanted), made)
+                continue
+            schema = kernel_table.schema_of(node.op_type, node.domain, view.opset(node))
+            types = dict[str, ir.DataType]()
+            for constraint, _, dtype in (
+                kernel_table.typed(node, schema, _declared) if schema else ()
+            ):
+                if "(" not in constraint and types.setdefault(constraint, dtype) != dtype:
+                    yield _conflict(node, types[constraint], dtype)
+                    break
+
+
+def _declared(value: ir.Value) -> ir.DataType | None:
+    return value.dtype
+
+
+def _conflict(node: ir.Node, one: ir.DataType, other: ir.DataType) -> Hazard:
+    both = f"{one.name.lower()} and {other.name.lower()}"
+    message = f"{node.op_type} has {both} where its types must be one: no provider loads it"
+    return Hazard(node, message, "error")

@@ -1,0 +1,154 @@
+"""How bad it is that a pass finds something: on DirectML, and on the other providers.
+
+A pass finds what it can repair, and does not know where the model will run. Here stands what each
+finding means there: an error is what the real EP (onnxruntime-directml 1.24.4) was seen to crash
+on or to compute wrongly; see the Why of the pass.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.directml import kernel_table
+from graphfix.model.large_integers import WIDE
+from graphfix.model.pads import are_misread, pads_of
+from graphfix.model.values import const_of, is_op
+from graphfix.model.zero_one import truth_of
+from graphfix.rules.rule import PROVIDERS, Provider, is_folded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from graphfix.core import Match, Severity
+    from graphfix.model.view import View
+
+_DML: tuple[Provider, ...] = ("dml",)
+_ONLY_ON: Mapping[str, tuple[Provider, ...]] = {
+    **dict.fromkeys(("reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index"), _DML),
+    **dict.fromkeys(("gather-int64", "slice-start", "pad-slice", "clip-minmax"), _DML),
+    **dict.fromkeys(("matmul-4d", "matmul-vector", "quantize-axis", "reverse-2d"), _DML),
+    **dict.fromkeys(("keep-output", "host-output", "gemm-bias"), _DML),
+    **dict.fromkeys(("pad-amounts", "pool-pads", "slice-gather"), _DML),
+    "opset-ceiling": _DML,
+}
+
+# What passes on the elements of a shape tensor, one by one.
+_LAYOUT = frozenset(
+    {"Concat", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Identity", "Slice", "Gather", "Where"}
+)
+
+
+def providers(name: str) -> tuple[Provider, ...]:
+    """Where it matters what the pass ``name`` finds, at least a little; asked for, it is told."""
+    return _ONLY_ON.get(name, PROVIDERS)
+
+
+def severity(name: str, site: Match, view: View, provider: Provider) -> Severity:
+    """How bad a site of the pass ``name`` is on a provider."""
+    if provider != "dml":
+        return "warning" if name in ("thaw", "fresh-shapes") else "note"
+    judge = _JUDGES.get(name)
+    return "warning" if judge is None else judge(site, view)
+
+
+def _unless_folded(site: Match, view: View) -> Severity:
+    return "note" if is_folded(site.node, view) else "error"
+
+
+def _bool_cast(site: Match, view: View) -> Severity:
+    """Wrong for any number but 0 and 1 and those above; a mask of 0 and 1 survives."""
+    if is_folded(site.node, view):
+        return "note"
+    if view.shapes.dtype(site.node.inputs[0]) in WIDE:
+        return "error"  # a site only where a constant makes it wider than 32 bits
+    data = site.node.inputs[0]
+    # The caller may give a mask of other numbers than 0 and 1, but none is seen to.
+    return "error" if data is None or truth_of(data, view) is None else "warning"
+
+
+def _negative_pads(site: Match, view: View) -> Severity:
+    """Before opset 11 DirectML refuses such a Pad, and the CPU runs it rightly."""
+    if is_folded(site.node, view):
+        return "note"
+    if view.opset(site.node) < 11:
+        return "warning"
+    return "error" if are_misread(site.node, pads_of(site.node, view) or ()) else "note"
+
+
+def _has_kernel(site: Match, view: View) -> bool:
+    """Whether DirectML has one of that opset, whatever the types."""
+    return kernel_table.kernel_at(site.node.op_type, "", view.opset(site.node)) is not None
+
+
+def _windows(site: Match, view: View) -> Severity:
+    """From opset 22 on the CPU pools, and counts rightly."""
+    wrong = getattr(site, "wrong", False) and not is_folded(site.node, view)
+    return "error" if wrong and _has_kernel(site, view) else "note"
+
+
+def _scales(site: Match, view: View) -> Severity:
+    """Weights, too: ONNX Runtime folds no DequantizeLinear. From opset 23 on the CPU does it."""
+    return "error" if _has_kernel(site, view) else "note"
+
+
+def _allowzero(site: Match, view: View) -> Severity:
+    """Only a -1 is read wrongly, and only by DirectML's kernel: it has none from opset 23 on."""
+    if is_folded(site.node, view) or not _has_kernel(site, view):
+        return "note"
+    return "error" if _may_hold_minus_one(site.node.inputs[1]) else "note"
+
+
+def _stale(site: Match, _: View) -> Severity:
+    """A number where the size follows the inputs ends in 80070057; another is inferred over."""
+    value, inferred = getattr(site, "value", None), getattr(site, "inferred", ())
+    declared = value.shape if isinstance(value, ir.Value) else None
+    if declared is None or len(declared) != len(inferred):
+        return "warning"
+    pairs = zip(declared, inferred, strict=True)
+    fails = any(isinstance(a, int) and not isinstance(b, int) for a, b in pairs)
+    return "error" if fails else "warning"
+
+
+def _may_hold_minus_one(value: ir.Value | None) -> bool:
+    """Whether an element of a shape tensor may be -1, as far as the graph tells."""
+    pending, seen = [value], set[ir.Value]()
+    while pending:
+        top = pending.pop()
+        if top is None or top in seen:
+            continue
+        seen.add(top)
+        array, node = const_of(top), top.producer()
+        if array is not None:
+            if bool((array == -1).any()):
+                return True
+        elif node is None:
+            return True  # the caller gives it
+        elif is_op(node, *_LAYOUT):
+            pending += node.inputs[1:] if node.op_type == "Where" else _elements(node)
+    return False
+
+
+def _elements(node: ir.Node) -> list[ir.Value | None]:
+    """The inputs whose elements a node passes on: not its axes, indices or ends."""
+    return list(node.inputs) if node.op_type == "Concat" else [node.inputs[0]]
+
+
+_JUDGES: dict[str, Callable[[Match, View], Severity]] = {
+    "reshape-allowzero": _allowzero,
+    "convtranspose-2d": _unless_folded,
+    "matmul-4d": _unless_folded,
+    "quantize-axis": _scales,
+    "matmul-vector": _unless_folded,
+    "reverse-2d": _unless_folded,
+    "slice-start": _unless_folded,
+    "slice-gather": lambda *_: "error",
+    "bool-cast": _bool_cast,
+    "fresh-shapes": _stale,
+    "pad-slice": _negative_pads,
+    "keep-output": lambda *_: "error",
+    "gemm-bias": lambda *_: "error",
+    "pool-pads": _windows,
+    "clip-minmax": lambda *_: "error",
+}

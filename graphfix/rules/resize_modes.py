@@ -1,0 +1,93 @@
+"""What DirectML's Resize reads otherwise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from graphfix.directml.placement import Rules
+from graphfix.directml.support_queries import refusal
+from graphfix.model.shapes import same
+from graphfix.model.values import attr_int, attr_text, const_of
+from graphfix.rules.rule import Hazard, Rule, is_folded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import onnx_ir as ir
+
+    from graphfix.model.view import View
+
+
+class ResizeMode(Rule):
+    """A Resize has an attribute that DirectML does not know, or knows otherwise.
+
+    Why:
+        Run on onnxruntime-directml 1.24.4, ONNX's own tests of Resize: antialias, which is for axes
+        that become shorter, is left out, and tf_crop_and_resize gives other numbers or ends the
+        process, both without an error; a keep_aspect_ratio_policy ends in 80070057; with
+        pytorch_half_pixel, an axis that becomes 1 long is read in its middle, as with half_pixel,
+        and not at its start. The other 29 tests that DirectML takes are right.
+
+    Flagged:
+        <ir_version: 8, opset_import: ["" : 18]>
+        smaller (float[1, 3, 64, 64] x) => (float[1, 3, 32, 32] y)
+        <float[4] scales = {1, 1, 0.5, 0.5}>
+        {
+            y = Resize <mode = "linear", antialias = 1> (x, , scales)
+        }
+
+    Clean:
+        <ir_version: 8, opset_import: ["" : 18]>
+        smaller (float[1, 3, 64, 64] x) => (float[1, 3, 32, 32] y)
+        <float[4] scales = {1, 1, 0.5, 0.5}>
+        {
+            y = Resize <mode = "linear"> (x, , scales)
+        }
+    """
+
+    name: ClassVar[str] = "resize-mode"
+
+    def hazards(self, view: View) -> Iterator[Hazard]:
+        """Each such Resize that DirectML takes."""
+        rules = Rules(view.model.graph.opset_imports, view.shapes)
+        for node in view.nodes("Resize"):
+            why = _misread(node, view)
+            kernel = None if why is None or is_folded(node, view) else rules.kernel(node)
+            if (
+                why is not None
+                and kernel is not None
+                and refusal(node, kernel, view.shapes) is None
+            ):
+                yield Hazard(node, why, "error")
+
+
+def _misread(node: ir.Node, view: View) -> str | None:
+    mode = attr_text(node, "coordinate_transformation_mode", "half_pixel")
+    if attr_int(node, "antialias", 0) and not _only_grows(node, view):
+        return "antialias=1, which DirectML leaves out, in silence"
+    if mode == "tf_crop_and_resize":
+        return "tf_crop_and_resize: DirectML gives other numbers, or the process ends"
+    if attr_text(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
+        return "a keep_aspect_ratio_policy: DirectML refuses it with 80070057"
+    given, made = view.shapes.dims(node.inputs[0]) or (), view.shapes.dims(node.outputs[0]) or ()
+    if mode == "pytorch_half_pixel" and any(b == 1 != a for a, b in zip(given, made, strict=False)):
+        return "pytorch_half_pixel to a size of 1: DirectML takes the middle, and ONNX the start"
+    return None
+
+
+def _only_grows(node: ir.Node, view: View) -> bool:
+    """Whether no axis is known to become shorter, or may: antialias is for those that do."""
+    scales = const_of(node.inputs[2]) if len(node.inputs) > 2 else None
+    if scales is not None and scales.size:
+        return bool((np.asarray(scales, np.float32) >= 1).all())
+    given, made = view.shapes.dims(node.inputs[0]), view.shapes.dims(node.outputs[0])
+    return (
+        given is not None
+        and made is not None
+        and all(
+            same(a, b) or (isinstance(a, int) and isinstance(b, int) and a < b)
+            for a, b in zip(given, made, strict=False)
+        )
+    )

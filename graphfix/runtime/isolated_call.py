@@ -1,0 +1,47 @@
+"""A function of ours called in the process that runs models on the CPU, which may die of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphfix.runtime import memory_need
+from graphfix.runtime.process import worker_for
+from graphfix.runtime.python import here
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from graphfix.runtime.port import Array
+
+
+def call(
+    function: str, given: str, arrays: Mapping[str, Array], seconds: float, doing: str
+) -> dict[str, Array]:
+    """Call ``function(given, arrays)``, which returns arrays by name.
+
+    Args:
+        function: ``package.module:name``. What the module keeps is there for the next call, unless
+            the process has died meanwhile.
+        given: A text for it.
+        arrays: Arrays for it.
+        seconds: How long it may take.
+        doing: What it does, for a sentence.
+
+    Raises:
+        RunError: It raised; with the words of that.
+        NoAnswerError: It took too long, and was ended.
+        RunDiedError: The process died of it.
+    """
+    worker = worker_for(here("cpu"))
+    worker.take()
+    request = {
+        "verb": "call",
+        "function": function,
+        "given": given,
+        "memory": memory_need.available(),
+    }
+    try:
+        found: dict[str, Array] = worker.ask(request, seconds, doing, arrays)["arrays"]
+    finally:
+        worker.give_back()
+    return found

@@ -1,0 +1,107 @@
+"""Which node it is that kills the process.
+
+A process that dies says nothing of the node that it was at. So the graph is cut off ever earlier,
+each cut run in a process that may die of it, until the first node is known whose cut does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.errors import ModelError
+from graphfix.model.values import bodies_of, nodes_of
+from graphfix.runtime.run_errors import LoadDiedError, RunDiedError, RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Run = Callable[[ir.Model], object]
+
+
+@dataclass(frozen=True)
+class Killer:
+    """The first node at which the process dies.
+
+    Attributes:
+        node: Its name; empty if it has none.
+        op: Its operator.
+        tensor: The first tensor that it makes.
+    """
+
+    node: str
+    op: str
+    tensor: str
+
+    def __str__(self) -> str:
+        if self.node:
+            return f"at node {self.node!r} ({self.op})"
+        return f"at the {self.op} that makes {self.tensor!r}"
+
+
+def words(error: Exception, model: ir.Model, run: Run) -> str:
+    """What to add to an error if a process died: ``"; it dies at node 'x' (Div)"``, or nothing."""
+    if not isinstance(error, RunDiedError | LoadDiedError):
+        return ""
+    found = killer(model, run)
+    return "" if found is None else f"; it dies {found}"
+
+
+def killer(model: ir.Model, run: Run) -> Killer | None:
+    """The first node whose graph, cut off after it, kills the process that runs it.
+
+    Args:
+        model: The model, which is not changed.
+        run: Loads a model and runs it once, in a process that may die.
+
+    Returns:
+        None if no cut kills a process: it does not die each time, or not of one node.
+    """
+    nodes = list(model.graph)
+    alive, dead = 0, len(nodes)
+    if not nodes or not _dies(model, run):
+        return None
+    while dead - alive > 1:
+        middle = (alive + dead) // 2
+        if _dies(cut(model, middle), run):
+            dead = middle
+        else:
+            alive = middle
+    node = nodes[dead - 1]
+    return Killer(node.name or "", node.op_type, node.outputs[0].name or "")
+
+
+def cut(model: ir.Model, count: int) -> ir.Model:
+    """A copy with the first ``count`` nodes; what the others would use are its outputs."""
+    copy = model.clone()
+    nodes = list(copy.graph)
+    kept, rest = nodes[:count], nodes[count:]
+    bodies = (body for node in kept for body in bodies_of(node))
+    inside = {*kept, *(inner for body in bodies for inner in nodes_of(body))}
+    ends = [
+        value
+        for node in kept
+        for value in node.outputs
+        if value.name and (value.is_graph_output() or not _within(value, inside))
+    ]
+    copy.graph.outputs.clear()
+    copy.graph.remove(rest, safe=False)
+    copy.graph.outputs.extend(ends)
+    return copy
+
+
+def _within(value: ir.Value, inside: set[ir.Node]) -> bool:
+    """Whether there are uses of a value, and all are by these nodes."""
+    return bool(value.uses()) and all(use.node in inside for use in value.uses())
+
+
+def _dies(model: ir.Model, run: Run) -> bool:
+    try:
+        run(model)
+    except (RunDiedError, LoadDiedError):
+        return True
+    except (ModelError, RunError):
+        return False
+    return False

@@ -1,0 +1,37 @@
+"""onnx's own shape inference, for a process that may die of it.
+
+It is C++ in the process that calls it: no signal is heard in it, however long a model lets it take.
+It is called by :func:`graphfix.runtime.isolated_call.call`, in a process that has loaded little
+yet; so only onnx is imported here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from graphfix.runtime.port import Array
+
+INFERRED = f"{__name__}:inferred"
+
+
+def inferred(path: str, _: Mapping[str, Array]) -> dict[str, Array]:
+    """The shapes in a file as far as they are known, by the names of tensors.
+
+    Args:
+        path: The file.
+
+    Returns:
+        int64 [rank] for each; -1 is a size that is not known.
+    """
+    graph = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False)).graph
+    return {
+        x.name: np.array([dim.dim_value or -1 for dim in x.type.tensor_type.shape.dim], np.int64)
+        for x in (*graph.value_info, *graph.output)
+        if x.type.tensor_type.HasField("shape")
+    }

@@ -1,0 +1,88 @@
+"""Models that draw random numbers, such as the noise of a text-to-speech flow, made repeatable.
+
+ONNX Runtime's random operators start anew with each session and draw on from run to run. With the
+same seed, a new session for each run draws the same numbers, in the original as in the repaired
+model: a node's seed comes from the name of what it makes, which a repair keeps.
+
+A Dropout left in training mode, in a model that was exported without ``eval()``, is run as in
+inference. So it is in the sessions that people make: ONNX Runtime's optimizer removes it (seen in
+1.24.4 and 1.31.1). Without the optimizer it draws, and on Windows other numbers than on Linux.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Self
+
+import onnx_ir as ir
+
+from graphfix.model.values import is_op, scalar_of
+from graphfix.runtime.local_session import Session
+
+if TYPE_CHECKING:
+    from graphfix.runtime.port import Array, Feeds, Port
+    from graphfix.runtime.provider import Ep
+
+_DRAWS = (
+    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+    *("Multinomial", "Bernoulli"),
+)
+
+
+def draws(model: ir.Model) -> ir.Node | None:
+    """The first node that draws random numbers, a Dropout left in training mode included."""
+    return next((node for node in _nodes(model) if is_random(node)), None)
+
+
+def seeded(model: ir.Model) -> ir.Model:
+    """A copy in which every node that draws has a seed; one that has a seed keeps it.
+
+    A Dropout draws no more.
+    """
+    copy = model.clone()
+    for node in _nodes(copy):
+        if is_random(node) and is_op(node, "Dropout"):
+            node.replace_input_with(2, None)
+        elif is_random(node) and "seed" not in node.attributes:
+            number = zlib.crc32((node.outputs[0].name or "").encode()) % 2**16
+            node.attributes["seed"] = ir.AttrFloat32("seed", float(number))
+    return copy
+
+
+class Repeatable:
+    """A seeded model that gives the same outputs for the same inputs: loaded anew for each run."""
+
+    def __init__(self, model: ir.Model, ep: Ep = "cpu") -> None:
+        self._model, self._ep = model, ep
+        with self._open() as session:
+            self.inputs: tuple[Port, ...] = session.inputs
+            self.outputs: tuple[Port, ...] = session.outputs
+
+    def _open(self) -> Session:
+        return Session(self._model, ep=self._ep, optimize=self._ep != "cpu")
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        """Run the model once, as :meth:`Session.run` does."""
+        with self._open() as session:
+            return session.run(feeds)
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _nodes(model: ir.Model) -> list[ir.Node]:
+    bodies = (model.graph, *(f.graph for f in model.functions.values()))
+    return [node for body in bodies for node in body.all_nodes()]
+
+
+def is_random(node: ir.Node) -> bool:
+    """Whether a node draws random numbers."""
+    if is_op(node, "Dropout"):
+        return len(node.inputs) > 2 and scalar_of(node.inputs[2]) is True
+    return is_op(node, *_DRAWS)

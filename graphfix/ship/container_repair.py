@@ -1,0 +1,252 @@
+"""What is shipped: a repaired model for each container, and the proof of one."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from graphfix.core import Pass
+from graphfix.editing.exclusions import NOTHING, write_passes
+from graphfix.engine import pipeline, registry
+from graphfix.engine.fixpoint import name_of
+from graphfix.errors import GraphfixError, PaddingError, UsageError
+from graphfix.job.culprits import BadPlaces, search
+from graphfix.job.fault_search import tensors_of
+from graphfix.job.rounding_search import MARGINS, Settling
+from graphfix.lengths.length_input import LengthInput
+from graphfix.model import io
+from graphfix.model.dims import name_dims
+from graphfix.probing.padded import PaddedVerdict, padded
+from graphfix.runtime.provider import LABELS, Ep
+from graphfix.spec.quoting import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import onnx_ir as ir
+
+    from graphfix.core import Check
+    from graphfix.editing.exclusions import Leaving
+    from graphfix.engine.report import Report
+    from graphfix.proof.compare import Tolerance
+    from graphfix.ship.model_facts import Reading
+
+    Sizes = Mapping[str, int]
+
+_MASK, _DIMS, INPUT = "ilens-mask", "fix-dims", "fix-input"
+_FAST, _ROUND = "fast", ("float16",)
+_FUSING = tuple(x.partition(":")[0] for x in registry.FUSIONS)
+_BEFORE_FAST = ("directml", "mask-length", _MASK)
+
+
+def default_passes(*, float16: bool = False) -> str:
+    """``directml``, what makes it safe to pad, fixed sizes, then what makes it fast."""
+    return ",".join([*_BEFORE_FAST, _DIMS, _FAST, *(["float16"] if float16 else [])])
+
+
+def _place_of_mask(items: Sequence[Sequence[str]]) -> int:
+    """Where ``ilens-mask`` goes: it does not see through what is fused, or rounds."""
+    for i, (name, *_) in enumerate(items):
+        if name in (_FAST, *_FUSING, *_ROUND):
+            return i
+    return next((i for i, x in enumerate(items) if x[0] != INPUT), len(items) - 1) + 1
+
+
+@dataclass(frozen=True)
+class ContainerProof:
+    """The proof of one container on one provider.
+
+    Attributes:
+        file: The container.
+        ep: Where it ran.
+        verdict: Clips alone against the same clips in it, with garbage behind them.
+    """
+
+    file: str
+    ep: Ep
+    verdict: PaddedVerdict
+
+    def __str__(self) -> str:
+        return f"on {LABELS[self.ep]} {self.verdict}"
+
+
+@dataclass(frozen=True)
+class FailedContainer:
+    """A container that is not what the model is.
+
+    Attributes:
+        proof: What was found.
+        container: Its sizes.
+        report: What the passes did when nothing was left out.
+    """
+
+    proof: ContainerProof
+    container: Sizes
+    report: Report
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be shipped.
+
+    Attributes:
+        source: The model.
+        reading: What was read off it: axes, containers, clips.
+        spec: The passes, as text; the sizes of a container are put in.
+        tolerance: What may differ.
+        usual: What may differ where nothing is rounded.
+        ep: Where containers are proved.
+        tell: Called with a short text at each step.
+        found: The bad places, and what runs instead of passes.
+        leave: What is to be left alone.
+        margin: Which share of the gate a pass that rounds may use.
+    """
+
+    source: Path
+    reading: Reading
+    spec: str
+    tolerance: Tolerance
+    usual: Tolerance
+    ep: Ep
+    tell: pipeline.Progress
+    found: BadPlaces = field(default_factory=BadPlaces)
+    leave: Leaving = NOTHING
+    margin: float = MARGINS[0]
+
+    def repaired(self) -> tuple[list[ir.Model], list[Report], LengthInput | None]:
+        """A model for each container, with what was done, and how it is told the lengths."""
+        made, reports = [], []
+        told: LengthInput | None = None
+        for container in self.reading.containers:
+            self.tell(f"repairing for {container[self.reading.axis.dim]}")
+            model, report = self.make(container, self.passes(container), self.leave)
+            told = LengthInput.of(model)
+            made.append(model)
+            reports.append(report)
+        return made, reports, told
+
+    def make(
+        self, container: Sizes, passes: Sequence[Check], leave: Leaving
+    ) -> tuple[ir.Model, Report]:
+        """What passes make of the model at the sizes of a container, and what they did.
+
+        Raises:
+            PaddingError: ContainerProof reaches a node that cannot be seen through.
+            UsageError: The model cannot have these sizes.
+        """
+        model = self.original()
+        names = self.reading.names
+        sizes = {n: (container[g],) for g, known in names.items() for n in known}
+        settle = Settling(passes, sizes, None, self.tolerance, self.tell, self.margin)
+        try:
+            report = pipeline.run(model, passes, settle=settle, leave=leave)
+        except PaddingError as error:
+            fixed = ":".join(
+                f"{quoted(n)}={container[g]}" for g, known in names.items() for n in known
+            )
+            raise PaddingError(
+                f"{error}. What can be had is fixed sizes without padding: "
+                f"graphfix run {self.source} -p directml,fix-dims:{fixed}"
+            ) from error
+        for done in report.passes:
+            if done.name == _DIMS and done.skips and not done.changes:
+                size = container[self.reading.axis.dim]
+                raise UsageError(f"there can be no container of {size}: {done.skips[0][1]}")
+        write_passes(model, leave)
+        return model, dataclasses.replace(report, source=str(self.source))
+
+    def original(self) -> ir.Model:
+        """The model as it is given, with a name for each dim."""
+        model = io.load(self.source)
+        name_dims(model)
+        return model
+
+    def prove(self, made: Path | ir.Model, sizes: Sizes, name: str, ep: Ep) -> ContainerProof:
+        """Clips alone on the original against the same clips in a container.
+
+        Their lengths are the container's own, if the original runs at it, down to a twelfth of it.
+        """
+        reading = self.reading
+        size = sizes[reading.axis.dim]
+        dims = {names[0]: [sizes[group]] for group, names in reading.names.items()}
+        fitting = [x.length for x in reading.clips if size / 13 <= x.length <= size]
+        dims[reading.names[reading.axis.dim][0]] = fitting
+        found = padded(
+            made,
+            original=self.source,
+            dims=dims,
+            container=size,
+            axis=f"{reading.axis.input}.{reading.axis.axis}",
+            tolerance=self.tolerance,
+            ep=ep,
+            progress=lambda done, total, what: self.tell(f"{name} {done}/{total}: {what}"),
+        )
+        return ContainerProof(name, ep, found)
+
+    def bad_places(self, failed: Sequence[FailedContainer]) -> BadPlaces:
+        """What to leave out where containers fail, or to do in another way.
+
+        Args:
+            failed: Each container that has failed; what is found suits all of them.
+        """
+        plain = dataclasses.replace(self, tolerance=self.usual)
+
+        def proves(passes: Sequence[Check], leave: Leaving, _single: bool) -> str:
+            for one in failed:
+                own = dict(zip(map(name_of, chosen), self._searched(one.container), strict=True))
+                try:
+                    here = [own.get(name_of(x), x) for x in passes]
+                    model, _ = plain.make(one.container, here, leave)
+                    verdict = plain.prove(model, one.container, "trial", one.proof.ep).verdict
+                except GraphfixError as error:
+                    return str(error)
+                if not verdict.ok:
+                    return str(verdict).rstrip(".")
+            return ""
+
+        first = failed[0]
+        chosen = self._searched(first.container)
+        why = "" if self.rounding() else str(first.proof.verdict).rstrip(".")
+        done = [x for one in failed for x in one.report.passes]
+        tensors = tensors_of(self.original())
+        return search(chosen, done, tensors, proves, self.tell, why=why, alone=False)
+
+    def rounding(self) -> list[Pass]:
+        """The passes that round."""
+        asked = self.passes(self.reading.containers[0])
+        return [x for x in asked if isinstance(x, Pass) and x.measured]
+
+    def _searched(self, container: Sizes) -> list[Check]:
+        """The passes that a search is about: what must stay in float32 is found by itself."""
+        rounding = self.rounding()
+        return [x for x in self.passes(container) if x not in rounding]
+
+    def passes(self, container: Sizes) -> list[Check]:
+        """The passes at the sizes of a container, with those that stand in for others."""
+        return list(self.found.passes(self._asked(container)))
+
+    def _asked(self, container: Sizes) -> Iterator[Check]:
+        reading = self.reading
+        items = pipeline.split(self.spec)
+        names = [item[0] for item in items]
+        if _MASK not in names:
+            at = names.index(_DIMS) if _DIMS in names else _place_of_mask(items)
+            items[at:at] = (
+                [[x] for x in _BEFORE_FAST] if names[at : at + 1] == [_FAST] else [[_MASK]]
+            )
+        names = [item[0] for item in items]
+        if _DIMS not in names:
+            items.insert(names.index(_MASK) + 1, [_DIMS])
+        for name, *given in items:
+            if name == _MASK and not given:
+                place = f"{reading.axis.input}.{reading.axis.axis}"
+                yield registry.get_pass(_MASK, axis=place, from_=reading.tells)
+            elif name == _DIMS:
+                if given:
+                    raise UsageError(f"{_DIMS} gets its sizes from --container")
+                sizes = tuple((n, container[g]) for g, x in reading.names.items() for n in x)
+                yield registry.get_pass(_DIMS, dims=sizes)
+            else:
+                yield from pipeline.parse(":".join([name, *given]))

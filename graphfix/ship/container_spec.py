@@ -1,0 +1,71 @@
+"""``--container T=5s,30s --container B=1``: which containers are asked for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from graphfix.errors import UsageError
+from graphfix.spec.quoting import halves, unquoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<seconds>s?)")
+_LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class ContainerSpec:
+    """The sizes of containers, by the name of the dim.
+
+    Attributes:
+        sizes: The sizes of each dim that was named, the smallest first.
+        rate: How many of the padded dim a second has; None if nobody said.
+    """
+
+    sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    rate: float | None = None
+
+
+def wanted(given: Iterable[str], rate: float | None = None) -> ContainerSpec:
+    """What texts such as ``T=500,3000``, ``T=5s,30s`` and ``B=1`` ask for.
+
+    Args:
+        given: The texts.
+        rate: How many of a dim a second has, for sizes in seconds.
+
+    Raises:
+        UsageError: A text is no size; with how to write one.
+    """
+    if rate is not None and not 0 < rate < 1e9:
+        raise UsageError(f"--rate {rate:g}: is no number of frames or samples a second")
+    found: dict[str, set[int]] = {}
+    for text in given:
+        name, equals, sizes = halves(text, "=")
+        name = unquoted(name.strip())
+        if not (name and equals and sizes.strip()):
+            raise UsageError(f"--container {text}: write NAME=SIZE,SIZE such as T=500,3000")
+        found.setdefault(name, set()).update(_size(text, x.strip(), rate) for x in sizes.split(","))
+    return ContainerSpec({name: tuple(sorted(sizes)) for name, sizes in found.items()}, rate)
+
+
+def _size(whole: str, text: str, rate: float | None) -> int:
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise UsageError(f"--container {whole}: {text!r} is no size; write 500, or 5s for seconds")
+    if match["seconds"]:
+        if rate is None:
+            raise UsageError(
+                f"--container {whole}: {text} is in seconds; say how many frames or samples a "
+                "second has, such as --rate 16000"
+            )
+        size = round(float(match["number"]) * rate)
+    elif "." in match["number"]:
+        raise UsageError(f"--container {whole}: {text} is not a whole number")
+    else:
+        size = int(match["number"])
+    if not 1 <= size <= _LARGEST:
+        raise UsageError(f"--container {whole}: a size is at least 1 and at most {_LARGEST:,}")
+    return size

@@ -1,0 +1,65 @@
+"""What ``graphfix check`` finds in the original, and what is left of it in the containers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphfix.job import checking
+from graphfix.wording import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import onnx_ir as ir
+
+    from graphfix.core import Finding
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Errors and warnings, before and after; notes are not counted.
+
+    Attributes:
+        before: What the original has on DirectML.
+        after: What is left in any container, each once.
+    """
+
+    before: tuple[Finding, ...]
+    after: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """What may keep a container from running."""
+        return tuple(x for x in self.after if x.severity == "error")
+
+    def to_json(self) -> dict[str, object]:
+        """As plain data."""
+        return {
+            "before": _counted(self.before),
+            "after": _counted(self.after),
+            "left": [{"rule": x.rule, "at": x.at, "message": x.message} for x in self.after],
+        }
+
+    def __str__(self) -> str:
+        return f"on DirectML {_told(self.before)} in the original; {_told(self.after)} left"
+
+
+def checked(original: ir.Model, containers: Iterable[ir.Model]) -> Checked:
+    """Look for hazards in the original and in what becomes of it; nothing is run or edited."""
+    after = {(x.rule, x.at): x for model in containers for x in _found(model)}
+    return Checked(tuple(_found(original)), tuple(after.values()))
+
+
+def _found(model: ir.Model) -> list[Finding]:
+    return [x for x in checking.check(model) if x.severity != "note"]
+
+
+def _counted(found: Iterable[Finding]) -> dict[str, int]:
+    severities = [x.severity for x in found]
+    return {kind: severities.count(kind) for kind in ("error", "warning")}
+
+
+def _told(found: Iterable[Finding]) -> str:
+    counts = [plural(n, kind) for kind, n in _counted(found).items() if n]
+    return " and ".join(counts) or "nothing"

@@ -1,0 +1,1 @@
+"""Text such as ``a:k=v,b``: options, quoting, manuals."""

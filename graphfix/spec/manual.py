@@ -1,0 +1,232 @@
+"""The manual of a pass: its docstring, taken apart into sections."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+import typing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphfix.errors import PluginError
+from graphfix.spec.options import option_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+REQUIRED = ("Why", "Before", "After", "Safety")
+RULE = ("Why", "Flagged", "Clean")
+SECTIONS = (*REQUIRED, *RULE, "Options", "Spec")
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a pass: its spelling, its type and default as text, what it does."""
+
+    name: str
+    type: str
+    default: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Manual:
+    """What a pass says about itself.
+
+    Attributes:
+        name: The name of the pass.
+        summary: One sentence.
+        body: Paragraphs after it; may be empty.
+        why: What the repair is good for, measured, cited or marked as suspected.
+        before: A model as ONNX text.
+        after: What the pass makes of it.
+        safety: What stays the same, and under which condition.
+        promise: That in one word, as the class declares it; "check" for what only looks.
+        options: The options, in the order of the fields.
+        spec: How ``-p`` names the pass for Before to become After; None if the name is enough.
+    """
+
+    name: str
+    summary: str
+    body: str
+    why: str
+    before: str
+    after: str
+    safety: str
+    promise: str
+    options: tuple[Option, ...] = ()
+    spec: str | None = None
+
+
+@dataclass(frozen=True)
+class RuleManual:
+    """What a rule of ``check`` says about itself.
+
+    Attributes:
+        name: The id of the rule.
+        summary: One sentence.
+        body: Paragraphs after it; may be empty.
+        why: What goes wrong, and from which source or run that is known.
+        flagged: A model as ONNX text that the rule flags.
+        clean: A model that does the same job and that no rule calls an error or a warning for it.
+        providers: The execution providers on which it holds, as ``--ep`` takes them.
+    """
+
+    name: str
+    summary: str
+    body: str
+    why: str
+    flagged: str
+    clean: str
+    providers: tuple[str, ...]
+
+
+def rule_manual_of(cls: type) -> RuleManual:
+    """The manual of the class of a rule.
+
+    Raises:
+        PluginError: The docstring lacks a section.
+    """
+    name = str(getattr(cls, "name", cls.__name__))
+    head, sections = _sections_of(cls, f"{name} ({cls.__module__}.{cls.__qualname__})", RULE)
+    return RuleManual(
+        name=name,
+        summary=_joined(head[0]),
+        body="\n\n".join(head[1:]),
+        why=sections["Why"],
+        flagged=sections["Flagged"],
+        clean=sections["Clean"],
+        providers=tuple(getattr(cls, "providers", ())),
+    )
+
+
+def manual_of(cls: type) -> Manual:
+    """The manual of the class of a pass or a check.
+
+    Raises:
+        PluginError: The docstring lacks a section, or its Options are not those of the class.
+    """
+    name = str(getattr(cls, "name", cls.__name__))
+    where = f"{name} ({cls.__module__}.{cls.__qualname__})"
+    head, sections = _sections_of(cls, where, REQUIRED)
+    return Manual(
+        name=name,
+        summary=_joined(head[0]),
+        body="\n\n".join(head[1:]),
+        why=sections["Why"],
+        before=sections["Before"],
+        after=sections["After"],
+        safety=sections["Safety"],
+        promise=str(getattr(cls, "safety", "check")),
+        options=_options(cls, _entries(sections.get("Options", "")), where),
+        spec=sections.get("Spec"),
+    )
+
+
+def summary_of(cls: type) -> str:
+    """The first paragraph of a docstring on one line; empty if there is none."""
+    head, _ = _split(_docstring(cls))
+    return _joined(head[0]) if head else ""
+
+
+def _sections_of(
+    cls: type, where: str, required: Sequence[str]
+) -> tuple[list[str], dict[str, str]]:
+    head, sections = _split(_docstring(cls))
+    missing = [f"{section}:" for section in required if not sections.get(section)]
+    if not head:
+        missing.insert(0, "a first sentence")
+    if missing:
+        wanted = ", ".join(f"{section}:" for section in required)
+        rest = ", Options:" if "Safety" in required else ""
+        raise PluginError(
+            f"{where}: its docstring lacks {', '.join(missing)}; "
+            f"a manual has a first sentence, then {wanted}{rest}"
+        )
+    return head, sections
+
+
+def _docstring(cls: type) -> str:
+    # Not inspect.getdoc: that of a parent class is no manual of this pass.
+    text = inspect.cleandoc(cls.__doc__ or "")
+    # A dataclass without a docstring is given its signature as one.
+    return "" if text.startswith(f"{cls.__name__}(") else text
+
+
+def _split(text: str) -> tuple[list[str], dict[str, str]]:
+    """The paragraphs before the first section, and each section without its indentation."""
+    parts: dict[str, list[str]] = {"": []}
+    current = ""
+    for line in text.splitlines():
+        if line.endswith(":") and line[:-1] in SECTIONS:
+            current = line[:-1]
+            parts[current] = []
+        else:
+            parts[current].append(line)
+    paragraphs = "\n".join(parts.pop("")).strip().split("\n\n")
+    head = [paragraph.strip() for paragraph in paragraphs if paragraph.strip()]
+    # cleandoc leaves the first line alone, and a section has none of its own there.
+    return head, {k: inspect.cleandoc("\n" + "\n".join(v)) for k, v in parts.items()}
+
+
+def _entries(text: str) -> dict[str, str]:
+    """``floor: what it does`` with continuation lines, as {floor: what it does}."""
+    found: dict[str, str] = {}
+    key = ""
+    for line in text.splitlines():
+        if line and not line[0].isspace():
+            key, _, rest = line.partition(":")
+            key = key.strip().replace("_", "-")
+            found[key] = rest.strip()
+        elif key and line.strip():
+            found[key] = f"{found[key]} {line.strip()}"
+    return found
+
+
+def _options(cls: type, texts: Mapping[str, str], where: str) -> tuple[Option, ...]:
+    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    hints = typing.get_type_hints(cls) if fields else {}
+    names = [option_name(f.name) for f in fields]
+    if undescribed := [x for x in names if not texts.get(x)]:
+        raise PluginError(f"{where}: Options: does not describe {', '.join(undescribed)}")
+    if unknown := [x for x in texts if x not in names]:
+        raise PluginError(f"{where}: Options: describes {', '.join(unknown)}, which is no field")
+    return tuple(
+        Option(name, _type(hints[f.name]), _value(f.default), texts[name])
+        for name, f in zip(names, fields, strict=True)
+    )
+
+
+def _type(hint: object) -> str:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType or origin is typing.Union:
+        return _one_of([_type(arg) for arg in args])
+    if origin is typing.Literal:
+        return _one_of([str(arg) for arg in args])
+    plain: dict[object, str] = {
+        bool: "yes or no",
+        int: "whole number",
+        float: "number",
+        str: "text",
+        type(None): "none",
+    }
+    return plain.get(hint, str(getattr(hint, "__name__", hint)))
+
+
+def _one_of(words: Sequence[str]) -> str:
+    return " or ".join(([", ".join(words[:-1])] if words[:-1] else []) + [words[-1]])
+
+
+def _value(default: object) -> str:
+    if default is dataclasses.MISSING:
+        return ""
+    if default is None:
+        return "none"
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def _joined(paragraph: str) -> str:
+    return " ".join(paragraph.split())

@@ -1,0 +1,112 @@
+"""The zoo as one self-contained page: a table of all models, then each by itself.
+
+It is made from the rows' JSON, which it carries, so its numbers are those of the JSON; what it
+shows of a row, and where, is said by the template ``zoo.html``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from graphfix.model import atomic_file
+from graphfix.show import error_plot, html
+from graphfix.version import __version__
+from graphfix.zoo import page_plot
+from graphfix.zoo.figures import CANNOT_TELL, FIGURES, is_known
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from graphfix.zoo.figures import Figure
+
+Json = dict[str, Any]
+
+_RUNS = {None: "-", 0: "runs", 1: "crashes"}
+_COLUMNS = (
+    *("crashes", "worst", "ratio", "padding", "mask-wheres", "dynamic-reshapes", "findings"),
+    *("nodes", "fused-graphs", "copies", "cpu-nodes"),
+)
+
+
+def write(rows: Sequence[Json], path: Path) -> None:
+    """Write the page, all at once or not at all.
+
+    Raises:
+        ModelError: The folder or the disk does not allow it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_file.put_text(path, page(rows))
+
+
+def page(rows: Sequence[Json]) -> str:
+    """The page of all models as HTML.
+
+    Args:
+        rows: What :func:`graphfix.zoo.model_process.work` gives for each.
+    """
+    empty = [name for name in _COLUMNS if not any(is_known(x["figures"][name]) for x in rows)]
+    return html.render(
+        "zoo.html",
+        version=__version__,
+        rows=rows,
+        tiles=_tiles(rows),
+        columns={name: FIGURES[name] for name in _COLUMNS},
+        unknown=html.grouped(
+            (rows[0]["figures"][name]["why"], FIGURES[name]) for name in empty if rows
+        ),
+        width=page_plot.WIDTH,
+        cell=cell,
+        drawn=_drawn,
+        missed=html.missed,
+        phases=page_plot.phases,
+        places={"dml": "DirectML", "cpu": "the CPU"},
+        skipped=_skipped,
+        spans=page_plot.strip,
+        embedded=html.embedded({"schema": 1, "graphfix": __version__, "rows": list(rows)}),
+    )
+
+
+def cell(name: str, one: Figure) -> str:
+    """A figure as the table shows it: ``12 → 0``, or one number, or a dash."""
+    before, after = one["before"], one["after"]
+    if one["why"].startswith(CANNOT_TELL):
+        return CANNOT_TELL
+    if not is_known(one):
+        return "-"
+    if name in ("worst", "ratio"):  # only what is after the repair says something
+        if not after:
+            return "-" if after is None else "0"
+        return html.number(after) if name == "worst" else f"{after:.2f}"
+    if name == "crashes":
+        return " → ".join(_RUNS[None if x is None else int(x)] for x in (before, after))
+    number = html.number if name == "padding" else "{:g}".format
+    return " → ".join("-" if x is None else number(x) for x in (before, after))
+
+
+def _tiles(rows: Sequence[Json]) -> list[tuple[str, str]]:
+    """The figures of all models together, those that are known."""
+    tiles = [("models", str(len(rows)))]
+    passes = [p for row in rows for p in row["stages"].get("repair", {}).get("passes", ())]
+    tiles.append(("repairs", str(sum(len(p["changes"]) for p in passes))))
+    for name in ("crashes", "mask-wheres", "dynamic-reshapes"):
+        pairs = [row["figures"][name] for row in rows if row["figures"][name]["after"] is not None]
+        if pairs:
+            before, after = (sum(x[side] or 0 for x in pairs) for side in ("before", "after"))
+            tiles.append((FIGURES[name], f"{before:g} → {after:g}"))
+    gaps = [x for row in rows if (x := row["figures"]["worst"]["after"]) is not None]
+    if gaps:
+        tiles.append((FIGURES["worst"], html.number(max(gaps, key=float))))
+    return tiles
+
+
+def _skipped(stages: Json) -> dict[str, list[str]]:
+    """The stages that were not done, by the reason."""
+    return html.grouped((x["skipped"], name) for name, x in stages.items() if "skipped" in x)
+
+
+def _drawn(course: Json) -> Json:
+    """The error through the layers, drawn, with the worst of it."""
+    worst = max(course["points"], key=error_plot.relative, default=None)
+    same = worst is not None and not error_plot.relative(worst)
+    return {**error_plot.draw(course, 640, 230), "worst": worst, "same": same}

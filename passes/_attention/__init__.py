@@ -1,0 +1,1 @@
+"""Attention written in pieces: products, scores, masks, rotary embeddings, layout."""

@@ -1,0 +1,243 @@
+"""How tensors become [B, T, H * D], which MultiHeadAttention takes, and are made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from graphfix.model.shapes import same
+from graphfix.model.symbolic import quotient, times
+from graphfix.model.values import const_of, is_op
+
+from .axis_layout import Atom, Layout, size_of
+from .operand_path import TracedTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.editing.builder import Builder
+    from graphfix.model.shapes import Dim
+    from graphfix.model.view import View
+
+
+# One is what a Transpose costs, or a Reshape; a repetition is Reshape, Expand, Reshape.
+_REPEATS = 3
+Cheap = TypeVar("Cheap", "Fit", "Undone")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a tensor becomes [B, T, H * D], or how it is made from that.
+
+    Attributes:
+        place: The tensor.
+        dims: [B, T, H * D]; of grouped heads, those that there are.
+        perm: The Transpose that comes first, if one is needed.
+        shape: The Reshape after it, if one is needed.
+        repeats: For grouped heads: the shape that sets the repeated ones apart, how often each axis
+            is repeated, and the shape with all heads.
+    """
+
+    place: TracedTensor
+    dims: tuple[Dim, Dim, Dim]
+    perm: tuple[int, ...] | None
+    shape: tuple[int, ...] | None
+    repeats: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
+
+    @property
+    def cost(self) -> int:
+        """How many kernels it takes."""
+        cost = (self.perm is not None) + (self.shape is not None)
+        return cost + _REPEATS * (self.repeats is not None)
+
+    @property
+    def freed(self) -> int:
+        """How many kernels it leaves behind."""
+        return self.place.freed
+
+    def build(self, value: ir.Value, op: Builder) -> ir.Value:
+        """[B, T, H * D] from the tensor."""
+        if self.perm is not None:
+            value = op.Transpose(value, perm=self.perm)
+        if self.shape is not None:
+            value = op.Reshape(value, np.array(self.shape, np.int64))
+        if (rotation := self.place.rotation) is not None:
+            heads = int(str(self.dims[2])) // rotation.width
+            value = rotation.build(value, heads, op)
+        if self.repeats is not None:
+            apart, often, together = (np.array(x, np.int64) for x in self.repeats)
+            value = op.Reshape(op.Expand(op.Reshape(value, apart), often), together)
+        return value
+
+
+@dataclass(frozen=True)
+class Undone:
+    """How a tensor is made from [B, T, H * D].
+
+    Attributes:
+        value: The tensor.
+        shape: The Reshape that comes first, if one is needed.
+        perm: The Transpose after it, if one is needed.
+        freed: How many kernels of the model it leaves behind.
+    """
+
+    value: ir.Value
+    shape: tuple[int, ...] | None
+    perm: tuple[int, ...] | None
+    freed: int
+
+    @property
+    def cost(self) -> int:
+        """How many kernels it takes."""
+        return (self.perm is not None) + (self.shape is not None)
+
+    def build(self, value: ir.Value, op: Builder) -> ir.Value:
+        """The tensor from [B, T, H * D]."""
+        if self.shape is not None:
+            value = op.Reshape(value, np.array(self.shape, np.int64))
+        return value if self.perm is None else op.Transpose(value, perm=self.perm)
+
+
+def fits_of(places: Sequence[TracedTensor], heads: int, view: View) -> Iterator[Fit]:
+    """How each of these tensors becomes [B, T, heads * D], where it can."""
+    for place in places:
+        fit = _fit(place, heads, view)
+        if fit is not None:
+            yield fit
+
+
+def best(ways: Iterable[Cheap]) -> Cheap | None:
+    """The cheapest, with what it leaves behind; of equals the last, which leaves the most."""
+    return min(reversed(list(ways)), key=lambda way: way.cost - way.freed, default=None)
+
+
+def undone(fit: Fit, view: View) -> Undone | None:
+    """The other way: how the tensor of ``fit`` is made from [B, T, H * D]."""
+    dims = view.shapes.dims(fit.place.value)
+    if dims is None or fit.repeats is not None:
+        return None
+    perm = range(len(dims)) if fit.perm is None else fit.perm
+    split = constant_shape(fit.dims, [dims[i] for i in perm], view)
+    if fit.shape is not None and split is None:
+        return None
+    back = None if fit.perm is None else tuple(int(i) for i in np.argsort(fit.perm))
+    return Undone(fit.place.value, None if fit.shape is None else split, back, fit.freed)
+
+
+def _fit(place: TracedTensor, heads: int, view: View) -> Fit | None:
+    layout, dims = place.layout, view.shapes.dims(place.value)
+    if place.past is not None and place.past.heads != heads:
+        return None
+    start = first_head(layout.batch, heads)
+    if dims is None or start is None:
+        return None
+    batch, own = layout.batch[:start], layout.batch[start:]
+    if layout.repeated.intersection(batch):
+        return None
+    there = tuple(atom for atom in own if atom not in layout.repeated)
+    time, feature = layout.of("query", "key"), layout.of("feature")
+    wanted = (batch, time, (*there, *feature))
+    flat = [atom for axis in wanted for atom in axis]
+    if len(flat) != len(layout.flat):
+        return None
+    perm = _perm(layout, flat)
+    if perm is None:
+        return None
+    moved = [dims[i] for i in perm]
+    sizes = (size_of(batch), size_of(time), times(size_of(there), size_of(feature)))
+    needs_shape = tuple(layout.axes[i] for i in perm) != wanted
+    shape = constant_shape(moved, sizes, view) if needs_shape else None
+    if needs_shape and shape is None:
+        return None
+    repeats = None
+    if layout.repeated:
+        repeats = _repeats(own, layout.repeated, sizes, size_of(feature))
+        if repeats is None:
+            return None
+    if place.rotation is not None and not isinstance(sizes[2], int):
+        return None
+    is_moved = list(perm) != sorted(perm)
+    return Fit(place, sizes, tuple(perm) if is_moved else None, shape, repeats)
+
+
+def first_head(batch: Sequence[Atom], heads: int) -> int | None:
+    """Where the heads begin among the atoms of the batch, so that they are that many."""
+    start, left = len(batch), heads
+    while left > 1 and start > 0:
+        rest = quotient(left, batch[start - 1].size)
+        if not isinstance(rest, int):
+            return None
+        start, left = start - 1, rest
+    return start if left == 1 else None
+
+
+def _perm(layout: Layout, flat: Sequence[Atom]) -> list[int] | None:
+    """The order of the axes in which their atoms lie as in ``flat``."""
+    places = {atom: i for i, atom in enumerate(flat)}
+    keys: list[tuple[int, int]] = []
+    last = -1
+    for i, axis in enumerate(layout.axes):
+        last = places[axis[0]] if axis else last
+        keys.append((last, i))
+    perm = [i for _, i in sorted(keys)]
+    moved = [atom for i in perm for atom in layout.axes[i]]
+    return perm if moved == list(flat) else None
+
+
+def _repeats(
+    own: Sequence[Atom], repeated: frozenset[Atom], sizes: tuple[Dim, Dim, Dim], feature: Dim
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
+    """Shapes that repeat grouped heads within [B, T, H * D]."""
+    if not isinstance(feature, int) or not isinstance(size_of(own), int):
+        return None
+    apart = [1 if atom in repeated else int(str(atom.size)) for atom in own]
+    often = [int(str(atom.size)) if atom in repeated else 1 for atom in own]
+    every = int(np.prod([a * b for a, b in zip(apart, often, strict=True)])) * feature
+    return (0, 0, *apart, feature), (1, 1, *often, 1), (0, 0, every)
+
+
+def constant_shape(
+    source: Sequence[Dim], wanted: Sequence[Dim], view: View
+) -> tuple[int, ...] | None:
+    """The constant that reshapes ``source`` to ``wanted``, with 0 where a size stays in place."""
+    shape: list[int] = []
+    copied: list[Dim] = []
+    for i, dim in enumerate(wanted):
+        if isinstance(dim, int):
+            shape.append(dim)
+        elif i < len(source) and same(source[i], dim):
+            shape.append(0)
+            copied.append(dim)
+        else:
+            shape.append(-1)
+    unclear = any(not view.shapes.never_empty(dim) for dim in copied)
+    if shape.count(-1) > 1 or (-1 in shape and unclear):
+        return None
+    return tuple(shape)
+
+
+def bias_of(fit: Fit) -> tuple[ir.Value, ir.Value] | None:
+    """(x, b) where a tensor [B, T, H * D] is ``x + b``, is read once, and b is in the file."""
+    value, width = fit.place.value, fit.dims[2]
+    node = value.producer()
+    readers = [use.node for use in value.uses() if not is_op(use.node, "Shape")]
+    if (
+        fit.cost
+        or fit.place.rotation is not None
+        or not is_op(node, "Add")
+        or len(readers) > 1
+        or value.is_graph_output()
+    ):
+        return None
+    for i, bias in enumerate(node.inputs):
+        source = node.inputs[1 - i]
+        if bias is None or source is None or bias.is_graph_input() or const_of(source) is not None:
+            continue
+        tensor = bias.const_value if bias.is_initializer() else None
+        if tensor is not None and list(tensor.shape) == [width] and source.producer() is not None:
+            return source, bias
+    return None

@@ -1,0 +1,270 @@
+"""What MultiHeadAttention takes beside queries, keys and values: a mask, a bias, biases."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.model.shapes import same
+from graphfix.model.values import const_of, is_op
+
+from .._sizes.reshape_targets import with_axes
+from .axis_layout import REGROUPS, Atom, Layout, regrouped
+from .bit_tensors import aligned
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from graphfix.editing.builder import Builder
+    from graphfix.model.shapes import Dim
+    from graphfix.model.view import View
+
+    from .bit_tensors import Axes
+    from .hiding_addend import KeyMask
+    from .scores import Addend
+
+    Ints = npt.NDArray[np.int64]
+    Measure = tuple[ir.Value, int]
+
+
+# Expand, Shape, two Slices and Concat, where a size is not a number.
+_EXPANDS = 5
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of an attention.
+
+    Attributes:
+        batch: The batch.
+        heads: The number of heads.
+        queries: How many queries there are.
+        keys: How many keys.
+        width: H * D of queries and keys.
+    """
+
+    batch: Dim
+    heads: int
+    queries: Dim
+    keys: Dim
+    width: Dim
+
+
+@dataclass(frozen=True)
+class Term:
+    """A part of the attention bias.
+
+    Attributes:
+        value: It, or what it was expanded from.
+        dims: Its dims as [B, H, S, T], with 1 where it is the same for all.
+        factor: What it is multiplied by.
+        insert: The axis of 1 that it lacks; None if it broadcasts as it is.
+    """
+
+    value: ir.Value
+    dims: tuple[Dim, ...]
+    factor: float
+    insert: int | None = None
+
+
+def term_of(
+    addend: Addend, batch: Sequence[Atom], own: Sequence[Atom], sizes: Sizes, view: View
+) -> Term | None:
+    """An addend as a part of the attention bias; None if its axes lie otherwise.
+
+    Args:
+        addend: What is added to the scores.
+        batch: The atoms of the batch; empty if the scores do not tell it from the heads.
+        own: The atoms of the heads.
+        sizes: The sizes.
+        view: The model around it.
+    """
+    value, leading = addend.value, addend.axes[:-2]
+    axes = aligned(value, addend.axes, view)
+    roles = [{atom.role for atom in axis} for axis in addend.axes[-2:]]
+    if axes is None or roles[0] - {"query"} or roles[1] - {"key"}:
+        return None
+    alike = not any(axes[:-2])
+    told_apart = leading == (tuple(batch), tuple(own)) or (leading == (tuple(batch),) and not own)
+    if not alike and not told_apart:
+        return _parted(value, axes, addend.factor, sizes, view)
+    while is_op(node := value.producer(), "Expand") and node.inputs[0] is not None:
+        if aligned(node.inputs[0], addend.axes, view) is None:
+            break
+        value = node.inputs[0]
+    dims = view.shapes.dims(value)
+    if dims is None:
+        return None
+    padded = [*([1] * (4 - len(dims))), *dims]
+    if len(leading) == 1 and len(dims) == 3 and not alike:  # [B, S, T] of one head
+        return Term(value, (dims[0], 1, *dims[1:]), addend.factor, insert=1)
+    return Term(value, tuple(padded[-4:]), addend.factor)
+
+
+def _parted(value: ir.Value, axes: Axes, factor: float, sizes: Sizes, view: View) -> Term | None:
+    """An addend [B * H, S, T], where it was made of one that tells the batch from the heads."""
+    while (node := value.producer()) is not None and is_op(node, "Identity", *REGROUPS):
+        source = node.inputs[0]
+        dims = view.shapes.dims(source)
+        moved = None if dims is None else regrouped(Layout(axes, ()), dims)
+        if source is None or dims is None or moved is None:
+            return None
+        value, axes = source, moved.axes
+        if len(dims) < 3 or not (same(dims[0], sizes.batch) and dims[1] == sizes.heads):
+            continue
+        roles = [{atom.role for atom in axis} for axis in axes]
+        if any(role - {"batch"} for role in roles[:2]) or roles[-1] - {"key"}:
+            return None
+        if len(dims) == 3:
+            return Term(value, (*dims[:2], 1, dims[2]), factor, insert=2)
+        return Term(value, dims, factor) if len(dims) == 4 and not roles[2] - {"query"} else None
+    return None
+
+
+def key_padding_of(
+    mask: KeyMask, sizes: Sizes, keys: ir.Value, op: Builder, view: View
+) -> ir.Value:
+    """int32 [B, T], 1 where a key is seen; made once for all attentions with this mask."""
+    bit = mask.bit
+
+    def build() -> ir.Value:
+        dims = view.shapes.dims(bit.value) or ()
+        value = bit.value
+        if view.shapes.dtype(value) == ir.DataType.BOOL:
+            value = value if mask.visible else op.Not(value)
+        elif not mask.visible:
+            zero = np.zeros((), _numpy(view.shapes.dtype(value)))
+            value = op.Equal(value, zero)
+        if value is not bit.value or view.shapes.dtype(value) != ir.DataType.INT32:
+            value = op.Cast(value, to=ir.DataType.INT32)
+        value = as_rank_2(value, bit.axes, op)
+        known = [dim for dim in dims if dim != 1]
+        wanted = [dim for dim in (sizes.batch, sizes.keys) if dim != 1]
+        if len(known) == len(wanted) and all(map(same, known, wanted)):
+            return value
+        return op.Expand(
+            value, _sizes([[(keys, 0)], [(keys, 1)]], (sizes.batch, sizes.keys), op, view)
+        )
+
+    number = view.numbering.of(bit.value)
+    key = ("keys", number, mask.visible, str(sizes.batch), str(sizes.keys))
+    return op.once(key, build, bit.value)
+
+
+def bias_of_terms(
+    terms: Sequence[Term],
+    sizes: Sizes,
+    queries: ir.Value,
+    keys: Sequence[Measure],
+    op: Builder,
+    view: View,
+) -> ir.Value:
+    """[B, H, S, T], as DirectML demands it; made once for all attentions with these addends.
+
+    Args:
+        terms: What is added up.
+        sizes: The sizes.
+        queries: [B, S, H * D].
+        keys: Tensors that have T together, each with its axis.
+        op: The builder.
+        view: The model around the site.
+    """
+    numbers = tuple((view.numbering.of(x.value), x.factor) for x in terms)
+    wanted = (sizes.batch, sizes.heads, sizes.queries, sizes.keys)
+
+    def build() -> ir.Value:
+        (total, rank), *others = [_scaled(term, op, view) for term in terms]
+        for part, its_rank in others:
+            total, rank = op.Add(total, part), max(rank, its_rank)
+        missing = _missing(terms, sizes)
+        if rank == len(wanted) and all(dim == 1 for dim in missing):
+            return total
+        places = [[(queries, 0)], [], [(queries, 1)], keys]
+        return op.Expand(total, _sizes(places, missing, op, view))
+
+    key = ("bias", numbers, tuple(map(str, wanted)))
+    return op.once(key, build, *(term.value for term in terms))
+
+
+def cost_of_bias(terms: Sequence[Term], sizes: Sizes) -> int:
+    """How many kernels it takes to expand the sum of the terms to [B, H, S, T]."""
+    missing = _missing(terms, sizes)
+    if not terms or all(dim == 1 for dim in missing):
+        return 0
+    return 1 if all(isinstance(dim, int) for dim in missing) else _EXPANDS
+
+
+def _missing(terms: Sequence[Term], sizes: Sizes) -> list[Dim]:
+    """What the sum of the terms is expanded by: [B, H, S, T], with 1 where it has that size."""
+    total: list[Dim] = [1] * 4
+    for term in terms:
+        total = [b if a == 1 else a for a, b in zip(total, term.dims, strict=True)]
+    wanted = (sizes.batch, sizes.heads, sizes.queries, sizes.keys)
+    return [1 if same(a, b) else b for a, b in zip(total, wanted, strict=True)]
+
+
+def joined_biases(
+    biases: Sequence[ir.Value | None], widths: Sequence[Dim], dtype: ir.DataType, op: Builder
+) -> ir.Value | None:
+    """The biases of queries, keys and values one behind the other, as a constant."""
+    if all(bias is None for bias in biases):
+        return None
+    parts = []
+    for bias, width in zip(biases, widths, strict=True):
+        size = int(str(width))
+        array = np.zeros(size, _numpy(dtype)) if bias is None else const_of(bias, limit=size)
+        if array is None:
+            raise RuntimeError(f"{bias and bias.name} is no constant any more")
+        parts.append(array)
+    return op.constant(np.concatenate(parts))
+
+
+def _scaled(term: Term, op: Builder, view: View) -> tuple[ir.Value, int]:
+    """A term times its factor, with its rank; it broadcasts to [B, H, S, T]."""
+    value, dims = term.value, view.shapes.dims(term.value) or ()
+    rank = len(dims)
+    if term.insert is not None:
+        value, rank = with_axes("Unsqueeze", value, [term.insert], op), rank + 1
+    if term.factor != 1:
+        factor = np.array(term.factor, _numpy(view.shapes.dtype(term.value)))
+        value = op.Mul(value, factor)
+    return value, rank
+
+
+def as_rank_2(value: ir.Value, axes: Axes, op: Builder) -> ir.Value:
+    """[B, T] or [1, T] of a tensor with these axes, of which all others are 1."""
+    kept = [i for i, axis in enumerate(axes) if axis]
+    if len(kept) == 1 and kept[0] > 0:  # the keys alone: the first axis is the batch, of 1
+        kept.insert(0, 0)
+    gone = [i for i in range(len(axes)) if i not in kept]
+    value = with_axes("Squeeze", value, gone, op)
+    return value if len(kept) == 2 else with_axes("Unsqueeze", value, [0], op)
+
+
+def _sizes(
+    places: Sequence[Sequence[Measure]], wanted: Sequence[Dim], op: Builder, view: View
+) -> ir.Value | Ints:
+    """A shape: numbers as they are, other sizes as the sum of those that some tensors have."""
+    if all(isinstance(dim, int) for dim in wanted):
+        return np.array([int(str(dim)) for dim in wanted], np.int64)
+    parts: list[ir.Value | Ints] = []
+    for measures, dim in zip(places, wanted, strict=True):
+        if isinstance(dim, int):
+            parts.append(np.array([dim], np.int64))
+            continue
+        sizes = [
+            op.Slice(op.Shape(value), np.array([axis], np.int64), np.array([axis + 1], np.int64))
+            for value, axis in measures
+        ]
+        parts.append(functools.reduce(op.Add, sizes))
+    return op.Concat(*parts, axis=0)
+
+
+def _numpy(dtype: ir.DataType | None) -> np.dtype[np.generic]:
+    return (dtype or ir.DataType.FLOAT).numpy()

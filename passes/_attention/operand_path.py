@@ -1,0 +1,173 @@
+"""The tensors on the way to and from an attention, through layout, factors and rotations."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from graphfix.model.shapes import same
+from graphfix.model.values import attr_int, is_op
+
+from .axis_layout import Atom, Layout, after, before, size_of
+from .rotary import Rotation, rotation_of
+from .scale import number_of
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graphfix.model.shapes import Dim
+    from graphfix.model.view import View
+
+
+@dataclass(frozen=True)
+class Past:
+    """Keys or values of earlier runs, which come before those of this one.
+
+    Attributes:
+        value: They, as [B, H, P, D].
+        node: The Concat, which makes those that the next run is given.
+        reader: The one node that reads what it makes.
+        heads: The number of heads.
+    """
+
+    value: ir.Value
+    node: ir.Node
+    reader: ir.Node
+    heads: Dim
+
+
+@dataclass(frozen=True)
+class TracedTensor:
+    """A tensor on the way to or from an attention.
+
+    Attributes:
+        value: The tensor.
+        layout: What its axes are.
+        factor: What it is multiplied by on the way.
+        rotation: The rotary embedding on the way, if there is one.
+        past: What comes before it in the operand, if anything does.
+        freed: How many kernels lie on the way.
+    """
+
+    value: ir.Value
+    layout: Layout
+    factor: float = 1.0
+    rotation: Rotation | None = None
+    past: Past | None = None
+    freed: int = 0
+
+
+def places_before(value: ir.Value, layout: Layout, view: View) -> list[TracedTensor]:
+    """The tensor and those that it is made from by layout and constant factors, nearest first."""
+    found = [TracedTensor(value, layout)]
+    while (node := found[-1].value.producer()) is not None:
+        last = found[-1]
+        # A factor before the past is joined is not one of all keys.
+        scaled = scaling_of(node, view) if last.past is None else None
+        if scaled is not None:
+            source, factor = scaled
+            factor *= last.factor
+            found.append(replace(last, value=source, factor=factor, freed=last.freed + 1))
+            continue
+        rotation = rotation_of(node, last.layout, view) if last.rotation is None else None
+        if rotation is not None:
+            freed = last.freed + rotation.freed
+            found.append(replace(last, value=rotation.source, rotation=rotation, freed=freed))
+            continue
+        joined = _joined(node, last, view) if last.past is None else None
+        if joined is not None:
+            found.append(joined)
+            continue
+        layout_there = before(node, last.layout, view)
+        if layout_there is None or node.inputs[0] is None:
+            break
+        freed = last.freed + 1
+        found.append(replace(last, value=node.inputs[0], layout=layout_there, freed=freed))
+    return found
+
+
+def _joined(node: ir.Node, place: TracedTensor, view: View) -> TracedTensor | None:
+    """The keys or values of this run, where a Concat joins them to those of earlier runs."""
+    result, layout = node.outputs[0], place.layout
+    readers = [use.node for use in result.uses()]
+    dims = [view.shapes.dims(x) for x in node.inputs]
+    if not is_op(node, "Concat") or len(dims) != 2 or len(readers) != 1 or layout.repeated:
+        return None
+    past, new = node.inputs
+    if len(layout.axes) != 4 or past is None or new is None or dims[0] is None or dims[1] is None:
+        return None
+    roles = [{atom.role for atom in axis} for axis in layout.axes]
+    if roles[2] != {"key"} or roles[3] - {"feature"} or (roles[0] | roles[1]) - {"batch"}:
+        return None
+    axis = attr_int(node, "axis", 0)
+    if axis not in (2, -2) or place.rotation is not None:
+        return None
+    if any(not same(a, b) for i, (a, b) in enumerate(zip(*dims, strict=True)) if i != 2):
+        return None
+    keys = () if dims[1][2] == 1 else (Atom("key", dims[1][2]),)
+    axes = (*layout.axes[:2], keys, layout.axes[3])
+    joined = Past(past, node, readers[0], dims[1][1])
+    kept = [atom for atom in layout.order if atom.role != "key"]
+    layout = replace(layout, axes=axes, order=(*kept, *keys))
+    return replace(place, value=new, layout=layout, past=joined, freed=place.freed + 1)
+
+
+def places_after(value: ir.Value, layout: Layout, view: View) -> list[TracedTensor]:
+    """The tensor and those made from it by layout alone, as long as nothing else reads them."""
+    found = [TracedTensor(value, layout)]
+    while (node := only_user(found[-1].value)) is not None:
+        source = found[-1].value
+        layout_there = after(node, found[-1].layout, view)
+        if layout_there is None or node.inputs[0] is not source or node.graph is not source.graph:
+            break
+        freed = found[-1].freed + 1
+        found.append(TracedTensor(node.outputs[0], layout_there, freed=freed))
+    return found
+
+
+def only_user(value: ir.Value) -> ir.Node | None:
+    """The one node that reads ``value``, once; None if there are others or it is an output."""
+    uses = list(value.uses())
+    return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
+
+
+def scaling_of(node: ir.Node, view: View) -> tuple[ir.Value, float] | None:
+    """What a Mul or Div by a constant number scales, and by what; None if it is no such node."""
+    if not is_op(node, "Mul", "Div"):
+        return None
+    for i, source in enumerate(node.inputs[: 1 if node.op_type == "Div" else 2]):
+        other = node.inputs[1 - i]
+        number = number_of(other, view)
+        if (
+            source is None
+            or not number
+            or not math.isfinite(number)
+            or not keeps_dims(node, source, view)
+        ):
+            continue
+        return source, number if node.op_type == "Mul" else 1.0 / number
+    return None
+
+
+def keeps_dims(node: ir.Node, source: ir.Value, view: View, but: int = 0) -> bool:
+    """Whether what ``node`` makes has the dims of this one of its inputs, but for so many last."""
+    mine, theirs = view.shapes.dims(node.outputs[0]), view.shapes.dims(source)
+    if mine is None or theirs is None or len(mine) != len(theirs):
+        return False
+    pairs = list(zip(mine, theirs, strict=True))
+    return all(same(a, b) for a, b in pairs[: len(pairs) - but])
+
+
+def heads_in(place: TracedTensor) -> int | None:
+    """The number of heads that lie beside the features of this tensor, if that is seen."""
+    axes = [axis for axis in place.layout.axes if axis]
+    if not axes or axes[-1][-1].role != "feature":
+        return None
+    own = [atom for atom in axes[-1] if atom.role == "batch"]
+    roles = {atom.role for axis in axes[:-2] for atom in axis}
+    if not own and roles & {"query", "key"}:  # [.., T, .., H, D]
+        own = [atom for atom in axes[-2] if atom.role == "batch"]
+    first = next((i for i, atom in enumerate(place.layout.batch) if atom in own), None)
+    size = size_of(place.layout.batch[first:]) if first is not None else 1
+    return size if isinstance(size, int) and size > 1 else None

@@ -1,0 +1,170 @@
+"""Rotary position embedding in pieces: ``x * cos + rotate(x) * sin``, of all features or the first.
+
+``rotate`` either negates the second half of the features and puts it first, or it does so with each
+pair of neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphfix.model.shapes import same
+from graphfix.model.values import is_op
+
+from .axis_layout import Layout, size_of
+from .rotary_halves import along_last, part_of, turned
+from .rotary_tables import is_doubled
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graphfix.editing.builder import Builder
+    from graphfix.model.view import View
+
+# Two products, a sum, two Slices, Neg and Concat become one kernel.
+_ROTATES = 6
+# What is turned is cut off before, and joined to the rest again.
+_CUTS = 3
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """What RotaryEmbedding of com.microsoft does, with the angles of one row for each place.
+
+    Attributes:
+        source: The tensor that is turned.
+        tables: Cosines and sines, of ``turns`` features, which hold each number twice; all axes but
+            those of the places and the features are 1.
+        ones: Those axes.
+        width: How many features a head has.
+        turns: How many of them are turned, the first.
+        pairs: Whether neighbours are turned together; if not, the halves.
+    """
+
+    source: ir.Value
+    tables: tuple[ir.Value, ir.Value]
+    ones: tuple[int, ...]
+    width: int
+    turns: int
+    pairs: bool
+
+    @property
+    def freed(self) -> int:
+        """How many kernels it takes in pieces, less one."""
+        return _ROTATES + _CUTS * (self.turns < self.width)
+
+    def build(self, value: ir.Value, heads: int, op: Builder) -> ir.Value:
+        """The turned tensor, of one [B, T, H * D]."""
+        cos, sin = (self._half(table, op) for table in self.tables)
+        # The row that the first place has, in tables made for these places alone.
+        first = np.zeros(1, np.int64)
+        given = {"num_heads": heads}
+        if self.turns < self.width:
+            given["rotary_embedding_dim"] = self.turns
+        if self.pairs:
+            given["interleaved"] = 1
+        return op.make("com.microsoft.RotaryEmbedding", value, first, cos, sin, **given)
+
+    def _half(self, table: ir.Value, op: Builder) -> ir.Value:
+        """[T, turns / 2] of a table; made once for all layers."""
+
+        def build() -> ir.Value:
+            end, step = (self.turns, 2) if self.pairs else (self.turns // 2, 1)
+            given = [0, end, len(self.ones) + 1, *([step] if step > 1 else [])]
+            half = op.Slice(table, *(np.array([x], np.int64) for x in given))
+            if not self.ones:
+                return half
+            if op.view.opset(op.site) < 13:
+                return op.Squeeze(half, axes=list(self.ones))
+            return op.Squeeze(half, np.array(self.ones, np.int64))
+
+        return op.once(("rotary", self.pairs, op.view.numbering.of(table)), build, table)
+
+
+def rotation_of(node: ir.Node, layout: Layout, view: View) -> Rotation | None:
+    """The rotation whose last node is ``node``; None if it is none.
+
+    Args:
+        node: An Add; or the Concat that joins what was turned and what was not.
+        layout: What the axes of its output are.
+        view: The model around it.
+    """
+    if not is_op(node, "Add", "Concat") or not layout.axes:
+        return None
+    width = size_of(layout.axes[-1])
+    if not isinstance(width, int) or any(x.role != "feature" for x in layout.axes[-1]):
+        return None
+    whole, total = None, node
+    if is_op(node, "Concat"):
+        found = _first_features(node, width, view)
+        if found is None:
+            return None
+        whole, total = found
+    dims = view.shapes.dims(total.outputs[0])
+    turns = dims[-1] if dims else None
+    if not isinstance(turns, int) or turns % 2 or (whole is None and turns != width):
+        return None
+    for first, second in (total.inputs, total.inputs[::-1]):
+        one = turned(first, second, turns, view)
+        if one is None:
+            continue
+        source = one.source
+        if whole is not None and part_of(source, view) != (whole, 0, 1):
+            return None
+        source = source if whole is None else whole
+        if not _is_kept(source, node, view):
+            return None
+        tables = [(x, view.shapes.dims(x)) for x in (one.cos, one.sin)]
+        ones = [None if x is None else _ones(x, layout, turns) for _, x in tables]
+        if ones[0] is None or ones[0] != ones[1]:
+            return None
+        if not all(is_doubled(x, view, pairs=one.pairs) for x, _ in tables):
+            return None
+        return Rotation(source, (one.cos, one.sin), ones[0], width, turns, one.pairs)
+    return None
+
+
+def _first_features(concat: ir.Node, width: int, view: View) -> tuple[ir.Value, ir.Node] | None:
+    """(x, the Add that turns its first features), where the others are joined to it as they are."""
+    if len(concat.inputs) != 2 or not along_last(concat, view):
+        return None
+    first, rest = concat.inputs
+    total = first.producer() if first is not None else None
+    dims = view.shapes.dims(first)
+    if rest is None or not is_op(total, "Add") or not dims:
+        return None
+    part = part_of(rest, view)
+    if part is None or part[1:] != (dims[-1], 1):
+        return None
+    whole = view.shapes.dims(part[0])
+    return (part[0], total) if whole and whole[-1] == width else None
+
+
+def _is_kept(source: ir.Value, node: ir.Node, view: View) -> bool:
+    """Whether what is turned has the dims of the result."""
+    dims = view.shapes.dims(source), view.shapes.dims(node.outputs[0])
+    if dims[0] is None or dims[1] is None or len(dims[0]) != len(dims[1]):
+        return False
+    return all(map(same, dims[0], dims[1]))
+
+
+def _ones(dims: tuple[object, ...], layout: Layout, width: int) -> tuple[int, ...] | None:
+    """The axes of a table that are 1, if the others are the places and the features."""
+    rank = len(layout.axes)
+    if len(dims) > rank or dims[-1] != width:
+        return None
+    ones: list[int] = []
+    for i, dim in enumerate(dims[:-1]):
+        axis = layout.axes[rank - len(dims) + i]
+        roles = {atom.role for atom in axis}
+        if roles & {"query", "key"}:
+            if not same(dim, size_of(axis)):  # type: ignore[arg-type]
+                return None
+        elif dim != 1:
+            return None
+        else:
+            ones.append(i)
+    return tuple(ones) if len(ones) == len(dims) - 2 else None

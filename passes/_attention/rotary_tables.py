@@ -1,0 +1,74 @@
+"""Tables of cosines and sines that hold each number twice: as two halves, or side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphfix.model.shapes import same
+from graphfix.model.values import is_op, scalar_of
+
+from .rotary_halves import along_last
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graphfix.model.view import View
+
+_FAR = 16
+_POINTWISE = ("Cos", "Sin", "Cast", "Identity", "Neg")
+
+
+def is_doubled(value: ir.Value, view: View, *, pairs: bool) -> bool:
+    """Whether the last axis holds each number twice.
+
+    Args:
+        value: A table.
+        view: The model around it.
+        pairs: Whether the two are neighbours; if not, the second half is the first.
+    """
+    for _ in range(_FAR):
+        node = value.producer()
+        if node is None or node.inputs[0] is None:
+            return False
+        if pairs and _is_twice_side_by_side(node, view):
+            return True
+        if is_op(node, "Concat") and not pairs:
+            numbers = {view.numbering.of(x) for x in node.inputs if x is not None}
+            return len(node.inputs) == 2 and len(numbers) == 1 and along_last(node, view)
+        source = _source(node, value, view)
+        if source is None:
+            return False
+        value = source
+    return False
+
+
+def _source(node: ir.Node, value: ir.Value, view: View) -> ir.Value | None:
+    """What a node takes, number by number, without a change of the last axis."""
+    if is_op(node, "Mul"):
+        constant = [scalar_of(x) is not None for x in node.inputs]
+        return node.inputs[constant.index(False)] if constant.count(True) == 1 else None
+    if is_op(node, "Unsqueeze", "Squeeze", "Expand", "Reshape"):
+        dims = [view.shapes.dims(x) for x in (value, node.inputs[0])]
+        kept = dims[0] and dims[1] and dims[0][-1] == dims[1][-1]
+        return node.inputs[0] if kept else None
+    return node.inputs[0] if is_op(node, *_POINTWISE) else None
+
+
+def _is_twice_side_by_side(node: ir.Node, view: View) -> bool:
+    """Whether a Reshape merges a last axis of two equal numbers into the one before it.
+
+    That is what repeat_interleave becomes, by Expand or Tile of an axis of 1, or a Concat of two.
+    """
+    if not is_op(node, "Reshape", "Flatten") or node.inputs[0] is None:
+        return False
+    dims, apart = view.shapes.dims(node.outputs[0]), view.shapes.dims(node.inputs[0])
+    if not dims or not apart or len(dims) != len(apart) - 1 or apart[-1] != 2:
+        return False
+    if not isinstance(dims[-1], int) or not all(map(same, dims[:-1], apart[:-2])):
+        return False
+    maker = node.inputs[0].producer()
+    if is_op(maker, "Concat"):
+        numbers = {view.numbering.of(x) for x in maker.inputs if x is not None}
+        return len(maker.inputs) == 2 and len(numbers) == 1 and along_last(maker, view)
+    before = view.shapes.dims(maker.inputs[0]) if is_op(maker, "Expand", "Tile") else None
+    return bool(before) and before is not None and before[-1] == 1

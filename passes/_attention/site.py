@@ -1,0 +1,265 @@
+"""An attention: what the graph around two matrix products computes, if it is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.core import Match
+from graphfix.model.shapes import same
+from graphfix.model.text import path_of
+from graphfix.model.values import is_op
+
+from .axis_layout import Atom, Layout, after, size_of
+from .bit_tensors import Bit
+from .hiding_addend import KeyMask, is_nothing, kept_by, key_mask_of
+from .merged_heads import Fit, Undone, best, bias_of, first_head, fits_of, undone
+from .mha_inputs import Sizes, Term, cost_of_bias, term_of
+from .operand_path import TracedTensor, heads_in, places_after, places_before
+from .product import Product, not_a_product, product_of
+from .scores import Addend, Scores, Weights, read_elsewhere, scores_of, weights_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from graphfix.model.view import View
+
+_TAKES = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+
+
+@dataclass(frozen=True)
+class Attention(Match):
+    """An attention that MultiHeadAttention computes.
+
+    Attributes:
+        product: The product of weights and values: what is made goes before it, so that what many
+            attentions share stands before them all.
+        operands: Queries, keys and values.
+        biases: What each of them is the sum of, (x, bias), where the bias can go into the operator.
+        out: The tensor that the operator's output takes the place of.
+        scale: What the products of queries and keys are multiplied by.
+        sizes: The sizes.
+        keys: The mask of keys, if there is one.
+        terms: What else is added to the scores.
+        addends: All that is added to the scores.
+        batch: The atoms of the batch; empty if the scores do not tell it from the heads.
+    """
+
+    product: ir.Node
+    operands: tuple[Fit, Fit, Fit]
+    biases: tuple[tuple[ir.Value, ir.Value] | None, ...]
+    out: Undone
+    scale: float
+    sizes: Sizes
+    keys: KeyMask | None
+    terms: tuple[Term, ...]
+    addends: tuple[Addend, ...]
+    batch: tuple[Atom, ...]
+
+
+def attention_at(node: ir.Node, view: View) -> Attention | str | None:
+    """The attention whose second product is ``node``; why it is none; None if it has no Softmax."""
+    weights = weights_of(node, view)
+    if weights is None or isinstance(weights, str):
+        return weights
+    if view.in_function(node):
+        return "its sizes depend on the calls of the local function it is in"
+    context = product_of(node, view, queries=weights.input, inner="key")
+    scores = scores_of(weights.softmax, view)
+    if scores is None or isinstance(scores, str):
+        return scores
+    if context is None:
+        return not_a_product(node, view)
+    dtype = view.shapes.dtype(scores.product.left.value)
+    if dtype not in _TAKES:
+        return f"MultiHeadAttention has no kernel for {dtype.name if dtype else 'its type'}"
+    inner = (scores.product.node, *scores.path, weights.softmax, *weights.path)
+    elsewhere = read_elsewhere(inner)
+    if elsewhere is not None:
+        return elsewhere
+    kept = _unchanged(weights, scores, context, view)
+    return kept if isinstance(kept, str) else _arranged(node, scores, context, kept, view)
+
+
+def _unchanged(weights: Weights, scores: Scores, context: Product, view: View) -> list[Bit] | str:
+    """What decides about what the weights are multiplied by; or how they are not the Softmax's."""
+    layout: Layout | None = scores.layout
+    bits: list[Bit] = []
+    for node in weights.path:
+        if layout is None:
+            break
+        if not is_op(node, "Mul"):
+            layout = after(node, layout, view)
+            continue
+        for keep in weights.keeps:
+            if keep not in node.inputs:
+                continue
+            bit = kept_by(keep, layout.axes, scores.addends, view)
+            if bit is None:
+                return (
+                    f"its weights are multiplied at {path_of(node)!r} by {keep.name}, which is not "
+                    "seen to be 0 only where a mask hides a key"
+                )
+            bits.append(bit)
+    wanted = context.left.layout
+    found = None if layout is None else [_roles(x) for x in layout.axes]
+    if layout is None or not layout.in_order or found != [_roles(x) for x in wanted.axes]:
+        return f"how its weights are arranged for {path_of(context.node)!r} is not seen"
+    return bits
+
+
+def _roles(axis: Sequence[Atom]) -> set[str]:
+    return {atom.role for atom in axis}
+
+
+def _arranged(
+    node: ir.Node, scores: Scores, context: Product, kept: Sequence[Bit], view: View
+) -> Attention | str:
+    """The attention with the number of heads for which all its tensors can be had."""
+    product = scores.product
+    operands = [
+        places_before(x.value, x.layout, view) for x in (product.left, product.right, context.right)
+    ]
+    operands[2] = [place for place in operands[2] if place.factor == 1]
+    after_ = places_after(context.result.value, context.result.layout, view)
+    reason = "its queries, keys, values and result are not seen as [B, T, H * D] of the same heads"
+    for heads in _heads([*operands, after_]):
+        outs = (undone(fit, view) for fit in fits_of(after_, heads, view))
+        out = best(x for x in outs if x is not None)
+        query = best(fits_of(operands[0], heads, view))
+        if query is None or out is None:
+            continue
+        keys = _keys_and_values(operands[1], operands[2], heads, view)
+        if keys is not None:
+            key, value = keys
+            made = _made(node, (query, key, value), out, heads, scores, kept, view)
+            if isinstance(made, Attention):
+                return made
+            reason = made
+    return reason
+
+
+def _keys_and_values(
+    keys: Sequence[TracedTensor], values: Sequence[TracedTensor], heads: int, view: View
+) -> tuple[Fit, Fit] | None:
+    """Both, with those of earlier runs apart if that can be, else joined."""
+    for apart in (True, False):
+        key, value = (
+            best(x for x in fits_of(places, heads, view) if (x.place.past is not None) == apart)
+            for places in (keys, values)
+        )
+        if key is not None and value is not None:
+            return key, value
+    return None
+
+
+def _heads(places: Sequence[Sequence[TracedTensor]]) -> Iterator[int]:
+    """Numbers of heads to try: those seen in a tensor, that of the batch's last axis, 1."""
+    seen = [heads_in(place) for each in places for place in reversed(each)]
+    batch = places[0][0].layout.batch
+    last = batch[-1].size if batch else 1
+    guess = last if isinstance(last, int) and len(batch) > 1 else 1
+    yield from dict.fromkeys([*(x for x in seen if x is not None), guess, 1])
+
+
+def _made(
+    node: ir.Node,
+    operands: tuple[Fit, Fit, Fit],
+    out: Undone,
+    heads: int,
+    scores: Scores,
+    kept: Sequence[Bit],
+    view: View,
+) -> Attention | str:
+    query, key, value = operands
+    reason = _as_many(key, value, node, scores, view)
+    if reason is not None:
+        return reason
+    site = out.value.producer()
+    if site is None:
+        return "its result is made by no node"
+    total = size_of(scores.layout.axes[-1]) if key.place.past is not None else key.dims[1]
+    sizes = Sizes(query.dims[0], heads, query.dims[1], total, query.dims[2])
+    start = first_head(scores.layout.batch, heads)
+    split = 0 if start is None else start
+    batch, own = scores.layout.batch[:split], scores.layout.batch[split:]
+    mask, terms = None, list[Term]()
+    addends = [addend for addend in scores.addends if not is_nothing(addend, view)]
+    # Beside a bias DirectML does not add the mask of keys (run on the real provider); with a past
+    # it is [B, P + T] on the CPU and [B, T] on DirectML.
+    alone = len(addends) == 1 and key.place.past is None
+    for addend in addends:
+        found = key_mask_of(addend, view) if alone else None
+        if found is not None and is_of_keys(found, batch, sizes):
+            mask = found
+            continue
+        term = term_of(addend, batch, own, sizes, view)
+        if term is None:
+            return f"the addend {addend.value.name} does not lie as [B, H, S, T]"
+        terms.append(term)
+    if not _pays(operands, out, scores, terms, sizes):
+        return "to lay out what it takes, makes and adds takes more kernels than it saves"
+    factor = scores.factor * query.place.factor * key.place.factor
+    biases = tuple(bias_of(x) for x in operands)
+    return Attention(
+        site,
+        node,
+        operands,
+        biases,
+        out,
+        factor,
+        sizes,
+        mask,
+        tuple(terms),
+        tuple(addends),
+        batch,
+        note=note_of([*kept, *([] if mask is None else [mask.bit])]),
+    )
+
+
+def _pays(
+    operands: Sequence[Fit], out: Undone, scores: Scores, terms: Sequence[Term], sizes: Sizes
+) -> bool:
+    """Whether there are no more kernels then; what other attentions add as well is paid by all."""
+    ways: tuple[Fit | Undone, ...] = (*operands, out)
+    # Two products and a Softmax become one kernel.
+    saved = sum(way.freed - way.cost for way in ways) + len(scores.path) + 2
+    shared = min((len(x.value.uses()) for x in scores.addends), default=1)
+    return saved * max(shared, 1) >= cost_of_bias(terms, sizes)
+
+
+def _as_many(key: Fit, value: Fit, node: ir.Node, scores: Scores, view: View) -> str | None:
+    """Why there may be more keys than values; None if there are not."""
+    # A MatMul of the weights and the values runs only if they are as many, all of them.
+    demanded = is_op(node, "MatMul") and not scores.open
+    pairs = [(key.dims[1], value.dims[1])]
+    before = [x.place.past.value for x in (key, value) if x.place.past is not None]
+    if demanded and not before:
+        return None
+    if not demanded and before:
+        lengths = [x[2] for x in map(view.shapes.dims, before) if x is not None]
+        pairs.append((lengths[0], lengths[-1]))
+    for a, b in pairs:
+        if not same(a, b):
+            return f"{a} keys and {b} values: not proved to be as many"
+    return None
+
+
+def is_of_keys(mask: KeyMask, batch: Sequence[Atom], sizes: Sizes) -> bool:
+    """Whether a mask is the same for all heads, and for all or none of the batch."""
+    mine = mask.bit.flat[:-1]
+    if not mine or list(mine) == list(batch):
+        return True
+    # Of a batch that was merged with the heads: told apart by its size.
+    parted = not batch and len(mine) == 1 and not isinstance(sizes.batch, int)
+    return parted and same(mine[0].size, sizes.batch)
+
+
+def note_of(bits: Sequence[Bit]) -> str:
+    """What an attention rests on whose masks are these: inputs that hold only 0 and 1."""
+    names = sorted({str(x.name) for bit in bits for x in bit.given})
+    return f"{' and '.join(names)} {'hold' if len(names) > 1 else 'holds'} only 0 and 1" * bool(
+        names
+    )

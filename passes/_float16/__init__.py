@@ -1,0 +1,1 @@
+"""What float16 cannot hold, and the edit that converts the rest."""

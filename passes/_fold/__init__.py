@@ -1,0 +1,1 @@
+"""The rules of fold, one idea a file."""

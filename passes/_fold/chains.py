@@ -1,0 +1,184 @@
+"""Operators that do nothing, and chains of them that one operator can stand for."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.model.values import attr_int, is_op
+from graphfix.wording import a_or_an
+
+from .lookup import VIEWS, Replacement, alone, constant_of, nothing, perm_of, same_shape
+from .views import view
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from graphfix.editing.builder import Builder
+
+    from .lookup import Look
+
+    Rule = Callable[[ir.Node, ir.Value, Look], Replacement | None]
+
+_T = ir.DataType
+# What a type holds of which every number is a number of the type before it.
+_HELD_BY = {
+    _T.BOOL: (_T.INT32, _T.INT64, _T.FLOAT16, _T.FLOAT, _T.DOUBLE, _T.UINT8, _T.INT8),
+    _T.INT32: (_T.INT64, _T.DOUBLE),
+    _T.UINT8: (_T.INT32, _T.INT64, _T.FLOAT16, _T.FLOAT, _T.DOUBLE),
+    _T.INT8: (_T.INT32, _T.INT64, _T.FLOAT16, _T.FLOAT, _T.DOUBLE),
+    _T.FLOAT16: (_T.FLOAT, _T.DOUBLE),
+    _T.BFLOAT16: (_T.FLOAT, _T.DOUBLE),
+    _T.FLOAT: (_T.DOUBLE,),
+}
+_OPPOSITE = {
+    "Less": "GreaterOrEqual",
+    "LessOrEqual": "Greater",
+    "Greater": "LessOrEqual",
+    "GreaterOrEqual": "Less",
+}
+
+
+def chain(node: ir.Node, look: Look) -> Replacement | None:
+    """A node that does nothing goes; one that goes on where another ended is made one with it."""
+    rule = _RULES.get(node.op_type)
+    if rule is None or not is_op(node, node.op_type) or len(node.outputs) != 1:
+        return None
+    source = node.inputs[0] if node.inputs else None
+    return None if source is None else rule(node, source, look)
+
+
+def _identity(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    return nothing(source, node)
+
+
+def _cast(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    target = ir.DataType(attr_int(node, "to", 0))
+    if look.view.shapes.dtype(source) == target:
+        return nothing(source, node)
+    first = source.producer()
+    if not is_op(first, "Cast") or first.inputs[0] is None:
+        return None
+    start = first.inputs[0]
+    given, between = look.view.shapes.dtype(start), look.view.shapes.dtype(source)
+    if given is None or between not in _HELD_BY.get(given, ()):
+        return None
+    if given == target:
+        return nothing(start, node)
+    if alone(source, "Cast") is None:
+        return None
+    return Replacement(
+        f"it can be cast from {start.name!r} at once", lambda op: [op.again(node, start)]
+    )
+
+
+def _cast_like(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    """A Cast, as the exporters' function bodies write it: of a constant it is one."""
+    like = node.inputs[1] if len(node.inputs) > 1 else None
+    target, given = look.view.shapes.dtype(like), look.view.shapes.dtype(source)
+    if target is None or given is None or "saturate" in node.attributes:
+        return None
+    if given == target:
+        return nothing(source, node)
+    return Replacement(f"it is a Cast to {target}", lambda op: [op.Cast(source, to=int(target))])
+
+
+def _transpose(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    perm, first = perm_of(node, look), source.producer()
+    if perm and perm == tuple(range(len(perm))):
+        return nothing(source, node)
+    if not is_op(first, "Transpose") or first.inputs[0] is None:
+        return None
+    start, inner = first.inputs[0], perm_of(first, look)
+    if not perm or len(inner) != len(perm):
+        return None
+    both = [inner[x] for x in perm]
+    if both == sorted(both):
+        return nothing(start, node)
+    if alone(source, "Transpose") is None:
+        return None
+    return Replacement("two Transposes are one", lambda op: [op.Transpose(start, perm=both)])
+
+
+def _slice(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    """As long as what it is cut from, forwards: whatever the bounds are, it is all of it."""
+    steps = node.inputs[4] if len(node.inputs) > 4 else None
+    forwards = steps is None or all(x == 1 for x in look.numbers(steps) or (0,))
+    return nothing(source, node) if forwards and same_shape(node, source, look) else None
+
+
+def _expand(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    return nothing(source, node) if same_shape(node, source, look) else None
+
+
+def _concat(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    return nothing(source, node) if len(node.inputs) == 1 else None
+
+
+def _times_one(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    """``x * 1``, ``1 * x`` and ``x / 1``: every bit is kept, NaN and the sign of 0 as well."""
+    places = (0, 1) if is_op(node, "Mul") else (1,)
+    for place in places:
+        value, kept = node.inputs[place], node.inputs[1 - place]
+        array = constant_of(value, 1)
+        one = array is not None and array.size == 1 and _is_one(array.item())
+        if one and kept is not None and same_shape(node, kept, look):
+            return nothing(kept, node)
+    return None
+
+
+def _is_one(number: object) -> bool:
+    return isinstance(number, int | float) and math.isclose(number, 1.0, rel_tol=0, abs_tol=0)
+
+
+def _not(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    first = alone(source, *_OPPOSITE)
+    if first is None or look.view.opset(node) < 12:
+        return None
+    # Of a NaN, neither a comparison nor its opposite is true.
+    dtype = look.view.shapes.dtype(first.inputs[0])
+    if dtype is None or not dtype.is_integer():
+        return None
+    inputs = list(first.inputs)
+    op_type = _OPPOSITE[first.op_type]
+    return Replacement(f"it is {a_or_an(op_type)}", lambda op: [op.make(op_type, *inputs)])
+
+
+def _asked(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    """``b == True`` and ``b xor False`` are b; DirectML compares no booleans."""
+    for place in (0, 1):
+        array, kept = constant_of(node.inputs[place], 1), node.inputs[1 - place]
+        if array is None or array.dtype.kind != "b" or array.size != 1 or kept is None:
+            continue
+        if not same_shape(node, kept, look):
+            continue
+        if bool(array.item()) == is_op(node, "Equal"):
+            return nothing(kept, node)
+        return Replacement("it is a Not", partial(_negated, kept))
+    return None
+
+
+def _negated(value: ir.Value, op: Builder) -> list[ir.Value]:
+    return [op.Not(value)]
+
+
+_RULES: dict[str, Rule] = {
+    "Equal": _asked,
+    "Xor": _asked,
+    **dict.fromkeys(VIEWS, view),
+    "Identity": _identity,
+    "Cast": _cast,
+    "CastLike": _cast_like,
+    "Transpose": _transpose,
+    "Slice": _slice,
+    "Expand": _expand,
+    "Concat": _concat,
+    "Mul": _times_one,
+    "Div": _times_one,
+    "Not": _not,
+}
+CHAINED = frozenset(_RULES)
+"""The operators that :func:`chain` has a rule for."""

@@ -1,0 +1,169 @@
+"""Nodes whose result is the same in each run, and the Ifs that a constant decides."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+
+from graphfix.model.values import is_op
+
+from .lookup import LIMIT, Replacement, constant_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from graphfix.model.view import View
+
+    from .lookup import Array, Look
+
+_INTEGERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+# Every runtime computes these alike: they move data, or round as IEEE 754 says.
+_MOVES = frozenset(
+    {"Cast", "Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "Identity", "Reshape"}
+    | {"NonZero", "Slice", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"}
+)
+_ARITHMETIC = frozenset(
+    {"Abs", "Add", "And", "Ceil", "Div", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less"}
+    | {"LessOrEqual", "Max", "Min", "Mul", "Neg", "Not", "Or", "Sign", "Sqrt", "Sub", "Xor"}
+)
+# Sums and steps are exact in integers only.
+_INTEGER_ONLY = frozenset({"CumSum", "Mod", "Range", "ReduceMax", "ReduceMin", "ReduceProd"}) | {
+    "ReduceSum"
+}
+WORKED_OUT = frozenset({*_MOVES, *_ARITHMETIC, *_INTEGER_ONLY})
+"""The operators that :func:`worked_out` looks at."""
+
+
+def known(node: ir.Node, look: Look) -> Replacement | None:
+    """A node of which shape inference says what it makes becomes that."""
+    if len(node.outputs) != 1 or look.view.shapes.data(node.outputs[0]) is None:
+        return None  # nearly always
+    return None if is_op(node, "Constant", "Identity") else _same(_from_sizes(node, look))
+
+
+def worked_out(node: ir.Node, look: Look) -> Replacement | None:
+    """A node that makes the same of constants in each run becomes what it makes."""
+    if is_op(node, "Identity") or len(node.outputs) != 1 or not node.inputs:
+        return None
+    return _same(_from_constants(node, look))
+
+
+def _same(held: Array | None) -> Replacement | None:
+    if held is None:
+        return None
+    return Replacement("it makes the same in each run", lambda op: [op.constant(held)])
+
+
+def _from_sizes(node: ir.Node, look: Look) -> Array | None:
+    made = node.outputs[0]
+    if (numbers := look.numbers(made)) is None:  # nearly always
+        return None
+    dtype, dims = look.view.shapes.dtype(made), look.dims(made)
+    if dims is None or dtype is None:
+        return None
+    sizes = [x for x in dims if isinstance(x, int)]
+    return np.array(numbers, dtype.numpy()).reshape(sizes) if len(sizes) == len(dims) else None
+
+
+def _from_constants(node: ir.Node, look: Look) -> Array | None:
+    if any(x is not None and constant_of(x, LIMIT) is None for x in node.inputs):
+        return None
+    if not _is_exact(node, look.view):
+        return None
+    return _evaluated(node, constant_of, look.view)
+
+
+def from_sizes(look: Look) -> Mapping[ir.Value, Array]:
+    """What follows from the sizes of tensors; constants alone do not."""
+    found: dict[ir.Value, Array] = {}
+
+    def held(value: ir.Value) -> Array | None:
+        return found[value] if value in found else constant_of(value)
+
+    for node in look.view.model.graph.all_nodes():
+        given = [x for x in node.inputs if x is not None]
+        if len(node.outputs) != 1 or all(x not in found and held(x) is not None for x in given):
+            continue
+        array = _from_sizes(node, look)
+        if array is None and _is_exact(node, look.view):
+            array = _evaluated(node, held, look.view)
+        if array is not None:
+            found[node.outputs[0]] = array
+    return found
+
+
+def _evaluated(node: ir.Node, held: Callable[[ir.Value], Array | None], view: View) -> Array | None:
+    """What ``node`` makes of constants; None if an input is none, or it fails."""
+    feeds = {}
+    for value in node.inputs:
+        if value is None or value.name is None:
+            continue
+        array = held(value)
+        if array is None:
+            return None
+        feeds[value.name] = array
+    evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": view.opset(node)})
+    dtype = view.shapes.dtype(node.outputs[0])
+    # A division of integers by zero, or beyond their range, ends the process of ONNX Runtime.
+    told: Literal["raise", "ignore"] = "raise" if dtype in _INTEGERS else "ignore"
+    try:
+        with np.errstate(divide=told, over=told, invalid="ignore"):
+            result, *_ = evaluator.run(None, feeds)
+    except Exception:  # it fails at these sizes, and so it will where the model is run
+        return None
+    if not isinstance(result, np.ndarray) or dtype is None or result.dtype != dtype.numpy():
+        return None
+    return result
+
+
+def _is_exact(node: ir.Node, view: View) -> bool:
+    """Whether ``node`` has one small result that every runtime computes alike."""
+    if not is_op(node, *_MOVES, *_ARITHMETIC, *_INTEGER_ONLY) or not _is_small(node, view):
+        return False
+    dtypes = {view.shapes.dtype(x) for x in (*node.inputs, node.outputs[0]) if x is not None}
+    if is_op(node, *_MOVES, *_ARITHMETIC):
+        return dtypes <= {*_INTEGERS, *_FLOATS}
+    return dtypes <= set(_INTEGERS)
+
+
+def _is_small(node: ir.Node, view: View) -> bool:
+    """Whether ``node`` has one result, of at most LIMIT elements, and no parameter."""
+    if len(node.outputs) != 1 or any(x.is_ref() for x in node.attributes.values()):
+        return False
+    dims = view.shapes.dims(node.outputs[0])
+    sizes = [x for x in dims or () if isinstance(x, int)]
+    return dims is not None and len(sizes) == len(dims) and math.prod(sizes) <= LIMIT
+
+
+def decided_if(node: ir.Node, look: Look) -> Replacement | None:
+    """An If whose condition is a constant becomes the branch that it takes."""
+    if not is_op(node, "If"):
+        return None
+    condition = constant_of(node.inputs[0])
+    names = ("then_branch", "else_branch")
+    if condition is None or condition.size != 1 or not all(x in node.attributes for x in names):
+        return None
+    branch = node.attributes[names[0 if condition.item() else 1]]
+    if branch.is_ref() or _says_too_much(node, branch.as_graph(), look):
+        return None
+    return Replacement(
+        f"its condition is always {bool(condition.item())}: one branch stands in its place",
+        lambda op: op.inline(branch.as_graph()),
+    )
+
+
+def _says_too_much(node: ir.Node, branch: ir.Graph, look: Look) -> bool:
+    """Whether ONNX Runtime would not load what it runs while the If hides a rank from it.
+
+    A Range takes a vector of one element when it runs, and is rejected where it is seen to be one.
+    """
+    return any(
+        look.view.shapes.rank(inner) not in (None, 0)
+        for made, inner in zip(node.outputs, branch.outputs, strict=True)
+        if any(is_op(use.node, "Range") for use in made.uses())
+    )

@@ -1,0 +1,164 @@
+"""Arithmetic on integers that exporters write in many nodes: no bit of it changes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.model.values import attr_int, is_op
+
+from .lookup import INTEGERS, Replacement, alone, constant_of, nothing
+
+if TYPE_CHECKING:
+    from graphfix.editing.builder import Builder
+
+    from .lookup import Look
+
+
+COUNTED = frozenset({"Where", "Sub", "Add", "Slice"})
+"""The operators that :func:`integers` looks at."""
+
+
+def integers(node: ir.Node, look: Look) -> Replacement | None:
+    """A division that rounds down, numbers added one after the other, a sum from the end."""
+    if not is_op(node, *COUNTED) or len(node.outputs) != 1:
+        return None
+    if look.view.shapes.dtype(node.outputs[0]) not in INTEGERS or look.data(node.outputs[0]):
+        return None  # sizes are planned all at once
+    if is_op(node, "Slice"):
+        return _from_the_end(node, look)
+    return _rounded_down(node, look) or _added(node, look)
+
+
+def _rounded_down(node: ir.Node, look: Look) -> Replacement | None:
+    """``x // k``: what is cut towards zero is one too much where x is below 0 and leaves a rest.
+
+    TorchScript chooses between the two with a Where, dynamo subtracts the condition. Both are
+    ``(x - x mod k) / k``, but for the k smallest integers of the type, of which that overflows.
+    """
+    if is_op(node, "Where"):
+        condition, less, cut = node.inputs
+        one = _less_by_one(less, cut)
+    elif is_op(node, "Sub"):
+        cut, cast = node.inputs
+        caster = None if cast is None else alone(cast, "Cast")
+        condition, one = (None, False) if caster is None else (caster.inputs[0], True)
+    else:
+        return None
+    division = cut.producer() if cut is not None else None
+    if condition is None or not one or not is_op(division, "Div"):
+        return None
+    x, by = division.inputs
+    k = _number(by)
+    both = alone(condition, "And")
+    if x is None or by is None or k is None or k < 1 or both is None:
+        return None
+    first, second = both.inputs
+    rest = _rest_of(second, x, k) if _below_zero(first, x) else None
+    if rest is None and _below_zero(second, x):
+        rest = _rest_of(first, x, k)
+    if rest is None or look.dims(node.outputs[0]) != look.dims(x) or look.dims(x) is None:
+        return None
+    return Replacement(f"it is {x.name!r} // {k}", partial(_divide, x, rest, by))
+
+
+def _divide(x: ir.Value, rest: ir.Value, by: ir.Value, op: Builder) -> list[ir.Value]:
+    return [op.Div(op.Sub(x, rest), by)]
+
+
+def _less_by_one(less: ir.Value | None, cut: ir.Value | None) -> bool:
+    node = None if less is None else alone(less, "Sub", "Add")
+    if node is None or node.inputs[0] is not cut:
+        return False
+    return _number(node.inputs[1]) == (1 if is_op(node, "Sub") else -1)
+
+
+def _below_zero(value: ir.Value | None, x: ir.Value) -> bool:
+    node = value.producer() if value is not None else None
+    return is_op(node, "Less") and node.inputs[0] is x and _number(node.inputs[1]) == 0
+
+
+def _rest_of(value: ir.Value | None, x: ir.Value, k: int) -> ir.Value | None:
+    """``x mod k``, if ``value`` is whether it is not 0."""
+    node = value.producer() if value is not None else None
+    if is_op(node, "Not") and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+        if not is_op(node, "Equal") or _number(node.inputs[1]) != 0:
+            return None
+    elif not is_op(node, "Cast") or attr_int(node, "to", 0) != ir.DataType.BOOL:
+        return None
+    rest = node.inputs[0]
+    maker = rest.producer() if rest is not None else None
+    if not is_op(maker, "Mod") or attr_int(maker, "fmod", 0):  # which has the sign of x
+        return None
+    return rest if maker.inputs[0] is x and _number(maker.inputs[1]) == k else None
+
+
+def _added(node: ir.Node, look: Look) -> Replacement | None:
+    """``(x + 1) - 1``, which is x in any integers, and ``(x + 1) - 2``."""
+    last = _addend(node)
+    source = node.inputs[0]
+    first = None if source is None else alone(source, "Add", "Sub")
+    before = None if first is None else _addend(first)
+    if last is None or first is None or before is None or first.inputs[0] is None:
+        return None
+    start, total = first.inputs[0], before + last
+    dtype, dims = look.view.shapes.dtype(start), look.dims(start)
+    if dtype not in INTEGERS or dims is None or dims != look.dims(node.outputs[0]):
+        return None
+    if total == 0:
+        return nothing(start, node)
+    if abs(total) >= 1 << 31:
+        return None
+    number = np.array(total, dtype.numpy())
+    return Replacement("two numbers are added as one", lambda op: [op.Add(start, number)])
+
+
+def _addend(node: ir.Node) -> int | None:
+    """What an Add or Sub adds on its right side."""
+    number = _number(node.inputs[1])
+    return number if number is None or is_op(node, "Add") else -number
+
+
+def _from_the_end(node: ir.Node, look: Look) -> Replacement | None:
+    """A CumSum between two Slices that turn its axis round is one from the end."""
+    source = node.inputs[0]
+    middle = None if source is None else alone(source, "CumSum")
+    turned = None if middle is None or middle.inputs[0] is None else middle.inputs[0]
+    first = None if turned is None else alone(turned, "Slice")
+    if middle is None or first is None or first.inputs[0] is None:
+        return None
+    rank = look.view.shapes.rank(first.inputs[0])
+    axis = _number(middle.inputs[1])
+    if rank is None or axis is None:
+        return None
+    if _turned(first, look) != axis % rank or _turned(node, look) != axis % rank:
+        return None
+    start, at = first.inputs[0], middle.inputs[1]
+    ways = {
+        "exclusive": attr_int(middle, "exclusive", 0),
+        "reverse": 1 - attr_int(middle, "reverse", 0),
+    }
+    return Replacement("it is a sum from the end", lambda op: [op.CumSum(start, at, **ways)])
+
+
+def _turned(node: ir.Node, look: Look) -> int | None:
+    """The axis that a Slice turns round, if it is one and all of it."""
+    rank = look.view.shapes.rank(node.inputs[0])
+    if len(node.inputs) < 5 or rank is None:
+        return None
+    start, end, axis, step = (_number(x) for x in node.inputs[1:5])
+    if start != -1 or step != -1 or end is None or axis is None or end > -(1 << 31) + 1:
+        return None
+    return axis % rank
+
+
+def _number(value: ir.Value | None) -> int | None:
+    """The one integer that a constant holds."""
+    array = constant_of(value, 1)
+    if array is None or array.size != 1 or array.dtype.kind != "i":
+        return None
+    return int(array.item())

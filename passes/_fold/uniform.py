@@ -1,0 +1,272 @@
+"""Tensors filled with one number: masks that hide nothing, and what is larger than it need be.
+
+A bidirectional mask leaves transformers as ``index >= 0``, expanded to the size of the scores: true
+everywhere. What is known to be one number needs no size of its own where it is broadcast anyway.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.model.broadcast import is_broadcast
+from graphfix.model.values import attr_int, filler_of, is_op, number_in, scalar_of
+
+from .lookup import VIEWS, Replacement, constant_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from .lookup import Key, Look
+
+    Number = float | int | bool
+
+_MOVES = (*VIEWS, "Expand", "Tile", "Identity", "Transpose")
+_SAME_SIZE = ("Not", "Cast", "Neg", "Abs", "Sqrt", "Identity")
+_COMPARE: Mapping[str, Callable[[Number, Number], bool]] = {
+    "Less": operator.lt,
+    "LessOrEqual": operator.le,
+    "Greater": operator.gt,
+    "GreaterOrEqual": operator.ge,
+    "Equal": operator.eq,
+}
+_COMPUTE: Mapping[str, Callable[..., Number]] = {
+    "And": lambda a, b: a and b,
+    "Or": lambda a, b: a or b,
+    "Not": lambda a: not a,
+}
+_NOTHING: Mapping[str, Number] = {"Add": 0, "Mul": 1, "And": True, "Or": False}
+NEUTRAL = frozenset({"Where", *_NOTHING})
+"""The operators that :meth:`Uniform.neutral` looks at."""
+_ARITHMETIC = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
+_FILLED = frozenset(
+    {"ConstantOfShape", "Where", "Cast", *_MOVES, *_COMPARE, *_COMPUTE, *_ARITHMETIC}
+)
+SHRUNK = _FILLED | {"Expand", "And", "Or"}
+"""The operators that :meth:`Uniform.smaller` looks at."""
+# Index arithmetic is a handful of nodes deep; what lies deeper is taken as unknown.
+_DEPTH = 24
+
+
+class Uniform:
+    """The tensors of a model that are one number all over, whatever their size.
+
+    Attributes:
+        touched: The tensors whose shape is no longer what shape inference has found.
+    """
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self._filled: dict[ir.Value, Number | None] = {}
+        self._trail: list[ir.Value] = []
+        self.touched: set[ir.Value] = set()
+
+    def filled(self, value: ir.Value | None, depth: int = _DEPTH) -> Number | None:
+        """The number that every element of ``value`` is, or None."""
+        if value is None or depth == 0:
+            return None
+        if value not in self._filled:
+            self._filled[value] = self._number(value, depth - 1)
+        return self._filled[value]
+
+    def least(self, value: ir.Value | None, depth: int = _DEPTH) -> Number | None:
+        """A number that no element of an integer tensor is below."""
+        array = constant_of(value, 1024)
+        if array is not None:
+            return array.min().item() if array.size and array.dtype.kind in "iu" else None
+        node = value.producer() if value is not None else None
+        if node is None or depth == 0:
+            return None
+        if is_op(node, *_MOVES):
+            return self.least(node.inputs[0], depth - 1)
+        if is_op(node, "Range"):
+            start, step = scalar_of(node.inputs[0]), scalar_of(node.inputs[2])
+            return start if step is not None and step > 0 else None
+        if is_op(node, "CumSum"):
+            step = self.filled(node.inputs[0])
+            if step is None or step < 0 or isinstance(step, float):
+                return None
+            return 0 if attr_int(node, "exclusive", 0) else step
+        if is_op(node, "Add"):
+            least = [self.least(x, depth - 1) for x in node.inputs]
+            return None if least[0] is None or least[1] is None else least[0] + least[1]
+        return None
+
+    def _number(self, value: ir.Value, depth: int) -> Number | None:
+        node = value.producer()
+        if node is None or node.op_type in ("Constant", "Identity"):
+            array = constant_of(value, 1024)
+            if array is not None:
+                return number_in(array)
+        if node is None or node.op_type not in _FILLED:
+            return None
+        if is_op(node, "ConstantOfShape"):
+            filler = filler_of(node)
+            return None if filler is None else number_in(filler)
+        if is_op(node, *_MOVES):
+            return self.filled(node.inputs[0], depth)
+        if is_op(node, *_COMPARE) and (found := self._compared(node)) is not None:
+            return found
+        if not is_op(node, "Where", "Cast", *_COMPUTE, *_ARITHMETIC):
+            return None
+        numbers = [self.filled(x, depth) for x in node.inputs]
+        if is_op(node, "Where") and numbers[0] is not None:
+            return numbers[1 if numbers[0] else 2]
+        known = [x for x in numbers if x is not None]
+        if len(known) != len(numbers) or is_op(node, "Where"):
+            return None
+        return self._computed(node, known)
+
+    def _compared(self, node: ir.Node) -> bool | None:
+        """A comparison that comes out alike wherever it is made."""
+        first, second = node.inputs
+        a, b = self.filled(first), self.filled(second)
+        if a is not None and b is not None:
+            return _COMPARE[node.op_type](a, b)
+        for one, other, sign in ((first, b, 1), (second, a, -1)):
+            least = self.least(one) if isinstance(other, int) else None
+            if least is None or other is None or is_op(node, "Equal"):
+                continue
+            above = is_op(node, "Greater", "GreaterOrEqual") == (sign > 0)
+            strict = is_op(node, "Greater", "Less") == above
+            if least > other or (least == other and not strict):
+                return above
+        return None
+
+    def _computed(self, node: ir.Node, numbers: Sequence[Number]) -> Number | None:
+        if is_op(node, *_COMPUTE):
+            return bool(_COMPUTE[node.op_type](*numbers))
+        dtype = self._look.view.shapes.dtype(node.outputs[0])
+        given = self._look.view.shapes.dtype(node.inputs[0])
+        if dtype is None or given is None:
+            return None
+        arrays = [np.array(x, given.numpy()) for x in numbers]
+        with np.errstate(all="ignore"):
+            made = arrays[0] if is_op(node, "Cast") else _ARITHMETIC[node.op_type](*arrays)
+            return number_in(np.asarray(made).astype(dtype.numpy()))
+
+    # --- rules -------------------------------------------------------------------------------
+
+    def neutral(self, node: ir.Node, look: Look) -> Replacement | None:
+        """What is added to nothing, or let through by a mask that hides nothing."""
+        if not is_op(node, "Where", *_NOTHING) or node.outputs[0].is_graph_output():
+            return None
+        kept = self._kept(node)
+        dims = look.dims(node.outputs[0])
+        if kept is None or dims is None or look.dims(kept) != dims or _ends_norm(node, kept):
+            return None
+        return Replacement("what it adds or hides is nothing", lambda op: [kept])
+
+    def _kept(self, node: ir.Node) -> ir.Value | None:
+        """The one operand that decides all elements."""
+        if is_op(node, "Where"):
+            decided = self.filled(node.inputs[0])
+            return None if decided is None else node.inputs[1 if decided else 2]
+        for i in (0, 1):
+            number = self.filled(node.inputs[i])
+            if number is not None and number == _NOTHING[node.op_type]:
+                return node.inputs[1 - i]
+        return None
+
+    def smaller(self, node: ir.Node, look: Look) -> Replacement | None:
+        """What is expanded, or filled, for users who would broadcast it themselves."""
+        if len(node.outputs) != 1 or node.graph is not look.view.model.graph:
+            return None
+        made, self._trail = node.outputs[0], []
+        dims = look.dims(made)
+        if dims is None or made.is_graph_output() or not made.uses():
+            return None
+        number = None if is_op(node, "Constant", "Identity") else self.filled(made)
+        if number is not None:
+            dtype = look.view.shapes.dtype(made)
+            ones = (1,) * len(dims)
+            if dtype is None or dims == ones or not self._suits(made, ones):
+                return None
+            one = np.full(ones, number, dtype.numpy())
+            return self._reached(
+                Replacement(
+                    "it is one number, and is broadcast anyway", lambda op: [op.constant(one)]
+                )
+            )
+        kept = node.inputs[0] if is_op(node, "Expand") else None
+        if is_op(node, "And", "Or"):
+            kept = self._kept(node)
+        source = look.dims(kept)
+        if kept is None or source is None or source == dims or not self._suits(made, source):
+            return None
+        return self._reached(
+            Replacement("those who use it can broadcast it themselves", lambda op: [kept])
+        )
+
+    def _reached(self, found: Replacement) -> Replacement | None:
+        """``found``, unless another has changed a shape there that this one rests on."""
+        if not self.touched.isdisjoint(self._trail):
+            return None
+        self.touched.update(self._trail)
+        return found
+
+    def _suits(self, value: ir.Value, dims: tuple[Key, ...], depth: int = _DEPTH) -> bool:
+        """Whether nobody sees if ``value`` has only ``dims``, which broadcast to its own."""
+        if value.is_graph_output() or depth == 0:
+            return False
+        self._trail.append(value)
+        return all(self._suits_user(use.node, value, dims, depth) for use in value.uses())
+
+    def _suits_user(
+        self, user: ir.Node, value: ir.Value, dims: tuple[Key, ...], depth: int
+    ) -> bool:
+        look = self._look
+        if user.graph is not look.view.model.graph or len(user.outputs) != 1:
+            return False
+        if not self.touched.isdisjoint(x for x in user.inputs if x is not None):
+            return False
+        made = user.outputs[0]
+        if is_op(user, "Expand") and user.inputs[0] is value:
+            wanted = look.dims(made)
+            return wanted is not None and look.data(user.inputs[1]) == wanted
+        if is_op(user, *_SAME_SIZE):
+            return self._suits(made, dims, depth - 1)
+        if not is_broadcast(user, look.view.opset(user)):
+            return False
+        shapes = [dims if x is value else look.dims(x) for x in user.inputs]
+        known = [x for x in shapes if x is not None]
+        wanted = look.dims(made)
+        if len(known) != len(shapes) or wanted is None:
+            return False
+        size = broadcast(known)
+        return size is not None and (size == wanted or self._suits(made, size, depth - 1))
+
+
+def _ends_norm(node: ir.Node, kept: ir.Value) -> bool:
+    """Whether it is the scale or the bias of a LayerNorm in pieces.
+
+    ONNX Runtime makes one kernel of those that have both (optimizer/layer_norm_fusion.cc), also of
+    ones and zeros, which a model has that was not trained.
+    """
+    maker = kept.producer()
+    if is_op(node, "Add") and is_op(maker, "Mul"):
+        return any(x is not None and _is_norm(x.producer()) for x in maker.inputs)
+    return is_op(node, "Mul") and _is_norm(maker)
+
+
+def _is_norm(node: ir.Node | None) -> bool:
+    """Whether it divides what a mean was taken from by a root."""
+    if not is_op(node, "Div"):
+        return False
+    makers = [None if x is None else x.producer() for x in node.inputs]
+    return is_op(makers[0], "Sub") and is_op(makers[1], "Sqrt")
+
+
+def broadcast(shapes: Sequence[tuple[Key, ...]]) -> tuple[Key, ...] | None:
+    """What shapes broadcast to, if that is the same at every size."""
+    rank = max(map(len, shapes), default=0)
+    made: list[Key] = []
+    for dims in zip(*((1,) * (rank - len(x)) + x for x in shapes), strict=True):
+        others = set(dims) - {1}
+        if len(others) > 1:
+            return None
+        made.append(others.pop() if others else 1)
+    return tuple(made)

@@ -1,0 +1,1 @@
+"""Index tensors: what a Range counts, and how rows are shifted."""

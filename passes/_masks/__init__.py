@@ -1,0 +1,1 @@
+"""Masks: Where, fill values, and the Softmax they reach."""

@@ -1,0 +1,374 @@
+"""Where masks: what fills them, which boolean decides, and which Softmax they reach."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.editing.builder import PASS_KEY
+from graphfix.model.shapes import same
+from graphfix.model.text import path_of
+from graphfix.model.values import (
+    attr_int,
+    attr_ints,
+    const_of,
+    filler_of,
+    is_op,
+    number_in,
+    scalar_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphfix.model.view import View
+
+# No score is this low by itself: from here down a constant is meant to hide. Exporters write
+# -1e4, -65504 (float16), -1e9, -3.4e38 and -inf.
+HIDES = -1e3
+
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
+# Element by element, or a change of layout: a very low number stays one.
+_CARRIES = frozenset(
+    {"Add", "Identity", "Max", "Min", "Clip", "Reshape", "Transpose", "Unsqueeze", "Squeeze"}
+    | {"Flatten", "Expand", "Tile", "Slice", "Concat", "Split", "Gather"}
+)
+_BLOCKS_BUT_LEADS_ON = ("Mul", "Div", "Sub", "Neg", "Where", "QuantizeLinear", "DequantizeLinear")
+LEADS_ON = _CARRIES | {"Sub", "Dropout", "Cast", "Where", *_BLOCKS_BUT_LEADS_ON}
+"""The operators behind which :func:`reach_of` may go on; no other."""
+# Which input is added to the scores.
+BIAS = {
+    ("", "Attention"): 3,
+    ("com.microsoft", "Attention"): 5,
+    ("com.microsoft", "PackedAttention"): 5,
+    ("com.microsoft", "MultiHeadAttention"): 5,
+    ("com.microsoft", "PackedMultiHeadAttention"): 6,
+    ("com.microsoft", "DecoderMaskedMultiHeadAttention"): 4,
+    ("com.microsoft", "GroupQueryAttention"): 10,
+}
+_RANKS = ("LogSoftmax", "TopK", "ArgMax", "Hardmax")
+_BY_RANK = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "TopK", "ReduceMax", "ArgMax")
+_READS_ONLY_THE_SHAPE = ("Shape", "Size")
+_BOOLEAN = frozenset(
+    {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf"}
+    | {"And", "Or", "Xor", "Not"}
+)
+
+
+@dataclass(frozen=True)
+class Fill:
+    """A tensor filled with one number.
+
+    Attributes:
+        number: The number.
+        dtype: The numpy type of its elements.
+        rank: Its rank if it has a single element; None if it has a shape of its own.
+    """
+
+    number: float
+    dtype: np.dtype[np.generic]
+    rank: int | None
+
+
+def fill_of(value: ir.Value | None) -> Fill | None:
+    """The one floating-point number that ``value`` is filled with, through Expand and the like."""
+    own_shape, dtype = False, None
+    while value is not None:
+        array, node = const_of(value), value.producer()
+        if array is None and is_op(node, "ConstantOfShape"):
+            own_shape, array = True, filler_of(node)
+        if array is not None:
+            kind = array.dtype if dtype is None else dtype
+            number = None if kind.kind in "biu" else number_in(array)
+            if number is None:
+                return None
+            return Fill(float(number), kind, None if own_shape or array.size != 1 else array.ndim)
+        if is_op(node, "Cast"):
+            target = ir.DataType(attr_int(node, "to", 0))
+            dtype = dtype or (target.numpy() if target in _FLOATS else np.dtype(bool))
+        elif is_op(node, "Expand", "Unsqueeze", "Squeeze", "Reshape"):
+            own_shape = True
+        else:
+            return None
+        value = node.inputs[0]
+    return None
+
+
+@dataclass(frozen=True)
+class Select:
+    """``Where(cond, fill, data)``, in either order of the last two.
+
+    Attributes:
+        node: The Where.
+        cond: Its boolean.
+        when: The value of ``cond`` for which the fill is taken.
+        fill: The one number.
+        data: What is taken elsewhere.
+    """
+
+    node: ir.Node
+    cond: ir.Value
+    when: bool
+    fill: Fill
+    data: ir.Value
+
+
+def select_of(node: ir.Node) -> Select | None:
+    """A Where as a fill put into data; of two fills, the one that hides is the fill."""
+    cond, chosen, other = node.inputs
+    if cond is None or chosen is None or other is None:
+        return None
+    found = [
+        Select(node, cond, when, fill, data)
+        for when, fill, data in ((True, fill_of(chosen), other), (False, fill_of(other), chosen))
+        if fill is not None
+    ]
+    return min(found, key=lambda select: select.fill.number, default=None)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A boolean with the Nots, repeated Casts and needless Expands around it taken off.
+
+    Attributes:
+        root: The boolean tensor that decides.
+        when: The value of ``root`` for which the original condition is what was asked for.
+    """
+
+    root: ir.Value
+    when: bool
+
+
+def condition_of(
+    value: ir.Value, view: View, *, expands: bool = False, when: bool = True
+) -> Condition:
+    """What makes ``value`` be ``when``; with ``expands``, the boolean before it was made larger."""
+    while (node := value.producer()) is not None:
+        if is_op(node, "Not"):
+            when = not when
+        elif is_op(node, "Cast"):
+            if not _is_boolean(node.inputs[0], view):
+                break
+        elif not is_op(node, "Identity") and not (expands and is_op(node, "Expand")):
+            break
+        source = node.inputs[0]
+        if source is None:
+            break
+        value = source
+    return Condition(value, when)
+
+
+def _is_boolean(value: ir.Value | None, view: View) -> bool:
+    if value is None:
+        return False
+    node = value.producer()
+    return view.shapes.dtype(value) == ir.DataType.BOOL or (
+        node is not None and is_op(node, *_BOOLEAN)
+    )
+
+
+def keeps_shape(result: ir.Value, operand: ir.Value, view: View) -> bool:
+    """Whether ``result`` is provably no larger than ``operand``, which was broadcast into it."""
+    mine, theirs = view.shapes.dims(result), view.shapes.dims(operand)
+    if mine is None or theirs is None or len(mine) != len(theirs):
+        return False
+    return all(same(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+@dataclass
+class Reach:
+    """Where a masked tensor goes.
+
+    Attributes:
+        softmaxes: Every Softmax that it reaches, with the masked tensor's axis it works along
+            (counted from the end; None where a change of layout hides it).
+        scale: The smallest positive number that it is multiplied by on the way.
+        blocked: The first reason for which a very low number must not be changed, or None.
+        near: Another operator than Softmax that normalises or ranks, if it reaches one.
+        attentions: Every operator that adds it to scores of its own, before a Softmax of its own.
+    """
+
+    softmaxes: list[tuple[ir.Node, int | None]] = field(default_factory=list)
+    attentions: list[ir.Node] = field(default_factory=list)
+    scale: float = 1.0
+    blocked: str | None = None
+    near: str | None = None
+
+    def block(self, reason: str) -> None:
+        """Note a reason; the first one is kept."""
+        self.blocked = self.blocked or reason
+
+
+def reach_of(value: ir.Value, view: View, *, to_bool: bool) -> Reach:
+    """Follow ``value`` forward to every Softmax. Linear in the nodes between.
+
+    Args:
+        value: The masked tensor.
+        view: The model around it.
+        to_bool: Whether a Cast to bool is harmless, since the tensor is 0 where nothing is hidden.
+    """
+    reach = Reach()
+    pending: list[tuple[ir.Value, float, tuple[ir.Node, ...]]] = [(value, 1.0, ())]
+    seen = {value}
+    while pending:
+        top, scale, path = pending.pop()
+        if top.is_graph_output():
+            reach.block(f"{top.name!r} is also an output of its graph, where the fill is seen")
+        for use in top.uses():
+            node = use.node
+            if is_op(node, *_READS_ONLY_THE_SHAPE):
+                continue
+            if is_op(node, "Softmax"):
+                reach.softmaxes.append((node, _axis_before(node, path, view)))
+                reach.scale = min(reach.scale, scale)
+                continue
+            if use.idx == BIAS.get((node.domain, node.op_type)):
+                reach.attentions.append(node)
+                reach.scale = min(reach.scale, scale)
+            factor = _carried(node, top, use.idx, view, to_bool=to_bool)
+            if isinstance(factor, str):
+                reach.block(factor)
+                if is_op(node, *_RANKS):
+                    reach.near = node.op_type
+                # Go on: whether it reaches a Softmax at all decides if this is a near miss.
+                factor = float(is_op(node, *_BLOCKS_BUT_LEADS_ON))
+            for made in node.outputs if factor else ():
+                if made not in seen:
+                    seen.add(made)
+                    pending.append((made, scale * factor, (*path, node)))
+    return reach
+
+
+def _carried(
+    node: ir.Node, value: ir.Value, index: int, view: View, *, to_bool: bool
+) -> float | str:
+    """The number that ``node`` multiplies ``value`` by; 0 if it goes no further; or a reason."""
+    where = f"it also goes to {node.op_type} {path_of(node)!r}"
+    if not is_op(node, node.op_type):
+        return f"{where} of {node.domain}, which is opaque"
+    if node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear"):
+        return f"it is quantised at {path_of(node)!r}: a low floor would take the whole int8 range"
+    if node.op_type in _CARRIES or (node.op_type == "Sub" and index == 0):
+        return 1.0
+    if node.op_type == "Dropout" and index == 0:
+        return 1.0
+    if node.op_type == "Cast":
+        target = ir.DataType(attr_int(node, "to", 0))
+        if target in _FLOATS:
+            return 1.0
+        if target == ir.DataType.BOOL and to_bool:
+            return 0.0
+        return f"{where}, which makes a number of it"
+    if node.op_type == "Where" and index in (1, 2):
+        other = fill_of(node.inputs[3 - index])
+        if other is not None and other.number <= HIDES:
+            return 1.0
+        return f"{where}, which chooses between it and something else"
+    if node.op_type == "Mul" or (node.op_type == "Div" and index == 0):
+        factor = scalar_of(node.inputs[1 - index])
+        if factor is None:
+            return f"{where}, whose other factor is not a constant: its sign is not known"
+        if not factor > 0 or math.isinf(factor):
+            return f"{where} by {factor:g}, which is not positive"
+        return float(factor) if node.op_type == "Mul" else 1.0 / float(factor)
+    return where
+
+
+def _axis_before(softmax: ir.Node, path: tuple[ir.Node, ...], view: View) -> int | None:
+    """The axis that ``softmax`` works along, in the tensor where ``path`` starts, from the end."""
+    axis: int | None = attr_int(softmax, "axis", -1 if view.opset(softmax) >= 13 else 1)
+    rank = view.shapes.rank(softmax.inputs[0])
+    if axis is not None and axis >= 0:
+        axis = None if rank is None else axis - rank
+    for node in reversed(path):
+        if axis is None:
+            return None
+        if node.op_type == "Transpose":
+            perm = attr_ints(node, "perm")
+            axis = None if perm is None else perm[axis] - len(perm)
+        elif node.op_type in ("Reshape", "Flatten", "Unsqueeze", "Squeeze", "Gather", "Split"):
+            axis = axis if _same_last_dim(node, view) and axis == -1 else None
+    return axis
+
+
+def _same_last_dim(node: ir.Node, view: View) -> bool:
+    before, after = view.shapes.dims(node.inputs[0]), view.shapes.dims(node.outputs[0])
+    return bool(before and after and same(before[-1], after[-1]))
+
+
+def hides_whole_rows(cond: ir.Value, reach: Reach, view: View) -> ir.Node | None:
+    """A Softmax along whose axis ``cond`` does not vary, so that it hides all keys or none."""
+    dims = view.shapes.dims(cond)
+    if dims is None:
+        return None
+    for softmax, axis in reach.softmaxes:
+        if axis is not None and (len(dims) < -axis or dims[axis] == 1):
+            return softmax
+    return None
+
+
+def is_truth_of(cond: ir.Value, value: ir.Value, view: View) -> bool:
+    """Whether ``cond`` says that ``value`` is not zero."""
+    condition = condition_of(cond, view)
+    node = condition.root.producer()
+    if not condition.when or not is_op(node, "Cast"):
+        return False
+    return attr_int(node, "to", 0) == ir.DataType.BOOL and node.inputs[0] is value
+
+
+def filters(cond: ir.Value, scores: ir.Value, limit: int = 256) -> bool:
+    """Whether ``cond`` picks scores by their rank, among the ``limit`` tensors nearest to it.
+
+    Less and TopK on the scores make a filter of logits, where a low score may be one of many. An
+    Equal does not: transformers asks so which entries of one mask another has left at 0.
+    """
+    pending, seen = [(cond, False)], {(cond, False)}
+    while pending and len(seen) < limit:
+        value, ranked = pending.pop(0)
+        node = value.producer()
+        if node is None or is_op(node, *_READS_ONLY_THE_SHAPE):
+            continue
+        ranked = ranked or is_op(node, *_BY_RANK)
+        for source in node.inputs:
+            if source is scores and ranked:
+                return True
+            if source is not None and (source, ranked) not in seen:
+                seen.add((source, ranked))
+                pending.append((source, ranked))
+    return False
+
+
+def softmax_of(weights: ir.Value) -> ir.Node | None:
+    """The Softmax that made ``weights``, through Cast, Identity and Dropout."""
+    node = weights.producer()
+    while node is not None and is_op(node, "Cast", "Identity", "Dropout"):
+        source = node.inputs[0]
+        node = source.producer() if source is not None else None
+    return node if is_op(node, "Softmax") else None
+
+
+def masks_before(softmax: ir.Node, limit: int = 64) -> Iterator[ir.Node | ir.Value]:
+    """The masks among the nodes that lead to ``softmax``, nearest first.
+
+    Yields:
+        A Where node; or, for an addend that a repair has made, the boolean it was made from.
+    """
+    pending, seen = list(softmax.inputs[:1]), 0
+    while pending and seen < limit:
+        seen += 1
+        value = pending.pop(0)
+        node = value.producer() if value is not None else None
+        if node is None:
+            continue
+        if is_op(node, "Where"):
+            yield node
+        elif is_op(node, "Mul") and PASS_KEY in node.metadata_props:
+            cast = node.inputs[0].producer() if node.inputs[0] is not None else None
+            if is_op(cast, "Cast") and (boolean := cast.inputs[0]) is not None:
+                yield boolean
+        if is_op(node, "Where", "Mul", "Div", "Sub", "Cast", "Dropout", *_CARRIES):
+            pending.extend(node.inputs)

@@ -1,0 +1,116 @@
+"""The first half of fuse-norm: norms in pieces become one operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from graphfix.core import Match, NodePass, Skip
+from graphfix.model.values import is_op
+
+from .._shared.fusing import FLOATS, only_user, used_elsewhere
+from .shape import Core, cores_of, fits_scale
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+    import onnx_ir as ir
+
+    from graphfix.editing.builder import Builder
+    from graphfix.model.view import View
+
+
+@dataclass(frozen=True)
+class NormSite(Match):
+    """The last node of a norm in pieces.
+
+    Attributes:
+        core: The norm without scale and bias.
+        scale: What it is multiplied with; ones if there is nothing.
+        bias: What is added, or None.
+    """
+
+    core: Core
+    scale: ir.Value | npt.NDArray[np.generic]
+    bias: ir.Value | None
+
+
+@dataclass(frozen=True)
+class NormPieces(NodePass[NormSite]):
+    """LayerNorm and RMSNorm in pieces become LayerNormalization, SimplifiedLayerNormalization."""
+
+    name: ClassVar[str] = "fuse-norm"
+    anchors: ClassVar[tuple[str, ...]] = ("Div", "Mul", "Add")
+
+    def match(self, node: ir.Node, view: View) -> NormSite | Skip | None:
+        """The last node of a norm."""
+        for maker in _makers(node):
+            found = cores_of(maker, view)
+            if isinstance(found, Skip):
+                if maker is node:
+                    return found
+                continue
+            sites = [_site(core, view) for core in found]
+            site = next((x for x in sites if isinstance(x, NormSite)), None)
+            if site is None and sites and maker is node:
+                return sites[0]
+            if site is not None and site.node is node:
+                return site
+        return None
+
+    def message(self, site: Match) -> str:
+        """What it is."""
+        kind = "LayerNorm" if isinstance(site, NormSite) and site.core.centred else "RMSNorm"
+        return f"a {kind} in pieces, each a kernel of its own"
+
+    def rewrite(self, match: NormSite, op: Builder) -> ir.Value:
+        """The one operator."""
+        core, bias = match.core, [] if match.bias is None else [match.bias]
+        kind = "LayerNormalization" if core.centred else "SimplifiedLayerNormalization"
+        return op.make(kind, core.data, match.scale, *bias, axis=core.axis, epsilon=core.epsilon)
+
+
+def _makers(node: ir.Node) -> Iterator[ir.Node]:
+    """``node``, what makes its inputs, and what makes theirs: a bias and a scale may come after."""
+    level = [node]
+    for _ in range(3):
+        yield from level
+        level = [
+            maker
+            for x in level
+            for value in x.inputs
+            if value is not None and is_op(maker := value.producer(), "Div", "Mul")
+        ]
+
+
+def _site(core: Core, view: View) -> NormSite | Skip:
+    """The norm with the scale and bias that come after it, or why it cannot be one operator."""
+    node, dtype = core.last, view.shapes.dtype(core.data)
+    if dtype not in FLOATS:
+        known = "is not known here" if dtype is None else f"is {dtype.name.lower()}"
+        return Skip(node, f"the type of {core.data.name!r} {known}; it is fused in float, float16")
+    if where := used_elsewhere(core.nodes, node):
+        return Skip(node, where)
+    scale, last = _operand_after(node, "Mul", core, view)
+    bias, last = _operand_after(last, "Add", core, view) if core.centred else (None, last)
+    if scale is not None:
+        return NormSite(last, core, scale, bias)
+    dims = view.shapes.dims(core.data)
+    size = [x for x in dims[core.axis :] if isinstance(x, int)] if dims is not None else []
+    if len(size) < -core.axis:
+        return Skip(node, "it has no scale of its own dims, and how many ones to give is not known")
+    return NormSite(last, core, np.ones(size, dtype.numpy()), bias)
+
+
+def _operand_after(
+    node: ir.Node, op_type: str, core: Core, view: View
+) -> tuple[ir.Value | None, ir.Node]:
+    """The scale or bias that the only user of ``node`` combines it with, and that user."""
+    made, user = node.outputs[0], only_user(node)
+    if not is_op(user, op_type):
+        return None, node
+    other = next((x for x in user.inputs if x is not made), None)
+    return (other, user) if fits_scale(other, core.data, core.axis, view) else (None, node)

@@ -1,0 +1,186 @@
+"""LayerNorm and RMSNorm in pieces: which nodes they are, and what they are taken of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from graphfix.core import Skip
+from graphfix.model.shapes import same
+from graphfix.model.values import attr_int, axes_of, is_op
+
+from .._shared.polynomial import number_of
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graphfix.model.view import View
+
+
+@dataclass(frozen=True)
+class Core:
+    """A tensor divided by the root of the mean of its squares.
+
+    Attributes:
+        last: The node that divides, or multiplies with the inverse.
+        data: What is normed; of a LayerNorm, before its mean was subtracted.
+        centred: Whether its mean is subtracted: a LayerNorm.
+        axis: The first of the axes, all of them up to the last one; counted from the end.
+        epsilon: What is added to the mean of the squares.
+        nodes: What computes it, ``last`` left out.
+    """
+
+    last: ir.Node
+    data: ir.Value
+    centred: bool
+    axis: int
+    epsilon: float
+    nodes: frozenset[ir.Node]
+
+
+def cores_of(node: ir.Node, view: View) -> list[Core] | Skip:
+    """The norms, without scale and bias, that ``node`` may be the last node of, the largest first.
+
+    A LayerNorm is an RMSNorm of what its mean was subtracted from as well.
+    """
+    for data, inverse in _factors(node):
+        root = _under_root(inverse)
+        if root is None:
+            continue
+        inside, nodes = root
+        found = _means_of_squares(node, data, inside, view)
+        if isinstance(found, Skip):
+            return found
+        if found:
+            return [replace(x, nodes=x.nodes | {*nodes}) for x in found]
+    return []
+
+
+def _factors(node: ir.Node) -> list[tuple[ir.Value, tuple[ir.Value, bool]]]:
+    """What ``node`` may divide by what: the second with whether it is the inverse already."""
+    if not is_op(node, "Div", "Mul"):
+        return []
+    a, b = node.inputs
+    if a is None or b is None:
+        return []
+    if is_op(node, "Div"):
+        return [(a, (b, False))]
+    return [(a, (b, True)), (b, (a, True))]
+
+
+def _under_root(
+    given: tuple[ir.Value, bool],
+) -> tuple[ir.Value, list[ir.Node]] | None:
+    """What the root is taken of: from ``Sqrt(v)``, ``1 / Sqrt(v)``, ``Pow(v, -0.5)``, ..."""
+    value, inverse = given
+    nodes: list[ir.Node] = []
+    while (node := value.producer()) is not None:
+        nodes.append(node)
+        first = node.inputs[0] if node.inputs else None
+        if is_op(node, "Sqrt") and first is not None:
+            return None if inverse else (first, nodes)
+        if is_op(node, "Reciprocal") and first is not None:
+            value, inverse = first, not inverse
+        elif is_op(node, "Div") and number_of(first, 0) == 1 and node.inputs[1] is not None:
+            value, inverse = node.inputs[1], not inverse
+        elif is_op(node, "Pow") and first is not None:
+            power = number_of(node.inputs[1], 0)
+            wanted = -0.5 if inverse else 0.5
+            return (first, nodes) if power == wanted else None
+        else:
+            return None
+    return None
+
+
+def _means_of_squares(
+    node: ir.Node, data: ir.Value, inside: ir.Value, view: View
+) -> list[Core] | Skip:
+    """The norms by ``inside``, if it is the mean of the squares of ``data`` and an epsilon."""
+    add, rank = inside.producer(), view.shapes.rank(data)
+    if not is_op(add, "Add"):
+        return []
+    for i in (0, 1):
+        epsilon, mean = number_of(add.inputs[i], rank), add.inputs[1 - i]
+        reduce = mean.producer() if mean is not None else None
+        squared = _squared(reduce.inputs[0]) if is_op(reduce, "ReduceMean") else None
+        if reduce is None or squared is None or epsilon is None or epsilon < 0:
+            continue
+        base, square = squared
+        if base is not data and not _equal_differences(base, data, view):
+            continue
+        axis = _axis(reduce, rank)
+        if isinstance(axis, str):
+            return Skip(node, axis)
+        plain = Core(node, data, False, axis, epsilon, frozenset({add, reduce, square}))
+        found = [plain] if base is data else []
+        centre = _centre(data, base, axis, rank)
+        if centre is not None:
+            source, nodes = centre
+            found.insert(0, replace(plain, data=source, centred=True, nodes=plain.nodes | nodes))
+        return found
+    return []
+
+
+def _equal_differences(a: ir.Value, b: ir.Value, view: View) -> bool:
+    """Whether both are the same difference: TorchScript computes it for each of its uses."""
+    both = is_op(a.producer(), "Sub") and is_op(b.producer(), "Sub")
+    return both and view.numbering.of(a) == view.numbering.of(b)
+
+
+def _centre(
+    data: ir.Value, base: ir.Value, axis: int, rank: int | None
+) -> tuple[ir.Value, frozenset[ir.Node]] | None:
+    """What ``data`` is the difference of and its mean over the same axes, and the nodes of it."""
+    nodes: set[ir.Node] = set()
+    for value in (data, base):
+        node = value.producer()
+        if not is_op(node, "Sub") or node.inputs[0] is None or node.inputs[1] is None:
+            return None
+        mean = node.inputs[1].producer()
+        if not is_op(mean, "ReduceMean") or mean.inputs[0] is not node.inputs[0]:
+            return None
+        if _axis(mean, rank) != axis:
+            return None
+        nodes |= {node, mean}
+        source = node.inputs[0]
+    return source, frozenset(nodes)
+
+
+def _squared(value: ir.Value | None) -> tuple[ir.Value, ir.Node] | None:
+    """What ``value`` is the square of."""
+    node = value.producer() if value is not None else None
+    if not is_op(node, "Pow", "Mul") or node.inputs[0] is None:
+        return None
+    if is_op(node, "Mul"):
+        return (node.inputs[0], node) if node.inputs[0] is node.inputs[1] else None
+    return (node.inputs[0], node) if number_of(node.inputs[1], 0) == 2 else None
+
+
+def _axis(reduce: ir.Node, rank: int | None) -> int | str:
+    """The first axis that is averaged over, from the end, if all after it are as well."""
+    if attr_int(reduce, "keepdims", 1) != 1 or any(x.is_ref() for x in reduce.attributes.values()):
+        return "its mean loses the axis it is taken over (keepdims=0)"
+    axes = axes_of(reduce)
+    if not axes:
+        return "the axes of its mean are not constant, or are all there are"
+    if any(x >= 0 for x in axes):
+        if rank is None:
+            return "its rank is not known, and its axes are counted from the front"
+        axes = tuple(x - rank if x >= 0 else x for x in axes)
+    if sorted(axes) != list(range(-len(axes), 0)):
+        return f"its mean is over {list(axes)}, and not the last axes"
+    return -len(axes)
+
+
+def fits_scale(value: ir.Value | None, data: ir.Value, axis: int, view: View) -> bool:
+    """Whether ``value`` has just the dims of ``data`` from ``axis`` on, and its type."""
+    if value is None:
+        return False
+    dims, size = view.shapes.dims(data), view.shapes.dims(value)
+    if size is None and value.is_initializer() and value.shape is not None:
+        size = tuple(value.shape)  # ones that this pass has made
+    if dims is None or size is None or len(size) != -axis or len(dims) < -axis:
+        return False
+    return view.shapes.dtype(value) == view.shapes.dtype(data) and all(
+        same(a, b) for a, b in zip(size, dims[axis:], strict=True)
+    )

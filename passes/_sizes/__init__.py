@@ -1,0 +1,1 @@
+"""Sizes: symbolic dims that get a number, frozen sizes that get their symbol back."""

@@ -1,0 +1,1 @@
+"""Attentions whose constant mask cuts the sequence into windows."""

@@ -1,0 +1,170 @@
+"""The cases of verification: what they meet, what they cost, what is said of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from graphfix.feeds import condition_cover
+from graphfix.feeds.case import Cases
+from graphfix.feeds.case_search import search
+from graphfix.feeds.case_style import ends_of
+from graphfix.feeds.coverage import coverage
+from graphfix.feeds.input import size_of
+from graphfix.feeds.roles import roles_of
+from graphfix.runtime.local_session import Session
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
+MASK = """m (float[B, T, 4] x, int64[B, T] mask) => (float[B, T, 4] y)
+    <int64[1] ax = {1}, int64 zero = {0}, float fill = {-10000.0}>
+    { t = Transpose <perm = [0, 2, 1]> (x)  s = MatMul (x, t)  e = Equal (mask, zero)
+      u = Unsqueeze (e, ax)  m = Where (u, fill, s)  p = Softmax (m)  y = MatMul (p, x) }"""
+FLAGS = """m (float[B, T] x, int64 a, bool b) => (float[B, T] y)
+    <int64 three = {3}, int64 five = {5}>
+    { e = Equal (a, three)  f = Equal (a, five)  o = Or (e, f)  p = And (o, b)
+      y = If (p) < then_branch = yes () => (float[B, T] u) { u = Neg (x) },
+                   else_branch = no () => (float[B, T] v) { v = Abs (x) }> }"""
+PAD_ID = """m (int64[B, T] a) => (float[B, T, 1] y)
+    <float[4, 1] table = {0, 1, 2, 3}, int64 pad = {1}, float fill = {-9.0}, int64[1] two = {2}>
+    { e = Gather (table, a)  p = Equal (a, pad)  q = Unsqueeze (p, two)  y = Where (q, fill, e) }"""
+
+
+def model(text: str) -> ir.Model:
+    return ir.from_onnx_text(HEAD + text)
+
+
+def covered(text: str, dims: dict[str, list[int]] | None = None) -> Cases:
+    made = model(text)
+    with Session(made, optimize=False) as session:
+        return search(made, lambda case: session.run(case.feeds), dims=dims, cover=True)
+
+
+def test_rows_end_in_every_way():
+    cases = covered(MASK)
+    rows = [(case.dims["T"], case.valid["T"], case.side) for case in cases]
+    assert any(len(ends) > 3 and set(ends) == {size} for size, ends, _ in rows)
+    assert any(ends[0] < max(ends) == size for size, ends, _ in rows)
+    assert any(max(ends) < size and len(ends) > 1 for size, ends, _ in rows)
+    assert any(0 in ends for _, ends, _ in rows)
+    assert any(side == "left" and min(ends) < size for size, ends, side in rows)
+    sizes = {size for size, _, _ in rows}
+    lengths = {n for _, ends, _ in rows for n in ends if n > 8}
+    for number in (2, 3, 4, 5, 8):
+        assert {size % number for size in sizes} == set(range(number))
+        assert {n % number for n in lengths} == set(range(number))
+    assert max(sizes) > 256
+    assert {case.dims["B"] for case in cases} >= {1, 2, 3, 4, 5, 6, 9}
+
+
+def test_a_mask_that_is_padded_on_the_left():
+    case = next(x for x in covered(MASK) if x.side == "left")
+    for row, length in zip(case.feeds["mask"], case.valid["T"], strict=True):
+        assert (row[row.size - length :] == 1).all()
+        assert (row[: row.size - length] == 0).all()
+
+
+def test_every_choice_in_every_combination():
+    cases = covered(FLAGS)
+    had = {(int(x.feeds["a"]), bool(x.feeds["b"])) for x in cases}
+    assert had == {(a, b) for a in (3, 5, 6) for b in (False, True)}
+    assert {"every value of 'a'", "every value of 'b'"} <= {
+        *coverage(cases, cases.signature).covered
+    }
+
+
+def test_each_value_is_given_to_all_rows_as_well():
+    text = """m (float[B, T, 1] x, int32[B] a) => (float[B, T, 1] y)
+        <float[6, 1] table = {0, 1, 2, 3, 4, 5}, int64[1] one = {1}>
+        { e = Gather (table, a)  u = Unsqueeze (e, one)  y = Add (x, u) }"""
+    had = [x.feeds["a"] for x in covered(text)]
+    assert {int(a[0]) for a in had if len(a) == 1} == set(range(6))
+    assert any(len(set(a)) > 1 for a in had)
+
+
+def test_padding_that_only_an_id_tells():
+    cases = covered(PAD_ID)
+    ends = [x.feeds["a"] for x in cases if (x.feeds["a"] == 1).any()]
+    assert ends
+    assert any((ids[:, -1] == 1).any() and (ids[:, 0] != 1).all() for ids in ends)
+    assert any((ids[:, 0] == 1).any() and (ids[:, -1] != 1).all() for ids in ends)
+
+
+def test_what_multiplies_data_is_tried_as_a_mask_and_as_a_gain():
+    text = "m (float[B, T, 3] x, float[B, T, 1] a) => (float[B, T, 3] y) { y = Mul (x, a) }"
+    assert not roles_of(model(text))["a"].sure
+    values = [set(np.unique(x.feeds["a"])) for x in covered(text)]
+    assert any(had == {0, 1} for had in values)
+    assert any(had and not had <= {0, 1} for had in values)
+
+
+def test_an_input_with_a_default_gets_another_value():
+    text = """m (float[B, T] x, float[1] g) => (float[B, T] y) <float[1] g = {2.0}>
+        { y = Mul (x, g) }"""
+    given = [x.feeds["g"] for x in covered(text) if "g" in x.feeds]
+    assert given
+    assert all((array != 2).all() for array in given)
+
+
+def test_sizes_that_the_user_gives_are_the_only_ones():
+    cases = covered(MASK, {"T": [8], "B": [2]})
+    assert {(x.dims["B"], x.dims["T"]) for x in cases} == {(2, 8)}
+    assert any(x.side == "left" for x in cases)
+    assert any(max(x.valid["T"]) < 8 for x in cases)
+
+
+def test_no_case_costs_much_more_than_the_usual_ones():
+    cases = covered(MASK, {"T": [2000]})
+    frames = [x.feeds["mask"].size for x in cases]
+    usual = frames[:2]
+    assert max(frames[2:]) <= max(usual)
+    assert sum(frames[2:]) <= 2 * sum(usual)
+    assert not any(len(x.valid["T"]) == 9 for x in cases)
+    assert cases.left_out
+
+
+def test_what_was_not_tried_is_said():
+    cases = covered(MASK, {"T": [8]})
+    told = coverage(cases, cases.signature)
+    assert "padding on the left" in told.covered
+    assert "T > 8" in told.missing
+    told = coverage([x for x in cases if x.side == "right"], cases.signature)
+    assert "padding on the left" in told.missing
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("whole", [1, 2, 7, 40])
+def test_ends(rows: int, whole: int):
+    assert set(ends_of("all full", whole, rows, 0)) == {whole}
+    first = ends_of("first full", whole, rows, 0)
+    assert first[0] == whole
+    none = ends_of("none full", whole, rows, 0)
+    assert whole == 1 or max(none) < whole
+    short = ends_of("first short", whole, rows, 0)
+    assert whole == 1 or rows == 1 or short[0] < max(short) == whole
+    empty = ends_of("an empty row", whole, rows, 0)
+    assert 0 in empty
+    for found in (first, none, short, empty):
+        assert len(found) == rows
+        assert all(0 <= n <= whole for n in found)
+
+
+def test_inputs_that_share_their_dims_are_looked_at_once(monkeypatch):
+    """Thousands of inputs have a handful of sizes: none is worked out input by input."""
+
+    def sized(inputs: int) -> tuple[int, int]:
+        asked, evaluated = [], []
+        monkeypatch.setattr(condition_cover, "size_of", lambda *x: asked.append(x) or size_of(*x))
+        worked_out = ir.SymbolicDim.evaluate
+        monkeypatch.setattr(
+            ir.SymbolicDim, "evaluate", lambda *x: evaluated.append(x) or worked_out(*x)
+        )
+        names = [f"x{i}" for i in range(inputs)]
+        declared = ", ".join(f"float[B, T] {x}" for x in names)
+        made = model(f"m ({declared}) => (float[B, T] y) {{ y = Sum ({', '.join(names)}) }}")
+        assert search(made, lambda case: None, cover=True)
+        monkeypatch.undo()
+        return len(asked), len(evaluated)
+
+    assert sized(3) == sized(30)
+    assert sized(30)[1] == 0

@@ -1,0 +1,78 @@
+"""How much a model computes at given sizes, told from its shapes."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+
+from graphfix.feeds.case_search import search
+from graphfix.feeds.run_cost import Work
+from graphfix.feeds.signature import Signature
+
+# Weights of a shape, whatever is in them.
+WEIGHT = "shape = Constant <value_ints = [{}]> ()  w = ConstantOfShape (shape)"
+PRODUCTS = {
+    "a Conv": ("[N, 6, 20]", f"{WEIGHT.format('8, 3, 5')}  y = Conv <group = 2> (x, w)", 16 * 120),
+    "with a stride": (
+        "[N, 6, 21]",
+        f"{WEIGHT.format('8, 6, 5')}  y = Conv <strides = [4]> (x, w)",
+        5 * 240,
+    ),
+    "turned round": (
+        "[N, 6, 20]",
+        f"{WEIGHT.format('6, 8, 5')}  y = ConvTranspose <strides = [2]> (x, w)",
+        120 * 40,
+    ),
+    "a MatMul": ("[N, 6, 20]", f"{WEIGHT.format('20, 7')}  y = MatMul (x, w)", 6 * 20 * 7),
+    "a Gemm": ("[N, 20]", f"{WEIGHT.format('20, 7')}  y = Gemm (x, w)", 20 * 7),
+    "the other way": (
+        "[20, N]",
+        f"{WEIGHT.format('20, 7')}  y = Gemm <transA = 1> (x, w)",
+        20 * 7,
+    ),
+    "nothing of the kind": ("[N, 20]", "y = Relu (x)", 0),
+    "a size that is not known": (
+        "[N, 20]",
+        "n = NonZero (x)  f = Cast <to = 1> (n)  t = Transpose (f)  y = MatMul (f, t)",
+        0,
+    ),
+}
+
+
+def model(dims: str, body: str) -> ir.Model:
+    return ir.from_onnx_text(
+        f'<ir_version: 8, opset_import: ["" : 17]> m (float{dims} x) => (float y) {{ {body} }}'
+    )
+
+
+@pytest.mark.parametrize("case", PRODUCTS)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_multiplications(case: str, rows: int) -> None:
+    dims, body, each = PRODUCTS[case]
+    signature = Signature(model(dims, body))
+    groups = dict.fromkeys(
+        [*([signature.batch] if signature.batch else []), *signature.times], rows
+    )
+    assert Work(signature).at(groups) == rows * each
+
+
+def rows_of(dims: str) -> list[int]:
+    """The rows of each case, of a model of 26 milliards of multiplications a row, or a share."""
+    made = model(dims, f"{WEIGHT.format('512, 64, 7, 7')}  y = Conv <pads = [3, 3, 3, 3]> (x, w)")
+    return [case.dims["N"] for case in search(made, lambda case: None, cover=True)]
+
+
+def test_a_model_that_computes_much_gets_cases_of_few_rows() -> None:
+    small, large = rows_of("[N, 64, 16, 16]"), rows_of("[N, 64, 128, 128]")
+    assert max(small) == 9
+    assert sum(small) > 40
+    assert large[:3] == [1, 2, 3]
+    assert max(large) == 3
+    assert sum(large) < 16
+    assert len(large) > 6  # each way to fill has its row all the same
+
+
+def test_it_says_which_cases_would_cost_too_much() -> None:
+    made = model("[N, 64, 256, 256]", f"{WEIGHT.format('512, 64, 7, 7')}  y = Conv (x, w)")
+    found = search(made, lambda case: None, cover=True)
+    assert found.left_out
