@@ -34,6 +34,8 @@ MARKERS = {
     **dict.fromkeys(("bench", "benchmark", "docs", "half", "probing"), "process"),
     **dict.fromkeys(("runtime", "ship", "show", "zoo"), "process"),
 }
+# Elsewhere, these files kill what they start.
+KILLED = {"test_atomic_file", "test_ended", "test_interrupts", "test_kills", "test_moments"}
 
 LOOP = """<ir_version: 9, opset_import: ["" : 17]>
     m (float[1, T, 4] x) => (float[1, T, 4] y) { y = Loop (m, c, x) <body = b
@@ -58,6 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(HERE).parts[0]
         if folder in MARKERS:
             item.add_marker(MARKERS[folder])
+        elif item.path.stem in KILLED:
+            item.add_marker("process")
     if EXAMPLES:
         for item in items:
             drawn = getattr(item, "obj", None)

@@ -9,13 +9,13 @@ import pytest
 
 import graphfix
 from graphfix.runtime.local_session import Session
-from tests.lengths import test_fused as fused
+from tests.lengths import test_attention as attention
 from tests.lengths import test_stacking as stacking
 
 LENGTHS, SIZE = (3, 7, 11), 13
 MODELS = {
     **{
-        name: fused.model(fused.BODIES[name])
+        name: attention.model(attention.BODIES[name])
         for name in (
             *("no mask", "a mask that is an input", "a mask as low as numbers get"),
             *("an addend", "an addend as low as numbers get", "of one tensor, with a mask"),
@@ -34,7 +34,7 @@ def test_rows_in_a_container_are_what_each_is_alone(name: str) -> None:
     m = np.ones((len(LENGTHS), SIZE), np.int64)
     m[:, 1] = 0
     for row, n in enumerate(LENGTHS):
-        x[row, :n] = np.abs(fused.CONTENT[row, :n])
+        x[row, :n] = np.abs(attention.CONTENT[row, :n])
     taken = {value.name for value in after.graph.inputs}
     feeds = {"x": x, "m": m, "ilens": np.array(LENGTHS)}
     with Session(after, ep="dml") as dml:

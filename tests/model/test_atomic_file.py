@@ -28,9 +28,9 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="forks; Windows has n
 # Each is a process of its own: what happens to it must not happen to the tests.
 WRITER = """
 import os, sys
-from graphfix.model import drafts, io
+from graphfix.model import atomic_file, io
 
-drafts.GRACE = float(os.environ.get("GRACE", "0"))
+atomic_file.GRACE = float(os.environ.get("GRACE", "0"))
 
 def write(source, target):
     model = io.load(source)

@@ -14,8 +14,8 @@ from graphfix.model import file_lock
 INSIDE = """
 import sys
 from pathlib import Path
-from graphfix.model import holds
-lock = holds.take(Path(sys.argv[1]))
+from graphfix.model import file_lock
+lock = file_lock.take(Path(sys.argv[1]))
 print("inside", flush=True)
 sys.stdin.read()
 """
