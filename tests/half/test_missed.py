@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 import pytest
-from tests.half.test_keep_search import OVERFLOWS, f, parse
 
 import graphfix
 from graphfix import job
@@ -21,6 +20,7 @@ from graphfix.half.keep_search import Found
 from graphfix.job import prove
 from graphfix.job.task import Task
 from graphfix.proof.compare import HALF_GATE, Tolerance
+from tests.half.test_keep_search import OVERFLOWS, f, parse
 
 if TYPE_CHECKING:
     from graphfix.core import Pass
