@@ -9,8 +9,16 @@ from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import is_op
 
 from ._index.counting import counted
-from ._index.ranges import Count, IndexAxis, count_of, feeds_index, is_static, place_of, source_of
-from ._shared.fusing import only_user
+from ._index.range_index import (
+    Count,
+    IndexAxis,
+    count_of,
+    feeds_index,
+    is_static,
+    place_of,
+    source_of,
+)
+from ._shared.fusible import only_user
 from ._sizes.reshape_targets import with_axes
 
 if TYPE_CHECKING:

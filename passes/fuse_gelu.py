@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.core import Match, NodePass, Safety, Skip
 
-from ._shared.fusing import MICROSOFT
+from ._shared.fusible import MICROSOFT
 from ._shared.gelu import ABOUT, Gelu, bias_of, gelu_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import attr_ints, is_op
 
-from ._shared.fusing import FLOATS, MICROSOFT, only_user
+from ._shared.fusible import FLOATS, MICROSOFT, only_user
 from ._shared.polynomial import number_of
 
 if TYPE_CHECKING:

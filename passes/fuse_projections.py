@@ -12,7 +12,7 @@ from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import attr_int, is_op
 from graphfix.wording import a_or_an
 
-from ._shared.fusing import FLOATS, MICROSOFT, only_user
+from ._shared.fusible import FLOATS, MICROSOFT, only_user
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

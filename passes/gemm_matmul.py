@@ -11,7 +11,7 @@ from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, is_op
 
-from ._shared.fusing import only_user
+from ._shared.fusible import only_user
 
 if TYPE_CHECKING:
     import onnx_ir as ir

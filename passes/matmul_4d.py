@@ -13,7 +13,7 @@ from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.model.shapes import Dim, same
 from graphfix.model.symbolic import times
 
-from ._shared.fusing import FLOATS
+from ._shared.fusible import FLOATS
 from ._sizes.reshape_targets import Target, reshaped, target_of
 
 if TYPE_CHECKING:

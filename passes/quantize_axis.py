@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.values import attr_int
 
-from ._shared.fusing import FLOATS, MICROSOFT
+from ._shared.fusible import FLOATS, MICROSOFT
 
 if TYPE_CHECKING:
     from graphfix.editing.builder import Builder

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.editing.builder import Builder
-    from graphfix.model.pad_slice import Rows
+    from graphfix.model.pad_cuts import Rows
     from graphfix.model.shifted_rows import Moved
     from graphfix.model.view import View
 

@@ -13,7 +13,7 @@ from graphfix.model.affine import affine_of
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, const_of, ints_of, is_op
 
-from ._index.ranges import least_of
+from ._index.range_index import least_of
 from ._sizes.reshape_targets import with_axes
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
-from graphfix.half import ranges
+from graphfix.half import float16_range
 from graphfix.model.text import module_path
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def course(trials: Trials, kept: Kept, case: Case, allowed: float) -> dict[str, 
     candidate = trials.candidate(kept)
     found: list[dict[str, Any]] = []
     for name, ours, theirs in trials.stream(candidate, case).pairs(trials.shared(candidate)):
-        gap, node = ranges.gap_of(ours, theirs), trials.makers.get(name)
+        gap, node = float16_range.gap_of(ours, theirs), trials.makers.get(name)
         if gap is not None and node is not None:
             error = math.inf if gap.lost else gap.error
             found.append(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.half import ranges
+from graphfix.half import float16_range
 from graphfix.half.trials import name_of
 from graphfix.model.values import nodes_of
 
@@ -48,14 +48,14 @@ def _beyond(trials: Trials, candidate: ir.Model, case: Case) -> dict[str, str]:
     made = (x for node in nodes_of(candidate.graph) for x in node.outputs)
     half = {x.name for x in made if x.dtype == ir.DataType.FLOAT16}
     for name, ours, theirs in trials.stream(candidate, case).pairs(trials.shared(candidate)):
-        gap = ranges.gap_of(ours, theirs)
+        gap = float16_range.gap_of(ours, theirs)
         if gap is None:
             continue
         maker, takers = trials.makers.get(name), trials.takers.get(name, [])
         begins = maker is None or not any(x is not None and x.name in lost for x in maker.inputs)
         if gap.lost:
             lost.add(name)
-        if (gap.lost and begins) or (name in half and ranges.is_near(ours)):
+        if (gap.lost and begins) or (name in half and float16_range.is_near(ours)):
             why = f"{name!r} reaches {gap.largest:.3g}"
             if gap.lost:
                 why = f"{name!r} is beyond float16 at {gap.lost:,} places"
@@ -64,7 +64,7 @@ def _beyond(trials: Trials, candidate: ir.Model, case: Case) -> dict[str, str]:
                 name_of(x): why for x in around if _makes_floats(x) and name_of(x) not in found
             }
         for node in takers:
-            if (why := ranges.fault_inside(node, ours)) and name_of(node) not in found:
+            if (why := float16_range.fault_inside(node, ours)) and name_of(node) not in found:
                 found[name_of(node)] = why
     return found
 

@@ -24,7 +24,7 @@ from graphfix.model import (
     wire,
 )
 from graphfix.model.byte_ranges import Stamp
-from graphfix.model.normalize import make_ready
+from graphfix.model.prepare import make_ready
 from graphfix.model.text_formats import is_text as is_text
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import sympy
 
-from graphfix.model.pad_slice import added_by, first_of, is_never_negative, is_zero_padding
+from graphfix.model.pad_cuts import added_by, first_of, is_never_negative, is_zero_padding
 from graphfix.model.shapes import is_named, same
 from graphfix.model.symbolic.expressions import expr_of
 from graphfix.model.values import attr_int, is_op

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from graphfix.model.values import attr_int, const_of, is_op
 
 from .._sizes.reshape_targets import with_axes
-from .ranges import Count, IndexAxis, Term
+from .range_index import Count, IndexAxis, Term
 
 if TYPE_CHECKING:
     from graphfix.editing.builder import Builder

@@ -10,8 +10,8 @@ import numpy as np
 from graphfix.core import Match, NodePass, Skip
 from graphfix.model.values import is_op
 
-from .._shared.fusing import FLOATS, only_user, used_elsewhere
-from .shape import Core, cores_of, fits_scale
+from .._shared.fusible import FLOATS, only_user, used_elsewhere
+from .norm_site import Core, cores_of, fits_scale
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

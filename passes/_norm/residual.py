@@ -9,8 +9,8 @@ from graphfix.core import Match, NodePass, Skip
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, is_op
 
-from .._shared.fusing import FLOATS, MICROSOFT, only_user
-from .shape import fits_scale
+from .._shared.fusible import FLOATS, MICROSOFT, only_user
+from .norm_site import fits_scale
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from graphfix.core import Skip
 from graphfix.model.shapes import same
 from graphfix.model.values import is_op
 
-from .fusing import FLOATS, used_elsewhere
+from .fusible import FLOATS, used_elsewhere
 from .polynomial import Reader, close
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 import graphfix
 from graphfix import job
 from graphfix.feeds.case import Case
-from graphfix.half import keep_search, ranges
+from graphfix.half import float16_range, keep_search
 from graphfix.half.emulate import rounded
 from graphfix.half.keep_search import settle
 from graphfix.half.trials import Kept, Trials
@@ -153,13 +153,13 @@ def test_what_is_written_down_makes_the_same_again(tmp_path: Path) -> None:
 def test_a_mask_is_no_large_activation() -> None:
     scores = f(4, 64)
     masked = np.where(np.arange(64) < 50, scores, np.float32(-30000))
-    assert not ranges.is_near(masked)
-    assert ranges.is_near(np.float32([1, 2, 20000, -30000]))
+    assert not float16_range.is_near(masked)
+    assert float16_range.is_near(np.float32([1, 2, 20000, -30000]))
     lowest = np.where(np.arange(64) < 50, scores, np.float32(-3.4e38))
-    gap = ranges.gap_of(lowest, np.where(lowest < -1, -30000, scores).astype(np.float16))
+    gap = float16_range.gap_of(lowest, np.where(lowest < -1, -30000, scores).astype(np.float16))
     assert gap is not None
     assert gap.lost == 0
-    lost = ranges.gap_of(scores, np.full_like(scores, np.inf).astype(np.float16))
+    lost = float16_range.gap_of(scores, np.full_like(scores, np.inf).astype(np.float16))
     assert lost is not None
     assert lost.lost == scores.size
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 import graphfix
-from graphfix.half import ranges
+from graphfix.half import float16_range
 from graphfix.model.half_weights import KEPT
 from graphfix.proof.compare import HALF_GATE, compare
 from graphfix.proof.verdict import Verdict
@@ -70,7 +70,7 @@ def test_rows_that_spread_too_little_for_a_small_epsilon() -> None:
 
     def said(scale: float, epsilon: float, op: str = "LayerNormalization") -> str:
         node = ir.node(op, [ir.Value(name="x")], {"epsilon": epsilon})
-        return ranges.fault_inside(node, f(4, 64, scale=scale))
+        return float16_range.fault_inside(node, f(4, 64, scale=scale))
 
     assert said(1e-3, 1e-12)
     assert "the variance of what it takes, and epsilon, come to" in said(3e-4, 1e-12)
@@ -79,7 +79,7 @@ def test_rows_that_spread_too_little_for_a_small_epsilon() -> None:
     assert not said(1e-4, 1e-12, "SkipLayerNormalization")
     # Rows of padding have no spread: they are 0, whatever they are divided by.
     node = ir.node("LayerNormalization", [ir.Value(name="x")], {"epsilon": 1e-12})
-    assert not ranges.fault_inside(node, np.ones((4, 64), np.float32))
+    assert not float16_range.fault_inside(node, np.ones((4, 64), np.float32))
 
 
 def test_a_model_that_is_float16_in_part_is_held_to_the_same_gate() -> None:
