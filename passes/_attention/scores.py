@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from graphfix.core import Skip
 from graphfix.model.text import path_of, told
 from graphfix.model.values import attr_int, const_of, is_op
 
@@ -89,7 +90,7 @@ class Weights:
     path: tuple[ir.Node, ...]
 
 
-def weights_of(node: ir.Node, view: View) -> Weights | str | None:
+def weights_of(node: ir.Node, view: View) -> Weights | Skip | None:
     """How the weights of a Softmax come into a product; why not; None if they do not at all."""
     for index, value in enumerate(node.inputs if is_op(node, "Einsum") else node.inputs[:1]):
         path: list[ir.Node] = []
@@ -110,51 +111,55 @@ def weights_of(node: ir.Node, view: View) -> Weights | str | None:
                 guarded = is_op(made, "Where") and any(
                     x is not None and is_op(x.producer(), "Softmax") for x in made.inputs[1:]
                 )
-                return _after_softmax(made) if guarded else None
+                return Skip(node, _after_softmax(made)) if guarded else None
     return None
 
 
-def scores_of(softmax: ir.Node, view: View) -> Scores | str | None:
-    """The way from a product of queries and keys to ``softmax``; why not; None if there is none."""
+def scores_of(node: ir.Node, softmax: ir.Node, view: View) -> Scores | Skip | None:
+    """The way from a product of queries and keys to ``softmax``; None if there is none.
+
+    A reason why not is said of ``node``, the second product.
+    """
     source = softmax.inputs[0]
     rank = view.shapes.rank(source)
     if source is None:
         return None
     path = _path(source, view, _FAR, ())
     if path is None or rank is None:
-        return _obstacle(source, view)
+        why = _obstacle(source, view)
+        return None if why is None else Skip(node, why)
     axis = attr_int(softmax, "axis", -1 if view.opset(softmax) >= 13 else 1)
     if axis not in (-1, rank - 1):
-        return "its Softmax does not go along the last axis"
+        return Skip(node, "its Softmax does not go along the last axis")
     product = product_of(path[0][0], view)
     if product is None:
         return None
     layout, factor, addends = product.result.layout, 1.0, list[Addend]()
     unproved = False
-    for node, index in path[1:]:
-        scaled = scaling_of(node, view)
+    for made, index in path[1:]:
+        scaled = scaling_of(made, view)
         if scaled is not None:
             factor *= scaled[1]
             addends = [replace(x, factor=x.factor * scaled[1]) for x in addends]
-        elif is_op(node, "Add"):
-            addend = node.inputs[1 - index]
+        elif is_op(made, "Add"):
+            addend = made.inputs[1 - index]
             if not layout.in_order:
-                return f"its scores are in another order at {path_of(node)!r}"
-            scores = node.inputs[index]
-            unproved |= scores is not None and not keeps_dims(node, scores, view)
+                return Skip(node, f"its scores are in another order at {path_of(made)!r}")
+            scores = made.inputs[index]
+            unproved |= scores is not None and not keeps_dims(made, scores, view)
             if addend is not None:
                 bits = tuple(bits_of(addend, layout.axes, view))
-                addends.append(Addend(node, addend, layout.axes, bits))
-        elif not is_op(node, "Max", "Clip"):
-            moved = after(node, layout, view)
+                addends.append(Addend(made, addend, layout.axes, bits))
+        elif not is_op(made, "Max", "Clip"):
+            moved = after(made, layout, view)
             if moved is None:
-                return f"how {told(node)} arranges its scores is not seen"
+                return Skip(node, f"how {told(made)} arranges its scores is not seen")
             layout = moved
     if any(atom.role == "key" for axis_ in layout.axes[:-1] for atom in axis_) or any(
         atom.role != "key" for atom in layout.axes[-1]
     ):
-        return "its Softmax does not go along the keys alone"
-    nodes = tuple(node for node, _ in path[1:])
+        return Skip(node, "its Softmax does not go along the keys alone")
+    nodes = tuple(made for made, _ in path[1:])
     return Scores(product, nodes, layout, factor, tuple(addends), unproved)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.core import Match
+from graphfix.core import Match, Skip
 from graphfix.model.shapes import same
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op
@@ -59,28 +59,32 @@ class Attention(Match):
     batch: tuple[Atom, ...]
 
 
-def attention_at(node: ir.Node, view: View) -> Attention | str | None:
-    """The attention whose second product is ``node``; why it is none; None if it has no Softmax."""
+def attention_at(node: ir.Node, view: View) -> Attention | Skip | None:
+    """The attention whose second product is ``node``; None if that has no Softmax."""
     weights = weights_of(node, view)
-    if weights is None or isinstance(weights, str):
+    if weights is None or isinstance(weights, Skip):
         return weights
     if view.in_function(node):
-        return "its sizes depend on the calls of the local function it is in"
+        return Skip(node, "its sizes depend on the calls of the local function it is in")
     context = product_of(node, view, queries=weights.input, inner="key")
-    scores = scores_of(weights.softmax, view)
-    if scores is None or isinstance(scores, str):
+    scores = scores_of(node, weights.softmax, view)
+    if scores is None or isinstance(scores, Skip):
         return scores
     if context is None:
-        return not_a_product(node, view)
+        return Skip(node, not_a_product(node, view))
     dtype = view.shapes.dtype(scores.product.left.value)
     if dtype not in _TAKES:
-        return f"MultiHeadAttention has no kernel for {dtype.name if dtype else 'its type'}"
+        has_not = dtype.name if dtype else "its type"
+        return Skip(node, f"MultiHeadAttention has no kernel for {has_not}")
     inner = (scores.product.node, *scores.path, weights.softmax, *weights.path)
     elsewhere = read_elsewhere(inner)
     if elsewhere is not None:
-        return elsewhere
+        return Skip(node, elsewhere)
     kept = _unchanged(weights, scores, context, view)
-    return kept if isinstance(kept, str) else _arranged(node, scores, context, kept, view)
+    if isinstance(kept, str):
+        return Skip(node, kept)
+    found = _arranged(node, scores, context, kept, view)
+    return Skip(node, found) if isinstance(found, str) else found
 
 
 def _unchanged(weights: Weights, scores: Scores, context: Product, view: View) -> list[Bit] | str:

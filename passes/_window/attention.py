@@ -39,9 +39,9 @@ class WindowSite(Match):
 def windows_at(node: ir.Node, view: View) -> WindowSite | Skip | None:
     """An attention, at its second product, whose mask cuts windows."""
     found = attention_at(node, view)
-    if isinstance(found, str):
+    if isinstance(found, Skip):
         width = hidden_windows(node, view)
-        near = f"its mask cuts the sequence into windows of {width}, but {found}"
+        near = f"its mask cuts the sequence into windows of {width}, but {found.reason}"
         return None if width is None else Skip(node, near)
     if found is None or not found.terms or not same(found.sizes.queries, found.sizes.keys):
         return None
@@ -49,7 +49,7 @@ def windows_at(node: ir.Node, view: View) -> WindowSite | Skip | None:
     if isinstance(cut, Cut) and isinstance(found.sizes.keys, int):
         cut = cut if cut.width < found.sizes.keys else None  # one window is no window
     if not isinstance(cut, Cut):
-        return None if cut is None else Skip(node, cut)
+        return cut
     why = _obstacle(found, view)
     if why is not None:
         return Skip(node, why)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.core import Skip
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 
 from .._attention.axis_layout import REGROUPS, layout_of
@@ -65,28 +66,31 @@ class Cut:
     keys: tuple[KeyMask, ...]
 
 
-def cut_of(attention: Attention, view: View) -> Cut | str | None:
-    """The windows of an attention; why it has none; None if its mask is nothing like that."""
+def cut_of(attention: Attention, view: View) -> Cut | Skip | None:
+    """The windows of an attention; None if its mask is nothing like that."""
     parts = [part for addend in attention.addends for part in _summands(addend, view)]
     by_query = [part for part in parts if "query" in _roles(part.value, part.axes, view)]
     cuts = [_cut(part, view) for part in by_query]
     found = next((cut for cut in cuts if isinstance(cut, Cut)), None)
     if found is None:
-        return next((cut for cut in cuts if cut is not None), None)
+        near = next((cut for cut in cuts if isinstance(cut, str)), None)
+        return None if near is None else Skip(attention.node, near)
     if len(by_query) > 1:
-        return _WITHIN
+        return Skip(attention.node, _WITHIN)
     masks = list(found.keys)
     for part in parts:
         if part is not by_query[0]:
             mask = key_mask_of(part, view)
             if mask is None:
-                return f"the addend {part.value.name} is not seen to be a mask of keys"
+                why = f"the addend {part.value.name} is not seen to be a mask of keys"
+                return Skip(attention.node, why)
             masks.append(mask)
     for mask in masks:
         roles = [atom.role for atom in mask.bit.flat]
         if roles[-1:] != ["key"] or not is_of_keys(mask, attention.batch, attention.sizes):
             name = mask.bit.value.name
-            return f"its mask {name} is not seen to lie along the batch and the keys"
+            why = f"its mask {name} is not seen to lie along the batch and the keys"
+            return Skip(attention.node, why)
     low = max([found.low, *(mask.low for mask in masks)])
     return Cut(found.width, low, tuple(masks))
 
