@@ -182,10 +182,8 @@ def lost(name: str, fired: Fired) -> str:
     from graphfix.wording import plural
 
     if fired.tried:
-        more = fired.without - fired.with_it
-        return (
-            f"{fired.with_it:,} kernels become {fired.without:,} ({more:+,}), {fired.tried} models"
-        )
+        of = plural(fired.tried, "model")
+        return f"{fired.with_it:,} kernels become {fired.without:,}, of {of}"
     why = " ".join(manual_of(registry.pass_class(name)).why.split())
     return why[: WORDS - 1].rsplit(" ", 1)[0].replace("|", "\\|") + " ..."
 

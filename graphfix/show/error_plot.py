@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     Data = Mapping[str, Any]  # of graphfix.probing.probe_result.Probe.to_json
 
@@ -20,6 +20,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM, _INDENT = 46, 8, 16, 40, 8
 # The axis is logarithmic from 1e-9 to 1; nothing has a line of its own, so far below it.
 _LEAST, _GAP = -9, 20
 _LABELLED = 3
+# So many modules are named below the axis at most, each by so wide letters.
+_MODULES, _LETTER = 16, 6.3
 _KEPT = ("tensor", "op", "module", "max_abs", "scale", "relative", "leads_out")
 
 
@@ -93,9 +95,35 @@ def draw(drawn: Data, width: int, height: int) -> dict[str, Any]:
             {"x": x(site["at"]), "site": site, "number": number}
             for number, site in enumerate(drawn["sites"], 1)
         ],
+        "modules": [
+            {"x": x(start), "name": name, "label": _fitting(name, x(end) - x(start))}
+            for name, start, end in _modules(drawn["points"], drawn["count"])
+        ],
         "count": drawn["count"],
         "drawn": len(found),
     }
+
+
+def _modules(drawn: Sequence[Data], count: int) -> Iterator[tuple[str, int, int]]:
+    """Modules in order with the places where they begin and end, as deep as there is room for."""
+    paths = [(one["at"], str(one["module"]).split("/")) for one in drawn if one["module"]]
+    chosen: list[tuple[str, int]] = []
+    for depth in range(1, max((len(path) for _, path in paths), default=0) + 1):
+        named = (("/".join(path[:depth]), at) for at, path in paths)
+        runs = [next(run) for _, run in itertools.groupby(named, key=lambda pair: pair[0])]
+        if len(runs) > _MODULES:
+            break
+        chosen = runs
+    if len(chosen) > 1:
+        ends = [at for _, at in chosen[1:]] + [count - 1]
+        yield from ((name, at, end) for (name, at), end in zip(chosen, ends, strict=True))
+
+
+def _fitting(name: str, room: float) -> str:
+    """The module's path, or the end of it, or nothing."""
+    parts = name.split("/")
+    ends = ("/".join(parts[i:]) for i in range(len(parts)))
+    return next((end for end in ends if len(end) * _LETTER <= room - 4), "")
 
 
 def _decade(power: int) -> str:
