@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import functools
 import os
 import sys
 import tempfile
@@ -111,12 +112,17 @@ class Ledger:
         self._coverage.erase()
 
 
+def name_of(path: Path) -> str:
+    """What a model is called: by its file, or by its folder in models/."""
+    return path.stem if path.stem != "model" else path.parent.name
+
+
 def look(path: Path, ledger: Ledger) -> None:
     """The profiles, ``check`` and ``plan`` of a model; nothing is run."""
     import graphfix
     from graphfix.job import planning
 
-    name = path.stem if path.stem != "model" else path.parent.name
+    name = name_of(path)
     for spec in SPECS:
         with ledger.watch(name):
             model = graphfix.load(path)
@@ -136,7 +142,7 @@ def work(path: Path, ledger: Ledger) -> None:
     import graphfix
     from graphfix.ship.container_spec import wanted
 
-    name = path.stem if path.stem != "model" else path.parent.name
+    name = name_of(path)
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "model.onnx"
         jobs: tuple[Callable[[], object], ...] = (
@@ -156,9 +162,10 @@ def leave_out(paths: list[Path], ledger: Ledger) -> None:
     from graphfix.engine import pipeline
     from graphfix.job import planning
 
-    by = {path.stem if path.stem != "model" else path.parent.name: path for path in paths}
+    by = {name_of(path): path for path in paths}
     whole = pipeline.parse("fast")
 
+    @functools.cache  # the whole profile, once a model
     def kernels(path: Path, name: str) -> int | None:
         model = graphfix.load(path)
         graphfix.run(model, [x for x in whole if x.name != name])

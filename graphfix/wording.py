@@ -14,9 +14,12 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence that says there is no ``name``: a period, or the closest known one."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """The end of a sentence that says there is no ``name``: a period, or the closest known one.
+
+    ``cutoff`` is how alike they have to be, as in ``difflib.get_close_matches``.
+    """
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {close[0]!r}?" if close else "."
 
 

@@ -148,7 +148,7 @@ def unknown(name: str) -> str:
     if not name:
         return f"there is no pass {name!r}: a comma is too many"
     known = [*names(), *PROFILES, *_rules()]
-    hint = did_you_mean(name.lower(), known)
+    hint = did_you_mean(name.lower(), known, cutoff=0.5)
     return f"there is no pass {name!r}{hint} 'graphfix passes' lists them"
 
 

@@ -59,8 +59,11 @@ class Zoo:
         self.versions: dict[str, set[str]] = {name: set() for name in NAMES}
         self.begun: list[Any] = []
 
-    def change(self, version: int) -> None:
-        """Other models, of other keys: the results that are there are of the ones before."""
+    def change(self, version: int, processes: int = 1) -> None:
+        """Other models, of other keys: the results that are there are of the ones before.
+
+        ``processes`` is in how many, one after the other, the one that is a model is timed.
+        """
         for name in NAMES:
             path = self.folder / "models" / name / "model.onnx"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +73,7 @@ class Zoo:
                 path.write_bytes(b"no model " + str(version).encode())
             else:
                 onnx.save(proto, path)
-            recipe = "[bench]\nprocesses = 1\nruns = 1\n"
+            recipe = f"[bench]\nprocesses = {processes}\nruns = 1\n"
             (path.parent / "model.toml").write_text(recipe, encoding="utf-8")
         for found in find(self.folder / "models"):
             self.versions[found.id].add(cache.key_of(found, "cpu"))
@@ -192,6 +195,7 @@ def test_interrupted(zoo: Zoo, how: str) -> None:
         pytest.skip("another system's way to interrupt")
     if how == "CTRL_BREAK_EVENT" and wine():
         pytest.skip("Ctrl-Break ends what it reaches in Wine, and no handler is called")
+    zoo.change(1, processes=1000)  # it does not end by itself, however fast the machine
     process = zoo.begin(number if on_windows else None)
     # graphfix, a row's process and its own one for models; and who presses the key
     while len(zoo.begun) < 3 + on_windows:
