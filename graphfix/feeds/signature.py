@@ -115,9 +115,9 @@ class Signature:
         return self._model
 
     @property
-    def derived(self) -> frozenset[str]:
-        """Symbols that are expressions of others."""
-        return frozenset(self._ties.derived)
+    def derived(self) -> Mapping[str, ir.SymbolicDim]:
+        """Symbols that are expressions of others, and these."""
+        return self._ties.derived
 
     def item(self, name: str) -> Input:
         """The input of that name."""

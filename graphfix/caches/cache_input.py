@@ -1,0 +1,114 @@
+"""The input by which a model with caches of one size is told how many entries are valid.
+
+The valid entries of a cache are its last ones; those before them are hidden. A model of one size
+is fed what the growing one is, with zeros in front, and the number of valid entries besides.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphfix.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+    import onnx_ir as ir
+
+    Array = npt.NDArray[Any]
+
+KEY = "graphfix.caches"
+"""The entry of ``metadata_props`` by which a model says which of its dims are caches."""
+
+
+@dataclass(frozen=True)
+class CacheInput:
+    """Caches of one length that have got one size.
+
+    Attributes:
+        input: The input, int64 [1], that takes the number of valid entries; "" if nothing needs it.
+        dim: What the dim was called.
+        size: The entries that each cache now has.
+        padded: Inputs that are filled up in front: name, axis, and with what.
+        states: States that grew: input, output and axis.
+    """
+
+    input: str
+    dim: str
+    size: int
+    padded: tuple[tuple[str, int, float], ...]
+    states: tuple[tuple[str, str, int], ...]
+
+    @classmethod
+    def all_of(cls, model: ir.Model) -> tuple[CacheInput, ...]:
+        """What the metadata of ``model`` says; nothing if it says nothing.
+
+        Raises:
+            ModelError: The entry is malformed.
+        """
+        text = model.metadata_props.get(KEY)
+        if text is None:
+            return ()
+        try:
+            return tuple(
+                cls(
+                    x["input"],
+                    x["dim"],
+                    int(x["size"]),
+                    tuple((str(a), int(b), float(c)) for a, b, c in x["padded"]),
+                    tuple((str(a), str(b), int(c)) for a, b, c in x["states"]),
+                )
+                for x in json.loads(text)
+            )
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ModelError(f"the model's {KEY}={text[:80]!r} is malformed: {error!r}") from error
+
+    def note(self, model: ir.Model) -> None:
+        """Write it into the metadata of ``model``, behind those that are there."""
+        known = [x for x in self.all_of(model) if x.dim != self.dim]
+        model.metadata_props[KEY] = json.dumps([asdict(x) for x in (*known, self)])
+
+    def length(self, feeds: Mapping[str, Array]) -> int:
+        """How many entries the caches have in feeds of the model as it was."""
+        for name, axis, _ in self.padded:
+            if name in feeds and (name in {x for x, _, _ in self.states} or not self.states):
+                return int(feeds[name].shape[axis])
+        return 0
+
+    def feeds(self, old: Mapping[str, Array]) -> dict[str, Array]:
+        """Inputs of the model with caches of this size, from those of the model before."""
+        length = self.length(old)
+        new = dict(old)
+        if self.input:
+            new[self.input] = np.array([length], np.int64)
+        for name, axis, fill in self.padded:
+            if name in old:
+                new[name] = fitted(old[name], axis, self.size - length, fill)
+        return new
+
+    def alike(
+        self, grown: Mapping[str, Array], made: Mapping[str, Array]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """What the model before gives, and this one, each with the entries that both have."""
+        before, after = dict(grown), dict(made)
+        for _, name, axis in self.states:
+            if name in before and name in after:
+                one, other = before[name].shape[axis], after[name].shape[axis]
+                before[name] = fitted(before[name], axis, min(0, other - one))
+                after[name] = fitted(after[name], axis, min(0, one - other))
+        return before, after
+
+
+def fitted(array: Array, axis: int, more: int, fill: float = 0.0) -> Array:
+    """``array`` with ``more`` entries in front along ``axis``, or without its first ``-more``."""
+    if more == 0:
+        return array
+    if more < 0:
+        return array[(slice(None),) * axis + (slice(-more, None),)]
+    shape = (*array.shape[:axis], more, *array.shape[axis + 1 :])
+    return np.concatenate([np.full(shape, fill, array.dtype), array], axis)

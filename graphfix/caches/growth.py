@@ -1,0 +1,90 @@
+"""Which dims of a model are lengths of caches, and which states have them.
+
+A state grows where its output is longer than its input along a dim that is the input's own:
+``[B, heads, past, 64]`` comes out as ``[B, heads, past + seq, 64]``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from graphfix.feeds.input import plain, symbols
+from graphfix.feeds.signature import Signature
+from graphfix.feeds.states import State, states_of
+from graphfix.model import shapes
+from graphfix.model.symbolic import equal, replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from graphfix.model.symbolic import Dim
+
+
+@dataclass(frozen=True)
+class GrowingState:
+    """A state, and where it grows.
+
+    Attributes:
+        input: The input that takes it.
+        output: The output that gives it.
+        axis: The axis that is longer in the output; None for a state of one size.
+        dim: What the model calls that axis of the input; "" for a state of one size.
+    """
+
+    input: str
+    output: str
+    axis: int | None
+    dim: str
+
+
+def growing(model: ir.Model, told: Sequence[State] = ()) -> tuple[GrowingState, ...]:
+    """The states of a model, told by names and shapes, with the axis along which each grows.
+
+    Args:
+        model: The model, its dims named and unified as :func:`unify` does.
+        told: States that the user names; the others are told from the graph.
+    """
+    named = {x.input for x in told} | {x.output for x in told}
+    found = [x for x in states_of(model) if not {x.input, x.output} & named]
+    known = shapes.infer(model, usual=True)
+    values = {x.name: x for x in (*model.graph.inputs, *model.graph.outputs)}
+    order = [x.name for x in model.graph.inputs]
+    states = sorted((*told, *found), key=lambda x: order.index(x.input))
+    return tuple(
+        _grown(x, known.dims(values[x.input]), known.dims(values[x.output])) for x in states
+    )
+
+
+def _grown(
+    state: State, before: Sequence[Dim] | None, after: Sequence[Dim] | None
+) -> GrowingState:
+    pairs = enumerate(zip(before or (), after or (), strict=False))
+    for axis, (old, new) in pairs:
+        if (name := plain(old)) is not None and not equal(old, new) and name in symbols(new):
+            return GrowingState(state.input, state.output, axis, name)
+    return GrowingState(state.input, state.output, None, "")
+
+
+def unify(model: ir.Model, signature: Signature | None = None) -> Signature:
+    """Give dims of the inputs that are always equal one name, and to a mask as long as past and
+    present together the sum of the two; return what it was told from.
+    """
+    signature = signature or Signature(model)
+    derived = signature.derived
+    rename: dict[str, Dim] = {
+        s: ir.SymbolicDim(signature.group(s)) for s in signature.symbols() if s not in derived
+    }
+    rename |= {s: replaced(dim, rename) for s, dim in derived.items()}
+    for value in model.graph.inputs:
+        item = next((x for x in signature.inputs if x.name == value.name), None)
+        if item is not None and item.dims and value.shape is not None:
+            value.shape = ir.Shape([_renamed(x, rename) for x in item.dims])
+    return signature
+
+
+def _renamed(dim: Dim, rename: Mapping[str, Dim]) -> Dim:
+    name = plain(dim)
+    return rename.get(name, dim) if name is not None else replaced(dim, rename)

@@ -1,0 +1,1 @@
+"""What :mod:`graphfix.passes.static_cache` is made of."""

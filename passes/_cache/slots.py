@@ -1,0 +1,130 @@
+"""Axes along which a cache has its entries, and numbers that are counted from its length.
+
+A cache of ``past`` entries gets a size, and its valid entries are the last ones. So an axis of
+``past + c`` is aligned at its end, and a number that has ``past`` in it ``n`` times is too large by
+``n`` times the entries that are not valid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import sympy
+
+from graphfix.model import symbolic
+from graphfix.model.symbolic import Dim, expr_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.model.shapes import Shapes
+
+
+class Unclear(Exception):
+    """Why a node cannot be seen through."""
+
+
+@dataclass(frozen=True)
+class Slots:
+    """An axis of ``past + behind`` entries, or of the last ``window`` of these.
+
+    Attributes:
+        behind: How many entries there are besides those of the cache.
+        window: How many there are at most; None if all.
+    """
+
+    behind: Dim
+    window: Dim | None = None
+
+
+class Lengths:
+    """What of a model depends on the length of its caches.
+
+    Args:
+        shapes: The symbolic shapes of the model.
+        symbol: The dim that is the length.
+    """
+
+    def __init__(self, shapes: Shapes, symbol: str) -> None:
+        self.shapes = shapes
+        self.symbol = symbol
+        self.casts: dict[ir.Value, tuple[int, ...]] = {}
+
+    def slots(self, value: ir.Value | None) -> dict[int, Slots]:
+        """The axes of a value along which a cache has its entries.
+
+        Raises:
+            Unclear: A dim depends on the length in another way, such as twice it.
+        """
+        dims = self.shapes.dims(value) or ()
+        return {i: self._slots(x) for i, x in enumerate(dims) if self.depends(x)}
+
+    def depends(self, dim: Dim) -> bool:
+        """Whether a dim is another where caches have another length."""
+        return self.symbol in symbolic.symbols_of(dim)
+
+    def times(self, dim: Dim) -> int:
+        """How often the length is in a number.
+
+        Raises:
+            Unclear: The number is no sum of it.
+        """
+        if not self.depends(dim):
+            return 0
+        expr = sympy.expand(expr_of(dim))
+        factor = expr.coeff(self._symbol_in(expr))
+        rest = sympy.expand(expr - factor * self._symbol_in(expr))
+        if not factor.is_Integer or self.symbol in {x.name for x in rest.free_symbols}:
+            raise Unclear(f"{dim} is no sum of the length {self.symbol}")
+        return int(factor)
+
+    def counted(self, value: ir.Value | None) -> tuple[int, ...] | None:
+        """How often the length is in each element of a number or a short vector; None if unknown.
+
+        Raises:
+            Unclear: An element is no sum of the length.
+        """
+        if value is None:
+            return None
+        if value in self.casts:
+            return self.casts[value]
+        data = self.shapes.data(value)
+        return None if data is None else tuple(map(self.times, data))
+
+    def note_cast(self, value: ir.Value, counts: tuple[int, ...]) -> None:
+        """Let a number in another type count what the one it was made of counts."""
+        self.casts[value] = counts
+
+    def rest(self, dim: Dim) -> Dim:
+        """A dim or number where the length is 0."""
+        return symbolic.without(dim, [self.symbol])
+
+    def product(self, dims: Sequence[Dim]) -> Dim:
+        """How many elements there are in these dims."""
+        whole: Dim = 1
+        for dim in dims:
+            whole = symbolic.times(whole, dim)
+        return whole
+
+    def _slots(self, dim: Dim) -> Slots:
+        expr = expr_of(dim)
+        if isinstance(expr, sympy.Min) and len(expr.args) == 2:
+            grows = [x for x in expr.args if self.symbol in {y.name for y in x.free_symbols}]
+            window = [x for x in expr.args if x not in grows]
+            if len(grows) == 1 and self.times(symbolic.dim_of(grows[0])) == 1:
+                rest = self.rest(symbolic.dim_of(grows[0]))
+                return Slots(rest, symbolic.dim_of(window[0]))
+        if self.times(dim) != 1:
+            raise Unclear(f"an axis of {dim} entries has those of a cache more than once")
+        return Slots(self.rest(dim))
+
+    def _symbol_in(self, expr: sympy.Expr) -> sympy.Symbol:
+        return next(x for x in expr.free_symbols if x.name == self.symbol)
+
+
+def minus(a: Dim, b: Dim) -> Dim:
+    """The difference of two dims."""
+    return symbolic.dim_of(sympy.expand(expr_of(a) - expr_of(b)))

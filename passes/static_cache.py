@@ -1,0 +1,291 @@
+"""static-cache: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.caches.cache_input import CacheInput
+from graphfix.caches.growth import growing, unify
+from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
+from graphfix.editing.builder import Builder
+from graphfix.errors import PaddingError, UsageError
+from graphfix.feeds.signature import Signature
+from graphfix.model import shapes
+from graphfix.model.dims import name_dims
+from graphfix.model.local_functions import inline
+from graphfix.model.symbolic import replaced, symbols_of
+from graphfix.model.text import line_of, path_of, told
+from graphfix.model.view import View
+from graphfix.spec.options import Sizes
+from graphfix.wording import did_you_mean
+
+from ._cache.makers import Makers
+from ._cache.sight import Recount, Sight
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from graphfix.caches.growth import GrowingState
+
+_TOLD = 3
+
+
+@dataclass(frozen=True)
+class StaticCache(Pass):
+    """A cache that grows from run to run gets one size, and its valid entries are its last ones.
+
+    The dim that is the length of caches becomes a number, and what comes out is cut to the last so
+    many entries, so that it can be fed as it is. What was counted from the length, positions and
+    causal masks, counts the valid entries instead, which an input `valid_past` tells; entries in
+    front of these are hidden in every attention that reads them.
+
+    Why:
+        With a growing cache each token is another shape, and DirectML compiles anew for each: of a
+        Llama of two layers 158 of 162 kernels, at every token (onnxruntime-directml 1.24.4). With
+        caches of one size, and the other sizes fixed, a step is 1 kernel and none is compiled. In
+        front, because what is new is then joined where it always was, and positions count on.
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        step (float[B, S, 4] x, float[B, past, 4] keys) => (float[B, S, 4] y, float[B, total, 4] now)
+        {
+            now = Concat <axis = 1> (keys, x)
+            turned = Transpose <perm = [0, 2, 1]> (now)
+            scores = MatMul (x, turned)
+            weights = Softmax <axis = -1> (scores)
+            y = MatMul (weights, now)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        step (float[B, S, 4] x, float[B, 3, 4] keys, int64[1] valid_past) =>
+             (float[B, S, 4] y, float[B, 3, 4] now)
+        <int64[1] size = {3}, int64 nought = {0}, int64 one = {1}, int64[1] first = {1},
+         float nothing = {0.0}, float least = {-3.4028234663852886e38}, int64[1] front = {-3},
+         int64[1] end = {9223372036854775807}>
+        {
+            joined = Concat <axis = 1> (keys, x)
+            turned = Transpose <perm = [0, 2, 1]> (joined)
+            scores = MatMul (x, turned)
+            spare = Sub (size, valid_past)
+            shape = Shape (x)
+            steps = Gather <axis = 0> (shape, first)
+            there = Add (size, steps)
+            places = Squeeze (there)
+            place = Range (nought, places, one)
+            valid = GreaterOrEqual (place, spare)
+            hide = Where (valid, nothing, least)
+            hidden = Add (scores, hide)
+            weights = Softmax <axis = -1> (hidden)
+            y = MatMul (weights, joined)
+            now = Slice (joined, front, end, first)
+        }
+
+    Safety:
+        Exact, up to rounding, as long as no more entries are valid than the size, and verified. All
+        is repaired or nothing: an operator that mixes the entries of a cache, and has no rule, is an
+        error that names the node. Where caches are full, the first entry is dropped for each that
+        comes: the numbers are then those of the model with a window of that size. A model that cuts
+        its own caches to a window takes that window as the size, or less than it never fills.
+        Rows of a batch have caches of one length; a mask says what of them is padding.
+
+    Options:
+        dims: The size of each dim that is the length of caches, by the dim's own name, such as
+            `static-cache:past_sequence_length=256`. Caches of an encoder's outputs, which do not
+            grow, take a size in the same way, and are filled up in front.
+
+    Spec:
+        static-cache:past=3
+    """
+
+    name: ClassVar[str] = "static-cache"
+    safety: ClassVar[Safety] = "exact"
+    may_change: ClassVar[frozenset[Interface]] = frozenset({"dims", "inputs", "outputs"})
+
+    dims: Sizes = ()
+
+    def __post_init__(self) -> None:
+        for name, size in self.dims:
+            if size < 1:
+                raise ValueError(f"{name}={size} is no size; it must be at least 1")
+
+    def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
+        """What has to change, and what cannot be seen through."""
+        for cache in self._caches(model.clone()):
+            yield from cache.sites()
+
+    def message(self, site: Match) -> str:
+        """What is done about it."""
+        return f"{site.node.op_type} {site.what}" if isinstance(site, Recount) else ""
+
+    def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
+        """Give every cache its size, or none.
+
+        Raises:
+            PaddingError: A node cannot be seen through.
+        """
+        for name, size in self.dims:
+            for cache in StaticCache(((name, size),))._caches(model):
+                yield from cache.repaired()
+
+    def _caches(self, model: ir.Model) -> Iterator[_Cache]:
+        known = {x.dim for x in CacheInput.all_of(model)}
+        for name, size in self.dims:
+            if name not in known:
+                yield _Cache(model, name, size)
+
+
+class _Cache:
+    """The caches of one length, which get a size."""
+
+    def __init__(self, model: ir.Model, name: str, size: int) -> None:
+        self._model, self._size = model, size
+        if model.functions:
+            inline(model)
+        name_dims(model)
+        signature = Signature(model)
+        symbol = signature.symbol_of(name)
+        if symbol is None or symbol in signature.derived:
+            known = [signature.user_name(x) for x in signature.symbols()]
+            raise UsageError(
+                f"static-cache: no input has a dim named {name!r}{did_you_mean(name, known)} "
+                f"The symbolic dims are: {', '.join(known) or 'none'}"
+            )
+        unify(model, signature)
+        shapes.forget(model)
+        self.symbol = signature.group(symbol)
+        fills = {x.name: x.role.padded for x in signature.inputs if x.role.kind == "mask"}
+        self._shapes = shapes.infer(model, usual=True)
+        self._states = [x for x in growing(model) if x.dim == self.symbol]
+        padded = []
+        for value in model.graph.inputs:
+            for axis, dim in enumerate(self._shapes.dims(value) or ()):
+                if self.symbol in symbols_of(dim):
+                    padded.append((value.name or "", axis, float(fills.get(value.name, 0.0))))
+        self._padded = tuple(padded)
+
+    def sites(self) -> Iterator[Recount | Skip]:
+        """Each node that changes, in order."""
+        graph = self._model.graph
+        named = {x.name: x for x in graph.inputs}
+        caches = [x for x in graph.inputs if x.name in {s.input for s in self._states}]
+        masks = [named[x] for x, _, fill in self._padded if fill == 0 and named[x] not in caches]
+        sight = Sight(self._model, self._shapes, self.symbol, caches, masks)
+        yield from sight.sites()
+
+    def repaired(self) -> Iterator[Change | Skip]:
+        """Edit the model."""
+        found = list(self.sites())
+        if refused := [x for x in found if isinstance(x, Skip)]:
+            raise PaddingError(_refused(self.symbol, refused))
+        graph = self._model.graph
+        order = {node: i for i, node in enumerate(graph)}
+        edits = sorted((x for x in found if isinstance(x, Recount)), key=lambda x: order[x.node])
+        view = View(self._model)
+        builder = Builder(StaticCache.name, view)
+        told_by = ir.Value(
+            name=self._new_input(), shape=ir.Shape([1]), type=ir.TensorType(ir.DataType.INT64)
+        )
+        inputs = [(x, self._shapes.dims(x) or ()) for x in graph.inputs]
+        makers = Makers(builder, told_by, self.symbol, self._size, inputs)
+        if edits:
+            graph.inputs.append(told_by)
+        for edit in edits:
+            yield _made(edit, builder, makers)
+        yield from self._cut(builder)
+        self._write_sizes()
+        CacheInput(
+            told_by.name or "" if edits else "",
+            self.symbol,
+            self._size,
+            self._padded,
+            tuple((x.input, x.output, x.axis or 0) for x in self._states),
+        ).note(self._model)
+
+    def _cut(self, builder: Builder) -> Iterator[Change]:
+        """What comes out is cut to the last entries."""
+        outputs = {x.name: x for x in self._model.graph.outputs}
+        for state in self._states:
+            value, axis = outputs[state.output], state.axis or 0
+            size = replaced((self._shapes.dims(value) or ())[axis], {self.symbol: self._size})
+            if isinstance(size, int) and size < self._size:
+                raise UsageError(
+                    f"static-cache: {state.output} has {size} entries at most, the window of the "
+                    f"model; {self.symbol}={size} holds all of it"
+                )
+            if size == self._size:
+                continue
+            front = np.array([-self._size], np.int64)
+            end, at = np.array([np.iinfo(np.int64).max], np.int64), np.array([axis], np.int64)
+            builder.start(self._model.graph[-1])
+            builder.append(value, lambda x: builder.Slice(x, front, end, at))
+            yield Change(
+                StaticCache.name,
+                state.output,
+                state.output,
+                (),
+                (f"{state.output} = the last {self._size} entries along axis {axis}",),
+            )
+
+    def _write_sizes(self) -> None:
+        graph = self._model.graph
+        shapes.forget(self._model)
+        for value in graph.inputs:
+            value.shape = ir.Shape(
+                [replaced(x, {self.symbol: self._size}) for x in value.shape or ()]
+            )
+        known = shapes.shapes_of(self._model)
+        for value in (*graph.outputs, *(x for node in graph for x in node.outputs)):
+            dims = known.dims(value)
+            if value.shape is not None and dims is not None:
+                value.shape = ir.Shape([x if known_dim(x, graph) else None for x in dims])
+
+    def _new_input(self) -> str:
+        name = f"valid_{self.symbol}"
+        taken = {x.name for x in self._model.graph.inputs}
+        taken |= {x.name for node in self._model.graph for x in node.outputs}
+        while name in taken:
+            name += "_"
+        return name
+
+
+def known_dim(dim: int | ir.SymbolicDim, graph: ir.Graph) -> bool:
+    """Whether a dim is a number or said in the names of the inputs' dims."""
+    names = {n for x in graph.inputs for d in x.shape or () for n in symbols_of(d)}
+    return isinstance(dim, int) or symbols_of(dim) <= names
+
+
+def _made(edit: Recount, builder: Builder, makers: Makers) -> Change:
+    node = edit.node
+    at, tensor, before = path_of(node), node.outputs[0].name or "", line_of(node)
+    if edit.output is not None:
+        builder.start(node)
+        removed, added = builder.commit(edit.output(makers, node.outputs[0]))
+        return Change(StaticCache.name, at, tensor, removed, added, edit.what)
+    builder.start(node)
+    for place, make in edit.inputs.items():
+        value = node.inputs[place]
+        if value is not None:
+            builder.rewire(place, make(makers, value))
+    return Change(
+        StaticCache.name, at, tensor, (before,), (*builder.finish(), line_of(node)), edit.what
+    )
+
+
+def _refused(symbol: str, found: Sequence[Skip]) -> str:
+    lines = [f"{told(x.node)}: {x.reason}" for x in found[:_TOLD]]
+    rest = f"; and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
+    return (
+        f"static-cache cannot see what a cache of one size ({symbol}) does to this model, so it "
+        f"changes nothing: {'; '.join(lines)}{rest}"
+    )
