@@ -27,9 +27,8 @@ from ._cache.makers import Makers
 from ._cache.sight import Recount, Sight
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from graphfix.caches.growth import GrowingState
 
 _TOLD = 3
 

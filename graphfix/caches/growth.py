@@ -58,9 +58,7 @@ def growing(model: ir.Model, told: Sequence[State] = ()) -> tuple[GrowingState, 
     )
 
 
-def _grown(
-    state: State, before: Sequence[Dim] | None, after: Sequence[Dim] | None
-) -> GrowingState:
+def _grown(state: State, before: Sequence[Dim] | None, after: Sequence[Dim] | None) -> GrowingState:
     pairs = enumerate(zip(before or (), after or (), strict=False))
     for axis, (old, new) in pairs:
         if (name := plain(old)) is not None and not equal(old, new) and name in symbols(new):

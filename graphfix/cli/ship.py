@@ -29,6 +29,20 @@ _MIB = 1 << 20
     "dims with --container B=1; the batch is 1 unless it is said. T and B stand for the padded dim "
     "and the batch, whatever the model calls them.",
 )
+@click.option(
+    "--cache",
+    default="",
+    metavar="256,1024",
+    help="The entries that caches hold, of a model that continues them; of several sizes the "
+    "smallest that suffices is used.",
+)
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    metavar="INPUT=OUTPUT",
+    help="An input, and the output that gives it for the next step, if names do not tell.",
+)
 @click.option("--rate", type=float, metavar="16000", help="How many of that dim a second has.")
 @click.option("-o", "--output", required=True, metavar="DIR", help="The folder that is made.")
 @click.option(
@@ -57,6 +71,8 @@ _MIB = 1 << 20
 def ship(
     model: str,
     given: tuple[str, ...],
+    cache: str,
+    states: tuple[str, ...],
     rate: float | None,
     output: str,
     spec: str,
@@ -77,7 +93,7 @@ def ship(
     _options.load_plugins()
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix.ship.build import ship_file
-        from graphfix.ship.container_spec import wanted
+        from graphfix.ship.container_spec import cache_sizes, pairs, wanted
 
         done = ship_file(
             model,
@@ -89,6 +105,8 @@ def ship(
             ep=ep,
             tolerance=_options.tolerance(atol, rtol),
             strict=strict,
+            cache=cache_sizes(cache),
+            states=pairs(states),
             progress=tell,
         )
     if as_json:

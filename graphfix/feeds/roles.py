@@ -161,6 +161,8 @@ def _of_int(value: ir.Value, clues: Clues) -> Role:
     known = None if _one_a_row(value) else _mask_role(clues)
     if known is not None:
         return known
+    if not clues.waves and _hint(value, "position") and not _one_a_row(value):
+        return Role("positions", "its name", high=1 << 30, sure=False)
     if clues.waves:
         return Role("positions", f"angles at {clues.waves}", high=1 << 30)
     if not _one_a_row(value) and (clues.summed or clues.gates or _hint(value, "mask")):

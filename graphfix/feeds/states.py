@@ -7,6 +7,7 @@ in a graph says which input belongs to which output; exporters say it in names, 
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -51,18 +52,18 @@ class State:
 def states_of(model: ir.Model) -> tuple[State, ...]:
     """The states of a model, in the order of its inputs; none where it is not clear which is which.
 
-    By name first; what is called a state and has no namesake among the outputs takes, in order,
+    By name first, ``present.0.decoder.key`` for ``past_key_values.0.decoder.key`` too; what is called a state and has no namesake among the outputs takes, in order,
     the outputs of its dtype and shape that are left, if there are as many.
     """
     inputs = [x for x in model.graph.inputs if x.name and _says(x.name)]
     outputs = [x for x in model.graph.outputs if x.name]
     found: dict[str, str] = {}
-    for value in inputs:
-        alike = [
-            x for x in outputs if _stem(x.name or "") == _stem(value.name or "") and _fits(value, x)
-        ]
-        if len(alike) == 1 and alike[0].name not in found.values():
-            found[value.name or ""] = alike[0].name or ""
+    for same in (operator.eq, _within):
+        for value in (x for x in inputs if x.name not in found):
+            stem = _stem(value.name or "")
+            alike = [x for x in outputs if same(_stem(x.name or ""), stem) and _fits(value, x)]
+            if len(alike) == 1 and alike[0].name not in found.values():
+                found[value.name or ""] = alike[0].name or ""
     left = [x for x in inputs if x.name not in found]
     free = [x for x in outputs if x.name not in found.values() and _says(x.name or "")]
     if left and len(left) == len(free) and all(map(_fits, left, free)):
@@ -111,6 +112,12 @@ def _stem(name: str) -> tuple[str, ...]:
     if _RECURRENT.fullmatch(name.strip("_")):
         words = [name.strip("_")[0].lower()]
     return tuple(words)
+
+
+def _within(part: tuple[str, ...], whole: tuple[str, ...]) -> bool:
+    """Whether the words of a name, with a number among them, are in another in the same order."""
+    left = iter(whole)
+    return any(x.isdigit() for x in part) and all(x in left for x in part)
 
 
 def _fits(value: ir.Value, output: ir.Value) -> bool:

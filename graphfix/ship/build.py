@@ -11,13 +11,10 @@ If a proof fails, less and less is done to the model, until what is made of it p
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from graphfix.engine import pipeline
-from graphfix.job import planning
 from graphfix.job.fault_search import ways
 from graphfix.job.rounding_search import MARGINS, gate, is_hopeless
 from graphfix.model import atomic_file, atomic_folder, io
@@ -28,16 +25,18 @@ from graphfix.runtime.provider import LABELS
 from graphfix.runtime.python import require
 from graphfix.ship.container_repair import (
     INPUT,
-    ContainerProof,
     FailedContainer,
     Order,
     default_passes,
 )
-from graphfix.ship.end_to_end import SessionProof, end_to_end
+from graphfix.ship.end_to_end import end_to_end
 from graphfix.ship.manifest import NAME, Container, InputPort, Manifest
 from graphfix.ship.model_facts import read
-from graphfix.ship.remaining_findings import Checked, checked
+from graphfix.ship.remaining_findings import checked
 from graphfix.ship.ship_page import page
+from graphfix.ship.shipped import Shipped, digest, kernels, verdict_of
+from graphfix.ship.stream_build import ship_stream
+from graphfix.ship.stream_plan import continues
 from graphfix.ship.target_folder import REPORT, refuse
 from graphfix.version import __version__
 
@@ -47,68 +46,14 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.engine.report import Left, Report
+    from graphfix.engine.report import Report
+    from graphfix.feeds.states import State
     from graphfix.lengths.length_input import LengthInput
     from graphfix.runtime.port import Array
     from graphfix.runtime.provider import Ep
     from graphfix.ship.container_spec import ContainerSpec
 
     Progress = pipeline.Progress
-
-
-@dataclass(frozen=True)
-class Shipped:
-    """What was shipped, or why nothing was.
-
-    Attributes:
-        folder: The folder; None if a proof failed, and nothing was written.
-        manifest: What a host has to know.
-        reports: What was done to the model, for each container.
-        checked: What ``graphfix check`` finds in the original, and in the containers.
-        padding: The proof of each container on each provider.
-        whole: The same through :class:`graphfix.Session`, cut to what is valid.
-        sizes: The bytes of each file.
-        left: Bad places: repairs that spoiled a container, and what was done about each.
-        searched: What came of the search for them, in a sentence; "" if there was none.
-        unrounded: Why a pass that rounds left a container as it is, if it did, each once.
-    """
-
-    folder: Path | None
-    manifest: Manifest
-    reports: tuple[Report, ...]
-    checked: Checked
-    padding: tuple[ContainerProof, ...]
-    whole: SessionProof | None
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    left: tuple[Left, ...] = ()
-    searched: str = ""
-    unrounded: tuple[str, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        """Whether everything was proved."""
-        return all(x.verdict.ok for x in self.padding) and (self.whole is None or self.whole.ok)
-
-    @property
-    def faults(self) -> tuple[Left, ...]:
-        """Passes that raised and were put back, each once."""
-        return tuple(dict.fromkeys(x for done in self.reports for x in done.left))
-
-    def to_json(self) -> dict[str, object]:
-        """As plain data."""
-        return {
-            "schema": 1,
-            "ok": self.ok,
-            "folder": None if self.folder is None else str(self.folder),
-            "manifest": dataclasses.asdict(self.manifest),
-            "check": self.checked.to_json(),
-            "padding": [{"file": x.file, "ep": x.ep, **x.verdict.to_json()} for x in self.padding],
-            "whole": None if self.whole is None else self.whole.to_json(),
-            "sizes": dict(self.sizes),
-            "left": [dataclasses.asdict(x) for x in (*self.faults, *self.left)],
-            "searched": self.searched,
-            "unrounded": list(self.unrounded),
-        }
 
 
 def ship_file(
@@ -122,6 +67,8 @@ def ship_file(
     ep: Ep = "cpu",
     tolerance: Tolerance | None = None,
     strict: bool = False,
+    cache: Sequence[int] = (),
+    states: Sequence[State] = (),
     progress: Progress | None = None,
 ) -> Shipped:
     """Make of a model a folder with one model of fixed sizes for each container, and prove it.
@@ -129,6 +76,9 @@ def ship_file(
     Clips of several lengths are run alone on the original, and in their container on what is
     shipped, with garbage in the padding; then through the session that users have. If a container
     fails, the repairs that are to blame are found by trying, and left out or done in another way.
+
+    A model that continues a cache is run step by step instead, see
+    :mod:`graphfix.ship.stream_build`.
 
     Args:
         source: The model, ``.onnx``.
@@ -142,6 +92,8 @@ def ship_file(
         ep: Where the containers are proved besides the CPU.
         tolerance: What may differ.
         strict: Whether a container that fails is the end, and no bad place is searched for.
+        cache: The sizes of caches that grow.
+        states: States that names do not tell: the input, and the output that it continues.
         progress: Called with a short text at each step.
 
     Raises:
@@ -157,6 +109,21 @@ def ship_file(
     tell("reading the model")
     model = io.load(source)
     name_dims(model)
+    if cache or states or continues(model):
+        return ship_stream(
+            source,
+            folder,
+            model,
+            containers,
+            cache=cache,
+            states=states,
+            passes=passes,
+            float16=float16,
+            ep=ep,
+            tolerance=tolerance,
+            strict=strict,
+            tell=tell,
+        )
     spec = passes or default_passes(float16=float16)
     reading = read(_fixed(model, spec), str(source), containers, axis, _constants(source, model))
     usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
@@ -232,7 +199,7 @@ def _ship(order: Order, folder: Path) -> Shipped:
         )
         if whole is None or not result.ok:
             return result
-        manifest = dataclasses.replace(manifest, verdict=_verdict(result))
+        manifest = dataclasses.replace(manifest, verdict=verdict_of(result))
         atomic_file.put_text(scratch / NAME, manifest.to_text())
         atomic_file.put_text(scratch / REPORT, page(manifest, padding, whole))
         draft.keep()
@@ -264,12 +231,12 @@ def _manifest(order: Order, told: LengthInput | None, paths: Sequence[Path]) -> 
     source, reading = order.source, order.reading
     own = {x.name for x in reading.inputs}
     inputs = reading.inputs if told is None else tuple(map(_of_the_clip, reading.inputs))
-    before = _kernels(source)
+    before = kernels(source)
     containers = []
     for path, sizes in zip(paths, reading.containers, strict=True):
         order.tell(f"planning {path.name} for DirectML")
-        kernels = {"before": before, "after": _kernels(path)}
-        containers.append(Container(path.name, dict(sizes), kernels))
+        counts = {"before": before, "after": kernels(path)}
+        containers.append(Container(path.name, dict(sizes), counts))
     return Manifest(
         axis=reading.axis,
         batch=reading.batch,
@@ -280,7 +247,7 @@ def _manifest(order: Order, told: LengthInput | None, paths: Sequence[Path]) -> 
         weights=tuple(sorted(x.name for x in paths[0].parent.iterdir() if x not in paths)),
         provenance={
             "source": source.name,
-            "sha256": _digest(source),
+            "sha256": digest(source),
             "passes": order.spec,
             "graphfix": __version__,
             "names": {group: list(names) for group, names in reading.names.items()},
@@ -292,22 +259,3 @@ def _manifest(order: Order, told: LengthInput | None, paths: Sequence[Path]) -> 
 def _of_the_clip(item: InputPort) -> InputPort:
     """An input of a model that is told the valid lengths: a share is one of these, fed as it is."""
     return dataclasses.replace(item, kind="data") if item.kind == "relative-lengths" else item
-
-
-def _kernels(path: Path) -> dict[str, int] | None:
-    glance: Any = planning.glance(path, None)["before"]
-    return None if glance is None else dict(glance["run"])
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _verdict(result: Shipped) -> dict[str, object]:
-    return {
-        "ok": result.ok,
-        "check": str(result.checked),
-        "padding": [str(x) for x in result.padding],
-        "session": str(result.whole),
-    }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from graphfix.errors import UsageError
+from graphfix.feeds.states import State
 from graphfix.spec.quoting import halves, unquoted
 
 if TYPE_CHECKING:
@@ -49,6 +50,34 @@ def wanted(given: Iterable[str], rate: float | None = None) -> ContainerSpec:
             raise UsageError(f"--container {text}: write NAME=SIZE,SIZE such as T=500,3000")
         found.setdefault(name, set()).update(_size(text, x.strip(), rate) for x in sizes.split(","))
     return ContainerSpec({name: tuple(sorted(sizes)) for name, sizes in found.items()}, rate)
+
+
+def cache_sizes(text: str) -> tuple[int, ...]:
+    """The sizes of caches that a text such as ``256,1024`` names.
+
+    Raises:
+        UsageError: A text is no size.
+    """
+    sizes = [x.strip() for x in text.split(",") if x.strip()]
+    for one in sizes:
+        if not one.isdecimal() or not 1 <= int(one) <= _LARGEST:
+            raise UsageError(f"--cache {text}: {one!r} is no size; write --cache 256,1024")
+    return tuple(sorted({*map(int, sizes)}))
+
+
+def pairs(given: Iterable[str]) -> tuple[State, ...]:
+    """The states that texts such as ``past_key_0=present_key_0`` name.
+
+    Raises:
+        UsageError: A text names no two.
+    """
+    found = []
+    for text in given:
+        name, equals, output = halves(text, "=")
+        if not (name and equals and output):
+            raise UsageError(f"--state {text}: write INPUT=OUTPUT, such as past_0=present_0")
+        found.append(State(unquoted(name.strip()), unquoted(output.strip())))
+    return tuple(found)
 
 
 def _size(whole: str, text: str, rate: float | None) -> int:

@@ -91,6 +91,57 @@ class Container:
 
 
 @dataclass(frozen=True)
+class Cache:
+    """A dim that is the length of caches, and has one size in a container.
+
+    Valid are the last entries of a cache: a host fills up in front, with zeros.
+
+    Attributes:
+        dim: The dim.
+        told: The input of the containers, int64 [1], that takes the number of valid entries; ""
+            if they need not be told.
+        grows: Whether each step adds entries; if not, it is as long as what it was made of.
+    """
+
+    dim: str
+    told: str
+    grows: bool
+
+
+@dataclass(frozen=True)
+class StateLink:
+    """What an output gives in one step, and an input takes in the next.
+
+    Attributes:
+        input: The input.
+        output: The output.
+        axis: The axis of its entries; None for a state of one size.
+    """
+
+    input: str
+    output: str
+    axis: int | None
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """What a host has to know of a model that continues its states.
+
+    Attributes:
+        caches: The dims that are lengths of caches.
+        states: What is fed back.
+        rolls: Whether full caches go on: what falls out is seen by nothing any more.
+        partial: Whether the first steps may be filled up in front, while the caches are empty: with
+            ``-n`` valid entries in them, a container takes ``n`` steps that count for nothing.
+    """
+
+    caches: tuple[Cache, ...]
+    states: tuple[StateLink, ...]
+    rolls: bool = False
+    partial: bool = False
+
+
+@dataclass(frozen=True)
 class Manifest:
     """All that a host has to know.
 
@@ -105,6 +156,7 @@ class Manifest:
         weights: The files of weights that they share, beside the manifest.
         provenance: Where it comes from: source, its hash, passes, versions.
         verdict: What the proof found.
+        stream: The states of a model that continues them; None of one that takes clips.
         schema: The version of this format.
     """
 
@@ -117,6 +169,7 @@ class Manifest:
     weights: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
     verdict: dict[str, Any] = field(default_factory=dict)
+    stream: Streaming | None = None
     schema: int = SCHEMA
 
     def to_text(self) -> str:
@@ -162,8 +215,17 @@ def _manifest(data: dict[str, Any]) -> Manifest:
         outputs=tuple(Port(**{**x, "dims": tuple(x["dims"])}) for x in data["outputs"]),
         containers=tuple(Container(**x) for x in data["containers"]),
         weights=tuple(data["weights"]),
+        stream=_streaming(data.get("stream")),
         **{key: data[key] for key in ("batch", "lengths", "provenance", "verdict")},
     )
+
+
+def _streaming(data: dict[str, Any] | None) -> Streaming | None:
+    if data is None:
+        return None
+    caches = tuple(Cache(**x) for x in data["caches"])
+    states = tuple(StateLink(**x) for x in data["states"])
+    return Streaming(caches, states, bool(data["rolls"]), bool(data["partial"]))
 
 
 def _require_sound(manifest: Manifest) -> None:
@@ -184,6 +246,8 @@ def _require_sound(manifest: Manifest) -> None:
         _require(len({x.name for x in ports}) == len(ports), f"two {group} have the same name")
         for port in ports:
             _require_port(port, sizes)
+    if manifest.stream is not None:
+        _require_stream(manifest.stream, manifest)
     batch, lengths = manifest.batch, manifest.lengths
     _require(batch is None or batch in sizes, f"batch is {batch!r:.80}, which has no size")
     _require(isinstance(lengths, str | None), f"lengths is {lengths!r:.80}, which is no name")
@@ -194,6 +258,20 @@ def _require_sound(manifest: Manifest) -> None:
     _require(rated, f"rate is {axis.rate!r:.80}, which is no number above 0")
     fits = _is_whole(axis.shortest) and 1 <= axis.shortest <= sizes[axis.dim]
     _require(fits, f"shortest is {axis.shortest!r:.80}, which is no length of a clip that fits")
+
+
+def _require_stream(stream: Streaming, manifest: Manifest) -> None:
+    inputs = {x.name: x for x in manifest.inputs}
+    outputs = {x.name: x for x in manifest.outputs}
+    for state in stream.states:
+        there = state.input in inputs and state.output in outputs
+        _require(there, f"the state {state.input!r:.80} is no input, or has no output")
+        if state.axis is not None:
+            _require_axis(state.axis, inputs[state.input], f"axis of {state.input!r:.80}")
+    for cache in stream.caches:
+        sized = all(cache.dim in x.sizes for x in manifest.containers)
+        _require(sized, f"the cache {cache.dim!r:.80} has no size")
+        _require(isinstance(cache.told, str), f"told is {cache.told!r:.80}, which is no name")
 
 
 def _require_port(port: Port, sizes: dict[str, int]) -> None:

@@ -108,7 +108,7 @@ def read(
     return Reading(
         axis=_axis(signature, plan.time, wanted.rate, _shortest(maker, plan)),
         batch=signature.batch,
-        inputs=tuple(_input(signature, x, rename) for x in signature.inputs),
+        inputs=tuple(input_port(signature, x, rename) for x in signature.inputs),
         outputs=outputs_of(model, signature, plan, clips, rename),
         tells=_tells(signature, plan.time),
         names={g: tuple(map(signature.user_name, signature.members(g))) for g in plan.groups},
@@ -245,7 +245,12 @@ def _axis(signature: Signature, time: str, rate: float | None, shortest: int) ->
     raise UsageError(f"no input of data or tokens has the dim {name} by itself; name another one")
 
 
-def _input(signature: Signature, item: Input, rename: Mapping[str, str]) -> InputPort:
+def input_port(signature: Signature, item: Input, rename: Mapping[str, str]) -> InputPort:
+    """An input as a manifest has it.
+
+    Raises:
+        UsageError: It is none that can be filled up.
+    """
     if item.problem:
         raise UsageError(f"the input {item.name!r} cannot be put into a container: {item.problem}")
     kind = item.role.kind

@@ -26,6 +26,7 @@ from graphfix.ship.container_fit import (
 )
 from graphfix.ship.manifest import NAME, Manifest
 from graphfix.ship.sessions import Sessions
+from graphfix.ship.stream import Stream
 
 if TYPE_CHECKING:
     import os
@@ -143,6 +144,8 @@ class Session:
             FeedError: An input is missing or does not fit, or a clip is longer than every
                 container, or too short for the model to make anything of it.
         """
+        if self.manifest.stream is not None:
+            return self._run_step(output_names, input_feed, run_options)
         wanted = self._wanted(output_names)
         if not isinstance(input_feed, Mapping):
             kind = type(input_feed).__name__
@@ -158,6 +161,73 @@ class Session:
         return [
             _whole(self._outputs[name], [one[i] for one in found]) for i, name in enumerate(wanted)
         ]
+
+    def stream(self, states: Feeds | None = None) -> Stream:
+        """The states of one sequence, from where ``run`` of the stream goes on step by step.
+
+        Args:
+            states: What they are at first, in the original's shapes; empty caches and zeros by
+                default.
+
+        Raises:
+            FeedError: A state does not fit.
+            UsageError: The folder's model takes clips, and continues no states.
+        """
+        return Stream(self, states)
+
+    def _run_step(
+        self,
+        output_names: Sequence[str] | None,
+        feed: Given,
+        options: onnxruntime.RunOptions | None,
+    ) -> list[Any]:
+        """One step of a model with states that the host keeps."""
+        wanted = self._wanted(output_names)
+        assert self.manifest.stream is not None
+        links = self.manifest.stream.states
+        feeds = {name: np.asarray(array) for name, array in feed.items()}
+        if missing := [x.input for x in links if x.input not in feeds]:
+            raise FeedError(
+                f"the state {missing[0]!r} is missing; stream() keeps states, and run takes all"
+            )
+        stream = Stream(self, {x.input: feeds.pop(x.input) for x in links})
+        given = {x.output for x in links}
+        free = [x for x in wanted if x not in given]
+        found = dict(zip(free, stream.run(free, feeds, options), strict=True)) if free else {}
+        if not free:
+            stream.run(None, feeds, options)
+        found |= stream.states() if given & {*wanted} else {}
+        return [found[x] for x in wanted]
+
+    def hold(self, array: Array) -> onnxruntime.OrtValue:
+        """An array on the device that containers run on."""
+        array = np.ascontiguousarray(array)
+        if self._opened.on_directml:
+            return onnxruntime.OrtValue.ortvalue_from_numpy(array, "dml", 0)
+        return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+
+    def step(
+        self,
+        container: Container,
+        fed: Mapping[str, onnxruntime.OrtValue],
+        wanted: Sequence[str],
+        kept: Sequence[str],
+        run_options: onnxruntime.RunOptions | None = None,
+    ) -> tuple[list[Array], list[onnxruntime.OrtValue]]:
+        """Run a container on what is held: outputs for the host, and those that stay."""
+        session = self._session(container)
+        binding = session.io_binding()
+        known = {x.name for x in session.get_inputs()}
+        for name, value in fed.items():
+            if name in known:
+                binding.bind_ortvalue_input(name, value)
+        for name in wanted:
+            binding.bind_output(name, "cpu")
+        for name in kept:
+            binding.bind_output(name, "dml" if self._opened.on_directml else "cpu")
+        self._opened.run_bound(session, binding, run_options)
+        made = binding.get_outputs()
+        return [x.numpy() for x in made[: len(wanted)]], list(made[len(wanted) :])
 
     def close(self) -> None:
         """Let go of every session that was made; the next run makes its own again."""
@@ -268,7 +338,9 @@ class Session:
 
     def _require_ports(self, path: Path, made: onnxruntime.InferenceSession) -> None:
         """Raise ModelError where a container is not what the manifest says."""
-        known = {x.name for x in self.manifest.inputs} | {self.manifest.lengths}
+        stream = self.manifest.stream
+        told = [] if stream is None else [x.told for x in stream.caches]
+        known = {*told, self.manifest.lengths, *(x.name for x in self.manifest.inputs)}
         unfed = {x.name for x in made.get_inputs()} - known
         if missing := unfed | ({*self._outputs} - {x.name for x in made.get_outputs()}):
             raise ModelError(
@@ -286,7 +358,9 @@ class Session:
                 for x in session.get_inputs()
                 if x.type in DTYPES
             }
-            if self.manifest.lengths in zeros:  # a clip that fills it
+            if (
+                self.manifest.stream is None and self.manifest.lengths in zeros
+            ):  # a clip that fills it
                 zeros[self.manifest.lengths or ""][:] = container.sizes[self.manifest.axis.dim]
             self._opened.run(session, [x.name for x in session.get_outputs()], zeros)
         progress(total, total, "")

@@ -80,6 +80,16 @@ class Sessions:
         with self._running or nullcontext():
             return cast("list[Array]", session.run(wanted, fed, run_options))
 
+    def run_bound(
+        self,
+        session: onnxruntime.InferenceSession,
+        binding: onnxruntime.IOBinding,
+        run_options: onnxruntime.RunOptions | None,
+    ) -> None:
+        """Run a session on what is bound."""
+        with self._running or nullcontext():
+            session.run_with_iobinding(binding, run_options)
+
     def clear(self) -> None:
         """Let go of every session."""
         with self._making:

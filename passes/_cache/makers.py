@@ -64,9 +64,7 @@ class Makers:
         made.dtype = self._op.view.shapes.dtype(node.outputs[0])
         return made
 
-    def placed(
-        self, index: ir.Value, slots: Slots, which: Sequence[int] | None = None
-    ) -> ir.Value:
+    def placed(self, index: ir.Value, slots: Slots, which: Sequence[int] | None = None) -> ir.Value:
         """Numbers of entries, from the first valid one on, as places along the axis."""
         op = self._op
         shift = self._shift(slots)
@@ -78,9 +76,7 @@ class Makers:
         """Numbers of rows, of which those that are not valid may be negative."""
         return self._op.Max(index, self._zero(index))
 
-    def cleaned(
-        self, value: ir.Value, slots: Slots, size: Dim, axis: int, rank: int
-    ) -> ir.Value:
+    def cleaned(self, value: ir.Value, slots: Slots, size: Dim, axis: int, rank: int) -> ir.Value:
         """``value`` with zeros in the place of entries that are not valid."""
         op = self._op
         mask = self._behind(self._valid(slots, size), rank - axis - 1)
@@ -100,7 +96,9 @@ class Makers:
 
         key = ("hide", str(slots), str(size), behind, str(dtype))
         return op.once(
-            ("hidden", value.name, *key), lambda: op.Add(value, op.once(key, hide, self._told)), value
+            ("hidden", value.name, *key),
+            lambda: op.Add(value, op.once(key, hide, self._told)),
+            value,
         )
 
     def rows(

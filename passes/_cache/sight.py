@@ -14,8 +14,8 @@ import onnx_ir as ir
 
 from graphfix.core import Match, Skip
 from graphfix.model.broadcast import BROADCAST
-from graphfix.model.values import attr_int, axes_of, bodies_of, captured, const_of, is_op
 from graphfix.model.symbolic import equal
+from graphfix.model.values import attr_int, axes_of, bodies_of, captured, const_of, is_op
 
 from .slots import Lengths, Unclear, minus
 
@@ -47,8 +47,15 @@ class Recount(Match):
 
 # The operands that say a size: they take that of the cache, not what is valid of it.
 _SIZES = {
-    **{"Reshape": (1,), "Expand": (1,), "ConstantOfShape": (0,), "Tile": (1,), "Split": (1,)},
-    **{"Unsqueeze": (1,), "Squeeze": (1,), "RandomNormalLike": (), "EyeLike": ()},
+    "Reshape": (1,),
+    "Expand": (1,),
+    "ConstantOfShape": (0,),
+    "Tile": (1,),
+    "Split": (1,),
+    "Unsqueeze": (1,),
+    "Squeeze": (1,),
+    "RandomNormalLike": (),
+    "EyeLike": (),
 }
 _MOVES = frozenset(
     {"Identity", "Cast", "CastLike", "Transpose", "Unsqueeze", "Squeeze", "Reshape", "Flatten"}
@@ -359,7 +366,9 @@ class Sight:
         moves = self._lengths.times(start)
         what = "takes rows by the number of valid entries"
         yield Recount(
-            node, what, output=lambda op, _: op.rows(node, rest, axis, first, minus(end, start), moves)
+            node,
+            what,
+            output=lambda op, _: op.rows(node, rest, axis, first, minus(end, start), moves),
         )
 
     def _cuts(self, node: ir.Node) -> tuple[tuple[int, Dim, Dim], ...]:
@@ -416,7 +425,9 @@ class Sight:
         counted = any(x in self._counted for x in given)
         for i, value in enumerate(given):
             known = self._lengths.counted(value) if not self._is_known(node) else None
-            counted = counted or (known is not None and any(known) and i not in _SIZES.get(node.op_type, ()))
+            counted = counted or (
+                known is not None and any(known) and i not in _SIZES.get(node.op_type, ())
+            )
         if counted and not self._is_known(node):
             self._counted.update(x for x in node.outputs if self._is_whole(x))
         if self._makes_zero(node):

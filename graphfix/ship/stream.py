@@ -1,0 +1,376 @@
+"""``Session.stream()``: a shipped decoder, step by step, with states that stay where they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from graphfix.errors import FeedError, UsageError
+from graphfix.ship.chunks import chunks
+from graphfix.ship.container_fit import DTYPES, require_inputs
+from graphfix.ship.dim_expression import names_in, size_of
+from graphfix.wording import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+    import onnxruntime
+
+    from graphfix.ship.chunks import Chunk
+    from graphfix.ship.manifest import Container, InputPort, Manifest, Port, Streaming
+
+    Array = npt.NDArray[Any]
+    Feeds = Mapping[str, Array]
+
+
+class Held(Protocol):
+    """An array where containers run."""
+
+    def numpy(self) -> Array:
+        """A copy on the host."""
+
+
+class Runs(Protocol):
+    """What runs the containers of a folder.
+
+    Attributes:
+        folder: The folder.
+        manifest: What is in it.
+    """
+
+    folder: Any
+    manifest: Manifest
+
+    def hold(self, array: Array) -> Held:
+        """An array, to be an input of several runs."""
+
+    def step(
+        self,
+        container: Container,
+        fed: Mapping[str, Held],
+        wanted: Sequence[str],
+        kept: Sequence[str],
+        run_options: onnxruntime.RunOptions | None,
+    ) -> tuple[list[Array], list[Held]]:
+        """The outputs of a run that are wanted on the host, and those that stay."""
+
+
+class Stream:
+    """The states of one sequence, or of a batch of sequences, and the steps that continue them.
+
+    A step takes what the original takes, less its states: the new tokens, and a mask as long as
+    past and new ones together. Many tokens are run in parts, as the containers have sizes. States
+    are bound to where they were computed, and never copied between steps. If a step fails, the
+    stream is as it was before.
+
+    Args:
+        session: The session of the folder.
+        states: What the states are at first, in the original's shapes; empty caches and zeros by
+            default.
+
+    Raises:
+        FeedError: A state does not fit.
+        UsageError: The folder is none of a model that continues states.
+    """
+
+    def __init__(self, session: Runs, states: Feeds | None = None) -> None:
+        found = session.manifest.stream
+        if found is None:
+            raise UsageError(
+                f"{session.folder} holds a model that takes clips and continues no states: "
+                "call run of the session"
+            )
+        self._session = session
+        self._about: Streaming = found
+        self._manifest: Manifest = session.manifest
+        self._inputs = {x.name: x for x in self._manifest.inputs}
+        self._outputs = {x.name: x for x in self._manifest.outputs}
+        self._state_names = {x.input for x in found.states}
+        self._given = {x.output for x in found.states}
+        self._length = 0
+        self._fresh = True
+        self._sizes = self._level(0)
+        self._states: dict[str, Held] = {}
+        self._held: dict[str, tuple[Array, Held]] = {}
+        self._begin(states or {})
+
+    @property
+    def outputs(self) -> list[str]:
+        """The outputs that are no states."""
+        return [x for x in self._outputs if x not in self._given]
+
+    @property
+    def length(self) -> int:
+        """How many entries the original's caches would have."""
+        return self._length
+
+    def reset(self) -> None:
+        """Empty the caches, and let every other state be zeros."""
+        self._length, self._fresh, self._sizes = 0, True, self._level(0)
+        self._begin({})
+
+    def fork(self) -> Stream:
+        """A stream that goes on from here by itself; the states are shared until then."""
+        other = Stream.__new__(Stream)
+        other.__dict__.update(self.__dict__)
+        other._states, other._held = dict(self._states), dict(self._held)
+        return other
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Feeds,
+        run_options: onnxruntime.RunOptions | None = None,
+    ) -> list[Array]:
+        """Continue with new tokens.
+
+        Args:
+            output_names: The outputs wanted, none of them a state; None, or none, for all others.
+            input_feed: An array for each input that is no state, in the original's shape. What
+                does not change from step to step, such as an encoder's outputs, may be left out
+                after the first.
+            run_options: As for onnxruntime.
+
+        Returns:
+            The outputs in the order asked for, in the original's shapes.
+
+        Raises:
+            FeedError: An input does not fit, or the caches are full.
+        """
+        wanted = self._wanted(output_names)
+        feeds = {**{k: x for k, (x, _) in self._held.items()}, **self._arrays(input_feed)}
+        sizes = self._logical(feeds)
+        new = sizes[self._manifest.axis.dim]
+        level = self._level(self._length + new)
+        there = sorted(x.sizes[self._manifest.axis.dim] for x in self._at(level))
+        plan = chunks(new, there, partial=self._about.partial and self._fresh)
+        states = self._states if level == self._sizes else self._moved(level)
+        length, parts = self._length, []
+        for chunk in plan:
+            outputs, states, length = self._step(
+                chunk, level, length, sizes, feeds, states, wanted, run_options
+            )
+            parts.append(outputs)
+        self._states, self._length, self._sizes, self._fresh = states, length, level, False
+        return [self._joined(self._outputs[x], [p[x] for p in parts]) for x in wanted]
+
+    def states(self) -> dict[str, Array]:
+        """The states in the original's shapes, by the names of the outputs: copies."""
+        sizes = {**self._sizes, **self._lengths(self._length, {})}
+        found = {}
+        for link in self._about.states:
+            array = self._states[link.input].numpy()
+            shape = tuple(size_of(x, sizes) for x in self._inputs[link.input].dims)
+            found[link.output] = _fitted(array, shape, 0.0)
+        return found
+
+    # One step
+
+    def _step(
+        self,
+        chunk: Chunk,
+        level: Mapping[str, int],
+        length: int,
+        sizes: Mapping[str, int],
+        feeds: Feeds,
+        states: Mapping[str, Held],
+        wanted: Sequence[str],
+        run_options: onnxruntime.RunOptions | None,
+    ) -> tuple[dict[str, Array], dict[str, Held], int]:
+        """Outputs, states and the length of the caches after a chunk."""
+        dim = self._manifest.axis.dim
+        container = next(x for x in self._at(level) if x.sizes[dim] == chunk.size)
+        here = {**sizes, **self._lengths(length, sizes), dim: chunk.valid}
+        fed = dict(states)
+        for port in self._manifest.inputs:
+            if port.name not in states:
+                fed[port.name] = self._input(port, feeds[port.name], chunk, here, container)
+        for cache in self._about.caches:
+            if cache.told:
+                valid = here[cache.dim] - (chunk.size - chunk.valid) * cache.grows
+                fed[cache.told] = self._session.hold(np.array([valid], np.int64))
+        links = self._about.states
+        made, kept = self._session.step(
+            container, fed, wanted, [x.output for x in links], run_options
+        )
+        outputs = {
+            name: self._cut(self._outputs[name], value, here)
+            for name, value in zip(wanted, made, strict=True)
+        }
+        after = {x.input: value for x, value in zip(links, kept, strict=True)}
+        return outputs, after, self._longer(here, length)
+
+    def _input(
+        self,
+        port: InputPort,
+        array: Array,
+        chunk: Chunk,
+        here: Mapping[str, int],
+        container: Container,
+    ) -> Held:
+        """An input of a chunk: its own part, filled up in front to the size of the container."""
+        names = {x for d in port.dims for x in names_in(d)}
+        grows = {x.dim for x in self._about.caches if x.grows}
+        dim = self._manifest.axis.dim
+        steady = not names & {dim, *grows}
+        held = self._held.get(port.name)
+        if steady and held is not None and held[0] is array:
+            return held[1]
+        part = array
+        for axis, size in enumerate(port.dims):
+            own = names_in(size)
+            if dim in own or own & grows:
+                stop = size_of(size, here) if own & grows else chunk.start + chunk.valid
+                start = 0 if own & grows else chunk.start
+                part = part[(slice(None),) * axis + (slice(start, stop),)]
+        shape = tuple(size_of(x, container.sizes) for x in port.dims)
+        value = self._session.hold(_fitted(part, shape, port.pad))
+        if steady:
+            self._held[port.name] = (array, value)
+        return value
+
+    def _cut(self, port: Port, array: Array, here: Mapping[str, int]) -> Array:
+        return _fitted(array, tuple(size_of(x, here) for x in port.dims), 0.0)
+
+    def _joined(self, port: Port, parts: Sequence[Array]) -> Array:
+        dim = self._manifest.axis.dim
+        axis = next((i for i, x in enumerate(port.dims) if dim in names_in(x)), None)
+        return parts[-1] if axis is None or len(parts) == 1 else np.concatenate(parts, axis)
+
+    # Lengths
+
+    def _lengths(self, length: int, sizes: Mapping[str, int]) -> dict[str, int]:
+        return {x.dim: length if x.grows else sizes.get(x.dim, 0) for x in self._about.caches}
+
+    def _longer(self, here: Mapping[str, int], length: int) -> int:
+        """The length of the original's caches after a step."""
+        for link in self._about.states:
+            if link.axis is not None:
+                return size_of(self._outputs[link.output].dims[link.axis], here)
+        return length + here[self._manifest.axis.dim]
+
+    def _logical(self, feeds: Feeds) -> dict[str, int]:
+        """The sizes that the inputs have, held to what the original takes.
+
+        Raises:
+            FeedError: They do not fit each other, the containers or the length of the caches.
+        """
+        sizes: dict[str, int] = dict(self._lengths(self._length, {}))
+        free = {x.dim for x in self._about.caches if not x.grows} | {self._manifest.axis.dim}
+        for name, array in feeds.items():
+            for dim, size in zip(self._inputs[name].dims, array.shape, strict=True):
+                if dim in free:
+                    sizes[str(dim)] = size
+                    free.discard(str(dim))
+        first = self._manifest.containers[0].sizes
+        sizes = {**first, **sizes}
+        for name, array in feeds.items():
+            wanted = tuple(size_of(x, sizes) for x in self._inputs[name].dims)
+            if array.shape != wanted:
+                raise FeedError(
+                    f"the input {name!r} has shape {[*array.shape]}, and {[*wanted]} is expected "
+                    f"([{', '.join(map(str, self._inputs[name].dims))}], behind "
+                    f"{plural(self._length, 'entry')})"
+                )
+        for cache in self._about.caches:
+            if not cache.grows and sizes[cache.dim] > first[cache.dim]:
+                raise FeedError(
+                    f"{cache.dim} is {sizes[cache.dim]}, and the containers hold "
+                    f"{first[cache.dim]}; ship with a larger --container {cache.dim}=SIZE"
+                )
+        if not sizes[self._manifest.axis.dim]:
+            raise FeedError("there is nothing new in the inputs: a step takes at least one entry")
+        return sizes
+
+    def _level(self, length: int) -> dict[str, int]:
+        """The sizes of the smallest caches that hold so many entries.
+
+        Raises:
+            FeedError: None does.
+        """
+        grows = [x.dim for x in self._about.caches if x.grows]
+        levels = [{d: x.sizes[d] for d in grows} for x in self._manifest.containers]
+        for level in levels:
+            if all(n >= length for n in level.values()):
+                return level
+        if self._about.rolls:
+            return levels[-1]
+        most = min(levels[-1].values())
+        raise FeedError(
+            f"the caches hold {most} entries, {self._length} are taken, and "
+            f"{length - self._length} more do not fit; nothing was run. reset() empties them; or "
+            f"ship with larger ones, --cache {most},{4 * most}"
+        )
+
+    def _at(self, level: Mapping[str, int]) -> list[Container]:
+        return [x for x in self._manifest.containers if level.items() <= x.sizes.items()]
+
+    # States
+
+    def _begin(self, states: Feeds) -> None:
+        require_inputs(self._manifest, states)
+        for link in self._about.states:
+            array = states.get(link.input)
+            if array is not None and link.axis is not None:
+                self._length = array.shape[link.axis]
+        self._fresh = not states
+        self._sizes = self._level(self._length)
+        sizes = self._at(self._sizes)[0].sizes
+        here = {**sizes, **self._lengths(self._length, sizes)}
+        for link in self._about.states:
+            port = self._inputs[link.input]
+            shape = tuple(size_of(x, sizes) for x in port.dims)
+            array = states.get(link.input)
+            if array is None:
+                array = np.zeros(shape, DTYPES[port.type])
+            elif array.shape != (wanted := tuple(size_of(x, here) for x in port.dims)):
+                raise FeedError(
+                    f"the state {link.input!r} has shape {[*array.shape]}, not {[*wanted]}"
+                )
+            self._states[link.input] = self._session.hold(_fitted(array, shape, 0.0))
+
+    def _moved(self, level: Mapping[str, int]) -> dict[str, Held]:
+        """The states in caches of another size."""
+        sizes = self._at(level)[0].sizes
+        moved = dict(self._states)
+        for link in self._about.states:
+            if link.axis is not None:
+                shape = tuple(size_of(x, sizes) for x in self._inputs[link.input].dims)
+                moved[link.input] = self._session.hold(
+                    _fitted(moved[link.input].numpy(), shape, 0.0)
+                )
+        return moved
+
+    # What is asked
+
+    def _wanted(self, output_names: Sequence[str] | None) -> list[str]:
+        names = list(output_names or self.outputs)
+        for name in names:
+            if name in self._given:
+                raise FeedError(f"{name!r} is a state, which the stream keeps; states() copies it")
+            if name not in self._outputs:
+                raise FeedError(f"there is no output {name!r}; there are {', '.join(self.outputs)}")
+        return names
+
+    def _arrays(self, input_feed: Feeds) -> dict[str, Array]:
+        feeds = {name: np.asarray(array) for name, array in input_feed.items()}
+        for name in feeds:
+            if name in self._state_names:
+                raise FeedError(f"{name!r} is a state, which the stream keeps: feed the others")
+        require_inputs(self._manifest, feeds)
+        for name in self._inputs:
+            if name not in feeds and name not in self._held and name not in self._state_names:
+                raise FeedError(f"the input {name!r} is missing")
+        return feeds
+
+
+def _fitted(array: Array, shape: Sequence[int], fill: float) -> Array:
+    """An array filled up in front to a shape, or without its first entries where it is longer."""
+    cut = array[tuple(slice(max(0, n - size), None) for n, size in zip(array.shape, shape))]
+    if cut.shape == tuple(shape):
+        return cut
+    whole = np.full(shape, fill, array.dtype)
+    whole[tuple(slice(size - n, None) for n, size in zip(cut.shape, shape))] = cut
+    return whole

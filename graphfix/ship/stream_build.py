@@ -1,0 +1,299 @@
+"""``graphfix ship`` of a model that continues its states: caches of one size, proved step by step.
+
+If the proof fails, less is done to the model: no step is filled up in front, then nothing is fused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphfix.caches.cache_input import CacheInput
+from graphfix.core import Pass
+from graphfix.engine import pipeline, registry
+from graphfix.errors import PaddingError, UsageError
+from graphfix.job.rounding_search import MARGINS, Settling, gate
+from graphfix.model import atomic_file, atomic_folder, io
+from graphfix.proof.compare import Tolerance, computes_in_half
+from graphfix.runtime.provider import LABELS
+from graphfix.ship.manifest import (
+    NAME,
+    Axis,
+    Cache,
+    Container,
+    Manifest,
+    StateLink,
+    Streaming,
+)
+from graphfix.ship.remaining_findings import checked
+from graphfix.ship.ship_page import page
+from graphfix.ship.shipped import Shipped, digest, kernels, verdict_of
+from graphfix.ship.stream_plan import branch_input, plan, prepared
+from graphfix.ship.stream_proof import prove, prove_on, sequences
+from graphfix.ship.target_folder import REPORT
+from graphfix.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import onnx_ir as ir
+
+    from graphfix.core import Check
+    from graphfix.engine.report import Report
+    from graphfix.feeds.states import State
+    from graphfix.runtime.port import Array
+    from graphfix.runtime.provider import Ep
+    from graphfix.ship.container_spec import ContainerSpec
+    from graphfix.ship.end_to_end import SessionProof
+    from graphfix.ship.stream_plan import StreamPlan
+    from graphfix.ship.stream_proof import Steps
+
+_CACHE, _DIMS, _FAST, _ROUND, _BRANCH = "static-cache", "fix-dims", "fast", "float16", "fix-input"
+_LATE = (_DIMS, _FAST, _ROUND, *(x.partition(":")[0] for x in registry.FUSIONS))
+
+
+@dataclass(frozen=True)
+class StreamOrder:
+    """What is to be shipped.
+
+    Attributes:
+        source: The model.
+        plan: What was read off it.
+        spec: The passes, as text; sizes are put in.
+        branch: An input that only chooses a branch, which is fixed at that with caches; or "".
+        tolerance: What may differ.
+        ep: Where the containers are proved besides the CPU.
+        tell: Called with a short text at each step.
+    """
+
+    source: Path
+    plan: StreamPlan
+    spec: str
+    branch: str
+    tolerance: Tolerance
+    ep: Ep
+    tell: pipeline.Progress
+
+    def original(self) -> ir.Model:
+        """The model, with one name for equal dims, and the branch that continues caches."""
+        model = io.load(self.source)
+        if self.branch:
+            pipeline.run(model, f"{_BRANCH}:{self.branch}=true,fold")
+        return prepared(model)
+
+    def made(self, container: Mapping[str, int]) -> tuple[ir.Model, Report]:
+        """A container, and what the passes did.
+
+        Raises:
+            PaddingError: A cache of one size cannot be seen through.
+            UsageError: The model cannot have these sizes.
+        """
+        try:
+            model, report = self._made(container, self.plan.held)
+        except PaddingError:
+            if not self.plan.held:
+                raise
+            model, report = self._made(container, ())
+        for done in report.passes:
+            if done.name == _DIMS and done.skips and not done.changes:
+                raise UsageError(f"there can be no container of {container}: {done.skips[0][1]}")
+        return model, dataclasses.replace(report, source=str(self.source))
+
+    def _made(self, container: Mapping[str, int], held: Sequence[str]) -> tuple[ir.Model, Report]:
+        model = self.original()
+        passes = list(self._passes(container, held))
+        settle = Settling(passes, {}, None, self.tolerance, self.tell, MARGINS[0])
+        return model, pipeline.run(model, passes, settle=settle)
+
+    def _passes(self, container: Mapping[str, int], held: Sequence[str]) -> Iterator[Check]:
+        """The passes with the sizes of a container; those that take sizes before what is late."""
+        sized = {*self.plan.caches, *held}
+        caches = tuple((x, n) for x, n in container.items() if x in sized)
+        others = tuple((x, n) for x, n in container.items() if x not in sized)
+        items = pipeline.split(self.spec)
+        named = [name for name, *_ in items]
+        for name, default in ((_CACHE, _LATE), (_DIMS, _LATE[1:])):
+            if name not in named:
+                at = next((i for i, x in enumerate(named) if x in default), len(named))
+                items.insert(at, [name])
+                named.insert(at, name)
+        for name, *given in items:
+            if name == _CACHE and caches:
+                yield registry.get_pass(_CACHE, dims=caches)
+            elif name == _DIMS:
+                yield registry.get_pass(_DIMS, dims=others)
+            elif name != _CACHE:
+                yield from pipeline.parse(":".join([name, *given]))
+
+
+def ship_stream(
+    source: Path,
+    folder: Path,
+    model: ir.Model,
+    containers: ContainerSpec,
+    *,
+    cache: Sequence[int],
+    states: Sequence[State],
+    passes: str,
+    float16: bool,
+    ep: Ep,
+    tolerance: Tolerance | None,
+    strict: bool,
+    tell: pipeline.Progress,
+) -> Shipped:
+    """Make of a model a folder with one model for each size of caches and steps, and prove it.
+
+    Args:
+        source: The model's file.
+        folder: Where it goes.
+        model: The model as it was loaded.
+        containers: The sizes of its dims but those of caches.
+        cache: The sizes of caches.
+        states: States that the user names.
+        passes: Text as ``-p`` takes it; "" for the usual ones.
+        float16: Whether weights and arithmetic become float16.
+        ep: Where the containers are proved besides the CPU.
+        tolerance: What may differ.
+        strict: Whether a proof that fails is the end.
+        tell: Called with a short text at each step.
+
+    Raises:
+        UsageError: Sizes, states or passes do not fit.
+        PaddingError: A cache of one size cannot be seen through.
+        FeedError: The model does not run.
+    """
+    spec = passes or ",".join(["directml", _CACHE, _DIMS, _FAST, *([_ROUND] if float16 else [])])
+    branch = branch_input(model)
+    if branch:
+        pipeline.run(model, f"{_BRANCH}:{branch}=true,fold")
+    found = plan(prepared(model), containers, cache, states)
+    chosen = pipeline.parse(",".join(":".join(x) for x in pipeline.split(spec) if x[0] != _CACHE))
+    rounds = any(isinstance(x, Pass) and x.measured for x in chosen)
+    usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
+    allowed = tolerance or (gate(chosen) if rounds else None) or usual
+    order = StreamOrder(source, found, spec, branch, allowed, ep, tell)
+    tell("running the original step by step")
+    constants = _chosen(source, branch)
+    steps, rolls = sequences(found, str(source), constants)
+    whole = all(x.axis is not None for x in found.states)
+    first: Shipped | None = None
+    for way in _ways(order, plainly=bool(passes) or strict):
+        for partial in (True, False) if whole and not strict else (whole,):
+            shipped = _ship(way, folder, steps, Streaming((), (), rolls, partial))
+            if shipped.ok:
+                return shipped
+            first = first or shipped
+    assert first is not None
+    return first
+
+
+def _ways(order: StreamOrder, *, plainly: bool) -> Iterator[StreamOrder]:
+    yield order
+    if not plainly:
+        spec = ",".join(x for x in order.spec.split(",") if x != _FAST)
+        yield dataclasses.replace(order, spec=spec)
+
+
+def _chosen(source: Path, branch: str) -> Mapping[str, Array]:
+    import numpy as np
+
+    if not branch:
+        return {}
+    value = next(x for x in io.load(source).graph.inputs if x.name == branch)
+    return {branch: np.ones([1] * len(value.shape or ()), bool)}
+
+
+def _ship(order: StreamOrder, folder: Path, steps: Sequence[Steps], about: Streaming) -> Shipped:
+    """Repair, write, prove, and give the folder its name."""
+    source, found, tell = order.source, order.plan, order.tell
+    made, reports = [], []
+    for container in found.containers:
+        tell(f"repairing for {_told(found, container)}")
+        model, report = order.made(container)
+        made.append(model)
+        reports.append(report)
+    about = _about(found, CacheInput.all_of(made[0]), about)
+    tell("checking what is left")
+    hazards = checked(order.original(), made)
+    with atomic_folder.replacing(folder) as draft:
+        scratch = draft.path
+        names = [_file(source, found, x) for x in found.containers]
+        paths = [scratch / x for x in names]
+        with io.drafting_together(
+            list(zip(made, paths, strict=True)), source.stem, external_data="auto"
+        ) as several:
+            for one in several:
+                one.keep()
+        manifest = _manifest(order, about, paths)
+        atomic_file.put_text(scratch / NAME, manifest.to_text())
+        tell("proving what a stream gives")
+        whole = prove(scratch, steps, order.tolerance)
+        if whole.ok and order.ep != "cpu":
+            tell(f"proving what a stream gives on {LABELS[order.ep]}")
+            elsewhere = prove_on(scratch, steps, order.tolerance, order.ep)
+            whole = _together(whole, elsewhere)
+        result = Shipped(None, manifest, tuple(reports), hazards, (), whole)
+        if not result.ok:
+            return result
+        manifest = dataclasses.replace(manifest, verdict=verdict_of(result))
+        atomic_file.put_text(scratch / NAME, manifest.to_text())
+        atomic_file.put_text(scratch / REPORT, page(manifest, (), whole))
+        draft.keep()
+    files = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
+    return dataclasses.replace(result, folder=folder, manifest=manifest, sizes=files)
+
+
+def _together(one: SessionProof, other: SessionProof) -> SessionProof:
+    return dataclasses.replace(other, ok=one.ok and other.ok, diffs=(*one.diffs, *other.diffs))
+
+
+def _about(found: StreamPlan, told: Sequence[CacheInput], about: Streaming) -> Streaming:
+    known = {x.dim: x.input for x in told}
+    caches = tuple(
+        Cache(x, known.get(x, ""), x in found.caches)
+        for x in (*found.caches, *found.held)
+        if x in found.caches or x in known
+    )
+    links = tuple(StateLink(x.input, x.output, x.axis) for x in found.states)
+    return dataclasses.replace(about, caches=caches, states=links)
+
+
+def _told(found: StreamPlan, container: Mapping[str, int]) -> str:
+    shown = (*found.caches, found.new)
+    return ", ".join(f"{found.names.get(x, (x,))[0]}={container[x]}" for x in shown)
+
+
+def _file(source: Path, found: StreamPlan, container: Mapping[str, int]) -> str:
+    sizes = [str(container[x]) for x in (*found.caches[:1], found.new)]
+    return f"{source.stem}.{'.'.join(sizes)}.onnx"
+
+
+def _manifest(order: StreamOrder, about: Streaming, paths: Sequence[Path]) -> Manifest:
+    found, source = order.plan, order.source
+    tokens = next(x for x in found.inputs if x.kind in ("tokens", "data") and found.new in x.dims)
+    before = kernels(source)
+    containers = []
+    for path, sizes in zip(paths, found.containers, strict=True):
+        order.tell(f"planning {path.name} for DirectML")
+        counts = {"before": before, "after": kernels(path)}
+        containers.append(Container(path.name, dict(sizes), counts))
+    return Manifest(
+        axis=Axis(found.new, tokens.name, tokens.dims.index(found.new), None, 1),
+        batch=found.batch,
+        lengths=None,
+        inputs=found.inputs,
+        outputs=found.outputs,
+        containers=tuple(containers),
+        weights=tuple(sorted(x.name for x in paths[0].parent.iterdir() if x not in paths)),
+        provenance={
+            "source": source.name,
+            "sha256": digest(source),
+            "passes": order.spec,
+            "graphfix": __version__,
+            "names": {group: list(names) for group, names in found.names.items()},
+            "left": [],
+        },
+        stream=about,
+    )

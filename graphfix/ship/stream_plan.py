@@ -1,0 +1,276 @@
+"""What is known of a model that continues its states, and which containers are made of it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+import sympy
+
+from graphfix.caches.growth import growing, unify
+from graphfix.errors import UsageError
+from graphfix.feeds.input import symbols
+from graphfix.feeds.states import State
+from graphfix.model import shapes
+from graphfix.model.dims import name_dims
+from graphfix.model.local_functions import inline
+from graphfix.model.symbolic import expr_of, symbols_of
+from graphfix.model.values import is_op
+from graphfix.ship.manifest import Port
+from graphfix.ship.model_facts import input_port
+from graphfix.ship.valid_sizes import text_of, type_of
+from graphfix.spec.quoting import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from graphfix.caches.growth import GrowingState
+    from graphfix.feeds.signature import Signature
+    from graphfix.model.symbolic import Dim
+    from graphfix.ship.container_spec import ContainerSpec
+    from graphfix.ship.manifest import InputPort
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """What is known of a model that continues its states.
+
+    Attributes:
+        signature: Its inputs, states among them.
+        new: The dim of what each step adds.
+        batch: The dim of rows; None if there is none.
+        caches: The dims that are lengths of caches, and grow.
+        held: The dims of caches that do not grow.
+        windows: The entries that the model itself keeps of a cache, of dims where it cuts them.
+        states: What is fed back.
+        inputs: The inputs as a manifest has them.
+        outputs: The outputs as a manifest has them.
+        containers: The sizes of each container: small caches first, then few new entries.
+        names: The model's own names of each dim.
+    """
+
+    signature: Signature
+    new: str
+    batch: str | None
+    caches: tuple[str, ...]
+    held: tuple[str, ...]
+    windows: Mapping[str, int]
+    states: tuple[GrowingState, ...]
+    inputs: tuple[InputPort, ...]
+    outputs: tuple[Port, ...]
+    containers: tuple[Mapping[str, int], ...]
+    names: Mapping[str, tuple[str, ...]]
+
+
+def prepared(model: ir.Model) -> ir.Model:
+    """A model whose equal dims have one name, to be read and repaired."""
+    name_dims(model)
+    if model.functions:
+        inline(model)
+    unify(model)
+    shapes.forget(model)
+    return model
+
+
+def branch_input(model: ir.Model) -> str:
+    """The input that only says which branch of an If runs, as optimum's ``use_cache_branch``."""
+    for value in model.graph.inputs:
+        if value.dtype == ir.DataType.BOOL and value.uses() and _only_chooses(value):
+            return value.name or ""
+    return ""
+
+
+def _only_chooses(value: ir.Value) -> bool:
+    return all(
+        (is_op(use.node, "If") and use.idx == 0)
+        or (
+            is_op(use.node, "Squeeze", "Reshape", "Identity") and _only_chooses(use.node.outputs[0])
+        )
+        for use in value.uses()
+    )
+
+
+def continues(model: ir.Model) -> bool:
+    """Whether a model has states that grow from run to run."""
+    copy = prepared(model.clone())
+    return any(x.axis is not None for x in growing(copy))
+
+
+def plan(
+    model: ir.Model, wanted: ContainerSpec, cache: Sequence[int], told: Iterable[State] = ()
+) -> StreamPlan:
+    """Read a model, and choose its containers.
+
+    Args:
+        model: The model, as :func:`prepared` gives it.
+        wanted: The sizes of its dims but those of the caches.
+        cache: The sizes of the caches.
+        told: States that the user names.
+
+    Raises:
+        UsageError: A size is missing, or the model continues no states.
+    """
+    from graphfix.feeds.signature import Signature
+
+    told = tuple(told)
+    _require_states(model, told)
+    signature = Signature(model)
+    states = growing(model, told)
+    if not states:
+        raise UsageError(
+            "no input of the model is told to be a state that an output continues; name them, "
+            "--state past_key_0=present_key_0"
+        )
+    grows = tuple(dict.fromkeys(x.dim for x in states if x.dim))
+    fed_back = {x.input for x in states}
+    free = [x for x in signature.inputs if x.name not in fed_back]
+    groups = tuple(dict.fromkeys(signature.group(s) for s in signature.symbols()))
+    groups = tuple(x for x in groups if x not in signature.derived)
+    times = [x for x in signature.times if x not in grows]
+    tokens = [x for x in free if x.role.kind in ("tokens", "data")]
+    new = next((x for x in times if _along(tokens, x, signature)), None)
+    if new is None:
+        raise UsageError(
+            "no input besides the states has a symbolic dim, so nothing says how many entries a "
+            "step adds"
+        )
+    windows = _windows(model, states)
+    sizes = _sizes(signature, wanted, new, [x for x in groups if x not in grows])
+    held = tuple(x for x in groups if x not in (new, signature.batch, *grows))
+    levels = _levels(grows, windows, cache)
+    containers = tuple(
+        {**{x: n[0] for x, n in sizes.items()}, **level, new: size}
+        for level, size in itertools.product(levels, sizes[new])
+    )
+    rename = {s: signature.group(s) for s in signature.symbols()}
+    return StreamPlan(
+        signature=signature,
+        new=new,
+        batch=signature.batch,
+        caches=grows,
+        held=held,
+        windows=windows,
+        states=states,
+        inputs=tuple(input_port(signature, x, rename) for x in signature.inputs),
+        outputs=_outputs(model, signature, rename, {x.output for x in states}, grows),
+        containers=containers,
+        names={g: tuple(map(signature.user_name, signature.members(g))) for g in groups},
+    )
+
+
+def _require_states(model: ir.Model, told: Sequence[State]) -> None:
+    inputs, outputs = ({x.name for x in y} for y in (model.graph.inputs, model.graph.outputs))
+    for one in told:
+        for name, known, kind in ((one.input, inputs, "input"), (one.output, outputs, "output")):
+            if name not in known:
+                there = ", ".join(sorted(map(str, known)))
+                raise UsageError(
+                    f"--state {one.input}={one.output}: there is no {kind} {name!r}; "
+                    f"there are {there}"
+                )
+
+
+def _along(items: Sequence[object], group: str, signature: Signature) -> bool:
+    return any(
+        signature.group(s) == group
+        for x in items
+        for d in x.dims  # type: ignore[attr-defined]
+        for s in symbols(d)
+    )
+
+
+def _windows(model: ir.Model, states: Sequence[GrowingState]) -> dict[str, int]:
+    """The number of entries that the model itself keeps of caches that it cuts."""
+    known = shapes.infer(model, usual=True)
+    outputs = {x.name: known.dims(x) for x in model.graph.outputs}
+    found: dict[str, int] = {}
+    for state in states:
+        if state.axis is None:
+            continue
+        expr = expr_of((outputs[state.output] or ())[state.axis])
+        if isinstance(expr, sympy.Min):
+            numbers = [int(x) for x in expr.args if x.is_Integer]
+            found[state.dim] = min([*numbers, found.get(state.dim, numbers[0])])
+    return found
+
+
+def _levels(
+    grows: Sequence[str], windows: Mapping[str, int], cache: Sequence[int]
+) -> list[dict[str, int]]:
+    left = [x for x in grows if x not in windows]
+    if left and not cache:
+        raise UsageError(
+            f"the model continues a cache ({', '.join(left)} grows from run to run), and it needs a "
+            "size: say --cache 256, or several, --cache 256,1024"
+        )
+    if left or not grows:
+        return [{**windows, **dict.fromkeys(left, n)} for n in sorted({*cache})] or [{}]
+    return [dict(windows)]
+
+
+def _sizes(
+    signature: Signature, wanted: ContainerSpec, new: str, groups: Sequence[str]
+) -> dict[str, tuple[int, ...]]:
+    sizes: dict[str, tuple[int, ...]] = {}
+    for name, given in wanted.sizes.items():
+        symbol = signature.symbol_of(name)
+        if symbol is None and name.upper() in ("B", "BATCH"):
+            if signature.batch is None:
+                continue
+            symbol = signature.batch
+        if symbol is None and name.upper() in ("S", "T"):
+            symbol = new
+        if symbol is None or signature.group(symbol) not in groups:
+            known = ", ".join(signature.user_name(x) for x in groups)
+            raise UsageError(
+                f"--container {name}: no input has a dim {name!r}; there are: {known} (caches get "
+                "their sizes by --cache)"
+            )
+        sizes[signature.group(symbol)] = given
+    if signature.batch is not None:
+        sizes.setdefault(signature.batch, (1,))
+    for group in groups:
+        name = signature.user_name(group)
+        if group not in sizes:
+            raise UsageError(
+                f"a container has a size for each dim, and {name} has none; say --container "
+                f"{quoted(name)}=" + ("1,16" if group == new else "SIZE")
+            )
+        if len(sizes[group]) > 1 and group != new:
+            raise UsageError(f"--container {name}: only {signature.user_name(new)} has several")
+    return sizes
+
+
+def _outputs(
+    model: ir.Model,
+    signature: Signature,
+    rename: Mapping[str, str],
+    states: set[str],
+    grows: Sequence[str],
+) -> tuple[Port, ...]:
+    known = shapes.infer(model, usual=True)
+    names = set(signature.symbols())
+    batch = set(signature.members(signature.batch)) if signature.batch else set()
+    found = []
+    for value in model.graph.outputs:
+        dims = known.dims(value)
+        if dims is None or not all(symbols_of(x) <= names for x in dims) or _unknown(dims):
+            raise UsageError(
+                f"the shape of the output {value.name!r} cannot be told, so it is not known what "
+                f"of it is valid; leave it out, -p keep-output:..."
+            )
+        if value.name not in states and any(symbols_of(x) & set(grows) for x in dims):
+            raise UsageError(
+                f"the output {value.name!r} {[*map(str, dims)]} grows with the caches and is no "
+                "state; name the input that it continues, --state INPUT=OUTPUT"
+            )
+        rows = next((i for i, d in enumerate(dims) if symbols(d) & batch), None)
+        kind = type_of(value.dtype or ir.DataType.FLOAT)
+        found.append(Port(value.name or "", kind, tuple(text_of(d, rename) for d in dims), rows))
+    return tuple(found)
+
+
+def _unknown(dims: Sequence[Dim]) -> bool:
+    return any(not isinstance(x, int) and x.value is None for x in dims)
