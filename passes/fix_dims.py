@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import onnx_ir as ir
+
 from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
 from graphfix.editing.builder import Builder
 from graphfix.errors import UsageError
@@ -28,8 +30,6 @@ from ._sizes.fixed_dims import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    import onnx_ir as ir
 
 KEY = "graphfix.dims"
 
@@ -170,6 +170,7 @@ class FixDims(Pass):
             made = (x for node in graph for x in node.outputs)
             for value in (*graph.inputs, *made):
                 set_sizes(value, sizes, view.shapes.dims(value), spelling)
+        _tell_untold(view)
         yield from self._fold(view)
         known = _fixed_before(model) | sizes
         model.metadata_props[KEY] = ":".join(f"{quoted(k)}={known[k]}" for k in sorted(known))
@@ -223,6 +224,18 @@ class FixDims(Pass):
             removed, added = builder.commit(constant)
             line = f"{constant.name} = {array.dtype}{list(array.shape)}"
             yield Change(self.name, at, tensor, removed, (line, *added))
+
+
+def _tell_untold(view: View) -> None:
+    """Write the shapes that ONNX Runtime does not infer: DirectML fuses nothing behind them.
+
+    Below opset 16 LessOrEqual and GreaterOrEqual are functions without shape inference.
+    """
+    for node in view.nodes("LessOrEqual", "GreaterOrEqual"):
+        value, dims = node.outputs[0], view.shapes.dims(node.outputs[0])
+        if view.opset(node) < 16 and value.shape is None and dims is not None:
+            value.shape = ir.Shape([x if isinstance(x, int) else None for x in dims])
+            value.dtype = ir.DataType.BOOL
 
 
 def _fixed_before(model: ir.Model) -> dict[str, int]:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.caches.cache_input import CacheInput
-from graphfix.caches.growth import growing, unify
+from graphfix.caches.growth import growing, unify, window_of
 from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
 from graphfix.editing.builder import Builder
 from graphfix.errors import PaddingError, UsageError
@@ -216,13 +216,13 @@ class _Cache:
         outputs = {x.name: x for x in self._model.graph.outputs}
         for state in self._states:
             value, axis = outputs[state.output], state.axis or 0
-            size = replaced((self._shapes.dims(value) or ())[axis], {self.symbol: self._size})
-            if isinstance(size, int) and size < self._size:
+            cut = window_of((self._shapes.dims(value) or ())[axis], self.symbol)
+            if cut is not None and cut[1] != self._size:
                 raise UsageError(
-                    f"static-cache: {state.output} has {size} entries at most, the window of the "
-                    f"model; {self.symbol}={size} holds all of it"
+                    f"static-cache: the model itself keeps {cut[1]} entries of {state.output}, so "
+                    f"its cache has that size: static-cache:{self.symbol}={cut[1]}"
                 )
-            if size == self._size:
+            if cut is not None:
                 continue
             front = np.array([-self._size], np.int64)
             end, at = np.array([np.iinfo(np.int64).max], np.int64), np.array([axis], np.int64)

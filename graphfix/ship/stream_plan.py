@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
-import sympy
 
-from graphfix.caches.growth import growing, unify
+from graphfix.caches.growth import growing, unify, window_of
 from graphfix.errors import UsageError
 from graphfix.feeds.input import symbols
 from graphfix.feeds.states import State
 from graphfix.model import shapes
 from graphfix.model.dims import name_dims
 from graphfix.model.local_functions import inline
-from graphfix.model.symbolic import expr_of, symbols_of
+from graphfix.model.symbolic import symbols_of
 from graphfix.model.values import is_op
 from graphfix.ship.manifest import Port
 from graphfix.ship.model_facts import input_port
@@ -189,10 +188,9 @@ def _windows(model: ir.Model, states: Sequence[GrowingState]) -> dict[str, int]:
     for state in states:
         if state.axis is None:
             continue
-        expr = expr_of((outputs[state.output] or ())[state.axis])
-        if isinstance(expr, sympy.Min):
-            numbers = [int(x) for x in expr.args if x.is_Integer]
-            found[state.dim] = min([*numbers, found.get(state.dim, numbers[0])])
+        cut = window_of((outputs[state.output] or ())[state.axis], state.dim)
+        if cut is not None:
+            found[state.dim] = min(cut[1], found.get(state.dim, cut[1]))
     return found
 
 

@@ -79,8 +79,8 @@ class Makers:
     def cleaned(self, value: ir.Value, slots: Slots, size: Dim, axis: int, rank: int) -> ir.Value:
         """``value`` with zeros in the place of entries that are not valid."""
         op = self._op
-        mask = self._behind(self._valid(slots, size), rank - axis - 1)
-        return op.Where(mask, value, self._zero(value))
+        mask = self._behind(self._spare_ones(slots, size), rank - axis - 1)
+        return op.Where(mask, self._zero(value), value)
 
     def hidden(
         self, value: ir.Value, slots: Slots, size: Dim, behind: int, dtype: ir.DataType
@@ -91,7 +91,7 @@ class Makers:
         def hide() -> ir.Value:
             kind = dtype.numpy()
             least = np.array(np.finfo(np.float32 if kind.kind != "f" else kind).min, kind)
-            made = op.Where(self._valid(slots, size), np.zeros((), kind), least)
+            made = op.Where(self._spare_ones(slots, size), least, np.zeros((), kind))
             return self._behind(made, behind)
 
         key = ("hide", str(slots), str(size), behind, str(dtype))
@@ -152,14 +152,13 @@ class Makers:
 
         return self._op.once(("shift", str(slots)), build, self._told)
 
-    def _valid(self, slots: Slots, size: Dim) -> ir.Value:
-        """Which entries of an axis are valid, bool [size]."""
-        op = self._op
+    def _spare_ones(self, slots: Slots, size: Dim) -> ir.Value:
+        """Which entries of an axis are not valid, bool [size]."""
 
-        def build() -> ir.Value:
-            return op.GreaterOrEqual(self._iota(size), self._shift(slots))
+        def build() -> ir.Value:  # a LessOrEqual below opset 16 has no shape inference
+            return self._op.Less(self._iota(size), self._shift(slots))
 
-        return op.once(("valid", str(slots), str(size)), build, self._told)
+        return self._op.once(("spare ones", str(slots), str(size)), build, self._told)
 
     def _iota(self, size: Dim) -> ir.Value:
         """0, 1, 2 and so on, int64 [size]."""

@@ -17,7 +17,7 @@ from graphfix.model.broadcast import BROADCAST
 from graphfix.model.symbolic import equal
 from graphfix.model.values import attr_int, axes_of, bodies_of, captured, const_of, is_op
 
-from .slots import Lengths, Unclear, minus
+from .slots import Lengths, UnclearError, minus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -114,7 +114,7 @@ class Sight:
             try:
                 yield from self._look(node)
                 self._note(node)
-            except Unclear as error:
+            except UnclearError as error:
                 yield Skip(node, str(error))
 
     # What a node needs
@@ -123,13 +123,13 @@ class Sight:
         values = [x for x in (*node.inputs, *node.outputs) if x is not None]
         if bodies_of(node):
             if any(map(self._depends, [*values, *captured(node)])):
-                raise Unclear("a graph inside it reads what depends on the length of a cache")
+                raise UnclearError("a graph inside it reads what depends on the length of a cache")
             return
         if self._is_size(node) or not any(map(self._depends, values)):
             return
         for place in _SIZES.get(node.op_type, ()):
             if place < len(node.inputs) and node.inputs[place] in self._counted:
-                raise Unclear("a size is computed from positions")
+                raise UnclearError("a size is computed from positions")
         rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
         if rule is not None:
             yield from rule(self, node)
@@ -145,7 +145,7 @@ class Sight:
             return False
         if is_op(node, "Shape", "Size"):
             if self._shapes.data(node.outputs[0]) is None:
-                raise Unclear("its input has a shape that is not known")
+                raise UnclearError("its input has a shape that is not known")
             return True
         if is_op(node, "Cast") and self._shapes.data(node.outputs[0]) is None:
             counts = self._lengths.counted(node.inputs[0])
@@ -174,7 +174,7 @@ class Sight:
                 yield i, lambda op, x, n=counts: op.moved(x, [sign * a for a in n])
 
     def _require_apart(self, node: ir.Node) -> None:
-        """Raise Unclear where an operator may mix the entries of a cache."""
+        """Raise UnclearError where an operator may mix the entries of a cache."""
         kinds = {x: self._lengths.slots(x) for x in (*node.inputs, *node.outputs) if x is not None}
         if not any(kinds.values()):
             return
@@ -185,13 +185,13 @@ class Sight:
         last = {(self._shapes.rank(x) or 0) - 1 for x in node.inputs[:1]}
         if node.op_type in _ROWWISE and not any(last & x.keys() for x in kinds.values()):
             return
-        raise Unclear(f"{node.op_type} may mix the entries of a cache")
+        raise UnclearError(f"{node.op_type} may mix the entries of a cache")
 
     def _require_kept(self, node: ir.Node) -> None:
-        """Raise Unclear where a Reshape does not keep an axis of entries as it is."""
+        """Raise UnclearError where a Reshape does not keep an axis of entries as it is."""
         before, after = (self._shapes.dims(x) for x in (node.inputs[0], node.outputs[0]))
         if before is None or after is None:
-            raise Unclear("its shape is not known")
+            raise UnclearError("its shape is not known")
         for axis in self._lengths.slots(node.inputs[0]):
             behind = self._lengths.product(before[axis + 1 :])
             if not any(
@@ -199,14 +199,14 @@ class Sight:
                 and equal(behind, self._lengths.product(after[i + 1 :]))
                 for i in self._lengths.slots(node.outputs[0])
             ):
-                raise Unclear(f"{[*before]} becomes {[*after]}, which mixes the entries of a cache")
+                raise UnclearError(f"{[*before]} becomes {[*after]}, which mixes the entries of a cache")
 
     # The rules
 
     def _range(self, node: ir.Node) -> Iterator[Recount]:
         start, limit = (self._lengths.counted(x) for x in node.inputs[:2])
         if start is None or limit is None or any(x in self._counted for x in node.inputs):
-            raise Unclear("where it ends is not known as a sum of sizes")
+            raise UnclearError("where it ends is not known as a sum of sizes")
         if shift := limit[0]:
             what = "ends at the last valid entry"
             yield Recount(node, what, output=lambda op, _: op.moved(op.again(node), [-shift]))
@@ -226,7 +226,7 @@ class Sight:
         if not any(a in self._lengths.slots(node.inputs[0]) for a in axes):
             return
         if not is_op(node, "ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2"):
-            raise Unclear(f"{node.op_type} goes over the entries of a cache")
+            raise UnclearError(f"{node.op_type} goes over the entries of a cache")
         yield from self._cleaned(node, 0, axes, "sums valid entries")
 
     def _matmul(self, node: ir.Node) -> Iterator[Recount]:
@@ -243,7 +243,7 @@ class Sight:
         value = node.inputs[place]
         slots = {a: x for a, x in self._lengths.slots(value).items() if a in axes}
         if len(slots) > 1:
-            raise Unclear("it sums over the entries of a cache twice")
+            raise UnclearError("it sums over the entries of a cache twice")
         for axis, one in slots.items():
             if not self._is_zero(value):
                 rank = self._shapes.rank(value) or 0
@@ -298,7 +298,7 @@ class Sight:
         axis = attr_int(node, "axis", 0) % rank
         if axis in self._lengths.slots(node.outputs[0]):
             if any(axis in self._lengths.slots(x) for x in node.inputs[1:]):
-                raise Unclear("it joins something in front of the entries of a cache")
+                raise UnclearError("it joins something in front of the entries of a cache")
         inputs = dict(self._counts(node))
         if inputs:
             yield Recount(node, "counts the valid entries", inputs)
@@ -321,12 +321,12 @@ class Sight:
             known = self._shapes.data(index) or ()
             if all(n == 1 or (isinstance(x, int) and x < 0) for n, x in zip(counts, known)):
                 return
-            raise Unclear("it takes an entry by its number from the first on")
+            raise UnclearError("it takes an entry by its number from the first on")
         fixed = const_of(index)
         if fixed is not None:
             if (fixed < 0).all():
                 return
-            raise Unclear("it takes an entry by its number from the first on")
+            raise UnclearError("it takes an entry by its number from the first on")
         yield Recount(node, "takes entries by their place", {1: lambda op, x: op.placed(x, slots)})
 
     def _gather_nd(self, node: ir.Node) -> Iterator[Recount]:
@@ -334,12 +334,12 @@ class Sight:
         first = attr_int(node, "batch_dims", 0)
         dims = self._shapes.dims(index)
         if not dims or not isinstance(dims[-1], int):
-            raise Unclear("how many axes it looks up is not known")
+            raise UnclearError("how many axes it looks up is not known")
         slots = self._lengths.slots(data)
         kinds = [slots.get(first + i) for i in range(dims[-1])]
         found = [x for x in kinds if x is not None]
         if len(found) > 1:
-            raise Unclear("it looks up entries of a cache along two axes")
+            raise UnclearError("it looks up entries of a cache along two axes")
         if found:
             which = [0 if x is None else 1 for x in kinds]
             what = "takes entries by their place"
@@ -360,7 +360,7 @@ class Sight:
             return
         ((axis, start, end), *more) = tables
         if more or self._lengths.times(end) != 1 or self._lengths.times(start) not in (0, 1):
-            raise Unclear("it cuts a table where that depends on the length of a cache")
+            raise UnclearError("it cuts a table where that depends on the length of a cache")
         rest = tuple(x for x in cuts if x[0] != axis)
         first = self._lengths.rest(start)
         moves = self._lengths.times(start)
@@ -375,24 +375,24 @@ class Sight:
         data = [self._shapes.data(x) for x in node.inputs[1:]]
         rank = self._shapes.rank(node.inputs[0]) or 0
         if len(data) < 2 or data[0] is None or data[1] is None:
-            raise Unclear("where it cuts is not known")
+            raise UnclearError("where it cuts is not known")
         if len(data) > 3 and node.inputs[4] is not None and set(data[3] or (0,)) != {1}:
             if any(a in self._lengths.slots(node.inputs[0]) for a in range(rank)):
-                raise Unclear("it takes every other entry of a cache")
+                raise UnclearError("it takes every other entry of a cache")
         axes = data[2] if len(data) > 2 and node.inputs[3] is not None else range(len(data[0]))
         if axes is None:
-            raise Unclear("which axis it cuts is not known")
+            raise UnclearError("which axis it cuts is not known")
         return tuple((int(a) % rank, s, e) for a, s, e in zip(axes, *data[:2], strict=True))
 
     def _require_last(self, start: Dim, end: Dim, size: Dim) -> None:
-        """Raise Unclear where a cut does not count from the last entry."""
+        """Raise UnclearError where a cut does not count from the last entry."""
         whole = equal(end, size) or (isinstance(end, int) and end >= _FAR)
         from_back = isinstance(start, int) and start <= 0
         if whole and (from_back or self._lengths.depends(start)):
             return
         near_end = (isinstance(end, int) and end < 0) or self._lengths.times(end) == 1
         if not near_end or not (from_back or self._lengths.times(start) == 1):
-            raise Unclear("it takes entries by their number from the first on")
+            raise UnclearError("it takes entries by their number from the first on")
 
     def _trilu(self, node: ir.Node) -> Iterator[Recount]:
         rank = self._shapes.rank(node.inputs[0]) or 2
@@ -401,17 +401,17 @@ class Sight:
         given = node.inputs[1] if len(node.inputs) > 1 else None
         counts = (0,) if given is None else self._lengths.counted(given)
         if counts is None:
-            raise Unclear("which diagonal it takes is not known")
+            raise UnclearError("which diagonal it takes is not known")
         if counts[0] != wanted:
             if given is None:
-                raise Unclear("it counts diagonals from the first entry")
+                raise UnclearError("it counts diagonals from the first entry")
             move = [wanted - counts[0]]
             yield Recount(node, "counts from the last", {1: lambda op, x: op.moved(x, move)})
 
     def _axis_in(self, axis: ir.Value | None, value: ir.Value | None) -> int:
         found = const_of(axis)
         if found is None:
-            raise Unclear("its axis is not known")
+            raise UnclearError("its axis is not known")
         return int(found.reshape(-1)[0]) % max(self._shapes.rank(value) or 1, 1)
 
     # What is known of what comes out

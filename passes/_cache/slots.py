@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import sympy
 
+from graphfix.caches.growth import window_of
 from graphfix.model import symbolic
 from graphfix.model.symbolic import Dim, expr_of
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from graphfix.model.shapes import Shapes
 
 
-class Unclear(Exception):
+class UnclearError(Exception):
     """Why a node cannot be seen through."""
 
 
@@ -57,7 +58,7 @@ class Lengths:
         """The axes of a value along which a cache has its entries.
 
         Raises:
-            Unclear: A dim depends on the length in another way, such as twice it.
+            UnclearError: A dim depends on the length in another way, such as twice it.
         """
         dims = self.shapes.dims(value) or ()
         return {i: self._slots(x) for i, x in enumerate(dims) if self.depends(x)}
@@ -70,7 +71,7 @@ class Lengths:
         """How often the length is in a number.
 
         Raises:
-            Unclear: The number is no sum of it.
+            UnclearError: The number is no sum of it.
         """
         if not self.depends(dim):
             return 0
@@ -78,14 +79,14 @@ class Lengths:
         factor = expr.coeff(self._symbol_in(expr))
         rest = sympy.expand(expr - factor * self._symbol_in(expr))
         if not factor.is_Integer or self.symbol in {x.name for x in rest.free_symbols}:
-            raise Unclear(f"{dim} is no sum of the length {self.symbol}")
+            raise UnclearError(f"{dim} is no sum of the length {self.symbol}")
         return int(factor)
 
     def counted(self, value: ir.Value | None) -> tuple[int, ...] | None:
         """How often the length is in each element of a number or a short vector; None if unknown.
 
         Raises:
-            Unclear: An element is no sum of the length.
+            UnclearError: An element is no sum of the length.
         """
         if value is None:
             return None
@@ -110,15 +111,11 @@ class Lengths:
         return whole
 
     def _slots(self, dim: Dim) -> Slots:
-        expr = expr_of(dim)
-        if isinstance(expr, sympy.Min) and len(expr.args) == 2:
-            grows = [x for x in expr.args if self.symbol in {y.name for y in x.free_symbols}]
-            window = [x for x in expr.args if x not in grows]
-            if len(grows) == 1 and self.times(symbolic.dim_of(grows[0])) == 1:
-                rest = self.rest(symbolic.dim_of(grows[0]))
-                return Slots(rest, symbolic.dim_of(window[0]))
+        cut = window_of(dim, self.symbol)
+        if cut is not None and self.times(cut[0]) == 1:
+            return Slots(self.rest(cut[0]), cut[1])
         if self.times(dim) != 1:
-            raise Unclear(f"an axis of {dim} entries has those of a cache more than once")
+            raise UnclearError(f"an axis of {dim} entries has those of a cache more than once")
         return Slots(self.rest(dim))
 
     def _symbol_in(self, expr: sympy.Expr) -> sympy.Symbol:
