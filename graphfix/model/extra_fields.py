@@ -77,6 +77,7 @@ class Original:
     def _drop_undeclared(self, proto: onnx.ModelProto) -> None:
         """Drop value_info that the file does not have: onnx-ir writes it for each initializer."""
         names = {x.name for x in self._old.graph.value_info}
+        names |= {x for node in proto.graph.node for x in node.output}
         declared = [x for x in proto.graph.value_info if x.name in names]
         if len(declared) < len(proto.graph.value_info):
             _replace(proto.graph.value_info, declared)

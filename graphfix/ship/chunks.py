@@ -26,7 +26,9 @@ class Chunk:
     size: int
 
 
-def chunks(count: int, sizes: Sequence[int], *, partial: bool) -> list[Chunk]:
+def chunks(
+    count: int, sizes: Sequence[int], *, partial: bool, joins: bool = True
+) -> list[Chunk]:
     """``count`` tokens in parts: the largest that fit, and what does not fit first.
 
     37 of 16 are 5, filled up to 16, then 16 and 16. Where nothing may be filled up, the small ones
@@ -36,10 +38,17 @@ def chunks(count: int, sizes: Sequence[int], *, partial: bool) -> list[Chunk]:
         count: How many tokens there are.
         sizes: What containers take, the smallest first.
         partial: Whether the first part may be filled up in front.
+        joins: Whether there may be several parts.
 
     Raises:
         FeedError: No sum of sizes is that many.
     """
+    if not joins and count not in sizes:
+        raise FeedError(
+            f"{count} new entries: this model takes as many at once as a container has "
+            f"({', '.join(map(str, sizes))}), since parts of them do not give what all of them do; "
+            "nothing was run. Ship with a container of that size too"
+        )
     if partial:
         largest = sizes[-1]
         rest = count % largest

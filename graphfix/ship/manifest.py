@@ -133,12 +133,14 @@ class Streaming:
         rolls: Whether full caches go on: what falls out is seen by nothing any more.
         partial: Whether the first steps may be filled up in front, while the caches are empty: with
             ``-n`` valid entries in them, a container takes ``n`` steps that count for nothing.
+        joins: Whether many new entries may be run in parts; if not, as a container has a size.
     """
 
     caches: tuple[Cache, ...]
     states: tuple[StateLink, ...]
     rolls: bool = False
     partial: bool = False
+    joins: bool = True
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,7 @@ def _streaming(data: dict[str, Any] | None) -> Streaming | None:
         return None
     caches = tuple(Cache(**x) for x in data["caches"])
     states = tuple(StateLink(**x) for x in data["states"])
-    return Streaming(caches, states, bool(data["rolls"]), bool(data["partial"]))
+    return Streaming(caches, states, *(bool(data[x]) for x in ("rolls", "partial", "joins")))
 
 
 def _require_sound(manifest: Manifest) -> None:

@@ -145,7 +145,12 @@ class Stream:
         new = sizes[self._manifest.axis.dim]
         level = self._level(self._length + new)
         there = sorted(x.sizes[self._manifest.axis.dim] for x in self._at(level))
-        plan = chunks(new, there, partial=self._about.partial and self._fresh)
+        plan = chunks(
+            new,
+            there,
+            partial=self._about.partial and self._fresh,
+            joins=self._about.joins,
+        )
         states = self._states if level == self._sizes else self._moved(level)
         length, parts = self._length, []
         for chunk in plan:
@@ -232,7 +237,8 @@ class Stream:
         return value
 
     def _cut(self, port: Port, array: Array, here: Mapping[str, int]) -> Array:
-        return _fitted(array, tuple(size_of(x, here) for x in port.dims), 0.0)
+        shape = tuple(size_of(x, here) for x in port.dims)
+        return _fitted(array if shape else array.reshape(()), shape, 0.0)
 
     def _joined(self, port: Port, parts: Sequence[Array]) -> Array:
         dim = self._manifest.axis.dim
@@ -368,9 +374,12 @@ class Stream:
 
 def _fitted(array: Array, shape: Sequence[int], fill: float) -> Array:
     """An array filled up in front to a shape, or without its first entries where it is longer."""
-    cut = array[tuple(slice(max(0, n - size), None) for n, size in zip(array.shape, shape))]
+    if array.shape == tuple(shape):
+        return array
+    sizes = tuple(zip(array.shape, shape, strict=True))
+    cut = array[tuple(slice(max(0, n - size), None) for n, size in sizes)]
     if cut.shape == tuple(shape):
         return cut
     whole = np.full(shape, fill, array.dtype)
-    whole[tuple(slice(size - n, None) for n, size in zip(cut.shape, shape))] = cut
+    whole[tuple(slice(max(0, size - n), None) for n, size in sizes)] = cut
     return whole

@@ -174,19 +174,30 @@ def ship_stream(
     usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
     allowed = tolerance or (gate(chosen) if rounds else None) or usual
     order = StreamOrder(source, found, spec, branch, allowed, ep, tell)
-    tell("running the original step by step")
-    constants = _chosen(source, branch)
-    steps, rolls = sequences(found, str(source), constants)
-    whole = all(x.axis is not None for x in found.states)
     first: Shipped | None = None
     for way in _ways(order, plainly=bool(passes) or strict):
-        for partial in (True, False) if whole and not strict else (whole,):
-            shipped = _ship(way, folder, steps, Streaming((), (), rolls, partial))
-            if shipped.ok:
-                return shipped
-            first = first or shipped
+        shipped = _ship(way, folder, list(_uses(way, strict=strict)))
+        if shipped.ok:
+            return shipped
+        first = first or shipped
     assert first is not None
     return first
+
+
+def _uses(order: StreamOrder, *, strict: bool) -> Iterator[tuple[Streaming, tuple[Steps, ...]]]:
+    """How a stream may use the containers, the most useful first, with the steps to prove it by."""
+    order.tell("running the original step by step")
+    source, constants = str(order.source), _chosen(order.source, order.branch)
+    steps, rolls = sequences(order.plan, source, constants)
+    whole = all(x.axis is not None for x in order.plan.states)
+    yield Streaming((), (), rolls, whole), steps
+    if strict:
+        return
+    if whole:
+        yield Streaming((), (), rolls), steps
+    else:
+        steps, _ = sequences(order.plan, source, constants, joins=False)
+        yield Streaming((), (), rolls, joins=False), steps
 
 
 def _ways(order: StreamOrder, *, plainly: bool) -> Iterator[StreamOrder]:
@@ -205,7 +216,9 @@ def _chosen(source: Path, branch: str) -> Mapping[str, Array]:
     return {branch: np.ones([1] * len(value.shape or ()), bool)}
 
 
-def _ship(order: StreamOrder, folder: Path, steps: Sequence[Steps], about: Streaming) -> Shipped:
+def _ship(
+    order: StreamOrder, folder: Path, uses: Sequence[tuple[Streaming, Sequence[Steps]]]
+) -> Shipped:
     """Repair, write, prove, and give the folder its name."""
     source, found, tell = order.source, order.plan, order.tell
     made, reports = [], []
@@ -214,7 +227,7 @@ def _ship(order: StreamOrder, folder: Path, steps: Sequence[Steps], about: Strea
         model, report = order.made(container)
         made.append(model)
         reports.append(report)
-    about = _about(found, CacheInput.all_of(made[0]), about)
+    told = CacheInput.all_of(made[0])
     tell("checking what is left")
     hazards = checked(order.original(), made)
     with atomic_folder.replacing(folder) as draft:
@@ -226,14 +239,17 @@ def _ship(order: StreamOrder, folder: Path, steps: Sequence[Steps], about: Strea
         ) as several:
             for one in several:
                 one.keep()
-        manifest = _manifest(order, about, paths)
-        atomic_file.put_text(scratch / NAME, manifest.to_text())
-        tell("proving what a stream gives")
-        whole = prove(scratch, steps, order.tolerance)
+        manifest = _manifest(order, paths)
+        for about, steps in uses:
+            manifest = dataclasses.replace(manifest, stream=_about(found, told, about))
+            atomic_file.put_text(scratch / NAME, manifest.to_text())
+            tell("proving what a stream gives")
+            whole = prove(scratch, steps, order.tolerance)
+            if whole.ok:
+                break
         if whole.ok and order.ep != "cpu":
             tell(f"proving what a stream gives on {LABELS[order.ep]}")
-            elsewhere = prove_on(scratch, steps, order.tolerance, order.ep)
-            whole = _together(whole, elsewhere)
+            whole = _together(whole, prove_on(scratch, steps, order.tolerance, order.ep))
         result = Shipped(None, manifest, tuple(reports), hazards, (), whole)
         if not result.ok:
             return result
@@ -270,7 +286,7 @@ def _file(source: Path, found: StreamPlan, container: Mapping[str, int]) -> str:
     return f"{source.stem}.{'.'.join(sizes)}.onnx"
 
 
-def _manifest(order: StreamOrder, about: Streaming, paths: Sequence[Path]) -> Manifest:
+def _manifest(order: StreamOrder, paths: Sequence[Path]) -> Manifest:
     found, source = order.plan, order.source
     tokens = next(x for x in found.inputs if x.kind in ("tokens", "data") and found.new in x.dims)
     before = kernels(source)
@@ -295,5 +311,4 @@ def _manifest(order: StreamOrder, about: Streaming, paths: Sequence[Path]) -> Ma
             "names": {group: list(names) for group, names in found.names.items()},
             "left": [],
         },
-        stream=about,
     )

@@ -96,17 +96,23 @@ class Sequences:
             return False
         return True
 
-    def made(self, *, rolls: bool) -> Iterator[Steps]:
-        """Each sequence in turn."""
+    def made(self, *, rolls: bool, joins: bool) -> Iterator[Steps]:
+        """Each sequence in turn; where parts do not join, with as many entries as containers have."""
         sizes = sorted({x[self._plan.new] for x in self._plan.containers})
         levels = sorted({min(map(x.get, self._plan.caches)) for x in self._plan.containers}) or [0]
         full = levels[-1] if self._plan.caches else 4 * SINGLE
-        first = self._sequence("to the end of the caches", self._long(levels, full, rolls))
-        beyond = self._fed(full, 1) if self._plan.caches and not rolls else {}
+        counts = self._long(levels, full, rolls) if joins else [sizes[-1]] + [sizes[0]] * SINGLE
+        first = self._sequence("to the end of the caches", counts)
+        refuses = self._plan.caches and joins and not rolls
+        beyond = self._fed(full, 1) if refuses else {}
         yield replace(first, beyond=beyond)
-        for count in sorted({1, sizes[-1], sizes[-1] + 3, 2 * sizes[-1] - 1}):
+        for count in sorted({1, sizes[-1] + 3, 2 * sizes[-1] - 1}) if joins else ():
             if count + 2 <= full or rolls:
-                yield self._sequence(f"a prompt of {count}", [count, 1, 1])
+                yield self._sequence(f"a prompt of {count}", [count])
+                yield self._sequence(f"steps behind a prompt of {count}", [count, 1, 1])
+        if not joins:
+            yield self._sequence("each size", [*sizes, *reversed(sizes)])
+            return
         few = max(1, min(7, full - 4))
         if self._plan.caches:
             states = self._states_after(few)
@@ -279,7 +285,7 @@ class Sequences:
 
 
 def sequences(
-    plan: StreamPlan, source: str, constants: Feeds, *, seed: int = 0
+    plan: StreamPlan, source: str, constants: Feeds, *, joins: bool = True, seed: int = 0
 ) -> tuple[tuple[Steps, ...], bool]:
     """Sequences of the original, and whether its full caches may roll.
 
@@ -287,6 +293,7 @@ def sequences(
         plan: What is known of the model.
         source: Its file.
         constants: What the file is fed besides.
+        joins: Whether many new entries are run in parts.
         seed: The same seed makes the same inputs.
 
     Raises:
@@ -296,7 +303,7 @@ def sequences(
     with open_given(source) as session:
         made = Sequences(plan, lambda feeds: session.run({**feeds, **constants}), seed)
         rolls = bool(plan.caches) and made.rolls()
-        return tuple(made.made(rolls=rolls)), rolls
+        return tuple(made.made(rolls=rolls, joins=joins)), rolls
 
 
 def prove(folder: Path, steps: Sequence[Steps], tolerance: Tolerance) -> SessionProof:
