@@ -28,7 +28,7 @@ import coverage
 
 ROOT = Path(__file__).resolve().parents[1]
 ZOO = Path(os.environ.get("GRAPHFIX_ZOO", ROOT.parent / "shared" / "zoo")) / "models"
-SPECS = ("directml", "fast", "directml,ilens-mask", "thaw,window-3d")
+SPECS = ("directml", "fast", "directml,ilens-mask", "thaw")
 TRIED = 3
 WORDS = 160
 NOT_CALLED = (

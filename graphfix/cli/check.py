@@ -37,7 +37,7 @@ _AXIS = re.compile(rf"-p ilens-mask:axis=(?P<axis>{_NAME})(?::from=(?P<source>{_
     "spec",
     metavar="SPEC",
     help="Passes, profiles and rules, separated by commas. Default: the rules that hold on --ep, "
-    "and what matters there of the profile directml, thaw and window-3d.",
+    "and what matters there of the profile directml, and thaw.",
 )
 @click.option(
     "--padding",

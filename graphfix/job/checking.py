@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
     StrPath = str | os.PathLike[str]
 
-PASSES = f"thaw,window-3d,{pipeline.DEFAULT}"
-"""The passes that are asked by default. Two are in no profile: thaw, since it may cost lengths, and
-window-3d, since it gains nothing where clips are short."""
+PASSES = f"thaw,{pipeline.DEFAULT}"
+"""The passes that are asked by default. thaw is in no profile, since it may cost lengths."""
 ORDER = ("error", "warning", "note")
 PADDING = "ilens-mask"
 """The pass that sees leaks."""
@@ -55,7 +54,7 @@ def check(
         model: The model.
         checks: Names of passes, profiles and rules as ``-p`` takes them, or objects; by default
             the rules that hold on ``ep``, and what matters there of the profile ``directml``,
-            ``thaw`` and ``window-3d``.
+            ``thaw``.
         ep: Where the model is to run. On ``cpu`` what a pass finds is a note, unless
             it matters on every provider.
 

@@ -196,27 +196,6 @@ def kept(g: Graph, x: str) -> str:
     return weigh(g, x, g.op("Where", column(g, ask, 1, 1, -1), scores, low))
 
 
-def stretched(g: Graph, x: str) -> str:
-    """Resized to a size that is computed, or back to what it was after a pool."""
-    t, size = g.turn(x), g.size(x)
-    if g.opset < 13:
-        return x
-    way = g.integer(0, 2)
-    if way == 0:
-        low = g.op(str(g.pick("MaxPool", "AveragePool")), t, kernel_shape=[2], strides=[2])
-        goal = size
-    else:
-        low = t
-        goal = g.op("Mul", size, g.ints(2)) if way == 1 else g.op("Div", size, g.ints(2))
-    mode = str(g.pick("nearest", "linear"))
-    where = str(g.pick("half_pixel", "asymmetric", "align_corners"))
-    sizes = joined(g, g.size(t, 0), g.ints(FEATURES), goal)
-    given = {"mode": mode, "coordinate_transformation_mode": where}
-    if mode == "nearest":
-        given["nearest_mode"] = "floor"
-    return g.turn(g.op("Resize", low, "", "", sizes, **given))
-
-
 LAYOUTS: dict[str, Step] = {
     f.__name__: f
     for f in (
@@ -230,6 +209,5 @@ LAYOUTS: dict[str, Step] = {
         attention,
         rotated,
         kept,
-        stretched,
     )
 }

@@ -41,7 +41,7 @@ def exponent(g: Graph, x: str) -> str:
     """What overflows in the tail where it does not in the clip."""
     peak = g.reduce("ReduceMax", x, [1], 1)
     name, less = str(g.pick("Exp", "Exp", "Cosh", "Sinh")), g.op("Sub", x, peak)
-    # An infinity in the clip itself is 0 times that, or half of it twice, at the end of a Resize.
+    # An infinity in the clip itself is 0 times that.
     e = g.op(name, less if name == "Exp" else g.op("Max", less, g.const(-80.0)))
     if g.pick(0, 1):
         return g.op("Div", e, g.reduce("ReduceSum", e, [1], 1))
@@ -184,26 +184,6 @@ def global_pool(g: Graph, x: str) -> str:
     t = g.turn(x)
     p = g.op(str(g.pick("GlobalAveragePool", "GlobalMaxPool")), t)
     return g.turn(g.op("Sub", t, p))
-
-
-def resize(g: Graph, x: str) -> str:
-    scale = g.pick(2.0, 4.0, 3.0, 0.5, 1.4, 5 / 3, 0.7, 1.5, 0.25, 2.5)
-    mode = g.pick("nearest", "nearest", "linear", "cubic")
-    where = g.pick("half_pixel", "asymmetric", "pytorch_half_pixel", "align_corners", None)
-    given: dict[str, object] = {"mode": mode, "coordinate_transformation_mode": where}
-    if mode == "nearest":
-        ways = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", None)
-        given["nearest_mode"] = g.pick(*ways)
-    t = g.turn(x)
-    if mode == "cubic":
-        t = g.unsqueeze(t, 1)
-        y = g.op("Resize", t, "", g.const([1.0, 1.0, 1.0, scale]), **given)
-        return g.turn(g.squeeze(y, 1))
-    roi = "" if g.opset >= 13 else g.const(np.zeros(0))
-    if g.pick(0, 0, 1):
-        whole = g.op("Mul", g.op("Shape", t), g.ints(1, 1, g.integer(1, 4)))
-        return g.turn(g.op("Resize", t, roi, "" if g.opset >= 13 else g.const([]), whole, **given))
-    return g.turn(g.op("Resize", t, roi, g.const([1.0, 1.0, scale]), **given))
 
 
 def instance_norm(g: Graph, x: str) -> str:
@@ -464,13 +444,6 @@ def repeated(g: Graph, x: str) -> str:
     return g.op("Reshape", y, g.ints(0, -1, FEATURES))
 
 
-def top(g: Graph, x: str) -> str:
-    k = g.ints(g.integer(1, 3))
-    g.op("TopK", x, k, axis=1, largest=g.integer(0, 1), outputs=2)
-    values = str(g.nodes[-1].output[0])
-    return g.op("Sub", x, g.reduce("ReduceMean", values, [1], 1))
-
-
 def compared(g: Graph, x: str) -> str:
     """A mask out of positions and the length, as exporters make it of what they know."""
     zero, one = g.const(0, np.int64), g.const(1, np.int64)
@@ -679,10 +652,10 @@ STEPS: dict[str, Step] = {
     f.__name__: f
     for f in (
         *(unary, exponent, power, log, shift, divide, centre, log_sum, clip, where, linear, across),
-        *(attend, softmax, conv, conv_2d, conv_transpose, pool, global_pool, resize, instance_norm),
+        *(attend, softmax, conv, conv_2d, conv_transpose, pool, global_pool, instance_norm),
         *(layer_norm, layer_norm_over_time, rms_norm, group_norm, lp_norm, batch_norm, lrn, pad),
         *(cut, backwards, there_and_back, sums, concat, stack, fold, spread, recur, positions),
-        *(length, trilu, gathered, scattered, quantized, summed_quantized, expand, repeated, top),
+        *(length, trilu, gathered, scattered, quantized, summed_quantized, expand, repeated),
         *(compared, dropout, skip_norm, half, conv_features, heads, by_size, picked, dynamic),
         *(dynamic_lstm, other_kinds, rows_mixed),
     )

@@ -95,11 +95,6 @@ BODIES = {
         p,q=Split<axis=2>(x,nn)
         a=Cast<to=7>(c1)
         y=ReduceMean(p,a)""",
-    "of the largest": """n=Constant<value=int32[1]{2}>()
-        nn=Cast<to=7>(n)
-        p,q=TopK<axis=2>(x,nn)
-        a=Cast<to=7>(c1)
-        y=ReduceMean(p,a)""",
     "of limits": """lo=Constant<value=int32{0}>()
         l=Cast<to=1>(lo)
         w=Clip(x,l)

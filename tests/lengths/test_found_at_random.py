@@ -97,15 +97,6 @@ def test_a_recurrence_along_the_batch_mixes_rows() -> None:
     assert outcome(graph(body)) == "safe"
 
 
-def test_a_line_along_features_adds_no_next_frame_that_is_no_number() -> None:
-    """ONNX Runtime takes 0 times the next frame, where three dims are stretched along the last."""
-    body = """wide = Constant <value = float[3] {1.0, 1.0, 1.5}> ()
-        xt = Transpose <perm = [1, 0, 2]> (x)
-        r = Resize <mode = "linear", coordinate_transformation_mode = "asymmetric"> (xt, , wide)
-        y = Transpose <perm = [1, 0, 2]> (r)"""
-    assert outcome(graph(body)) == "repaired"
-
-
 def test_windows_over_two_axes_count_the_padding_of_the_other_axis() -> None:
     def pool(strides: str, pads: str = "1, 0, 1, 0") -> str:
         return f"""xt = Transpose <perm = [0, 2, 1]> (x)  x4 = Unsqueeze (xt, i1)

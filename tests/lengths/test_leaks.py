@@ -20,9 +20,7 @@ INITIALIZERS = (
     + "}, "
     "int64[3] rows = {-1, 1, 4}, int64[2] columns = {4, -1}, "
     "int64[1] far = {9223372036854775807}, "
-    "int64[1] back = {-9223372036854775807}, float[3] by4 = {1, 1, 4}, "
-    "float[3] by14 = {1, 1, 1.4}, "
-    "float[3] by53 = {1, 1, 1.6666666}, float[4] g = {1, 2, 0.5, 1}, float scale = {0.05}, "
+    "int64[1] back = {-9223372036854775807}, float[4] g = {1, 2, 0.5, 1}, float scale = {0.05}, "
     "uint8 point = {128}, float low = {-20000.0}, float hundredth = {0.01}, float db = {-90.0}, "
     "uint8[4, 4, 3] k8 = {"
     + ", ".join(str(37 * i % 251) for i in range(48))
@@ -42,14 +40,6 @@ REPAIRED = {
     "a high power": """{ m = ReduceMax <axes = [1]> (x) d = Sub (x, m) e = Pow (d, two)
         f = Pow (e, two) h = Pow (f, two) n = Neg (h) z = Exp (n) y = ReduceSum (z, one) }""",
     "scores of -20000": """{ s = Add (x, low) p = Softmax <axis = 1> (s) y = Mul (p, x) }""",
-    "resize by 4": f"""{{ {C} r = Resize <mode = "nearest",
-        coordinate_transformation_mode = "asymmetric"> (c, , by4) {BACK}""",
-    "resize to the next": f"""{{ {C}
-        r = Resize <mode = "nearest", nearest_mode = "ceil"> (c, , by4) {BACK}""",
-    "resize by 1.4 before a mean": f'{{ {C} r = Resize <mode = "linear"> (c, , by14) '
-    "y = ReduceMean <axes = [2]> (r) }",
-    "resize by 5/3 before a mean": f'{{ {C} r = Resize <mode = "nearest"> (c, , by53) '
-    "y = ReduceMean <axes = [2]> (r) }",
     "root mean square over time": "{ y = SimplifiedLayerNormalization <axis = 1> (x, g) }",
     "a quantized convolution": """{ n = Mul (x, hundredth) q = QuantizeLinear (n, scale, point)
         c = Transpose <perm = [0, 2, 1]> (q) r = ConvInteger <pads = [1, 1]> (c, k8, point, point)

@@ -31,7 +31,6 @@ REFUSED |= {
     "mask_longest",
     "other_kinds",
     "padded_table",
-    "stretched",
 }
 """And those of which more than half are."""
 

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tests.lengths.graphs import FEATURES, Graph
-from tests.lengths.lookups import column, counted, number
-from tests.lengths.steps import FAR, unary
+from tests.lengths.steps import FAR
 
 if TYPE_CHECKING:
     from tests.lengths.steps import Step
@@ -177,28 +174,6 @@ def interleaved(g: Graph, x: str) -> str:
     )
 
 
-def overlapped(g: Graph, x: str) -> str:
-    """Frames cut out of it, something on each, and added where they overlap, by Col2Im."""
-    if g.opset < 18:
-        return x
-    wide, size, t = g.integer(2, 4), g.size(x), g.turn(x)
-    step = g.integer(1, wide)
-    count = g.op("Add", g.op("Div", g.op("Sub", size, g.ints(wide)), g.ints(step)), g.ints(1))
-    starts = g.op("Mul", counted(g, count), number(g, step))
-    places = g.op("Add", column(g, starts, 1, -1), g.const([[i] for i in range(wide)], np.int64))
-    frames = g.op("Gather", t, places, axis=2)
-    frames = unary(g, frames) if g.pick(0, 1) else g.op("Add", frames, g.weights(1, 1, wide, 1))
-    blocks = g.op("Reshape", frames, joined(g, g.ints(0, FEATURES * wide), count))
-    less = g.op("Mul", g.op("Sub", count, g.ints(1)), g.ints(step))
-    front = g.integer(0, wide - 1)
-    image = joined(g, g.ints(1), g.op("Add", less, g.ints(wide - front)))
-    block = g.ints(1, wide)
-    pads, strides = [0, front, 0, 0], [1, step]
-    y = g.op("Col2Im", blocks, image, block, strides=strides, pads=pads)
-    return g.turn(g.squeeze(y, 2))
-
-
 WINDOWED: dict[str, Step] = {
-    f.__name__: f
-    for f in (chunks, each_window, subsampled, strided, filled, interleaved, overlapped)
+    f.__name__: f for f in (chunks, each_window, subsampled, strided, filled, interleaved)
 }

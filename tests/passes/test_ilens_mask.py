@@ -151,9 +151,6 @@ BODIES = {
     "positions from a table": """{ size = Shape (x) t = Slice (size, one, two1)
         p = Slice (table, zero1, t, zero1) y0 = Add (x, p)
         y = ReduceMean <axes = [1], keepdims = 0> (y0) }""",
-    "upsampling": """{ c = Transpose <perm = [0, 2, 1]> (x)
-        y0 = Resize <mode = "linear", coordinate_transformation_mode = "half_pixel"> (c, , scales)
-        y = Transpose <perm = [0, 2, 1]> (y0) }""",
     "stacked by Reshape": """{ p = Pad (x, pads1) e = Slice (p, zero1, minus1, one)
         y = Softmax <axis = 1> (e) }""",
 }
@@ -162,7 +159,7 @@ INITIALIZERS = (
     "int64[1] four1 = {4}, int64 at1 = {1}, int64 last = {-1}, int64[1] minus3 = {-3}, "
     "int64[1] minus1 = {-1}, int64[1] minus2 = {-2}, int64[1] far = {9223372036854775807}, "
     "int64[6] pads = {0, 2, 0, 0, 2, 0}, int64[6] pads1 = {0, 0, 0, 0, 3, 0}, "
-    "float[3] scales = {1, 1, 2}, int64[4] heads = {0, 0, 2, 2}, int64[3] flat = {-1, 7, 2}, "
+    "int64[4] heads = {0, 0, 2, 2}, int64[3] flat = {-1, 7, 2}, "
     "int64[3] merged = {0, 0, 4}"
 )
 

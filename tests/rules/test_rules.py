@@ -450,7 +450,7 @@ class TestLibrary:
     def test_what_holds_on_the_provider_is_asked_by_default(self, ep: Provider) -> None:
         asked = {x.name for x in checking.everything(ep)}
         assert asked & set(NAMES) == {x for x in NAMES if ep in rules()[x].providers}
-        passes = {*registry.PROFILES["directml"], "thaw", "window-3d"}
+        passes = {*registry.PROFILES["directml"], "thaw"}
         only = {
             "reshape-allowzero",
             "convtranspose-2d",

@@ -11,7 +11,6 @@ from graphfix.lengths.repairs.fill_tail import (
 from graphfix.lengths.repairs.frames import (
     Append,
     ClampedFrames,
-    CopiedTail,
     FillUp,
     LastFrames,
     PadFrames,
@@ -30,7 +29,6 @@ __all__ = [
     "MASK_FILTER",
     "Append",
     "ClampedFrames",
-    "CopiedTail",
     "FillUp",
     "FrameRepair",
     "Hide",

@@ -18,20 +18,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CopiedTail(FrameRepair):
-    """An input gets a tail of copies of its last valid frame."""
-
-    what: ClassVar[str] = "copies of the last valid frame follow it first"
-
-    def rewrite(self, op: Builder, lengths: Lengths) -> None:
-        """``x[min(i, length - 1)]``."""
-        x = input_of(self.node, 0)
-        at = lengths.unsqueeze(lengths.positions(self.size), [0])
-        at = _existing(lengths, at, _last(op, lengths, self.size))
-        op.rewire(0, take_rows(op, lengths, x, at, self.state, self.axis))
-
-
-@dataclass(frozen=True)
 class LastFrames(FrameRepair):
     """A read from the end of the axis becomes a read from the end of what is valid.
 

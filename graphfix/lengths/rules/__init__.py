@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from graphfix.lengths.rules import (
     attention,
-    col2im,
     concat_pad,
     convolve,
     elementwise,
@@ -21,7 +20,6 @@ from graphfix.lengths.rules import (
     recurrent,
     reduce,
     reshape,
-    resize,
     shape_ops,
     slice,
     softmax,
@@ -47,12 +45,10 @@ RULES: dict[str, Rule] = {
         concat_pad,
         matmul,
         normalize,
-        col2im,
         quantize,
         recurrent,
         reduce,
         reshape,
-        resize,
         shape_ops,
     )
     for name, rule in family.RULES.items()

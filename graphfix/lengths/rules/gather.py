@@ -346,17 +346,6 @@ def non_zero(site: Site) -> State:
     return State((), (), places=site.state())
 
 
-def one_hot(site: Site) -> State:
-    """An index becomes an axis."""
-    index = site.state()
-    axis = attr_int(site.node, "axis", -1) % (index.rank + 1)
-    new = site.axis_of(site.out_dims()[axis])
-    if carries_time(new):
-        raise RefusedError("the axis that it makes is as long as the padded clip")
-    axes = (*(index.axes or ())[:axis], new, *(index.axes or ())[axis:])
-    return dataclasses.replace(with_tails(axes, FINITE), sign=1)
-
-
 def reverse_sequence(site: Site) -> State:
     """Turns what is valid of each row."""
     data, lens = site.state(0), site.state(1)
@@ -367,20 +356,12 @@ def reverse_sequence(site: Site) -> State:
     return dataclasses.replace(data, steps=None, length=None)
 
 
-def compress(site: Site) -> State:
-    """How much is left depends on what is in the tensor."""
-    raise RefusedError("how long its result is depends on what is in it")
-
-
 RULES = {
-    "Compress": Rule(compress),
     "Gather": Rule(gather, Takes.SIZES | Takes.CLAMPED),
     "GatherElements": Rule(gather_elements),
     "GatherND": Rule(gather_nd, Takes.PLACES),
     "NonZero": Rule(non_zero, Takes.PLACES),
-    "OneHot": Rule(one_hot, Takes.SIZES_BEHIND),
     "ReverseSequence": Rule(reverse_sequence),
     "ScatterElements": Rule(scatter),
     "ScatterND": Rule(scatter, Takes.PLACES),
-    "Unique": Rule(compress),
 }

@@ -143,27 +143,6 @@ def _check_forward(state: State, axis: int) -> None:
         raise RefusedError("it counts along an axis that runs backwards, or is not time alone")
 
 
-def top_k(site: Site) -> list[State | None]:
-    """The largest few; the tail must not be among them."""
-    state = site.state()
-    axis = attr_int(site.node, "axis", -1) % state.rank
-    check_apart(state, (axis,))
-    if carries_time(state.at(axis)):
-        _check_forward(state, axis)
-        need = site.need_low if attr_int(site.node, "largest", 1) else site.need_high
-        state = need(0, axis, "maximum pollution")
-    size = site.out_dims()[axis]
-    if site.grows(size):
-        raise RefusedError("how many it takes depends on the padded length")
-    axes = (*(state.axes or ())[:axis], site.axis_of(size), *(state.axes or ())[axis + 1 :])
-    tails = tuple(
-        None if i == axis or x is None else FINITE if x.is_finite else ANY
-        for i, x in enumerate(state.tails)
-    )
-    first = State(axes, tails, sign=state.sign)
-    return [first, State(axes, tuple(None if x is None else FINITE for x in tails), sign=1)]
-
-
 def cumsum(site: Site) -> State:
     """Forwards it has not seen the tail yet; backwards it begins there."""
     state, axis = site.state(), site.ints(1)
@@ -220,5 +199,4 @@ RULES = {
     "ArgMax": Rule(arg),
     "ArgMin": Rule(arg),
     "CumSum": Rule(cumsum),
-    "TopK": Rule(top_k, Takes.SIZES_BEHIND),
 }

@@ -167,7 +167,6 @@ _SHAPES: dict[str, ShapeRule] = {
     "AveragePool": windows.pool,
     "MaxPool": windows.pool,
     "Resize": windows.resize,
-    "Col2Im": windows.col2im,
     "STFT": windows.stft,
     "Upsample": windows.resize,
     "Reshape": layout.reshape,

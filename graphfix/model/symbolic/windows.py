@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -131,20 +130,6 @@ def pool(facts: Facts, ctx: Context, node: ir.Node) -> None:
             set_shape(value, dims)
     for dim in list(node.outputs[0].shape or ())[2:] if facts.usual else ():
         facts.must_be_positive(node, expr_of(dim))
-
-
-def col2im(facts: Facts, ctx: Context, node: ir.Node) -> None:
-    """Blocks of channels as an image of a size that may be computed."""
-    data, given = node.inputs[0], [facts.read(ctx, x) for x in node.inputs[1:3]]
-    if data is None or data.shape is None or len(data.shape) != 3 or len(given) < 2:
-        return
-    image, block = given[0], whole_numbers(given[1])
-    if image is None or block is None or len(block) != image.size:
-        return
-    each = expr_of(data.shape[1]) / math.prod(block)
-    if each.is_Integer:
-        sizes = (each, *image.reshape(-1))
-        set_shape(node.outputs[0], [data.shape[0], *(dim_of(settled(x)) for x in sizes)])
 
 
 def _ceiling(x: sympy.Expr, by: int) -> sympy.Expr:

@@ -1,1 +1,0 @@
-"""Other libraries' rewrites as passes: onnxscript rules, graphsurgeon scripts."""

@@ -1,1 +1,0 @@
-"""Attentions whose constant mask cuts the sequence into windows."""
