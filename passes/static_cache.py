@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -53,7 +54,8 @@ class StaticCache(Pass):
             ir_version: 8,
             opset_import: ["" : 17]
         >
-        step (float[B, S, 4] x, float[B, past, 4] keys) => (float[B, S, 4] y, float[B, total, 4] now)
+        step (float[B, S, 4] x, float[B, past, 4] keys) =>
+             (float[B, S, 4] y, float[B, total, 4] now)
         {
             now = Concat <axis = 1> (keys, x)
             turned = Transpose <perm = [0, 2, 1]> (now)
@@ -92,8 +94,8 @@ class StaticCache(Pass):
 
     Safety:
         Exact, up to rounding, as long as no more entries are valid than the size, and verified. All
-        is repaired or nothing: an operator that mixes the entries of a cache, and has no rule, is an
-        error that names the node. Where caches are full, the first entry is dropped for each that
+        is repaired or nothing: an operator that mixes the entries of a cache, and has no rule, is
+        an error that names the node. Where caches are full, the first entry is dropped for each that
         comes: the numbers are then those of the model with a window of that size. A model that cuts
         its own caches to a window takes that window as the size, or less than it never fills.
         Rows of a batch have caches of one length; a mask says what of them is padding.
@@ -170,7 +172,7 @@ class _Cache:
         for value in model.graph.inputs:
             for axis, dim in enumerate(self._shapes.dims(value) or ()):
                 if self.symbol in symbols_of(dim):
-                    padded.append((value.name or "", axis, float(fills.get(value.name, 0.0))))
+                    padded.append((value.name or "", axis, float(fills.get(value.name or "", 0.0))))
         self._padded = tuple(padded)
 
     def sites(self) -> Iterator[Recount | Skip]:
@@ -224,10 +226,8 @@ class _Cache:
                 )
             if cut is not None:
                 continue
-            front = np.array([-self._size], np.int64)
-            end, at = np.array([np.iinfo(np.int64).max], np.int64), np.array([axis], np.int64)
             builder.start(self._model.graph[-1])
-            builder.append(value, lambda x: builder.Slice(x, front, end, at))
+            builder.append(value, functools.partial(_last, builder, self._size, axis))
             yield Change(
                 StaticCache.name,
                 state.output,
@@ -256,6 +256,11 @@ class _Cache:
         while name in taken:
             name += "_"
         return name
+
+
+def _last(builder: Builder, count: int, axis: int, value: ir.Value) -> ir.Value:
+    front, end = np.array([-count], np.int64), np.array([np.iinfo(np.int64).max], np.int64)
+    return builder.Slice(value, front, end, np.array([axis], np.int64))
 
 
 def known_dim(dim: int | ir.SymbolicDim, graph: ir.Graph) -> bool:

@@ -11,8 +11,8 @@ from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
     from graphfix.runtime.provider import Ep
-    from graphfix.ship.build import Shipped
     from graphfix.ship.manifest import Container
+    from graphfix.ship.shipped import Shipped
 
 _MIB = 1 << 20
 

@@ -52,8 +52,9 @@ class State:
 def states_of(model: ir.Model) -> tuple[State, ...]:
     """The states of a model, in the order of its inputs; none where it is not clear which is which.
 
-    By name first, ``present.0.decoder.key`` for ``past_key_values.0.decoder.key`` too; what is called a state and has no namesake among the outputs takes, in order,
-    the outputs of its dtype and shape that are left, if there are as many.
+    By name first, ``present.0.decoder.key`` for ``past_key_values.0.decoder.key`` too; what is
+    called a state and has no namesake among the outputs takes, in order, the outputs of its dtype
+    and shape that are left, if there are as many.
     """
     inputs = [x for x in model.graph.inputs if x.name and _says(x.name)]
     outputs = [x for x in model.graph.outputs if x.name]

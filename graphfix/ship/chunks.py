@@ -26,9 +26,7 @@ class Chunk:
     size: int
 
 
-def chunks(
-    count: int, sizes: Sequence[int], *, partial: bool, joins: bool = True
-) -> list[Chunk]:
+def chunks(count: int, sizes: Sequence[int], *, partial: bool, joins: bool = True) -> list[Chunk]:
     """``count`` tokens in parts: the largest that fit, and what does not fit first.
 
     37 of 16 are 5, filled up to 16, then 16 and 16. Where nothing may be filled up, the small ones

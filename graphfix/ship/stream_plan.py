@@ -200,8 +200,8 @@ def _levels(
     left = [x for x in grows if x not in windows]
     if left and not cache:
         raise UsageError(
-            f"the model continues a cache ({', '.join(left)} grows from run to run), and it needs a "
-            "size: say --cache 256, or several, --cache 256,1024"
+            f"the model continues a cache ({', '.join(left)} grows from run to run), which needs "
+            "a size: say --cache 256, or several, --cache 256,1024"
         )
     if left or not grows:
         return [{**windows, **dict.fromkeys(left, n)} for n in sorted({*cache})] or [{}]

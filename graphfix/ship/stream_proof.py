@@ -97,9 +97,9 @@ class Sequences:
         return True
 
     def made(self, *, rolls: bool, joins: bool) -> Iterator[Steps]:
-        """Each sequence in turn; where parts do not join, with as many entries as containers have."""
+        """Each sequence in turn; where parts do not join, each step as a container has a size."""
         sizes = sorted({x[self._plan.new] for x in self._plan.containers})
-        levels = sorted({min(map(x.get, self._plan.caches)) for x in self._plan.containers}) or [0]
+        levels = self._levels()
         full = levels[-1] if self._plan.caches else 4 * SINGLE
         counts = self._long(levels, full, rolls) if joins else [sizes[-1]] + [sizes[0]] * SINGLE
         first = self._sequence("to the end of the caches", counts)
@@ -121,6 +121,11 @@ class Sequences:
             yield self._sequence("prompts filled up on the left", [4, 1, 1], skipped=2)
         if any(x.name in self._shorter() for x in self._free):
             yield self._sequence("shorter caches of the encoder", [2, 1], shorter=True)
+
+    def _levels(self) -> list[int]:
+        grows = self._plan.caches
+        found = {min(x[d] for d in grows) for x in self._plan.containers if grows}
+        return sorted(found) or [0]
 
     def _long(self, levels: Sequence[int], full: int, rolls: bool) -> list[int]:
         first = max(1, min(37, levels[0] // 3 or 1))
@@ -188,7 +193,7 @@ class Sequences:
     def _length(self, state: Feeds, else_: int) -> int:
         for link in self._plan.states:
             if link.axis is not None:
-                return state[link.input].shape[link.axis]
+                return int(state[link.input].shape[link.axis])
         return else_
 
     def _fed(
@@ -280,7 +285,7 @@ class Sequences:
         port = next(x for x in self._plan.inputs if x.name == name)
         return tuple(size_of(x, sizes) for x in port.dims)
 
-    def _dtype(self, name: str) -> Any:
+    def _dtype(self, name: str) -> np.dtype[np.generic]:
         return np.dtype(self._plan.signature.item(name).dtype)
 
 

@@ -61,7 +61,9 @@ class Makers:
     def again(self, node: ir.Node) -> ir.Value:
         """What a node makes, made once more."""
         made = self._op.again(node, *node.inputs)
-        made.dtype = self._op.view.shapes.dtype(node.outputs[0])
+        dtype = self._op.view.shapes.dtype(node.outputs[0])
+        if dtype is not None:
+            made.dtype = dtype
         return made
 
     def placed(self, index: ir.Value, slots: Slots, which: Sequence[int] | None = None) -> ir.Value:
@@ -76,10 +78,10 @@ class Makers:
         """Numbers of rows, of which those that are not valid may be negative."""
         return self._op.Max(index, self._zero(index))
 
-    def cleaned(self, value: ir.Value, slots: Slots, size: Dim, axis: int, rank: int) -> ir.Value:
+    def cleaned(self, value: ir.Value, slots: Slots, size: Dim, behind: int) -> ir.Value:
         """``value`` with zeros in the place of entries that are not valid."""
         op = self._op
-        mask = self._behind(self._spare_ones(slots, size), rank - axis - 1)
+        mask = self._behind(self._spare_ones(slots, size), behind)
         return op.Where(mask, self._zero(value), value)
 
     def hidden(
@@ -128,10 +130,7 @@ class Makers:
                 table, self._sizes(starts), self._sizes(ends), np.array([x[0] for x in rest])
             )
         index = op.Add(self._iota(count), self._sizes([first]))
-        if moves:
-            index = op.Add(index, self._told)
-        else:
-            index = op.Sub(index, self._spare())
+        index = op.Add(index, self._told) if moves else op.Sub(index, self._spare())
         return op.Gather(table, op.Max(index, np.array(0, np.int64)), axis=axis)
 
     # Shared by all

@@ -171,7 +171,7 @@ class Sight:
         for i, value in enumerate(node.inputs):
             counts = None if i in sizes else self._lengths.counted(value)
             if counts is not None and any(counts):
-                yield i, lambda op, x, n=counts: op.moved(x, [sign * a for a in n])
+                yield i, _moved([sign * a for a in counts])
 
     def _require_apart(self, node: ir.Node) -> None:
         """Raise UnclearError where an operator may mix the entries of a cache."""
@@ -199,7 +199,9 @@ class Sight:
                 and equal(behind, self._lengths.product(after[i + 1 :]))
                 for i in self._lengths.slots(node.outputs[0])
             ):
-                raise UnclearError(f"{[*before]} becomes {[*after]}, which mixes the entries of a cache")
+                raise UnclearError(
+                    f"{[*before]} becomes {[*after]}, which mixes the entries of a cache"
+                )
 
     # The rules
 
@@ -241,16 +243,14 @@ class Sight:
     ) -> Iterator[Recount]:
         """The node with zeros in the place of what is not valid along these axes."""
         value = node.inputs[place]
-        slots = {a: x for a, x in self._lengths.slots(value).items() if a in axes}
+        slots = [(a, x) for a, x in self._lengths.slots(value).items() if a in axes]
         if len(slots) > 1:
             raise UnclearError("it sums over the entries of a cache twice")
-        for axis, one in slots.items():
-            if not self._is_zero(value):
-                rank = self._shapes.rank(value) or 0
-                size = (self._shapes.dims(value) or ())[axis]
-                yield Recount(
-                    node, what, {place: lambda op, x: op.cleaned(x, one, size, axis, rank)}
-                )
+        if slots and not self._is_zero(value):
+            ((axis, one),) = slots
+            dims = self._shapes.dims(value) or ()
+            behind = len(dims) - axis - 1
+            yield Recount(node, what, {place: lambda op, x: op.cleaned(x, one, dims[axis], behind)})
 
     def _softmax(self, node: ir.Node) -> Iterator[Recount]:
         value = node.inputs[0]
@@ -266,7 +266,7 @@ class Sight:
             return op.hidden(x, slots, size, rank - axis - 1, dtype or ir.DataType.FLOAT)
 
         self._zeros.add(node.outputs[0])
-        site = self._addend(value, axis - rank)
+        site = None if value is None else self._addend(value, axis - rank)
         if site is None:
             yield Recount(node, "gives no weight to what is not valid", {0: hide})
             return
@@ -288,17 +288,17 @@ class Sight:
             return None
         for i, mask in enumerate(node.inputs):
             dims = self._shapes.dims(mask)
-            if mask is not None and mask not in self._contents and dims and len(dims) >= -axis:
-                if axis % len(dims) in self._lengths.slots(mask):
-                    return node, i
+            if mask is None or mask in self._contents or not dims or len(dims) < -axis:
+                continue
+            if axis % len(dims) in self._lengths.slots(mask):
+                return node, i
         return None
 
     def _concat(self, node: ir.Node) -> Iterator[Recount]:
         rank = self._shapes.rank(node.outputs[0]) or 1
         axis = attr_int(node, "axis", 0) % rank
-        if axis in self._lengths.slots(node.outputs[0]):
-            if any(axis in self._lengths.slots(x) for x in node.inputs[1:]):
-                raise UnclearError("it joins something in front of the entries of a cache")
+        if any(axis in self._lengths.slots(x) for x in node.inputs[1:]):
+            raise UnclearError("it joins something in front of the entries of a cache")
         inputs = dict(self._counts(node))
         if inputs:
             yield Recount(node, "counts the valid entries", inputs)
@@ -319,12 +319,14 @@ class Sight:
             return
         if counts is not None and index not in self._counted:
             known = self._shapes.data(index) or ()
-            if all(n == 1 or (isinstance(x, int) and x < 0) for n, x in zip(counts, known)):
+            if all(
+                n == 1 or (isinstance(x, int) and x < 0) for n, x in zip(counts, known, strict=True)
+            ):
                 return
             raise UnclearError("it takes an entry by its number from the first on")
         fixed = const_of(index)
         if fixed is not None:
-            if (fixed < 0).all():
+            if all(x < 0 for x in fixed.reshape(-1).tolist()):
                 return
             raise UnclearError("it takes an entry by its number from the first on")
         yield Recount(node, "takes entries by their place", {1: lambda op, x: op.placed(x, slots)})
@@ -376,13 +378,14 @@ class Sight:
         rank = self._shapes.rank(node.inputs[0]) or 0
         if len(data) < 2 or data[0] is None or data[1] is None:
             raise UnclearError("where it cuts is not known")
-        if len(data) > 3 and node.inputs[4] is not None and set(data[3] or (0,)) != {1}:
-            if any(a in self._lengths.slots(node.inputs[0]) for a in range(rank)):
-                raise UnclearError("it takes every other entry of a cache")
-        axes = data[2] if len(data) > 2 and node.inputs[3] is not None else range(len(data[0]))
+        steps = data[3] if len(data) > 3 and node.inputs[4] is not None else (1,)
+        if set(steps or (0,)) != {1} and self._lengths.slots(node.inputs[0]):
+            raise UnclearError("it takes every other entry of a cache")
+        starts, ends = data[0], data[1]
+        axes = data[2] if len(data) > 2 and node.inputs[3] is not None else range(len(starts))
         if axes is None:
             raise UnclearError("which axis it cuts is not known")
-        return tuple((int(a) % rank, s, e) for a, s, e in zip(axes, *data[:2], strict=True))
+        return tuple((int(str(a)) % rank, s, e) for a, s, e in zip(axes, starts, ends, strict=True))
 
     def _require_last(self, start: Dim, end: Dim, size: Dim) -> None:
         """Raise UnclearError where a cut does not count from the last entry."""
@@ -464,6 +467,10 @@ class Sight:
         ):
             return given[0] in self._zeros
         return False
+
+
+def _moved(counts: Sequence[int]) -> Make:
+    return lambda op, x: op.moved(x, counts)
 
 
 _RULES: dict[str, Callable[[Sight, ir.Node], Iterator[Recount]]] = {
