@@ -191,8 +191,14 @@ class _Cache:
         named = {x.name: x for x in graph.inputs}
         caches = [x for x in graph.inputs if x.name in {s.input for s in self._states}]
         masks = [named[x] for x, _, fill in self._padded if fill == 0 and named[x] not in caches]
-        sight = Sight(self._model, self._shapes, self.symbol, caches, masks)
+        sight = Sight(self._model, self._shapes, self.symbol, caches, masks, self._most())
         yield from sight.sites()
+
+    def _most(self) -> int | None:
+        """How many entries the model itself keeps."""
+        outputs = {x.name: self._shapes.dims(x) or () for x in self._model.graph.outputs}
+        cuts = [window_of(outputs[x.output][x.axis or 0], self.symbol) for x in self._states]
+        return max((x[1] for x in cuts if x), default=0) if cuts and all(cuts) else None
 
     def repaired(self) -> Iterator[Change | Skip]:
         """Edit the model."""

@@ -262,7 +262,7 @@ def _ship(
 
 
 def _together(one: SessionProof, other: SessionProof) -> SessionProof:
-    return dataclasses.replace(other, ok=one.ok and other.ok, diffs=(*one.diffs, *other.diffs))
+    return dataclasses.replace(other, diffs=(*one.diffs, *other.diffs))
 
 
 def _about(found: StreamPlan, told: Sequence[CacheInput], about: Streaming) -> Streaming:

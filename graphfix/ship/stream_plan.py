@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.caches.growth import growing, unify, window_of
+from graphfix.engine import pipeline
 from graphfix.errors import UsageError
 from graphfix.feeds.input import symbols
 from graphfix.feeds.states import State
@@ -250,10 +251,11 @@ def _outputs(
 ) -> tuple[Port, ...]:
     known = shapes.infer(model, usual=True)
     names = set(signature.symbols())
+    plain = {} if all(map(known.is_known, model.graph.outputs)) else _plainly(model)
     batch = set(signature.members(signature.batch)) if signature.batch else set()
     found = []
     for value in model.graph.outputs:
-        dims = known.dims(value)
+        dims = plain.get(value.name or "", known.dims(value))
         if dims is None or not all(symbols_of(x) <= names for x in dims) or _unknown(dims):
             raise UsageError(
                 f"the shape of the output {value.name!r} cannot be told, so it is not known what "
@@ -268,6 +270,14 @@ def _outputs(
         kind = type_of(value.dtype or ir.DataType.FLOAT)
         found.append(Port(value.name or "", kind, tuple(text_of(d, rename) for d in dims), rows))
     return tuple(found)
+
+
+def _plainly(model: ir.Model) -> dict[str, tuple[Dim, ...] | None]:
+    """The dims of the outputs as far as the repaired model tells more of them."""
+    copy = model.clone()
+    pipeline.run(copy, "directml")
+    known = shapes.infer(copy, usual=True)
+    return {x.name or "": known.dims(x) for x in copy.graph.outputs}
 
 
 def _unknown(dims: Sequence[Dim]) -> bool:

@@ -348,7 +348,7 @@ def prove_on(folder: Path, steps: Sequence[Steps], tolerance: Tolerance, ep: Ep)
     finally:
         runner.close()
     if found.reason:
-        return SessionProof(False, found.diffs, f"on {LABELS[ep]}, {found.reason}")
+        return replace(found, reason=f"on {LABELS[ep]}, {found.reason}")
     return found
 
 
@@ -378,11 +378,11 @@ def _compared(
                 length += 1
         except (RunError, FeedError) as error:
             told = f"step {length + 1} of {sequence.name} does not run: {error}"
-            return SessionProof(False, tuple(diffs), told)
+            return SessionProof(False, tuple(diffs), told, "step")
         if full and sequence.beyond and not _refuses(step, sequence.beyond):
             told = "a step behind full caches is run, and what falls out of them is seen"
-            return SessionProof(False, tuple(diffs), told)
-    return SessionProof(bool(diffs) and all(d.ok for d in diffs), tuple(diffs))
+            return SessionProof(False, tuple(diffs), told, "step")
+    return SessionProof(bool(diffs) and all(d.ok for d in diffs), tuple(diffs), of="step")
 
 
 def _refuses(step: Callable[[Feeds], object], feeds: Feeds) -> bool:
