@@ -129,7 +129,7 @@ class Lengths:
             if not isinstance(part, sympy.Max) or 0 not in part.args:
                 return False
             most = part.subs({x: self._most for x in part.free_symbols if x.name == self.symbol})
-            return most == 0
+            return bool(most == 0)
 
         return expr if self._most is None else expr.replace(is_nothing, lambda *_: sympy.Integer(0))
 
