@@ -164,7 +164,7 @@ class _Cache:
         if model.functions:
             inline(model)
         name_dims(model)
-        signature = Signature(model)
+        signature = Signature(model, "past")
         symbol = signature.symbol_of(name)
         if symbol is None or symbol in signature.derived:
             known = [signature.user_name(x) for x in signature.symbols()]
@@ -172,7 +172,7 @@ class _Cache:
                 f"static-cache: no input has a dim named {name!r}{did_you_mean(name, known)} "
                 f"The symbolic dims are: {', '.join(known) or 'none'}"
             )
-        unify(model, signature)
+        unify(model)
         shapes.forget(model)
         self.symbol = signature.group(symbol)
         fills = {x.name: x.role.padded for x in signature.inputs if x.role.kind == "mask"}

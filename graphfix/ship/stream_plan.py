@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from graphfix.caches.growth import GrowingState
+    from graphfix.feeds.dim_groups import Tie
     from graphfix.feeds.signature import Signature
     from graphfix.model.symbolic import Dim
     from graphfix.ship.container_spec import ContainerSpec
@@ -64,12 +65,12 @@ class StreamPlan:
     names: Mapping[str, tuple[str, ...]]
 
 
-def prepared(model: ir.Model) -> ir.Model:
+def prepared(model: ir.Model, tie: Tie = "past") -> ir.Model:
     """A model whose equal dims have one name, to be read and repaired."""
     name_dims(model)
     if model.functions:
         inline(model)
-    unify(model)
+    unify(model, tie)
     shapes.forget(model)
     return model
 

@@ -124,6 +124,16 @@ class Sequences:
         if any(x.name in self._shorter() for x in self._free):
             yield self._sequence("shorter caches of the encoder", [2, 1], shorter=True)
 
+    def try_steps(self) -> None:
+        """Run a few steps.
+
+        Raises:
+            FeedError: The first does not run.
+            UsageError: Another does not run.
+        """
+        size = min(x[self._plan.new] for x in self._plan.containers)
+        self._sequence("a try", [size, size])
+
     def _levels(self) -> list[int]:
         grows = self._plan.caches
         found = {min(x[d] for d in grows) for x in self._plan.containers if grows}
@@ -286,6 +296,17 @@ class Sequences:
 
     def _dtype(self, name: str) -> np.dtype[np.generic]:
         return np.dtype(self._plan.signature.item(name).dtype)
+
+
+def runs(plan: StreamPlan, source: str, constants: Feeds) -> bool:
+    """Whether the original takes the inputs that a plan makes."""
+    with open_given(source) as session:
+        made = Sequences(plan, lambda feeds: session.run({**feeds, **constants}))
+        try:
+            made.try_steps()
+        except (FeedError, UsageError):
+            return False
+    return True
 
 
 def sequences(
