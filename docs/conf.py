@@ -27,6 +27,7 @@ CONTENTS = {
         "docs/fast",
         "docs/float16",
         "docs/ship",
+        "docs/decoders",
         "docs/check",
         "docs/verification",
         "docs/verification-mutants",

@@ -841,10 +841,11 @@ HEADER = """Worst difference: onnxruntime and torch, relative to each output's l
 calls of several sizes (past 0 too), a padded row where there is a mask, and a call of 4 entries and
 10 single ones from empty caches; also against one call over all of them. All pasts may be empty.
 
-Where masks come from: dynamo and transformers 5 compare Range(past + seq) with Range(seq) + past
-and read a mask input by GatherND at [row, key]; TorchScript does the same by Range and Gather;
-transformers 4.41 makes Trilu (Llama), Less of Ranges (Mistral, Whisper, BART), or a slice of a
-stored triangle (GPT-2), and adds the mask by ScatterND or Where. With sdpa IsNaN follows Softmax.
+Where masks come from: transformers 5 compares Range(past + seq) with Range(seq) + past and reads a
+mask input by GatherND at [row, key] (dynamo) or, flattened, by Gather at row * its length + key
+(TorchScript); a boolean mask for sdpa brings IsNaN after Softmax. transformers 4.41 makes Trilu
+(Llama), Less of Ranges (Mistral, Whisper, BART) or a slice of a stored triangle (GPT-2), and adds
+the mask by ScatterND or Where. A first call of merged Whisper, traced, is causal by Trilu.
 Past is the Shape of any one of the caches, of keys or values, of the first layer or another.
 `present` of merged Whisper's encoder caches is empty from the later branch: keep the first call's.
 
@@ -860,8 +861,8 @@ def index(out: Path) -> None:
     for path in sorted(out.glob("*.json")):
         told = json.loads(path.read_text())
         free = ", ".join(f"{i['name']} {i['shape']}".replace("'", "") for i in told["inputs"])
-        kinds = {(s["axis"], *s["shape"], s["window"]): s for s in told["states"]}
-        named = ", ".join(f"{s['name']} -> {s['output']}" for s in kinds.values())
+        kinds = {(s["axis"], *s["shape"], s["window"]): s for s in reversed(told["states"])}
+        named = ", ".join(f"{s['name']} -> {s['output']}" for s in reversed(kinds.values()))
         checks = [v for k, v in told["checks"].items() if k != "std_of_first_output"]
         failed = [v[:80] for v in checks if isinstance(v, str)]
         worst = failed[0] if failed else f"{max(checks):.1e}"

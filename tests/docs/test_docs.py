@@ -37,6 +37,8 @@ PAGES = [
 MANUALS = {ROOT / "passes/README.md", ROOT / "docs/rules.md"}
 # The blocks that a test of its own runs: here, and the recipe in tests/zoo/test_zoo.py.
 TESTED = {"diff", "library", "square.py", "entry-point", "recipe", "session", "program", "host"}
+TESTED |= {"greedy", "steps"}
+CACHES = [f"past_key_values.{i}.{x}" for i in range(2) for x in ("key", "value")]
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,32 @@ class TestSnippets:
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
         imported = re.findall(r"^(?:import|from) (\w+)", marked("host"), re.MULTILINE)
         assert set(imported) <= {"json", "math", "pathlib", "numpy", "onnxruntime"}
+
+    def test_the_story_of_a_decoder_goes_as_it_is_told(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        source = "models/qwen3-decoder/model.onnx"
+        told = ["--cache", "64", "--container", "S=1,16", "-o", "decoder"]
+        assert main(["ship", source, *told]) == 0
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["greedy.py", "7"])
+        exec(compile(marked("greedy"), "greedy.py", "exec"), {})
+        found = [int(x) for x in capsys.readouterr().out.split()]
+
+        held: dict[str, Any] = {}
+        exec(compile(marked("steps"), "steps.py", "exec"), held)
+        assert held["tokens_after"](7, 20) == found
+
+        with Session(source, optimize=False) as original:
+            states = {k: np.zeros((1, 2, 0, 8), np.float32) for k in CACHES}
+            tokens = [7]
+            for past in range(20):
+                mask = np.ones((1, past + 1), np.int64)
+                ids = np.array([tokens[-1:]], np.int64)
+                made = original.run({"input_ids": ids, "attention_mask": mask, **states})
+                states = {k: made[k.replace("past_key_values", "present")] for k in CACHES}
+                tokens.append(int(made["logits"][0, -1].argmax()))
+        assert tokens[1:] == found
 
     def test_the_entry_point_leads_to_the_pass_that_is_shown(self) -> None:
         points = tomllib.loads(marked("entry-point"))["project"]["entry-points"]
