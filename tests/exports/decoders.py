@@ -227,7 +227,8 @@ class Codec(nn.Module):
         self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
         self.rise, self.last = nn.ConvTranspose1d(24, 12, self.RATE, self.RATE), nn.Conv1d(12, 1, 1)
 
-    def forward(self, codes, is_last, *states):
+    def forward(self, *args):
+        codes, is_last, *states = args
         position = states[0] if self.counted else 0
         conv, latent, *caches = states[self.counted :]
         new = sum(book(codes[..., n]) for n, book in enumerate(self.books)).transpose(1, 2)
@@ -275,7 +276,8 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
         self.head = nn.Linear(HIDDEN, VOCAB)
 
-    def forward(self, feats, count, frames, h, c, fsmn, *caches):
+    def forward(self, *args):
+        feats, count, frames, h, c, fsmn, *caches = args
         if self.stacked:
             caches = [t for n in range(LAYERS) for t in caches[0][n].chunk(2, -1)]
         frames = torch.cat([frames, feats.transpose(1, 2)], 2)
