@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from graphfix.core import Change, Finding, Match, Pass, Safety, Skip
-from graphfix.editing.builder import PASS_KEY
+from graphfix.editing.builder import is_as_exported
 from graphfix.errors import PaddingError
 from graphfix.lengths.analysis import analyse
 from graphfix.lengths.apply import OUTPUT, apply
@@ -208,10 +208,5 @@ def _refused(found: Analysis, model: ir.Model) -> str:
     rest = f"; and {more} more (graphfix check -p ilens-mask lists them)" if more else ""
     return (
         f"ilens-mask cannot see what padding along {found.source.spec} does to this model, so it "
-        f"repairs nothing: {'; '.join(lines)}{rest}{_PROFILE if _is_as_exported(model) else ''}"
+        f"repairs nothing: {'; '.join(lines)}{rest}{_PROFILE if is_as_exported(model) else ''}"
     )
-
-
-def _is_as_exported(model: ir.Model) -> bool:
-    """Whether no pass has written anything of it."""
-    return not any(PASS_KEY in node.metadata_props for node in model.graph)

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from graphfix.caches.cache_input import CacheInput
 from graphfix.caches.growth import growing, unify, window_of
 from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
-from graphfix.editing.builder import Builder
+from graphfix.editing.builder import Builder, is_as_exported
 from graphfix.errors import PaddingError, UsageError
 from graphfix.feeds.signature import Signature
 from graphfix.model import shapes
@@ -28,10 +28,11 @@ from ._cache.makers import Makers
 from ._cache.sight import Recount, Sight
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 _TOLD = 3
+_PROFILE = ". What the profile makes plain may be seen through: -p directml,static-cache"
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,9 @@ class StaticCache(Pass):
     Safety:
         Exact, up to rounding, as long as no more entries are valid than the size, and verified. All
         is repaired or nothing: an operator that mixes the entries of a cache, and has no rule, is
-        an error that names the node. Where caches are full, the first entry is dropped for each that
-        comes: the numbers are then those of the model with a window of that size. A model that cuts
-        its own caches to a window takes that window as the size, or less than it never fills.
+        an error that names the node. Where caches are full, the first entry is dropped for each
+        that comes: the numbers are then those of the model with a window of that size. A model
+        that cuts its own caches to a window takes that window as the size.
         Rows of a batch have caches of one length; a mask says what of them is padding.
 
     Options:
@@ -119,6 +120,15 @@ class StaticCache(Pass):
         for name, size in self.dims:
             if size < 1:
                 raise ValueError(f"{name}={size} is no size; it must be at least 1")
+
+    def runs_at(self, model: ir.Model) -> Mapping[str, Sequence[int]]:
+        """As many entries as the caches hold, none, and some between."""
+        known = shapes.input_names(model)
+        return {
+            name: tuple(sorted({0, 1, size // 2, size}))
+            for name, size in self.dims
+            if name in known
+        }
 
     def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
         """What has to change, and what cannot be seen through."""
@@ -154,7 +164,7 @@ class _Cache:
         if model.functions:
             inline(model)
         name_dims(model)
-        signature = Signature(model)
+        signature = Signature(model, "past")
         symbol = signature.symbol_of(name)
         if symbol is None or symbol in signature.derived:
             known = [signature.user_name(x) for x in signature.symbols()]
@@ -162,7 +172,7 @@ class _Cache:
                 f"static-cache: no input has a dim named {name!r}{did_you_mean(name, known)} "
                 f"The symbolic dims are: {', '.join(known) or 'none'}"
             )
-        unify(model, signature)
+        unify(model)
         shapes.forget(model)
         self.symbol = signature.group(symbol)
         fills = {x.name: x.role.padded for x in signature.inputs if x.role.kind == "mask"}
@@ -181,14 +191,20 @@ class _Cache:
         named = {x.name: x for x in graph.inputs}
         caches = [x for x in graph.inputs if x.name in {s.input for s in self._states}]
         masks = [named[x] for x, _, fill in self._padded if fill == 0 and named[x] not in caches]
-        sight = Sight(self._model, self._shapes, self.symbol, caches, masks)
+        sight = Sight(self._model, self._shapes, self.symbol, caches, masks, self._most())
         yield from sight.sites()
+
+    def _most(self) -> int | None:
+        """How many entries the model itself keeps."""
+        outputs = {x.name: self._shapes.dims(x) or () for x in self._model.graph.outputs}
+        cuts = [window_of(outputs[x.output][x.axis or 0], self.symbol) for x in self._states]
+        return max((x[1] for x in cuts if x), default=0) if cuts and all(cuts) else None
 
     def repaired(self) -> Iterator[Change | Skip]:
         """Edit the model."""
         found = list(self.sites())
         if refused := [x for x in found if isinstance(x, Skip)]:
-            raise PaddingError(_refused(self.symbol, refused))
+            raise PaddingError(_refused(self._model, self.symbol, refused))
         graph = self._model.graph
         order = {node: i for i, node in enumerate(graph)}
         edits = sorted((x for x in found if isinstance(x, Recount)), key=lambda x: order[x.node])
@@ -286,10 +302,10 @@ def _made(edit: Recount, builder: Builder, makers: Makers) -> Change:
     )
 
 
-def _refused(symbol: str, found: Sequence[Skip]) -> str:
+def _refused(model: ir.Model, symbol: str, found: Sequence[Skip]) -> str:
     lines = [f"{told(x.node)}: {x.reason}" for x in found[:_TOLD]]
     rest = f"; and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
     return (
         f"static-cache cannot see what a cache of one size ({symbol}) does to this model, so it "
-        f"changes nothing: {'; '.join(lines)}{rest}"
+        f"changes nothing: {'; '.join(lines)}{rest}{_PROFILE if is_as_exported(model) else ''}"
     )

@@ -21,6 +21,7 @@ from graphfix.model.symbolic import dim_of, equal, expr_of, replaced
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from graphfix.feeds.dim_groups import Tie
     from graphfix.model.symbolic import Dim
 
 
@@ -67,11 +68,11 @@ def _grown(state: State, before: Sequence[Dim] | None, after: Sequence[Dim] | No
     return GrowingState(state.input, state.output, None, "")
 
 
-def unify(model: ir.Model, signature: Signature | None = None) -> Signature:
+def unify(model: ir.Model, tie: Tie = "past") -> Signature:
     """Give dims of the inputs that are always equal one name, and to a mask as long as past and
     present together the sum of the two; return what it was told from.
     """
-    signature = signature or Signature(model)
+    signature = Signature(model, tie)
     derived = signature.derived
     rename: dict[str, Dim] = {
         s: ir.SymbolicDim(signature.group(s)) for s in signature.symbols() if s not in derived

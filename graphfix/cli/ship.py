@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from graphfix.ship.shipped import Shipped
 
 _MIB = 1 << 20
+_FULL = {
+    True: "caches roll: what falls out of them is not read by the original either",
+    False: "the step that would overfill the caches is an error, and nothing is lost",
+}
 
 
 @click.command()
@@ -42,6 +46,11 @@ _MIB = 1 << 20
     multiple=True,
     metavar="INPUT=OUTPUT",
     help="An input, and the output that gives it for the next step, if names do not tell.",
+)
+@click.option(
+    "--stream",
+    is_flag=True,
+    help="Run it step by step although none of its states grows, as a streaming encoder.",
 )
 @click.option("--rate", type=float, metavar="16000", help="How many of that dim a second has.")
 @click.option("-o", "--output", required=True, metavar="DIR", help="The folder that is made.")
@@ -73,6 +82,7 @@ def ship(
     given: tuple[str, ...],
     cache: str,
     states: tuple[str, ...],
+    stream: bool,
     rate: float | None,
     output: str,
     spec: str,
@@ -107,6 +117,7 @@ def ship(
             strict=strict,
             cache=cache_sizes(cache),
             states=pairs(states),
+            stream=stream,
             progress=tell,
         )
     if as_json:
@@ -135,7 +146,9 @@ def _print(model: str, done: Shipped, *, verbose: bool) -> None:
     for container in done.manifest.containers:
         size = container.sizes[axis.dim]
         seconds = f" ({size / axis.rate:g} s)" if axis.rate else ""
-        _terminal.paragraph(f"{container.file}, {own}={size}{seconds}", "  ")
+        _terminal.paragraph(
+            f"{container.file}, {_caches(done, container)}{own}={size}{seconds}", "  "
+        )
         _terminal.row("kernels", _kernels(container))
         for proof in done.padding:
             if proof.file == container.file:
@@ -146,6 +159,13 @@ def _print(model: str, done: Shipped, *, verbose: bool) -> None:
                     for note in (*verdict.notes, *dropped):
                         _terminal.row("note", note)
         click.echo()
+    stream = done.manifest.stream
+    if stream is not None:
+        shown = ", ".join(f"{x.input} from {x.output}" for x in stream.states[:2])
+        more = ", ..." if len(stream.states) > 2 else ""
+        _terminal.row("states", f"{len(stream.states)}: {shown}{more}")
+        if stream.caches:
+            _terminal.row("full", _FULL[stream.rolls])
     if done.whole is not None:
         colour = "green" if done.whole.ok else "red"
         _terminal.row("session", str(done.whole), colour=colour)
@@ -159,7 +179,16 @@ def _print(model: str, done: Shipped, *, verbose: bool) -> None:
         _terminal.row("written", "nothing", colour="red")
         return
     _terminal.row("written", str(done.folder))
-    _terminal.row("use", f"graphfix.Session({str(done.folder)!r}).run(None, feeds)")
+    steps = "" if stream is None else "stream()."
+    _terminal.row("use", f"graphfix.Session({str(done.folder)!r}).{steps}run(None, feeds)")
+
+
+def _caches(done: Shipped, container: Container) -> str:
+    """The sizes of the caches of a container, such as ``past=256, ``."""
+    stream = done.manifest.stream
+    names = done.manifest.provenance["names"]
+    grows = [] if stream is None else [x.dim for x in stream.caches if x.grows]
+    return "".join(f"{quoted(names[x][0])}={container.sizes[x]}, " for x in grows)
 
 
 def _kernels(container: Container) -> str:

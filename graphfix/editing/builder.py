@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 PASS_KEY = "graphfix.pass"
 
 
+def is_as_exported(model: ir.Model) -> bool:
+    """Whether no pass has written anything of a model."""
+    return not any(PASS_KEY in node.metadata_props for node in model.graph)
+
+
 class Builder:
     """Makes nodes for one pass and puts them where their users can see them.
 

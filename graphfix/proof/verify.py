@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import onnx_ir as ir
 
+from graphfix.caches.cache_input import CacheInput
 from graphfix.errors import ModelError
 from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
@@ -257,16 +258,18 @@ class _Job:
                 outputs = self._step(session, run.case, self._new_feeds(run.case))
                 if isinstance(outputs, str):
                     return self._verdict(False, found, outputs)
-                found[run.case.name] = tuple(self._judge.diffs(run, outputs))
+                found[run.case.name] = self._diffs(run, outputs)
                 if brief and not all(x.ok for x in found[run.case.name]):
                     return self._verdict(False, found)
             for chain in self._original.chains:
                 own: Feeds = {}
                 for case, before in zip(chain.cases, chain.outputs, strict=True):
+                    if any(x.length(case.feeds) > x.size for x in self._caches):
+                        break  # the first entries have fallen out of the caches
                     outputs = self._step(session, case, {**self._new_feeds(case), **own})
                     if isinstance(outputs, str):
                         return self._verdict(False, found, outputs)
-                    found[case.name] = tuple(self._judge.diffs(Ran(case, dict(before)), outputs))
+                    found[case.name] = self._diffs(Ran(case, dict(before)), outputs)
                     own = carried(chain.states, self._repaired, outputs) or {}
         self._forcing = Forcing(self._original, self._graph, self._repaired, self._ep, self._tell)
         try:
@@ -347,7 +350,20 @@ class _Job:
 
     def _new_feeds(self, case: Case) -> Feeds:
         feeds = self._map_feeds(case.feeds) if self._map_feeds is not None else case.feeds
+        for cache in self._caches:
+            feeds = cache.feeds(feeds)
         return full_lengths(self._repaired, feeds)
+
+    def _diffs(self, run: Ran, outputs: Outputs) -> tuple[OutputDiff, ...]:
+        """How far outputs are from the original's; of a cache, the entries that both have."""
+        before = run.outputs
+        for cache in self._caches:
+            before, outputs = cache.alike(before, outputs)
+        return tuple(self._judge.diffs(Ran(run.case, dict(before)), outputs))
+
+    @cached_property
+    def _caches(self) -> tuple[CacheInput, ...]:
+        return CacheInput.all_of(self._repaired)
 
     @cached_property
     def _repaired(self) -> ir.Model:

@@ -69,6 +69,7 @@ def ship_file(
     strict: bool = False,
     cache: Sequence[int] = (),
     states: Sequence[State] = (),
+    stream: bool = False,
     progress: Progress | None = None,
 ) -> Shipped:
     """Make of a model a folder with one model of fixed sizes for each container, and prove it.
@@ -94,6 +95,7 @@ def ship_file(
         strict: Whether a container that fails is the end, and no bad place is searched for.
         cache: The sizes of caches that grow.
         states: States that names do not tell: the input, and the output that it continues.
+        stream: Whether it is run step by step although none of its states grows.
         progress: Called with a short text at each step.
 
     Raises:
@@ -109,7 +111,7 @@ def ship_file(
     tell("reading the model")
     model = io.load(source)
     name_dims(model)
-    if cache or states or continues(model):
+    if stream or cache or states or continues(model):
         return ship_stream(
             source,
             folder,

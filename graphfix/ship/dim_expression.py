@@ -39,6 +39,8 @@ def size_of(dim: int | str, sizes: Mapping[str, int]) -> int:
     """
     if isinstance(dim, int):
         return dim
+    if (size := sizes.get(dim)) is not None:
+        return size
     try:
         value = _value(_parsed(dim), sizes)
     except (KeyError, ZeroDivisionError, TypeError, RecursionError) as error:
@@ -50,6 +52,7 @@ def size_of(dim: int | str, sizes: Mapping[str, int]) -> int:
     return int(value)
 
 
+@lru_cache(maxsize=256)
 def names_in(dim: int | str) -> frozenset[str]:
     """The names of dims in an expression.
 

@@ -10,6 +10,7 @@ from graphfix.proof.compare import OutputDiff, Tolerance, compare
 from graphfix.runtime.isolated_call import call
 from graphfix.runtime.run_errors import RunError
 from graphfix.runtime.time_limits import run_seconds
+from graphfix.wording import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,17 +25,19 @@ _SESSION_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class SessionProof:
-    """What came of it.
+    """What came of running a session against the original.
 
     Attributes:
         ok: Whether every output of every clip is within the tolerance.
         diffs: How far each output of each clip is from the original's.
         reason: Why nothing could be compared; empty if it could.
+        of: What was run, a clip or a step.
     """
 
     ok: bool
     diffs: tuple[OutputDiff, ...]
     reason: str = ""
+    of: str = "clip"
 
     @property
     def worst(self) -> OutputDiff | None:
@@ -59,8 +62,8 @@ class SessionProof:
             return f"output {worst.output!r} {worst.reason}, for a {worst.case}"
         count = len({d.case for d in self.diffs})
         return (
-            f"the same for {count} clips: the largest difference is {worst.max_abs:.3g} in output "
-            f"{worst.output!r} (allowed {worst.allowed:.3g})"
+            f"the same for {plural(count, self.of)}: the largest difference is {worst.max_abs:.3g} "
+            f"in output {worst.output!r} (allowed {worst.allowed:.3g})"
         )
 
 

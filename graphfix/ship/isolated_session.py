@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from graphfix.errors import FeedError
 from graphfix.ship.session import Session
 
 if TYPE_CHECKING:
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, npt.NDArray[Any]]
 
 _made: dict[str, Session] = {}
-_streams: dict[str, Stream] = {}
 
 
 def run(folder: str, feeds: Arrays) -> Arrays:
@@ -31,21 +33,44 @@ def run(folder: str, feeds: Arrays) -> Arrays:
     return dict(zip(names, session.run(names, feeds), strict=True))
 
 
-def begin(folder: str, states: Arrays) -> Arrays:
-    """Begin a stream, with these states if there are any."""
-    _streams[folder] = _session(folder).stream(states or None)
-    return {}
+def play(folder: str, arrays: Arrays) -> Arrays:
+    """What a stream of the folder makes of a sequence of steps.
+
+    Args:
+        folder: The folder.
+        arrays: ``states/NAME`` for what the states are at first, ``0/NAME`` for what the first
+            step is fed, and so on; ``beyond/NAME`` for a step that is to be refused.
+
+    Returns:
+        ``0/NAME`` for the outputs of the first step, and so on; ``refused`` for whether that was.
+    """
+    fed: dict[str, dict[str, npt.NDArray[Any]]] = {}
+    for key, array in arrays.items():
+        step, _, name = key.partition("/")
+        fed.setdefault(step, {})[name] = array
+    stream = _session(folder).stream(fed.pop("states", None))
+    beyond = fed.pop("beyond", None)
+    found: dict[str, npt.NDArray[Any]] = {}
+    for place in range(len(fed)):
+        try:
+            made = stream.run(None, fed[str(place)])
+        except Exception as error:
+            raise FeedError(f"step {place + 1} does not run: {error}") from error
+        found |= {f"{place}/{k}": x for k, x in zip(stream.outputs, made, strict=True)}
+    return {**found, "refused": np.array(beyond is None or refuses(stream, beyond))}
 
 
-def step(folder: str, feeds: Arrays) -> Arrays:
-    """What the stream of a folder makes of the next step, by the names of its outputs."""
-    stream = _streams[folder]
-    return dict(zip(stream.outputs, stream.run(None, feeds), strict=True))
+def refuses(stream: Stream, feeds: Arrays) -> bool:
+    """Whether a stream says that its caches are full."""
+    try:
+        stream.run(None, feeds)
+    except FeedError as error:
+        return "do not fit" in str(error)
+    return False
 
 
 def close(folder: str, _: Arrays) -> Arrays:
     """Let go of a folder: Windows neither renames nor deletes one with a file that is in use."""
-    _streams.pop(folder, None)
     if folder in _made:
         _made.pop(folder).close()
     return {}

@@ -101,6 +101,7 @@ class Session:
         self._opened = Sessions(providers, sess_options, share=share)
         self._fallback = None if fallback is None else Path(fallback)
         self._outputs = {x.name: x for x in manifest.outputs}
+        self._known: dict[str, set[str]] = {}
         self._fit = lru_cache(_REMEMBERED)(
             lambda x, n: ClipFit(manifest, manifest.containers[x], n)
         )
@@ -217,7 +218,8 @@ class Session:
         """Run a container on what is held: outputs for the host, and those that stay."""
         session = self._session(container)
         binding = session.io_binding()
-        known = {x.name for x in session.get_inputs()}
+        if (known := self._known.get(container.file)) is None:
+            known = self._known[container.file] = {x.name for x in session.get_inputs()}
         for name, value in fed.items():
             if name in known:
                 binding.bind_ortvalue_input(name, value)

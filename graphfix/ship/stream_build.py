@@ -31,7 +31,7 @@ from graphfix.ship.remaining_findings import checked
 from graphfix.ship.ship_page import page
 from graphfix.ship.shipped import Shipped, digest, kernels, verdict_of
 from graphfix.ship.stream_plan import branch_input, plan, prepared
-from graphfix.ship.stream_proof import prove, prove_on, sequences
+from graphfix.ship.stream_proof import prove, prove_on, runs, sequences
 from graphfix.ship.target_folder import REPORT
 from graphfix.version import __version__
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from graphfix.core import Check
     from graphfix.engine.report import Report
+    from graphfix.feeds.dim_groups import Tie
     from graphfix.feeds.states import State
     from graphfix.runtime.port import Array
     from graphfix.runtime.provider import Ep
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from graphfix.ship.stream_proof import Steps
 
 _CACHE, _DIMS, _FAST, _ROUND, _BRANCH = "static-cache", "fix-dims", "fast", "float16", "fix-input"
+# A mask is as long as past and new entries together, or as the new ones.
+_TIES: tuple[Tie, ...] = ("past", "graph")
 _LATE = (_DIMS, _FAST, _ROUND, *(x.partition(":")[0] for x in registry.FUSIONS))
 
 
@@ -63,6 +66,7 @@ class StreamOrder:
         plan: What was read off it.
         spec: The passes, as text; sizes are put in.
         branch: An input that only chooses a branch, which is fixed at that with caches; or "".
+        tie: How long a mask is that nothing in the graph relates to another input.
         tolerance: What may differ.
         ep: Where the containers are proved besides the CPU.
         tell: Called with a short text at each step.
@@ -72,6 +76,7 @@ class StreamOrder:
     plan: StreamPlan
     spec: str
     branch: str
+    tie: Tie
     tolerance: Tolerance
     ep: Ep
     tell: pipeline.Progress
@@ -81,7 +86,7 @@ class StreamOrder:
         model = io.load(self.source)
         if self.branch:
             pipeline.run(model, f"{_BRANCH}:{self.branch}=true,fold")
-        return prepared(model)
+        return prepared(model, self.tie)
 
     def made(self, container: Mapping[str, int]) -> tuple[ir.Model, Report]:
         """A container, and what the passes did.
@@ -168,12 +173,16 @@ def ship_stream(
     branch = branch_input(model)
     if branch:
         pipeline.run(model, f"{_BRANCH}:{branch}=true,fold")
-    found = plan(prepared(model), containers, cache, states)
+    constants = _chosen(source, branch)
+    for tie in _TIES:
+        found = plan(prepared(model.clone(), tie), containers, cache, states)
+        if runs(found, str(source), constants):
+            break
     chosen = pipeline.parse(",".join(":".join(x) for x in pipeline.split(spec) if x[0] != _CACHE))
     rounds = any(isinstance(x, Pass) and x.measured for x in chosen)
     usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
     allowed = tolerance or (gate(chosen) if rounds else None) or usual
-    order = StreamOrder(source, found, spec, branch, allowed, ep, tell)
+    order = StreamOrder(source, found, spec, branch, tie, allowed, ep, tell)
     first: Shipped | None = None
     for way in _ways(order, plainly=bool(passes) or strict):
         shipped = _ship(way, folder, list(_uses(way, strict=strict)))
@@ -262,7 +271,7 @@ def _ship(
 
 
 def _together(one: SessionProof, other: SessionProof) -> SessionProof:
-    return dataclasses.replace(other, ok=one.ok and other.ok, diffs=(*one.diffs, *other.diffs))
+    return dataclasses.replace(other, diffs=(*one.diffs, *other.diffs))
 
 
 def _about(found: StreamPlan, told: Sequence[CacheInput], about: Streaming) -> Streaming:

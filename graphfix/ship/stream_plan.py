@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.caches.growth import growing, unify, window_of
+from graphfix.engine import pipeline
 from graphfix.errors import UsageError
 from graphfix.feeds.input import symbols
 from graphfix.feeds.states import State
 from graphfix.model import shapes
 from graphfix.model.dims import name_dims
 from graphfix.model.local_functions import inline
-from graphfix.model.symbolic import symbols_of
+from graphfix.model.symbolic import equal, symbols_of
 from graphfix.model.values import is_op
 from graphfix.ship.manifest import Port
 from graphfix.ship.model_facts import input_port
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from graphfix.caches.growth import GrowingState
+    from graphfix.feeds.dim_groups import Tie
     from graphfix.feeds.signature import Signature
     from graphfix.model.symbolic import Dim
     from graphfix.ship.container_spec import ContainerSpec
@@ -63,12 +65,12 @@ class StreamPlan:
     names: Mapping[str, tuple[str, ...]]
 
 
-def prepared(model: ir.Model) -> ir.Model:
+def prepared(model: ir.Model, tie: Tie = "past") -> ir.Model:
     """A model whose equal dims have one name, to be read and repaired."""
     name_dims(model)
     if model.functions:
         inline(model)
-    unify(model)
+    unify(model, tie)
     shapes.forget(model)
     return model
 
@@ -116,7 +118,7 @@ def plan(
     told = tuple(told)
     _require_states(model, told)
     signature = Signature(model)
-    states = growing(model, told)
+    states, idle = _fed_back(model, growing(model, told))
     if not states:
         raise UsageError(
             "no input of the model is told to be a state that an output continues; name them, "
@@ -153,7 +155,7 @@ def plan(
         windows=windows,
         states=states,
         inputs=tuple(input_port(signature, x, rename) for x in signature.inputs),
-        outputs=_outputs(model, signature, rename, {x.output for x in states}, grows),
+        outputs=_outputs(model, signature, rename, {x.output for x in states}, grows, idle),
         containers=containers,
         names={g: tuple(map(signature.user_name, signature.members(g))) for g in groups},
     )
@@ -169,6 +171,26 @@ def _require_states(model: ir.Model, told: Sequence[State]) -> None:
                     f"--state {one.input}={one.output}: there is no {kind} {name!r}; "
                     f"there are {there}"
                 )
+
+
+def _fed_back(
+    model: ir.Model, states: Sequence[GrowingState]
+) -> tuple[tuple[GrowingState, ...], set[str]]:
+    """The states that a step can be fed again, and the outputs of the others.
+
+    Of a merged decoder the branch that continues caches gives nothing for those of the encoder:
+    they are what the first call of the original gave, and are fed as they are.
+    """
+    known = shapes.infer(model, usual=True)
+    values = {x.name: known.dims(x) for x in (*model.graph.inputs, *model.graph.outputs)}
+
+    def stays(one: GrowingState) -> bool:
+        before, after = values[one.input], values[one.output]
+        same = before is not None and after is not None and len(before) == len(after)
+        return one.axis is not None or (same and all(map(equal, before or (), after or ())))
+
+    kept = tuple(x for x in states if stays(x))
+    return kept, {x.output for x in states} - {x.output for x in kept}
 
 
 def _along(items: Sequence[object], group: str, signature: Signature) -> bool:
@@ -247,13 +269,17 @@ def _outputs(
     rename: Mapping[str, str],
     states: set[str],
     grows: Sequence[str],
+    idle: set[str],
 ) -> tuple[Port, ...]:
     known = shapes.infer(model, usual=True)
     names = set(signature.symbols())
+    plain = {} if all(map(known.is_known, model.graph.outputs)) else _plainly(model)
     batch = set(signature.members(signature.batch)) if signature.batch else set()
     found = []
     for value in model.graph.outputs:
-        dims = known.dims(value)
+        if value.name in idle:
+            continue
+        dims = plain.get(value.name or "", known.dims(value))
         if dims is None or not all(symbols_of(x) <= names for x in dims) or _unknown(dims):
             raise UsageError(
                 f"the shape of the output {value.name!r} cannot be told, so it is not known what "
@@ -268,6 +294,14 @@ def _outputs(
         kind = type_of(value.dtype or ir.DataType.FLOAT)
         found.append(Port(value.name or "", kind, tuple(text_of(d, rename) for d in dims), rows))
     return tuple(found)
+
+
+def _plainly(model: ir.Model) -> dict[str, tuple[Dim, ...] | None]:
+    """The dims of the outputs as far as the repaired model tells more of them."""
+    copy = model.clone()
+    pipeline.run(copy, "directml")
+    known = shapes.infer(copy, usual=True)
+    return {x.name or "": known.dims(x) for x in copy.graph.outputs}
 
 
 def _unknown(dims: Sequence[Dim]) -> bool:

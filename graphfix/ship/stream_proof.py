@@ -77,6 +77,8 @@ class Sequences:
         self._free = [x for x in plan.inputs if x.name not in self._links]
         self._sizes = dict(plan.containers[-1])
         self._held_feeds: Feeds = {}
+        given = {x.output for x in plan.states}
+        self._seen_outputs = [x.name for x in plan.outputs if x.name not in given]
 
     def rolls(self) -> bool:
         """Whether nothing of the original reads what falls out of full caches."""
@@ -121,6 +123,16 @@ class Sequences:
             yield self._sequence("prompts filled up on the left", [4, 1, 1], skipped=2)
         if any(x.name in self._shorter() for x in self._free):
             yield self._sequence("shorter caches of the encoder", [2, 1], shorter=True)
+
+    def try_steps(self) -> None:
+        """Run a few steps.
+
+        Raises:
+            FeedError: The first does not run.
+            UsageError: Another does not run.
+        """
+        size = min(x[self._plan.new] for x in self._plan.containers)
+        self._sequence("a try", [size, size])
 
     def _levels(self) -> list[int]:
         grows = self._plan.caches
@@ -179,16 +191,13 @@ class Sequences:
             state = {x.input: made[x.output] for x in self._plan.states}
             length = self._length(state, length + count)
             feeds.append(fed)
-            outputs.append({k: x for k, x in made.items() if k not in self._given()})
+            outputs.append({k: made[k] for k in self._seen_outputs})
         return Steps(name, states or {}, tuple(feeds), tuple(outputs), skipped)
 
     def _is_steady(self, name: str) -> bool:
         port = next(x for x in self._free if x.name == name)
         used = {n for d in port.dims for n in names_in(d)}
         return bool(used & {*self._plan.held}) and not used & {self._plan.new, *self._plan.caches}
-
-    def _given(self) -> set[str]:
-        return {x.output for x in self._plan.states}
 
     def _length(self, state: Feeds, else_: int) -> int:
         for link in self._plan.states:
@@ -289,6 +298,17 @@ class Sequences:
         return np.dtype(self._plan.signature.item(name).dtype)
 
 
+def runs(plan: StreamPlan, source: str, constants: Feeds) -> bool:
+    """Whether the original takes the inputs that a plan makes."""
+    with open_given(source) as session:
+        made = Sequences(plan, lambda feeds: session.run({**feeds, **constants}))
+        try:
+            made.try_steps()
+        except (FeedError, UsageError):
+            return False
+    return True
+
+
 def sequences(
     plan: StreamPlan, source: str, constants: Feeds, *, joins: bool = True, seed: int = 0
 ) -> tuple[tuple[Steps, ...], bool]:
@@ -316,81 +336,61 @@ def prove(folder: Path, steps: Sequence[Steps], tolerance: Tolerance) -> Session
     here = str(folder.resolve())
     seconds = _SECONDS + run_seconds()
 
-    def ask(verb: str, arrays: Feeds, doing: str) -> Mapping[str, Array]:
-        return call(f"{_APART}:{verb}", here, arrays, seconds, doing)
+    def play(one: Steps) -> Mapping[str, Array]:
+        arrays = {f"states/{k}": x for k, x in one.states.items()}
+        arrays |= {f"beyond/{k}": x for k, x in one.beyond.items()}
+        for place, feeds in enumerate(one.feeds):
+            arrays |= {f"{place}/{k}": x for k, x in feeds.items()}
+        return call(f"{_APART}:play", here, arrays, seconds, f"running {one.name}")
 
     try:
-        return _compared(
-            steps,
-            lambda states: ask("begin", states, "beginning a stream"),
-            lambda feeds: ask("step", feeds, "running a step"),
-            tolerance,
-            full=True,
-        )
+        return _compared(steps, play, tolerance)
     finally:
         with suppress(RunError):
-            ask("close", {}, "closing")
+            call(f"{_APART}:close", here, {}, seconds, "closing")
 
 
 def prove_on(folder: Path, steps: Sequence[Steps], tolerance: Tolerance, ep: Ep) -> SessionProof:
     """The same on another provider."""
     runner = _OnDevice(folder, ep)
-    streams: list[Stream] = []
 
-    def begin(states: Feeds) -> None:
-        streams[:] = [Stream(runner, states or None)]
-
-    def step(feeds: Feeds) -> Mapping[str, Array]:
-        return dict(zip(streams[0].outputs, streams[0].run(None, feeds), strict=True))
+    def play(one: Steps) -> Mapping[str, Array]:
+        stream = Stream(runner, one.states or None)
+        found: dict[str, Array] = {}
+        for place, feeds in enumerate(one.feeds):
+            made = zip(stream.outputs, stream.run(None, feeds), strict=True)
+            found |= {f"{place}/{k}": x for k, x in made}
+        return {**found, "refused": np.array(True)}
 
     try:
-        found = _compared(steps, begin, step, tolerance, full=False)
+        found = _compared(steps, play, tolerance)
     finally:
         runner.close()
-    if found.reason:
-        return SessionProof(False, found.diffs, f"on {LABELS[ep]}, {found.reason}")
-    return found
+    return replace(found, reason=found.reason and f"on {LABELS[ep]}, {found.reason}")
 
 
 def _compared(
     steps: Sequence[Steps],
-    begin: Callable[[Feeds], object],
-    step: Callable[[Feeds], Mapping[str, Array]],
+    play: Callable[[Steps], Mapping[str, Array]],
     tolerance: Tolerance,
-    *,
-    full: bool,
 ) -> SessionProof:
     diffs: list[OutputDiff] = []
-    for sequence in steps:
-        length = 0
+    for one in steps:
         try:
-            begin(sequence.states)
-            for place, (feeds, outputs) in enumerate(
-                zip(sequence.feeds, sequence.outputs, strict=True)
-            ):
-                case = f"step {place + 1} of {sequence.name}"
-                made = step(feeds)
-                for name, array in outputs.items():
-                    one, other = array, made[name]
-                    if sequence.skipped and not place and one.ndim > 1 and one.shape == other.shape:
-                        one, other = one[:, sequence.skipped :], other[:, sequence.skipped :]
-                    diffs.append(compare(name, case, one, other, tolerance))
-                length += 1
+            made = play(one)
         except (RunError, FeedError) as error:
-            told = f"step {length + 1} of {sequence.name} does not run: {error}"
-            return SessionProof(False, tuple(diffs), told)
-        if full and sequence.beyond and not _refuses(step, sequence.beyond):
+            return SessionProof(False, tuple(diffs), f"{one.name}: {error}", "step")
+        for place, outputs in enumerate(one.outputs):
+            case = f"step {place + 1} of {one.name}"
+            for name, array in outputs.items():
+                pair = array, made[f"{place}/{name}"]
+                if one.skipped and not place and array.ndim > 1:
+                    pair = pair[0][:, one.skipped :], pair[1][:, one.skipped :]
+                diffs.append(compare(name, case, *pair, tolerance))
+        if not made["refused"]:
             told = "a step behind full caches is run, and what falls out of them is seen"
-            return SessionProof(False, tuple(diffs), told)
-    return SessionProof(bool(diffs) and all(d.ok for d in diffs), tuple(diffs))
-
-
-def _refuses(step: Callable[[Feeds], object], feeds: Feeds) -> bool:
-    try:
-        step(feeds)
-    except (RunError, FeedError) as error:
-        return "do not fit" in str(error)
-    return False
+            return SessionProof(False, tuple(diffs), told, "step")
+    return SessionProof(bool(diffs) and all(d.ok for d in diffs), tuple(diffs), of="step")
 
 
 class _OnDevice:

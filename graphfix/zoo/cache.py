@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from graphfix.zoo.recipe import Recipe
 
 SCHEMA = 2
-_DECIDES = ("onnx", "onnx-ir", "onnx-shape-inference", "onnxruntime")
+_DECIDES = ("onnx", "onnx-ir", "onnx-shape-inference", "onnxscript", "onnxruntime")
 """Packages that the result depends on."""
 
 Json = dict[str, Any]

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from graphfix.core import Match, Skip
 from graphfix.model.broadcast import BROADCAST
-from graphfix.model.symbolic import equal
+from graphfix.model.symbolic import equal, expr_of, never_negative
 from graphfix.model.values import attr_int, axes_of, bodies_of, captured, const_of, is_op
 
 from .slots import Lengths, UnclearError, minus
@@ -89,6 +89,7 @@ class Sight:
         symbol: The dim.
         contents: The inputs that are caches.
         zeros: The inputs that are fed zeros where nothing is valid.
+        most: How many entries caches have at most, if the model cuts them itself.
     """
 
     def __init__(
@@ -98,10 +99,11 @@ class Sight:
         symbol: str,
         contents: Iterable[ir.Value],
         zeros: Iterable[ir.Value],
+        most: int | None = None,
     ) -> None:
         self._model = model
         self._shapes = shapes
-        self._lengths = Lengths(shapes, symbol)
+        self._lengths = Lengths(shapes, symbol, most)
         self._contents = set(contents)
         self._zeros = set(zeros)
         # Whole numbers that count valid entries: no sizes any more.
@@ -390,12 +392,22 @@ class Sight:
     def _require_last(self, start: Dim, end: Dim, size: Dim) -> None:
         """Raise UnclearError where a cut does not count from the last entry."""
         whole = equal(end, size) or (isinstance(end, int) and end >= _FAR)
-        from_back = isinstance(start, int) and start <= 0
+        from_back = not self._lengths.depends(start) and never_negative(-expr_of(start))
         if whole and (from_back or self._lengths.depends(start)):
             return
         near_end = (isinstance(end, int) and end < 0) or self._lengths.times(end) == 1
         if not near_end or not (from_back or self._lengths.times(start) == 1):
             raise UnclearError("it takes entries by their number from the first on")
+
+    def _pad(self, node: ir.Node) -> Iterator[Recount]:
+        pads = self._shapes.data(node.inputs[1]) if len(node.inputs) > 1 else None
+        rank = self._shapes.rank(node.inputs[0]) or 0
+        if pads is None or len(pads) != 2 * rank:
+            raise UnclearError("which axes it pads is not known")
+        slots = self._lengths.slots(node.inputs[0])
+        if any(pads[axis + side] != 0 for axis in slots for side in (0, rank)):
+            raise UnclearError("it pads the entries of a cache")
+        yield from ()
 
     def _trilu(self, node: ir.Node) -> Iterator[Recount]:
         rank = self._shapes.rank(node.inputs[0]) or 2
@@ -484,5 +496,6 @@ _RULES: dict[str, Callable[[Sight, ir.Node], Iterator[Recount]]] = {
     "GatherND": Sight._gather_nd,
     "Slice": Sight._slice,
     "Trilu": Sight._trilu,
+    "Pad": Sight._pad,
     **dict.fromkeys(_REDUCES, Sight._reduce),
 }

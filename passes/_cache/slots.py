@@ -47,9 +47,11 @@ class Lengths:
     Args:
         shapes: The symbolic shapes of the model.
         symbol: The dim that is the length.
+        most: What it never is above, as the model itself cuts its caches; None if nothing says so.
     """
 
-    def __init__(self, shapes: Shapes, symbol: str) -> None:
+    def __init__(self, shapes: Shapes, symbol: str, most: int | None = None) -> None:
+        self._most = most
         self.shapes = shapes
         self.symbol = symbol
         self.casts: dict[ir.Value, tuple[int, ...]] = {}
@@ -75,7 +77,9 @@ class Lengths:
         """
         if not self.depends(dim):
             return 0
-        expr = sympy.expand(expr_of(dim))
+        expr = sympy.expand(self._within(expr_of(dim)))
+        if self.symbol not in {x.name for x in expr.free_symbols}:
+            return 0
         factor = expr.coeff(self._symbol_in(expr))
         rest = sympy.expand(expr - factor * self._symbol_in(expr))
         if not factor.is_Integer or self.symbol in {x.name for x in rest.free_symbols}:
@@ -101,7 +105,7 @@ class Lengths:
 
     def rest(self, dim: Dim) -> Dim:
         """A dim or number where the length is 0."""
-        return symbolic.without(dim, [self.symbol])
+        return symbolic.without(symbolic.dim_of(self._within(expr_of(dim))), [self.symbol])
 
     def product(self, dims: Sequence[Dim]) -> Dim:
         """How many elements there are in these dims."""
@@ -117,6 +121,17 @@ class Lengths:
         if self.times(dim) != 1:
             raise UnclearError(f"an axis of {dim} entries has those of a cache more than once")
         return Slots(self.rest(dim))
+
+    def _within(self, expr: sympy.Expr) -> sympy.Expr:
+        """``Max(0, past - 5)`` as 0 where caches never have more than 5 entries."""
+
+        def is_nothing(part: sympy.Expr) -> bool:
+            if not isinstance(part, sympy.Max) or 0 not in part.args:
+                return False
+            most = part.subs({x: self._most for x in part.free_symbols if x.name == self.symbol})
+            return bool(most == 0)
+
+        return expr if self._most is None else expr.replace(is_nothing, lambda *_: sympy.Integer(0))
 
     def _symbol_in(self, expr: sympy.Expr) -> sympy.Symbol:
         return next(x for x in expr.free_symbols if x.name == self.symbol)

@@ -1,0 +1,1 @@
+"""Other libraries' rewrites as passes: onnxscript rules, graphsurgeon scripts."""
