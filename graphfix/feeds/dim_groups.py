@@ -18,7 +18,7 @@ from graphfix.feeds.input import Input, plain, symbols, symbols_of
 from graphfix.feeds.states import states_of
 from graphfix.model.broadcast import BROADCAST
 from graphfix.model.shapes import Shapes
-from graphfix.model.symbolic import Dim, solved
+from graphfix.model.symbolic import Dim
 from graphfix.model.values import is_op
 
 if TYPE_CHECKING:
@@ -104,16 +104,10 @@ class Ties:
                     self._join(left, right)
                 continue
             for one, other in ((left, b), (right, a)):
-                if one is None or one in symbols(other) or not isinstance(other, ir.SymbolicDim):
+                if one is None or one not in alone or one in symbols(other):
                     continue
-                if one in alone:
+                if isinstance(other, ir.SymbolicDim):
                     self.derived.setdefault(one, other)
-                elif len(names := symbols(other) & alone) == 1:  # a mask without its past, cut
-                    (name,) = names
-                    if isinstance(
-                        whole := solved(other, name, ir.SymbolicDim(one)), ir.SymbolicDim
-                    ):
-                        self.derived.setdefault(name, whole)
 
     def _tie_caches(self) -> None:
         """Caches are several inputs of one kind, tied unless two names each recur.

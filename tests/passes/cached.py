@@ -25,6 +25,9 @@ HIDE = """m = Cast <to = 1> (mask) rest = Sub (unit, m) addend = Mul (rest, low)
 COUNTED = """counts = CumSum (mask, one) places = Sub (counts, one) places_0 = Max (places, nought)
     p_1 = Unsqueeze (p, nought_1) new = Slice (places_0, p_1, end, first)
     learned = Gather (positions, new) h = Add (x, learned)"""
+BACK = COUNTED.replace(
+    "p_1 = Unsqueeze (p, nought_1)", "s_1 = Unsqueeze (s, nought_1) back = Neg (s_1)"
+).replace("Slice (places_0, p_1,", "Slice (places_0, back,")
 SLICED = """p_1 = Unsqueeze (p, nought_1) t_1 = Unsqueeze (t, nought_1)
     learned = Slice (positions, p_1, t_1, nought_1) h = Add (x, learned)"""
 NEAR = f"""{PLACES} from = Sub (row, window) old = LessOrEqual (keys_at, from)
@@ -65,6 +68,7 @@ FORMS = {
     "no mask": step(),
     "mask": step(mask=f"{HIDE} hidden = Add (scores, wide)", inputs=MASK),
     "cumsum": step(COUNTED, f"{HIDE} hidden = Add (scores, wide)", inputs=MASK),
+    "cumsum from the back": step(BACK, f"{HIDE} hidden = Add (scores, wide)", inputs=MASK),
     "causal and mask": step(
         COUNTED, f"{CAUSAL} {HIDE} both = Add (hidden, wide)", "both", inputs=MASK
     ),

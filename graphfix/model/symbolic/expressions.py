@@ -168,19 +168,6 @@ def without(dim: Dim, names: Iterable[str]) -> Dim:
     return dim_of(settled(expr_of(dim).subs(zeros))) if zeros else dim
 
 
-def solved(dim: Dim, name: str, size: Dim) -> Dim | None:
-    """What ``name`` is where ``dim``, a sum that has it once, is ``size``; None of other dims."""
-    expr = expr_of(dim)
-    for part in expr.atoms(sympy.Max):  # a + Max(0, -a), which is above 0 where it is a
-        if sympy.Max(0, sympy.expand(part - expr)) == part:
-            expr = sympy.expand(expr - part)
-    symbol = next(x for x in expr.free_symbols if x.name == name)
-    rest = sympy.expand(expr - symbol)
-    if symbol in rest.free_symbols or rest.has(sympy.Max, sympy.Min, sympy.floor):
-        return None
-    return dim_of(sympy.expand(expr_of(size) - rest))
-
-
 def replaced(dim: Dim, by: Mapping[str, Dim]) -> Dim:
     """A dim with other expressions for some of its symbols."""
     found = symbols_of(dim) & by.keys()
