@@ -163,7 +163,8 @@ class Stream:
 
     def states(self) -> dict[str, Array]:
         """The states in the original's shapes, by the names of the outputs: copies."""
-        sizes = {**self._sizes, **self._lengths(self._length, {})}
+        grown = {x.dim: self._length for x in self._about.caches if x.grows}
+        sizes = {**self._at(self._sizes)[0].sizes, **grown}
         found = {}
         for link in self._about.states:
             array = self._states[link.input].numpy()

@@ -1,0 +1,82 @@
+"""Decoders of one layer whose caches grow, as ONNX text: ways to count, hide and cut entries."""
+
+from __future__ import annotations
+
+import numpy as np
+
+SIZE, WINDOW, WIDTH = 12, 5, 4
+CACHES = f"float[B, past, {WIDTH}] past_key, float[B, past, {WIDTH}] past_value"
+MASK = ", int64[B, total] mask"
+CROSS = f", float[B, enc, {WIDTH}] cross_key, float[B, enc, {WIDTH}] cross_value"
+
+
+def table(name: str, *shape: int) -> str:
+    numbers = np.random.default_rng(len(name)).standard_normal(int(np.prod(shape))).round(3)
+    return f"float{[*shape]} {name} = {{{', '.join(map(str, numbers))}}}"
+
+
+SIZES = (
+    "xs = Shape (x) s = Gather (xs, one) ps = Shape (past_key) p = Gather (ps, one) t = Add (p, s)"
+)
+PLACES = "at = Range (p, t, one) keys_at = Range (nought, t, one) row = Unsqueeze (at, last)"
+CAUSAL = f"{PLACES} seen = LessOrEqual (keys_at, row) hidden = Where (seen, scores, low)"
+HIDE = """m = Cast <to = 1> (mask) rest = Sub (unit, m) addend = Mul (rest, low)
+    wide = Unsqueeze (addend, first)"""
+COUNTED = """counts = CumSum (mask, one) places = Sub (counts, one) places_0 = Max (places, nought)
+    p_1 = Unsqueeze (p, nought_1) new = Slice (places_0, p_1, end, first)
+    learned = Gather (positions, new) h = Add (x, learned)"""
+BACK = COUNTED.replace(
+    "p_1 = Unsqueeze (p, nought_1)", "s_1 = Unsqueeze (s, nought_1) back = Neg (s_1)"
+).replace("Slice (places_0, p_1,", "Slice (places_0, back,")
+SLICED = """p_1 = Unsqueeze (p, nought_1) t_1 = Unsqueeze (t, nought_1)
+    learned = Slice (positions, p_1, t_1, nought_1) h = Add (x, learned)"""
+NEAR = f"""{PLACES} from = Sub (row, window) old = LessOrEqual (keys_at, from)
+    new_keys = LessOrEqual (keys_at, row) near = Not (old) seen = And (near, new_keys)
+    hidden = Where (seen, scores, low)"""
+BIASED = f"""{CAUSAL} far = Sub (keys_at, row) near = Max (far, least) index = Sub (near, least)
+    up = Min (index, most) bias = Gather (biases, up) biased = Add (hidden, bias)"""
+CUT = """present_key = Slice (keys, kept, end, first)
+    present_value = Slice (values, kept, end, first)"""
+CROSSED = """ck = Transpose <perm = [0, 2, 1]> (cross_key) cs = MatMul (inner, ck)
+    cw = Softmax (cs) y = MatMul (cw, cross_value)"""
+
+
+def step(
+    before: str = "h = Identity (x)",
+    mask: str = "hidden = Identity (scores)",
+    scores: str = "hidden",
+    out: str = "present_key = Identity (keys) present_value = Identity (values)",
+    after: str = "y = Identity (inner)",
+    inputs: str = "",
+) -> str:
+    """One layer of attention over what is cached and what is new."""
+    return f"""step (float[B, S, {WIDTH}] x, {CACHES}{inputs}) => (float[B, S, {WIDTH}] y,
+        float[B, grown, {WIDTH}] present_key, float[B, grown, {WIDTH}] present_value)
+    <int64 nought = {{0}}, int64 one = {{1}}, int64 last = {{-1}}, int64[1] nought_1 = {{0}},
+     int64[1] first = {{1}}, int64[1] kept = {{-{WINDOW}}}, int64[1] end = {{9223372036854775807}},
+     int64 least = {{-3}}, int64 most = {{3}}, int64 window = {{{WINDOW}}},
+     float low = {{-10000.0}}, float unit = {{1.0}}, {table("wk", 4, 4)}, {table("wv_", 4, 4)},
+     {table("positions", 40, 4)}, {table("biases", 4)}>
+    {{ {SIZES} {before} k = MatMul (h, wk) v = MatMul (h, wv_)
+       keys = Concat <axis = 1> (past_key, k) values = Concat <axis = 1> (past_value, v)
+       turned = Transpose <perm = [0, 2, 1]> (keys) scores = MatMul (h, turned) {mask}
+       weights = Softmax <axis = -1> ({scores}) inner = MatMul (weights, values) {after} {out} }}"""
+
+
+FORMS = {
+    "causal": step(mask=CAUSAL),
+    "no mask": step(),
+    "mask": step(mask=f"{HIDE} hidden = Add (scores, wide)", inputs=MASK),
+    "cumsum": step(COUNTED, f"{HIDE} hidden = Add (scores, wide)", inputs=MASK),
+    "cumsum from the back": step(BACK, f"{HIDE} hidden = Add (scores, wide)", inputs=MASK),
+    "causal and mask": step(
+        COUNTED, f"{CAUSAL} {HIDE} both = Add (hidden, wide)", "both", inputs=MASK
+    ),
+    "table by slice": step(SLICED, CAUSAL),
+    "table by gather": step("now = Range (p, t, one) l = Gather (positions, now) h = Add (x, l)"),
+    "relative bias": step(mask=BIASED, scores="biased"),
+    "window of the mask": step(mask=NEAR),
+    "window of the cache": step(mask=CAUSAL, out=CUT),
+    "rolling": step(mask=NEAR, out=CUT),
+    "cross": step(mask=CAUSAL, after=CROSSED, inputs=CROSS),
+}
