@@ -10,18 +10,18 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.caches.cache_input import CacheInput
-from graphfix.caches.growth import growing, unify, window_of
+from graphfix.caches.growth import growing, prepared
 from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
 from graphfix.editing.builder import Builder, is_as_exported
 from graphfix.errors import PaddingError, UsageError
 from graphfix.feeds.signature import Signature
 from graphfix.model import shapes
-from graphfix.model.dims import name_dims
-from graphfix.model.local_functions import inline
 from graphfix.model.symbolic import replaced, symbols_of
+from graphfix.model.symbolic.sums import window_of
 from graphfix.model.text import line_of, path_of, told
 from graphfix.model.view import View
 from graphfix.spec.options import Sizes
+from graphfix.spec.quoting import quoted
 from graphfix.wording import did_you_mean
 
 from ._cache.makers import Makers
@@ -55,14 +55,14 @@ class StaticCache(Pass):
             ir_version: 8,
             opset_import: ["" : 17]
         >
-        step (float[B, S, 4] x, float[B, past, 4] keys) =>
-             (float[B, S, 4] y, float[B, total, 4] now)
+        step (float[B, S, 4] x, float[B, past, 4] past_keys) =>
+             (float[B, S, 4] y, float[B, total, 4] present_keys)
         {
-            now = Concat <axis = 1> (keys, x)
-            turned = Transpose <perm = [0, 2, 1]> (now)
+            present_keys = Concat <axis = 1> (past_keys, x)
+            turned = Transpose <perm = [0, 2, 1]> (present_keys)
             scores = MatMul (x, turned)
             weights = Softmax <axis = -1> (scores)
-            y = MatMul (weights, now)
+            y = MatMul (weights, present_keys)
         }
 
     After:
@@ -70,27 +70,27 @@ class StaticCache(Pass):
             ir_version: 8,
             opset_import: ["" : 17]
         >
-        step (float[B, S, 4] x, float[B, 3, 4] keys, int64[1] valid_past) =>
-             (float[B, S, 4] y, float[B, 3, 4] now)
-        <int64[1] size = {3}, int64 nought = {0}, int64 one = {1}, int64[1] first = {1},
-         float nothing = {0.0}, float least = {-3.4028234663852886e38}, int64[1] front = {-3},
-         int64[1] end = {9223372036854775807}>
+        step (float[B, S, 4] x, float[B, 3, 4] past_keys, int64[1] valid_past) =>
+             (float[B, S, 4] y, float[B, 3, 4] present_keys)
+        <int64[1] size = {3}, int64[1] steps = {1}, int64[0] scalar = {}, int64 nought = {0},
+         int64 one = {1}, float least = {-3.4028234663852886e38}, float nothing = {0.0},
+         int64[1] front = {-3}, int64[1] end = {9223372036854775807}>
         {
-            joined = Concat <axis = 1> (keys, x)
+            joined = Concat <axis = 1> (past_keys, x)
             turned = Transpose <perm = [0, 2, 1]> (joined)
             scores = MatMul (x, turned)
-            spare = Sub (size, valid_past)
             shape = Shape (x)
-            steps = Gather <axis = 0> (shape, first)
-            there = Add (size, steps)
-            places = Squeeze (there)
-            place = Range (nought, places, one)
-            valid = GreaterOrEqual (place, spare)
-            hide = Where (valid, nothing, least)
+            new = Gather <axis = 0> (shape, steps)
+            there = Add (size, new)
+            count = Reshape (there, scalar)
+            place = Range (nought, count, one)
+            spare = Sub (size, valid_past)
+            invalid = Less (place, spare)
+            hide = Where (invalid, least, nothing)
             hidden = Add (scores, hide)
             weights = Softmax <axis = -1> (hidden)
             y = MatMul (weights, joined)
-            now = Slice (joined, front, end, first)
+            present_keys = Slice (joined, front, end, steps)
         }
 
     Safety:
@@ -132,6 +132,13 @@ class StaticCache(Pass):
 
     def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
         """What has to change, and what cannot be seen through."""
+        if not self.dims and len(model.graph):
+            names = [x.dim for x in growing(prepared(model.clone())) if x.dim]
+            why = "no size is given; static-cache:" + ":".join(
+                f"{quoted(x)}=SIZE" for x in dict.fromkeys(names)
+            )
+            if names:
+                yield Skip(model.graph[0], f"{why} would give the caches one")
         for cache in self._caches(model.clone()):
             yield from cache.sites()
 
@@ -161,9 +168,6 @@ class _Cache:
 
     def __init__(self, model: ir.Model, name: str, size: int) -> None:
         self._model, self._size = model, size
-        if model.functions:
-            inline(model)
-        name_dims(model)
         signature = Signature(model, "past")
         symbol = signature.symbol_of(name)
         if symbol is None or symbol in signature.derived:
@@ -172,8 +176,7 @@ class _Cache:
                 f"static-cache: no input has a dim named {name!r}{did_you_mean(name, known)} "
                 f"The symbolic dims are: {', '.join(known) or 'none'}"
             )
-        unify(model)
-        shapes.forget(model)
+        prepared(model)
         self.symbol = signature.group(symbol)
         fills = {x.name: x.role.padded for x in signature.inputs if x.role.kind == "mask"}
         self._shapes = shapes.infer(model, usual=True)

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
-import sympy
 
 from graphfix.feeds.input import plain, symbols
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.states import State, states_of
 from graphfix.model import shapes
-from graphfix.model.symbolic import dim_of, equal, expr_of, replaced
+from graphfix.model.dims import name_dims
+from graphfix.model.local_functions import inline
+from graphfix.model.symbolic import equal, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,6 +69,16 @@ def _grown(state: State, before: Sequence[Dim] | None, after: Sequence[Dim] | No
     return GrowingState(state.input, state.output, None, "")
 
 
+def prepared(model: ir.Model, tie: Tie = "past") -> ir.Model:
+    """A model whose equal dims have one name, to be read and repaired."""
+    name_dims(model)
+    if model.functions:
+        inline(model)
+    unify(model, tie)
+    shapes.forget(model)
+    return model
+
+
 def unify(model: ir.Model, tie: Tie = "past") -> Signature:
     """Give dims of the inputs that are always equal one name, and to a mask as long as past and
     present together the sum of the two; return what it was told from.
@@ -88,27 +99,3 @@ def unify(model: ir.Model, tie: Tie = "past") -> Signature:
 def _renamed(dim: Dim, rename: Mapping[str, Dim]) -> Dim:
     name = plain(dim)
     return rename.get(name, dim) if name is not None else replaced(dim, rename)
-
-
-def window_of(dim: Dim, symbol: str) -> tuple[Dim, int] | None:
-    """Of a size that is at most a number, what it is below, and the number; None of others.
-
-    ``Min(past + seq, 6)``, which inference may have as ``past + seq - Max(0, past + seq - 6)``.
-    """
-    expr = expr_of(dim)
-    if isinstance(expr, sympy.Max) and len(expr.args) == 2 and 0 in expr.args:
-        expr = next(x for x in expr.args if x != 0)  # no size is less
-    if isinstance(expr, sympy.Min) and len(expr.args) == 2:
-        number, rest = sorted(expr.args, key=lambda x: not x.is_Integer)
-        return (dim_of(rest), int(number)) if number.is_Integer and _has(rest, symbol) else None
-    for term in expr.args if isinstance(expr, sympy.Add) else ():
-        if isinstance(-term, sympy.Max) and 0 in term.args[-1].args:
-            rest = sympy.expand(expr - term)
-            number = sympy.expand(rest - next(x for x in (-term).args if x != 0))
-            if number.is_Integer and _has(rest, symbol):
-                return dim_of(rest), int(number)
-    return None
-
-
-def _has(expr: sympy.Expr, symbol: str) -> bool:
-    return symbol in {x.name for x in expr.free_symbols}

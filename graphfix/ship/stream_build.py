@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix.caches.cache_input import CacheInput
+from graphfix.caches.growth import prepared
 from graphfix.core import Pass
 from graphfix.engine import pipeline, registry
 from graphfix.errors import PaddingError, UsageError
@@ -30,7 +31,7 @@ from graphfix.ship.manifest import (
 from graphfix.ship.remaining_findings import checked
 from graphfix.ship.ship_page import page
 from graphfix.ship.shipped import Shipped, digest, kernels, verdict_of
-from graphfix.ship.stream_plan import branch_input, plan, prepared
+from graphfix.ship.stream_plan import branch_input, plan
 from graphfix.ship.stream_proof import prove, prove_on, runs, sequences
 from graphfix.ship.target_folder import REPORT
 from graphfix.version import __version__

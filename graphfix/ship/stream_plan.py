@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.caches.growth import growing, unify, window_of
+from graphfix.caches.growth import growing, prepared
 from graphfix.engine import pipeline
 from graphfix.errors import UsageError
 from graphfix.feeds.input import symbols
 from graphfix.feeds.states import State
 from graphfix.model import shapes
-from graphfix.model.dims import name_dims
-from graphfix.model.local_functions import inline
 from graphfix.model.symbolic import equal, symbols_of
+from graphfix.model.symbolic.sums import window_of
 from graphfix.model.values import is_op
 from graphfix.ship.manifest import Port
 from graphfix.ship.model_facts import input_port
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from graphfix.caches.growth import GrowingState
-    from graphfix.feeds.dim_groups import Tie
     from graphfix.feeds.signature import Signature
     from graphfix.model.symbolic import Dim
     from graphfix.ship.container_spec import ContainerSpec
@@ -63,16 +61,6 @@ class StreamPlan:
     outputs: tuple[Port, ...]
     containers: tuple[Mapping[str, int], ...]
     names: Mapping[str, tuple[str, ...]]
-
-
-def prepared(model: ir.Model, tie: Tie = "past") -> ir.Model:
-    """A model whose equal dims have one name, to be read and repaired."""
-    name_dims(model)
-    if model.functions:
-        inline(model)
-    unify(model, tie)
-    shapes.forget(model)
-    return model
 
 
 def branch_input(model: ir.Model) -> str:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
-import sympy
 
-from graphfix.model.symbolic import Dim, expr_of, replaced
+from graphfix.model.symbolic import Dim, replaced
+from graphfix.model.symbolic.sums import terms_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,14 +182,12 @@ class Makers:
         (dim,) = dims
 
         def build() -> ir.Value:
-            expr = sympy.expand(expr_of(replaced(dim, {self._symbol: self._size})))
-            number, terms = expr.as_coeff_add()
-            total = op.constant(np.array([int(number)], np.int64))
-            for term in terms:
-                factor, name = term.as_coeff_mul()
-                size = self._size_of(name[0].name)
+            number, terms = terms_of(replaced(dim, {self._symbol: self._size}))
+            total = op.constant(np.array([number], np.int64))
+            for factor, name in terms:
+                size = self._size_of(name)
                 if factor != 1:
-                    size = op.Mul(size, np.array([int(factor)], np.int64))
+                    size = op.Mul(size, np.array([factor], np.int64))
                 total = op.Add(total, size)
             return total
 

@@ -15,9 +15,10 @@ import onnx_ir as ir
 from graphfix.core import Match, Skip
 from graphfix.model.broadcast import BROADCAST
 from graphfix.model.symbolic import equal, expr_of, never_negative
+from graphfix.model.symbolic.sums import minus
 from graphfix.model.values import attr_int, axes_of, bodies_of, captured, const_of, is_op
 
-from .slots import Lengths, UnclearError, minus
+from .slots import Lengths, UnclearError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -10,11 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import sympy
-
-from graphfix.caches.growth import window_of
 from graphfix.model import symbolic
-from graphfix.model.symbolic import Dim, expr_of
+from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic.sums import times_in, window_of, within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,14 +75,10 @@ class Lengths:
         """
         if not self.depends(dim):
             return 0
-        expr = sympy.expand(self._within(expr_of(dim)))
-        if self.symbol not in {x.name for x in expr.free_symbols}:
-            return 0
-        factor = expr.coeff(self._symbol_in(expr))
-        rest = sympy.expand(expr - factor * self._symbol_in(expr))
-        if not factor.is_Integer or self.symbol in {x.name for x in rest.free_symbols}:
+        times = times_in(self._within(dim), self.symbol)
+        if times is None:
             raise UnclearError(f"{dim} is no sum of the length {self.symbol}")
-        return int(factor)
+        return times
 
     def counted(self, value: ir.Value | None) -> tuple[int, ...] | None:
         """How often the length is in each element of a number or a short vector; None if unknown.
@@ -105,7 +99,7 @@ class Lengths:
 
     def rest(self, dim: Dim) -> Dim:
         """A dim or number where the length is 0."""
-        return symbolic.without(symbolic.dim_of(self._within(expr_of(dim))), [self.symbol])
+        return symbolic.without(self._within(dim), [self.symbol])
 
     def product(self, dims: Sequence[Dim]) -> Dim:
         """How many elements there are in these dims."""
@@ -122,21 +116,5 @@ class Lengths:
             raise UnclearError(f"an axis of {dim} entries has those of a cache more than once")
         return Slots(self.rest(dim))
 
-    def _within(self, expr: sympy.Expr) -> sympy.Expr:
-        """``Max(0, past - 5)`` as 0 where caches never have more than 5 entries."""
-
-        def is_nothing(part: sympy.Expr) -> bool:
-            if not isinstance(part, sympy.Max) or 0 not in part.args:
-                return False
-            most = part.subs({x: self._most for x in part.free_symbols if x.name == self.symbol})
-            return bool(most == 0)
-
-        return expr if self._most is None else expr.replace(is_nothing, lambda *_: sympy.Integer(0))
-
-    def _symbol_in(self, expr: sympy.Expr) -> sympy.Symbol:
-        return next(x for x in expr.free_symbols if x.name == self.symbol)
-
-
-def minus(a: Dim, b: Dim) -> Dim:
-    """The difference of two dims."""
-    return symbolic.dim_of(sympy.expand(expr_of(a) - expr_of(b)))
+    def _within(self, dim: Dim) -> Dim:
+        return dim if self._most is None else within(dim, self.symbol, self._most)
