@@ -12,7 +12,7 @@ import onnx_ir as ir
 from graphfix.caches.cache_input import CacheInput
 from graphfix.caches.growth import growing, prepared
 from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
-from graphfix.editing.builder import Builder, is_as_exported
+from graphfix.editing.builder import PASS_KEY, Builder, is_as_exported
 from graphfix.errors import PaddingError, UsageError
 from graphfix.feeds.signature import Signature
 from graphfix.model import shapes
@@ -246,6 +246,8 @@ class _Cache:
             if cut is not None:
                 continue
             builder.start(self._model.graph[-1])
+            if (maker := value.producer()) is not None:
+                maker.metadata_props[PASS_KEY] = StaticCache.name
             builder.append(value, functools.partial(_last, builder, self._size, axis))
             yield Change(
                 StaticCache.name,
