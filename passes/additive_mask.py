@@ -22,7 +22,6 @@ from ._masks.where_masks import (
     condition_of,
     fill_of,
     filters,
-    hides_whole_rows,
     is_truth_of,
     keeps_shape,
     masks_before,
@@ -30,6 +29,7 @@ from ._masks.where_masks import (
     select_of,
     softmax_of,
 )
+from ._masks.whole_rows import hides_whole_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,16 +11,22 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.editing.builder import PASS_KEY
+from graphfix.model.text import path_of
 from graphfix.model.values import is_op
 from graphfix.model.zero_one import is_one, truth_of
 
 from ._masks.before_softmax import may_reach_softmax
 from ._masks.floors import floored, is_plain, lowest_of
 from ._masks.where_masks import HIDES, Reach, fill_of, reach_of
+from ._masks.whole_rows import hides_whole_rows
 
 if TYPE_CHECKING:
     from graphfix.editing.builder import Builder
     from graphfix.model.view import View
+
+
+# Such rows are uniform, or NaN; with a finite floor their scores would count again.
+_WHOLE_ROWS = "it hides whole rows of Softmax {!r}, not keys"
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,8 @@ class FiniteMask(NodePass[LowSite]):
         less than 1e4 above the best visible one. A row that is hidden whole was NaN (-inf) or
         uniform (float minimum) and becomes the Softmax of the raw scores. A mask that the caller
         gives is taken to hold 0 and 1; the change says so in its note. Refused, with the reason:
-        masks that also go elsewhere than to a Softmax, and products with what is not a mask.
+        masks that also go elsewhere than to a Softmax, products with what is not a mask, and masks
+        that hide all keys of a row or none.
 
     Options:
         floor: What is added to a hidden score; finite, at most -1000. -65504 and below are no
@@ -131,6 +138,8 @@ class FiniteMask(NodePass[LowSite]):
                 return Skip(node, unknown) if fill.number < 0 else None
             if reach.blocked is not None:
                 return Skip(node, reach.blocked)
+            if (softmax := hides_whole_rows(mask, reach, view)) is not None:
+                return Skip(node, _WHOLE_ROWS.format(path_of(softmax)))
             if fill.number * sign > 0:
                 return Skip(node, f"it adds {abs(fill.number):g} where {mask.name!r} is not 0")
             names = " and ".join(repr(x.name) for x in given)
@@ -151,6 +160,8 @@ class FiniteMask(NodePass[LowSite]):
                 continue
             if reach.blocked is not None:
                 return Skip(node, reach.blocked)
+            if (softmax := hides_whole_rows(node.inputs[index], reach, view)) is not None:
+                return Skip(node, _WHOLE_ROWS.format(path_of(softmax)))
             return self._site(node, index, floor, lowest.dtype)
         return None
 

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.model.symbolic import expr_of, never_negative
 from graphfix.model.values import attr_int, attr_ints
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import onnx_ir as ir
 
     from graphfix.editing.builder import Builder
+    from graphfix.model.symbolic import Dim
     from graphfix.model.view import View
 
 # From here on the standard does not count a window that starts in the padding at the end, as
@@ -77,7 +81,8 @@ class PoolPads(NodePass[PoolSite]):
     Safety:
         Exact: the same windows over the same elements. A stride that leaves a remainder becomes an
         end pad of up to the kernel less 1, which is never more than a window holds. Padding that is
-        counted becomes zeros in front of the pool. Refused: dilations, and averages that count the
+        counted becomes zeros in front of the pool. Refused: dilations, inputs that may be
+        shorter than makes a window, and averages that count the
         padding where a window may start in it, or below opset 19.
     """
 
@@ -110,9 +115,17 @@ class PoolPads(NodePass[PoolSite]):
         counted = pads if counts else None
         if counted:
             pads, axes = (0,) * len(pads), [(0, stride, size) for _, stride, size in axes]
-        wanted = (min(end + stride, size) - 1 for end, stride, size in axes)
+        wanted = tuple(min(end + stride, size) - 1 for end, stride, size in axes)
+        half = len(kernel)
+        front = pads[:half] if not counted else [sum(counted[i::half]) for i in range(half)]
+        # ONNX Runtime rounds a length below 0 towards it: of less by a stride there is no window.
+        rounded = [s - a - b for s, a, b in zip(kernel, front, wanted, strict=True)]
+        least = [x if stride > 1 else 1 for x, stride in zip(rounded, strides, strict=True)]
+        if not _has(view.shapes.dims(node.inputs[0]), least):
+            few = f"of fewer than {max(least)} elements it makes nothing, and with pads one window"
+            return Skip(node, f"{few}; fix-dims helps where that does not occur")
         wrong = lost or counted is not None
-        return PoolSite(node, (*pads[: len(kernel)], *wanted), wrong, counted)
+        return PoolSite(node, (*pads[:half], *wanted), wrong, counted)
 
     def message(self, site: Match) -> str:
         """What goes wrong."""
@@ -139,6 +152,17 @@ class PoolPads(NodePass[PoolSite]):
             if old.name:  # where it found what it gives
                 op.replace(old, new)
         return made[0]
+
+
+def _has(dims: Sequence[Dim] | None, least: Sequence[int]) -> bool:
+    """Whether each axis of the input has as many elements as that, if it has any."""
+    if max(least) < 2:
+        return True
+    axes = list(dims or ())[-len(least) :]
+    return len(axes) == len(least) and all(
+        size >= number if isinstance(size, int) else never_negative(expr_of(size) - number)
+        for size, number in zip(axes, least, strict=True)
+    )
 
 
 def _amounts(pads: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:

@@ -142,6 +142,8 @@ class Builder:
         home = self.site.graph
         if home is None:
             raise RuntimeError("Builder.start was not called")
+        if self._spoken_for is None:
+            self._spoken_for = names.counted(self._view.model)
         outputs, nodes = list(body.outputs), list(body)
         body.outputs.clear()
         for value in list(body.initializers.values()):
@@ -170,10 +172,8 @@ class Builder:
 
         Or may come to be: one that this pass has given, in a model of its own.
         """
-        if self._spoken_for is None:
-            self._spoken_for = names.counted(self._view.model)
-        name = value.name
-        if name and (self._spoken_for[name] > 1 or name.startswith(self._prefix)):
+        name, spoken_for = value.name, self._spoken_for or {}
+        if name and (spoken_for.get(name, 0) > 1 or name.startswith(self._prefix)):
             value.name = self.new_name()
 
     def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:

@@ -84,6 +84,22 @@ def counted(model: ir.Model) -> Counter[str]:
     return Counter(_of_values(model))
 
 
+def made_twice(model: ir.Model) -> str | None:
+    """The name of two values of which one would hide the other, if there are any."""
+    pending: list[tuple[ir.Graph, set[str]]] = [(top, set()) for top in _tops(model)]
+    while pending:
+        graph, seen = pending.pop()
+        own = [x.name for x in graph.inputs]
+        own += [name for name, x in graph.initializers.items() if not x.is_graph_input()]
+        own += [x.name for node in graph for x in node.outputs]
+        for name in own:
+            if name and name in seen:
+                return name
+            seen.add(name or "")
+        pending += ((body, set(seen)) for node in graph for body in bodies_of(node))
+    return None
+
+
 def _of_values(model: ir.Model) -> Iterator[str]:
     for graph in (graph for top in _tops(model) for graph in graphs_of(top)):
         yield from (x.name for x in graph.inputs if x.name)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from graphfix.core import Check, Match, Pass, Result
 from graphfix.editing import exclusions
+from graphfix.editing.names import made_twice
 from graphfix.engine.report import PassReport
 from graphfix.errors import GraphfixError, PassError
 from graphfix.model import shapes
@@ -49,6 +50,7 @@ class Turns:
         self._seen: dict[str, int] = {}
         self._renewed = 0  # how often it was changed when its sizes were last inferred anew
         self.endless: tuple[str, ...] = ()
+        self._unclear = made_twice(model) is not None
 
     @property
     def ran(self) -> tuple[PassReport, ...]:
@@ -118,6 +120,8 @@ class Turns:
         if self._progress is not None:
             self._progress(given.name)
         done = self._guarded(given, lambda model: _run(check, model))
+        if done.changes and not self._unclear and (name := made_twice(self._model)) is not None:
+            raise PassError(name_of(given), f"the pass {given.name} makes {name!r} a second time")
         self._changed += bool(done.changes)
         self._seen[name_of(check)] = self._changed
         return done

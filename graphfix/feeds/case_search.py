@@ -100,6 +100,7 @@ def search(
     positive: bool = False,
     constants: Mapping[str, Array] | None = None,
     told: LengthInput | None = None,
+    frames: bool = False,
 ) -> Cases:
     """As :func:`make_cases`, with ``run``, which raises RunError for a case that does not run.
 
@@ -112,6 +113,8 @@ def search(
         positive: Whether floats are above 0 in every case.
         constants: What some inputs are fed in every case.
         told: The input that says what is valid to a repair of the model.
+        frames: Whether no pool may have less than its window, see
+            :class:`graphfix.feeds.runnable_sizes.Limits`.
     """
     first: Cases | None = None  # of what the graph says
     usual: Cases | None = None  # of the first way that runs, caches and all
@@ -123,7 +126,9 @@ def search(
             continue
         tried.add(shape)
         maker = Maker(signature, seed, positive=positive)
-        cases = _Search(signature, run, dims or {}, maker).cases(cover)
+        cases = _Search(signature, run, dims or {}, maker, Limits(signature, frames=frames)).cases(
+            cover
+        )
         first = cases if first is None else first
         if cases and (usual is None or len(cases.dropped) < len(usual.dropped)):
             usual = cases
@@ -156,6 +161,7 @@ class _Search:
         run: Callable[[Case], object],
         dims: Mapping[str, Sequence[int]],
         maker: Maker,
+        limits: Limits,
     ) -> None:
         for item in signature.inputs:
             if item.problem:
@@ -169,7 +175,7 @@ class _Search:
         self._maker = maker
         self._found: list[Case] = []
         self._dropped: list[Dropped] = []
-        self._limits = Limits(signature)
+        self._limits = limits
         self._work = Work(signature)
         self._lengths: set[int] = set()
         self._seen: set[tuple[tuple[str, int], ...]] = set()

@@ -28,10 +28,13 @@ class Limits:
 
     Args:
         signature: The inputs; symbolic shapes are inferred only for a model with such nodes.
+        frames: Whether a pool must make as many frames as the standard says, as a repair that
+            counts frames takes it.
     """
 
-    def __init__(self, signature: Signature) -> None:
+    def __init__(self, signature: Signature, *, frames: bool = False) -> None:
         self._signature = signature
+        self._frames = frames
 
     def undefined(self, groups: Mapping[str, int]) -> str:
         """Why what is computed at these sizes is not defined; "" if it is, as far as is known.
@@ -41,7 +44,7 @@ class Limits:
         """
         if not self.reflects(groups):
             return REFLECTS
-        return POOLS if self._first_empty(groups, self._pools) is not None else ""
+        return POOLS if self._frames and self._first_empty(groups, self._pools) is not None else ""
 
     def reflects(self, groups: Mapping[str, int]) -> bool:
         """Whether each Pad has as much as it reflects.

@@ -24,8 +24,8 @@ class LengthInput:
     Attributes:
         input: Its name.
         axis: The axis that it counts along, such as ``audio.2``.
-        kind: ``lengths`` for int64 [B] or [1], in units of that axis; ``mask`` for [B, T] with 1
-            where there is content, then 0.
+        kind: ``lengths`` for int64 [B] or [1], in units of that axis; ``mask`` for [B, T], or with
+            dims of 1 between as in [B, 1, T], with 1 where there is content, then 0.
     """
 
     input: str

@@ -109,7 +109,10 @@ class Lengths:
 
         def build() -> ir.Value:
             numbers = given if whole else op.Cast(given, to=ir.DataType.INT64)
-            return self.squeeze(self.reduce_sum(numbers, (1,)), [1]) if mask else numbers
+            if not mask:
+                return numbers
+            others = range(1, len(self.source.shapes.dims(given) or (0, 0)))
+            return self.squeeze(self.reduce_sum(numbers, others), others)
 
         return op.once(("lengths",), build, given)
 

@@ -90,8 +90,16 @@ def find(model: ir.Model, axis: str = "", source: str = "") -> Source:
     kind: Kind = known.kind if known is not None and known.input == source else "lengths"
     renamed = _other_names(model, shapes, one, symbol, batch) | _said(places, shapes, symbol, batch)
     if given is not None:
-        kind = "mask" if len(shapes.dims(given) or ()) == 2 else "lengths"
-        renamed |= _same_names(shapes.dims(given) or (), kind, symbol, batch)
+        held = shapes.dims(given) or ()
+        kind = "mask" if len(held) > 1 else "lengths"
+        if len(held) > 2:  # [B, 1, T]: what broadcasting needs is no size
+            held = (held[0], *(x for x in held[1:] if x != 1))
+            if len(held) != 2:
+                raise UsageError(
+                    f"ilens-mask: from={given.name}: it has {len(held)} dims that are not 1; valid "
+                    "lengths are taken from lengths [B] or a mask [B, T], with dims of 1 between"
+                )
+        renamed |= _same_names(held, kind, symbol, batch)
     if renamed:
         shapes = infer(model, renamed, usual=True)
     inputs = tuple(x for x in model.graph.inputs if not x.is_initializer())

@@ -162,6 +162,12 @@ class Baseline:
         names = {value.name for value in self.graph.graph.inputs}
         return told is not None and told.input in names and LengthInput.of(self.graph) != told
 
+    def _counts_frames(self) -> bool:
+        try:
+            return LengthInput.of(self._after()) is not None
+        except ModelError:
+            return False  # the verdict will say so
+
     def _told(self) -> LengthInput | None:
         """The input of the original by which the repaired model, alone, is told what is valid."""
         return LengthInput.of(self._after()) if self._pads_otherwise() else None
@@ -218,6 +224,7 @@ class Baseline:
             positive=positive,
             constants=self.constants,
             told=self._told(),
+            frames=self._counts_frames(),
         )
         return found, outputs
 

@@ -154,8 +154,10 @@ def _keys_and_values(
             best(x for x in fits_of(places, heads, view) if (x.place.past is not None) == apart)
             for places in (keys, values)
         )
-        if key is not None and value is not None:
-            return key, value
+        # A cache of another width for the values is what ONNX Runtime refuses.
+        if key is None or value is None or (apart and not same(key.dims[2], value.dims[2])):
+            continue
+        return key, value
     return None
 
 

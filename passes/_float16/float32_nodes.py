@@ -18,6 +18,7 @@ from .constants import WEIGHT, has_weights
 from .kept_nodes import Stay
 from .norms import statistics
 from .number_kinds import counted
+from .running_sums import running_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -69,6 +70,7 @@ class Wide(Stay):
         unfit_constants(self)
         hiding_inputs(self)
         statistics(self)
+        running_sums(self)
         light = [x for x in self.nodes if self._is_light(x)]
         enclosed = self._enclosed(light)
         for node in light:

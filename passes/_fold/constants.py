@@ -9,12 +9,13 @@ import numpy as np
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
+from graphfix.model.slicing import slice_of
 from graphfix.model.values import is_op
 
 from .lookup import LIMIT, Replacement, constant_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from graphfix.model.view import View
 
@@ -107,6 +108,8 @@ def _evaluated(node: ir.Node, held: Callable[[ir.Value], Array | None], view: Vi
         if array is None:
             return None
         feeds[value.name] = array
+    if is_op(node, "Slice") and len(node.inputs) > 2:
+        return _sliced([None if x is None else held(x) for x in node.inputs])
     evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": view.opset(node)})
     dtype = view.shapes.dtype(node.outputs[0])
     # A division of integers by zero, or beyond their range, ends the process of ONNX Runtime.
@@ -119,6 +122,19 @@ def _evaluated(node: ir.Node, held: Callable[[ir.Value], Array | None], view: Vi
     if not isinstance(result, np.ndarray) or dtype is None or result.dtype != dtype.numpy():
         return None
     return result
+
+
+def _sliced(inputs: Sequence[Array | None]) -> Array | None:
+    """As ONNX Runtime does it, from which the reference parts where a step is below 0."""
+    data, starts, ends, axes, steps = (*inputs, None, None)[:5]
+    if data is None or starts is None or ends is None:
+        return None
+    places = range(len(starts)) if axes is None else axes.tolist()
+    index = [slice(None)] * data.ndim
+    for i, axis in enumerate(places):
+        step = 1 if steps is None else int(steps[i])
+        index[axis] = slice_of(int(starts[i]), int(ends[i]), step, data.shape[axis])
+    return data[tuple(index)]
 
 
 def _is_exact(node: ir.Node, view: View) -> bool:

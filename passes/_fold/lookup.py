@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.symbolic import key_of, symbols_of
-from graphfix.model.values import Numbering, attr_ints, const_of, ints_of, is_op, users_of
+from graphfix.model.values import Numbering, attr_int, attr_ints, const_of, ints_of, is_op, users_of
 from graphfix.model.view import View
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ _COMPUTED: Mapping[str, Callable[..., Ints]] = {
     "Or": lambda a, b: (a != 0) | (b != 0),
     "Not": lambda a: a == 0,
     "Where": _chosen,
+    "Cast": lambda a: a != 0,
     "Abs": np.abs,
 }
 
@@ -223,7 +224,7 @@ class Look:
         return self._sound[value]
 
     def _step_holds(self, node: ir.Node, value: ir.Value) -> bool:
-        if is_op(node, *_ALWAYS):
+        if is_op(node, *_ALWAYS) and not _asks_for_zero(node):
             return all(self._sound[x] for x in node.inputs if x is not None)
         if not is_op(node, *_COMPUTED) or not all(
             x is not None and self._sound[x] for x in node.inputs
@@ -245,6 +246,10 @@ class Look:
         except (ValueError, ZeroDivisionError, OverflowError):
             return False
         return True
+
+
+def _asks_for_zero(node: ir.Node) -> bool:
+    return is_op(node, "Cast") and attr_int(node, "to", 0) == ir.DataType.BOOL
 
 
 def root_of(value: ir.Value) -> ir.Value:

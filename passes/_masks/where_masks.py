@@ -15,6 +15,7 @@ from graphfix.model.text import path_of
 from graphfix.model.values import (
     attr_int,
     attr_ints,
+    axes_of,
     const_of,
     filler_of,
     is_op,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 # No score is this low by itself: from here down a constant is meant to hide. Exporters write
 # -1e4, -65504 (float16), -1e9, -3.4e38 and -inf.
 HIDES = -1e3
+# The axis, counted from the end, of a Softmax along a dim that the masked tensor does not have.
+NOWHERE = 0
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
 # Element by element, or a change of layout: a very low number stays one.
@@ -185,7 +188,7 @@ class Reach:
 
     Attributes:
         softmaxes: Every Softmax that it reaches, with the masked tensor's axis it works along
-            (counted from the end; None where a change of layout hides it).
+            (counted from the end; :data:`NOWHERE` if it has none; None where a layout hides it).
         scale: The smallest positive number that it is multiplied by on the way.
         blocked: The first reason for which a very low number must not be changed, or None.
         near: Another operator than Softmax that normalises or ranks, if it reaches one.
@@ -290,25 +293,30 @@ def _axis_before(softmax: ir.Node, path: tuple[ir.Node, ...], view: View) -> int
         if node.op_type == "Transpose":
             perm = attr_ints(node, "perm")
             axis = None if perm is None else perm[axis] - len(perm)
-        elif node.op_type in ("Reshape", "Flatten", "Unsqueeze", "Squeeze", "Gather", "Split"):
-            axis = axis if _same_last_dim(node, view) and axis == -1 else None
+        elif node.op_type == "Unsqueeze":
+            axis = _before_unsqueeze(node, axis, view)
+        elif node.op_type in ("Reshape", "Flatten", "Squeeze"):
+            axis = axis if _same_end(node, axis, view) else None
+        elif node.op_type == "Gather":
+            axis = axis if axis == -1 and _same_end(node, axis, view) else None
+        if axis == NOWHERE:
+            break
     return axis
 
 
-def _same_last_dim(node: ir.Node, view: View) -> bool:
-    before, after = view.shapes.dims(node.inputs[0]), view.shapes.dims(node.outputs[0])
-    return bool(before and after and same(before[-1], after[-1]))
-
-
-def hides_whole_rows(cond: ir.Value, reach: Reach, view: View) -> ir.Node | None:
-    """A Softmax along whose axis ``cond`` does not vary, so that it hides all keys or none."""
-    dims = view.shapes.dims(cond)
-    if dims is None:
+def _before_unsqueeze(node: ir.Node, axis: int, view: View) -> int | None:
+    axes, rank = axes_of(node), view.shapes.rank(node.outputs[0])
+    if axes is None or rank is None:
         return None
-    for softmax, axis in reach.softmaxes:
-        if axis is not None and (len(dims) < -axis or dims[axis] == 1):
-            return softmax
-    return None
+    made = {x - rank if x >= 0 else x for x in axes}
+    return NOWHERE if axis in made else axis + sum(x > axis for x in made)
+
+
+def _same_end(node: ir.Node, axis: int, view: View) -> bool:
+    before, after = view.shapes.dims(node.inputs[0]), view.shapes.dims(node.outputs[0])
+    if before is None or after is None or min(len(before), len(after)) < -axis:
+        return False
+    return all(map(same, before[axis:], after[axis:]))
 
 
 def is_truth_of(cond: ir.Value, value: ir.Value, view: View) -> bool:

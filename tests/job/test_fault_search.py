@@ -434,6 +434,27 @@ class RaisesLate(Scales):
                 raise ValueError("too many")
 
 
+class NamesTwice(Scales):
+    """Gives two tensors one name."""
+
+    name: ClassVar[str] = "names-twice"
+
+    def repair(self, model: ir.Model) -> Iterator[Change | graphfix.Skip]:
+        yield from super().repair(model)
+        model.graph[0].outputs[0].name = model.graph[1].outputs[0].name
+
+
+def test_a_pass_that_breaks_the_graph_is_put_back_and_the_rest_goes_on() -> None:
+    model = ir.from_proto(onnx.parser.parse_model(layers([])))
+    report = graphfix.run(model, [graphfix.get_pass("additive-mask"), NamesTwice()])
+    (left,) = report.left
+    assert left.by == "names-twice"
+    assert left.why.startswith("the pass names-twice makes ")
+    assert report.passes[0].changes
+    before = ir.from_proto(onnx.parser.parse_model(layers([])))
+    assert graphfix.verify(before, model, safety="valid-rows").ok
+
+
 def test_a_pass_that_raises_leaves_a_model_as_it_was_if_it_cannot_do_without() -> None:
     class Needed(Raises):
         name: ClassVar[str] = "needed"

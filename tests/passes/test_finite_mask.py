@@ -257,3 +257,32 @@ def test_layers_share_the_mask() -> None:
     assert len(graphfix.run(after, "finite-mask").passes[0].changes) == 2
     assert [n.op_type for n in after.graph].count("Slice") == 1
     assert sum(x.shape == [4, 4] for x in after.graph.initializers.values()) == 1
+
+
+SLOTS = {
+    "a product": "u = Unsqueeze (away, mid) a = Mul (u, {low}) m = Add (scores, a)",
+    "unsqueezed behind it": "a = Mul (away, {low}) u = Unsqueeze (a, mid) m = Add (scores, u)",
+    "expanded": "u = Unsqueeze (away, mid) s = Shape (scores) e = Expand (u, s)"
+    " a = Mul (e, {low}) m = Add (scores, a)",
+    "transposed": "u = Unsqueeze (away, end) a = Mul (u, {low})"
+    " p = Transpose <perm = [0, 2, 1]> (scores) q = Add (p, a)"
+    " m = Transpose <perm = [0, 2, 1]> (q)",
+    "a constant": "m = Add (scores, rows{low})",
+}
+
+
+@pytest.mark.parametrize("low", ["inf", "most", "nine"])
+@pytest.mark.parametrize("case", SLOTS)
+def test_a_mask_that_hides_whole_rows_stays(case: str, low: str) -> None:
+    """Slots compete for each key: with all scores of a key hidden, each slot gets as much of it."""
+    text = f"""m (float[B, 3, T] scores, int64[B, T] mask) => (float[B, 3, T] weights)
+        <float one = {{1}}, float most = {{-3.4e38}}, float inf = {{-inf}}, float nine = {{-1e9}},
+         int64[1] mid = {{1}}, int64[1] end = {{2}}, float[1, 4] rowsinf = {{0, -inf, 0, 0}},
+         float[3, 4] rowsnine = {{0, 0, -1e9, 0, 0, 0, -1e9, 0, 0, 0, -1e9, 0}},
+         float[1, 4] rowsmost = {{0, 0, 0, -3.4e38}}>
+        {{ f = Cast <to = 1> (mask) away = Sub (one, f) {SLOTS[case].format(low=low)}
+           weights = Softmax <axis = 1> (m) }}"""
+    report = graphfix.run(ir.from_onnx_text(HEAD.format(more="") + text), "finite-mask")
+    assert not report.changed
+    (skip,) = report.passes[0].skips
+    assert skip[1].startswith("it hides whole rows of Softmax")

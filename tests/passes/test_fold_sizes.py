@@ -151,3 +151,33 @@ def test_a_division_by_a_size_that_may_be_0() -> None:
         b = And (e, n) i = Cast <to = 7> (b) u = Max (i, one) z = Concat <axis = 0> (u, four)
         first = Slice (x, zero, one, zero) y = Expand (first, z) }""")
     fold(m, 1, 3)
+
+
+def test_a_size_that_is_asked_for_zero_by_a_cast() -> None:
+    after = fold(
+        model("""m (float[P, 4] past) => (float[N, 4] y) <int64 zero = {0}> {
+            s = Shape (past) p = Gather (s, zero) some = Cast <to = 9> (p)
+            y = If (some) < then_branch = t () => (float[N, 4] a) { a = Neg (past) },
+                else_branch = e () => (float[N, 4] b) { b = Constant <value = float[1, 4]
+                    {0, 1, 2, 3}> () } > }"""),
+        0,
+        1,
+        3,
+    )
+    assert "If" in ops(after)
+
+
+@pytest.mark.parametrize(
+    ("end", "stays"), [("Add (t, p)", True), ("Mul (t, p)", True), ("Add (t, two)", False)]
+)
+def test_a_table_that_is_longer_than_what_is_taken_of_it(end: str, stays: bool) -> None:
+    """Two sizes together are at least 2 only where none of them is 0."""
+    before = model(f"""m (float[T, 4] x, float[P, 4] past) => (int64[N] y)
+        <int64[2] table = {{7, 8}}, int64[1] zero = {{0}}, int64[1] two = {{2}}> {{
+        t = Shape <start = 0, end = 1> (x) p = Shape <start = 0, end = 1> (past)
+        end = {end} cut = Slice (table, zero, end, zero) y = Neg (cut) }}""")
+    after = fold(before, 0, 1, 2)
+    assert ("Slice" in ops(after)) == stays
+    for t, p in ((1, 0), (0, 1), (1, 1)):
+        feeds = {"x": np.zeros((t, 4), np.float32), "past": np.zeros((p, 4), np.float32)}
+        np.testing.assert_array_equal(execute(after, feeds)[0], execute(before, feeds)[0])

@@ -527,6 +527,27 @@ def test_a_past_goes_into_the_operator(given: str, mask: str, letters: str) -> N
     assert not joined
 
 
+def test_a_past_of_values_of_another_width_is_joined_in_front() -> None:
+    """ONNX Runtime refuses a past_value that is not as wide as past_key."""
+    text = with_past("", "m = Identity (s)")
+    for wide, narrow in (
+        *(("float[B,T,16] v", "float[B,T,4] v"), ("float[B,2,P,8] pv", "float[B,2,P,2] pv")),
+        *(
+            ("float[B,2,N,8]\n        nv", "float[B,2,N,2] nv"),
+            ("float[B,T,16] y", "float[B,T,4] y"),
+        ),
+        *(
+            ("m3 = {0,0,16}", "m3 = {0,0,4}, int64[4] narrow = {0,0,2,2}"),
+            ("(v, split)", "(v, narrow)"),
+        ),
+        ("float[B,2,N,8] nv", "float[B,2,N,2] nv"),
+    ):
+        text = text.replace(wide, narrow)
+    after = fused(text, PASTS)
+    assert len(operator(after).outputs) == 1
+    assert count(after, "Concat") >= 2
+
+
 def test_a_past_stays_where_somebody_else_reads_what_it_becomes() -> None:
     text = with_past("", "m = Identity (s)", ", float[B,2,N,8] z", "z = Relu (nk)")
     after = fused(text, PASTS)

@@ -263,6 +263,30 @@ def test_a_mask_that_is_there_already_says_what_is_valid() -> None:
     np.testing.assert_allclose(padded, alone, atol=1e-5)
 
 
+@pytest.mark.parametrize("dims", ["B, T", "B, 1, T", "B, 1, 1, T", "B, T, 1"])
+def test_a_mask_with_dims_of_1_says_what_is_valid(dims: str) -> None:
+    weights = ", ".join(str(i % 7 - 3) for i in range(48))
+    body = f"""<float[4, 4, 3] w = {{{weights}}}> {{ t = Transpose <perm = [0, 2, 1]> (x)
+        c = Conv <pads = [1, 1]> (t, w) y = Transpose <perm = [0, 2, 1]> (c) }}"""
+    before, after = (model_of(body, f"float[B, T, 4] x, bool[{dims}] mask") for _ in range(2))
+    assert graphfix.run(after, "ilens-mask:from=mask").changed
+    x = np.random.default_rng(0).standard_normal((1, 6, 4)).astype(np.float32)
+    long = np.full((1, 9, 4), 1e3, np.float32)
+    long[:, :6] = x
+    shape = [{"B": 1, "T": 9, "1": 1}[d] for d in dims.split(", ")]
+    mask = (np.arange(9) < 6).reshape(shape)
+    short = mask.take(range(6), dims.split(", ").index("T"))
+    alone = run(session(before), {"x": x, "mask": short})["y"]
+    padded = run(session(after), {"x": long, "mask": mask})["y"]
+    np.testing.assert_allclose(padded[:, :6], alone, atol=1e-5)
+
+
+def test_a_mask_of_pairs_says_no_length() -> None:
+    body = "{ y = Neg (x) }"
+    with pytest.raises(UsageError, match="it has 3 dims that are not 1"):
+        graphfix.run(model_of(body, "float[B, T, 4] x, bool[B, T, T] mask"), "ilens-mask:from=mask")
+
+
 # Exporters name the dims of each input anew; the sum says that C is B, or 1.
 SECOND = """<float one_f = {{1.0}}, float low = {{-10000.0}}, int64[1] m1 = {{1}},
     int64[1] from0 = {{0}}> {{

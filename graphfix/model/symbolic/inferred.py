@@ -235,9 +235,13 @@ class Facts:
             if guess is not None:
                 ctx.set_symbolic_value(value, [dim_of(self.fresh(ctx)) for _ in guess])
             return
-        dims = [dim_of(x) for x in array.flat]
+        bits = 31 if value.dtype == ir.DataType.INT32 else 63
+        # Beyond their type integers start again from the other end.
+        wraps = [x.is_Integer and not -(1 << bits) <= x < 1 << bits for x in array.flat]
+        items = [self.fresh(ctx) if w else x for w, x in zip(wraps, array.flat, strict=True)]
+        dims = [dim_of(x) for x in items]
         short = [self.shortened(ctx, x) for x in dims]
-        if short != dims:
+        if short != dims or any(wraps):
             array = array_of([expr_of(x) for x in short], array.shape)
         self.contents[value] = array
         if value.shape is None:

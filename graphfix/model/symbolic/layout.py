@@ -178,6 +178,9 @@ def _sliced(
     # One that begins behind the end has nothing, wherever that is.
     first = start if facts.at_least(ctx, start, 0) else _clamped(facts, ctx, start, size)
     last = size if end.is_Integer and end >= far else _clamped(facts, ctx, end, size)
+    for bound, found in ((start, first), (end, last)):
+        if found is not None and not _holds_where_empty(facts, bound, size, found):
+            return None
     if first is None:
         return None
     if last is None:
@@ -196,6 +199,25 @@ def _clamped(facts: Facts, ctx: Context, bound: sympy.Expr, size: sympy.Expr) ->
     if not facts.at_least(ctx, bound, 0):
         return None
     return bound if facts.at_least(ctx, size - bound, 0) else sympy.Min(bound, size)
+
+
+def _holds_where_empty(
+    facts: Facts, bound: sympy.Expr, size: sympy.Expr, found: sympy.Expr
+) -> bool:
+    """Whether a bound of sizes, cut to a fixed axis, is the same where one of them is 0.
+
+    A size is taken to be at least 1, so that ``T + P`` is nowhere below 2; of a cache that is empty
+    at first it is.
+    """
+    if not size.is_Integer or facts.usual:
+        return True
+    symbols = bound.free_symbols
+    for empty in (x for x in symbols if x.name not in facts.never_empty):
+        at = {x: int(x is not empty) for x in symbols}
+        end = bound.subs(at)
+        if min(end if end >= 0 else max(0, end + size), size) != found.subs(at):
+            return False
+    return True
 
 
 def pad(facts: Facts, ctx: Context, node: ir.Node) -> None:

@@ -1,0 +1,63 @@
+"""Sums along time: an error in each of 4,000 steps is 4,000 errors in the last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphfix.model.values import is_op
+
+from .constants import has_weights
+from .number_kinds import ELEMENTWISE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import onnx_ir as ir
+
+    from .kept_nodes import Stay
+
+_PERIODIC = ("Sin", "Cos")
+_CUT = ("Mod", "Floor", "Ceil", "Round", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+
+
+def running_sums(stay: Stay) -> None:
+    """Let stay what a CumSum takes, and what is compared or rounded after it.
+
+    Of a phase only its rest counts, which has the error of the whole sum: there all that it is
+    computed from stays. Elsewhere it is up to the weights that what is summed comes from.
+    """
+    for node in stay.nodes:
+        if not is_op(node, "CumSum") or not stay.types.is_float(node.outputs[0]):
+            continue
+        behind = _behind(stay, node)
+        before = _before(stay, node, whole=any(is_op(x, *_PERIODIC) for x in behind))
+        for other in (*before, *behind):
+            stay.add(other, "a sum along time adds up its errors")
+
+
+def _behind(stay: Stay, node: ir.Node) -> set[ir.Node]:
+    """The nodes from a sum to where it is compared, rounded, or a phase."""
+    reached, kept = [node], {node}
+    for top in reached:
+        users = {use.node for x in top.outputs for use in x.uses()} - {*reached}
+        reached += (x for x in users if is_op(x, *ELEMENTWISE, *_PERIODIC, *_CUT, "Resize"))
+    for last in reversed(reached):
+        taken = any(use.node in kept - {node} for x in last.outputs for use in x.uses())
+        if taken or is_op(last, *_PERIODIC, *_CUT):
+            kept.add(last)
+    return {x for x in kept if stay.touches(x)}
+
+
+def _before(stay: Stay, node: ir.Node, *, whole: bool) -> Iterator[ir.Node]:
+    """The nodes that make what is summed, back to weights or, if ``whole``, to the inputs."""
+    pending, seen = [node], {node}
+    while pending:
+        top = pending.pop()
+        if top is not node and not whole and has_weights(top):
+            continue
+        for value in top.inputs:
+            maker = value.producer() if value is not None else None
+            if maker is not None and maker not in seen and stay.types.is_float(value):
+                seen.add(maker)
+                pending.append(maker)
+                yield maker
