@@ -306,8 +306,8 @@ class Stream:
             return levels[-1]
         most = min(levels[-1].values())
         raise FeedError(
-            f"the caches hold {most} entries, {self._length} are taken, and "
-            f"{length - self._length} more do not fit; nothing was run. reset() empties them; or "
+            f"the caches hold {most} entries, {self._length} are taken: of the new ones "
+            f"{length - most} do not fit; nothing was run. reset() empties them; or "
             f"ship with larger ones, --cache {most},{4 * most}"
         )
 
