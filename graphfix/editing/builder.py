@@ -167,8 +167,10 @@ class Builder:
 
         Or may come to be: one that this pass has given, in a model of its own.
         """
-        name, spoken_for = value.name, self._spoken_for or {}
-        if name and (spoken_for.get(name, 0) > 1 or name.startswith(self._prefix)):
+        name, spoken_for = value.name, self._spoken_for
+        if name and (
+            (spoken_for is not None and spoken_for[name] > 1) or name.startswith(self._prefix)
+        ):
             value.name = self.new_name()
 
     def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:

@@ -20,6 +20,7 @@ from graphfix.model.symbolic.expressions import (
     equal,
     expr_of,
     is_at_most,
+    items_of,
     positive_parts,
     settled,
 )
@@ -237,8 +238,9 @@ class Facts:
             return
         bits = 31 if value.dtype == ir.DataType.INT32 else 63
         # Beyond their type integers start again from the other end.
-        wraps = [x.is_Integer and not -(1 << bits) <= x < 1 << bits for x in array.flat]
-        items = [self.fresh(ctx) if w else x for w, x in zip(wraps, array.flat, strict=True)]
+        held = items_of(array)
+        wraps = [bool(x.is_Integer and not -(1 << bits) <= x < 1 << bits) for x in held]
+        items = [self.fresh(ctx) if w else x for w, x in zip(wraps, held, strict=True)]
         dims = [dim_of(x) for x in items]
         short = [self.shortened(ctx, x) for x in dims]
         if short != dims or any(wraps):
