@@ -173,8 +173,9 @@ class Builder:
         Or may come to be: one that this pass has given, in a model of its own.
         """
         name, spoken_for = value.name, self._spoken_for
-        taken = spoken_for is not None and bool(name) and spoken_for[name or ""] > 1
-        if name and (taken or name.startswith(self._prefix)):
+        if name and (
+            (spoken_for is not None and spoken_for[name] > 1) or name.startswith(self._prefix)
+        ):
             value.name = self.new_name()
 
     def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:

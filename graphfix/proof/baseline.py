@@ -99,6 +99,7 @@ class Baseline:
         self.left_out: list[str] = []
         self.chains: list[Chain] = []
         self._made = False
+        self._opened: dict[str, Outputs] | None = None
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
 
     @property
@@ -109,6 +110,14 @@ class Baseline:
     def forget_repaired(self) -> None:
         """Let go of the repaired model, which only finding the cases asks of: its file may go."""
         self._after = lambda: self.graph
+
+    def as_opened(self, runs: Sequence[Ran]) -> dict[str, Outputs] | None:
+        """What a session with all optimizations makes of some cases; None if it fails."""
+        if self._opened is None:
+            self._opened = {}
+            with contextlib.suppress(ModelError, RunError), Session(self._source) as session:
+                self._opened = {x.case.name: session.run(x.case.feeds) for x in runs}
+        return self._opened or None
 
     def coverage(self, compared: Collection[str]) -> Coverage:
         """What the made-up cases have met, and what they have not; nothing of given ones.

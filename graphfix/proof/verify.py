@@ -24,6 +24,7 @@ from graphfix.proof.compare import (
     Tolerance,
     computes_in_half,
 )
+from graphfix.proof.default_session import DefaultSession
 from graphfix.proof.first_difference import Divergence, first_divergence
 from graphfix.proof.forced_branches import Forcing
 from graphfix.proof.inner_tensors import Run
@@ -104,7 +105,8 @@ def verify(
     """Run both models on the same inputs and compare every output.
 
     Both run on the CPU without ONNX Runtime's own graph optimizations, one after the other, so
-    that only one set of weights is in memory. If a mask or length input says what is padding,
+    that only one set of weights is in memory; then on two cases with all of them, as users open a
+    session. If a mask or length input says what is padding,
     cases are repeated with garbage there: rows that the original keeps clean must stay clean.
 
     Args:
@@ -296,6 +298,10 @@ class _Job:
             if changes:
                 reasons.append(f"it {'; it '.join(changes)}")
             self._judge.notes.update(dict.fromkeys(known.notes(found)))
+        if ok and not reasons:
+            opened = DefaultSession(self._after, self._original, self._judge, self._new_feeds)
+            random = draws(self._graph) is not None
+            reasons += filter(None, [opened.fault(random=random, locate=self.locates)])
         return self._verdict(ok and not reasons, found, "; ".join(reasons))
 
     def _step(self, session: Session | Repeatable, case: Case, feeds: Feeds) -> Outputs | str:

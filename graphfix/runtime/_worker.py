@@ -112,7 +112,13 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
             model = file.read()
     start = time.perf_counter()
     with _logging_to(request.get("log", "")), _bounded_memory(request.get("memory")):
-        session = onnxruntime.InferenceSession(model, options, providers=wanted, enable_fallback=0)
+        session = onnxruntime.InferenceSession(
+            model,
+            options,
+            providers=wanted,
+            disabled_optimizers=request.get("without"),
+            enable_fallback=0,
+        )
     seconds = time.perf_counter() - start
     used = session.get_providers()[0]
     if used != provider:

@@ -34,6 +34,7 @@ class Session(RemoteSession):
         free_dims: Sizes for symbolic dims, by name, as ONNX Runtime's free-dimension overrides.
             The session then runs at these sizes only. They need ``optimize``.
         profile: Whether to record what each node does, for :meth:`profile`.
+        without: Names of ONNX Runtime's optimizers that are to be left out.
 
     Raises:
         ModelError: The file cannot be read, ONNX Runtime rejects the model, or dies of it; with
@@ -50,6 +51,7 @@ class Session(RemoteSession):
         optimize: bool = True,
         free_dims: Mapping[str, int] | None = None,
         profile: bool = False,
+        without: Sequence[str] = (),
     ) -> None:
         require(ep)
         super().__init__(
@@ -58,6 +60,7 @@ class Session(RemoteSession):
             optimize=optimize,
             free_dims=free_dims,
             profile=profile,
+            without=without,
             extra_outputs=extra_outputs,
             threads=min(_MOST_THREADS, os.cpu_count() or 1) if ep == "cpu" else 0,
             bounded=ep == "cpu",

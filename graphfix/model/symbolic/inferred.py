@@ -239,7 +239,7 @@ class Facts:
         bits = 31 if value.dtype == ir.DataType.INT32 else 63
         # Beyond their type integers start again from the other end.
         held = items_of(array)
-        wraps = [x.is_Integer and not -(1 << bits) <= x < 1 << bits for x in held]
+        wraps = [bool(x.is_Integer and not -(1 << bits) <= x < 1 << bits) for x in held]
         items = [self.fresh(ctx) if w else x for w, x in zip(wraps, held, strict=True)]
         dims = [dim_of(x) for x in items]
         short = [self.shortened(ctx, x) for x in dims]
