@@ -27,6 +27,9 @@ def make_ready(model: ir.Model, found: Outside) -> None:
         found: The files that it refers to.
     """
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        # The default domain has two names; shape inference knows one. The file's is written back.
+        if "ai.onnx" in graph.opset_imports:
+            graph.opset_imports[""] = graph.opset_imports.pop("ai.onnx")
         _in_graph(graph, found)
 
 

@@ -79,3 +79,18 @@ def test_what_is_no_name_of_a_dim_is_none_but_names_stay(
     shapes = [model.graph.inputs[0].shape, model.graph.node(0).outputs[0].shape]
     assert [x[0] for x in shapes if x is not None] == [ir.SymbolicDim(None)] * 2
     assert model.graph.outputs[0].shape == ir.Shape(["N", 4])
+
+
+def test_the_default_domain_has_two_names(proto: onnx.ModelProto, tmp_path: Path) -> None:
+    for one in (proto, *proto.functions):
+        one.opset_import[0].domain = "ai.onnx"
+    onnx.save(proto, tmp_path / "m.onnx")
+    model = io.load(tmp_path / "m.onnx")
+    assert model.opset_imports == {"": 17, "own": 1}
+    assert [dict(x.opset_imports) for x in model.functions.values()] == [{"": 17}]
+    model.graph[-1].name = "changed"
+    io.save(model, tmp_path / "n.onnx")
+    saved = onnx.load(tmp_path / "n.onnx")
+    assert saved.graph.node[-1].name == "changed"
+    assert saved.opset_import == proto.opset_import
+    assert saved.functions[0].opset_import == proto.functions[0].opset_import
