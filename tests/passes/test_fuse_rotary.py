@@ -79,3 +79,30 @@ def test_many_layers_share_tables_and_places() -> None:
     graphfix.run(model, "fuse-rotary")
     assert operators(model).count("RotaryEmbedding") == 2
     assert operators(model).count("CumSum") == 1
+
+
+@pytest.mark.parametrize(("other", "fused"), [(0, True), (1, False)])
+def test_a_table_whose_halves_are_equal_is_one_wherever_its_rows_are_read(
+    other: int, fused: bool
+) -> None:
+    """Rows of a constant, gathered at positions that are fed, as transformers 4.41 has them."""
+    text = PIECES.replace("all = Unsqueeze (both, heads)", "")
+    for line in ("column = Unsqueeze (positions, lifted)", "places = Cast <to = 1> (column)"):
+        text = text.replace(line, "")
+    text = text.replace("angles = Mul (places, rates)", "")
+    text = text.replace("both = Concat <axis = -1> (angles, SECOND)", "")
+    text = text.replace("cos = Cos (all)", "c3 = Gather (table, positions)")
+    text = text.replace("sin = Sin (all)", "cos = Unsqueeze (c3, heads) sin = Neg (cos)")
+    row = [0.9, 0.5, 0.2, 0.7, 0.9, 0.5, 0.2, 0.7 + other]
+    text = text.replace(
+        "<float[1, 1, 4] rates", f"<float[2, 8] table = {set_of(row * 2)}, float[4] r"
+    )
+    text = text.replace("= {1.0, 0.3, 0.1, 0.03}", "= {1, 2, 3, 4}")
+    before, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    graphfix.run(after, "fuse-rotary")
+    assert ("RotaryEmbedding" in operators(after)) is fused
+    assert verify(before, after).ok
+
+
+def set_of(numbers: list[float]) -> str:
+    return "{" + ", ".join(map(str, numbers)) + "}"
