@@ -42,7 +42,7 @@ _REPAIRS = (
 # An attention takes the biases of its inputs, so it is fused first. Residual sums stay apart from
 # their norms: ONNX Runtime's CPU kernel for both is too slow (fuse-norm).
 FUSIONS = (
-    *("gemm-matmul", "fuse-attention", "fuse-projections", "fuse-norm:residual=no"),
+    *("gemm-matmul", "fuse-rotary", "fuse-attention", "fuse-projections", "fuse-norm:residual=no"),
     *("fuse-gelu", "fuse-matmul"),
 )
 PROFILES: dict[str, tuple[str, ...]] = {

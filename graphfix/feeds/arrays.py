@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SCHEDULE = ((1, 7), (1, 1), (2, 2), (2, 23), (3, 40))
 # As many rows as a case of the schedule has at most, and more: choices differ from step to step.
 _ROWS = 5
+_LARGE = ("bumps", "spikes", "loud")
 # What an input is made up of at most: a gigabyte of float64.
 _MOST = 1 << 27
 
@@ -109,6 +110,7 @@ class Maker:
             feeds,
             named(self._signature, known),
             side=style.side,
+            beyond=bool(self._signature.past) and style.values in _LARGE,
         )
 
     def pads_by_id(self, item: Input) -> bool:

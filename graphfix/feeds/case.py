@@ -31,6 +31,8 @@ class Case:
         poison: What lies beyond the valid length of the data: nothing special, NaN, or 1e4.
         side: On which side the padding lies.
         base: For a poisoned case, the name of the case that it is otherwise equal to.
+        beyond: Whether caches hold numbers far larger than those that the model puts into them:
+            float16 is not held to what comes of that.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Case:
     poison: Poison = ""
     base: str = ""
     side: Side = "right"
+    beyond: bool = False
 
     @property
     def ragged(self) -> bool:

@@ -160,13 +160,12 @@ class Signature:
     def time_of(self, item: Input) -> str | None:
         """The group along which ``item`` is ragged."""
         if item.time is not None:
-            symbol = plain(item.dims[item.time])
-            if symbol is None:
-                return None
-            derived = self._ties.derived.get(symbol)
-            if derived is not None:
-                return self._main_of(derived)
-            return self.group(symbol)
+            dim = item.dims[item.time]
+            symbol = plain(dim)
+            if symbol is not None and symbol not in self._ties.derived:
+                return self.group(symbol)
+            total = dim if symbol is None else self._ties.derived[symbol]
+            return None if isinstance(total, int) else self._main_of(total)
         if item.role.kind in ("lengths", "relative-lengths", "cu-lengths"):
             partner = self._ties.partner(item)
             return None if partner is None else self.time_of(partner)

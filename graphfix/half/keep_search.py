@@ -221,8 +221,12 @@ class _Search:
         def passes(stretch: list[str]) -> bool:
             return self._passes(with_these(stretch))
 
-        names = names[: _least(len(names), lambda n: passes(names[:n]))]
-        names = names[len(names) - _least(len(names), lambda n: passes(names[-n:])) :]
+        scores = _before_softmax(self.trials.nodes)
+        if scores and passes(scores):
+            names = scores
+        else:
+            names = names[: _least(len(names), lambda n: passes(names[:n]))]
+            names = names[len(names) - _least(len(names), lambda n: passes(names[-n:])) :]
         size, least = len(names) // 2, len(names) // _PARTS
         while size > least:
             for start in reversed(range(0, len(names), size)):
@@ -282,6 +286,26 @@ def _cases(model: ir.Model, dims: Mapping[str, Sequence[int]], feeds: Feeds | No
         if left >= 0 or not kept:
             kept.add(i)
     return [x for i, x in enumerate(cases) if i in kept]
+
+
+def _before_softmax(nodes: Sequence[ir.Node]) -> list[str]:
+    """What makes scores, up to their Softmax, from the products with weights on: exp magnifies it.
+
+    There are few weights in that, and fewer than in any stretch of the graph that has it all.
+    """
+    pending, known = [x for x in nodes if is_op(x, "Softmax")], set(nodes)
+    found = set(pending)
+    while pending:
+        node = pending.pop()
+        if any(
+            x and x.const_value is not None and x.const_value.size > _WEIGHT for x in node.inputs
+        ):
+            continue
+        makers = {x.producer() for x in node.inputs if x is not None} & known
+        new = [x for x in makers if x is not None and x not in found]
+        found.update(new)
+        pending += new
+    return [name_of(x) for x in nodes if x in found]
 
 
 def _least(most: int, passes: Callable[[int], bool]) -> int:

@@ -113,6 +113,16 @@ def observed_dims(
             continue
         names = sorted(seen[0][1], key=lambda name: (name not in governed, name))
         fits = [n for n in names if all(shape[axis] == sizes.get(n) for shape, sizes in seen)]
+        if not fits:  # a cache and what is new
+            fits = [
+                f"{past} + {new}"
+                for new in names
+                if new in governed
+                for past in names
+                if all(
+                    shape[axis] == sizes.get(past, 0) + sizes.get(new, 0) for shape, sizes in seen
+                )
+            ]
         if not fits:
             return None
         dims.append(ir.SymbolicDim(fits[0]))
@@ -171,7 +181,7 @@ def content_of(
         ends = _ends(dim, rows, sizes, lengths)
         if ends is None:
             return None
-        if left and not (dim.value or "").isidentifier():
+        if left and shape[axis] not in {sizes[x] for x in names & lengths.keys()}:
             ends = [0] * rows  # behind a prompt, or shortened: where padding went is not known
         if left:
             mask &= ~_before([shape[axis] - n for n in ends], axis, row_axis, shape)

@@ -228,12 +228,12 @@ class _Job:
 
     @property
     def runs(self) -> Sequence[Ran]:
-        """What the original made of each case."""
-        return self._original.runs
+        """What the original made of each case that a gate is about."""
+        return [x for x in self._original.runs if not (self._tolerance.whole and x.case.beyond)]
 
     def held(self, session: Session, index: int, more: Feeds) -> tuple[OutputDiff, ...]:
         """Run what is loaded on one case, and compare."""
-        run = self._original.runs[index]
+        run = self.runs[index]
         self._judge.may_narrow = True
         outputs = session.run({**self._new_feeds(run.case), **more})
         return tuple(self._judge.diffs(run, outputs))
@@ -256,7 +256,7 @@ class _Job:
             return self._verdict(False, found, reason)
         with session:
             self._done = len(self._original.runs)
-            for run in sorted(self._original.runs, key=lambda x: x.case.name not in suspects):
+            for run in sorted(self.runs, key=lambda x: x.case.name not in suspects):
                 outputs = self._step(session, run.case, self._new_feeds(run.case))
                 if isinstance(outputs, str):
                     return self._verdict(False, found, outputs)
@@ -273,6 +273,8 @@ class _Job:
                         return self._verdict(False, found, outputs)
                     found[case.name] = self._diffs(Ran(case, dict(before)), outputs)
                     own = carried(chain.states, self._repaired, outputs) or {}
+        if len(self.runs) < len(self._original.runs):
+            self._judge.notes["float16 is not held to caches larger than the model's own"] = None
         self._forcing = Forcing(self._original, self._graph, self._repaired, self._ep, self._tell)
         try:
             for run, made in self._forcing.outputs(self._new_feeds):
@@ -336,7 +338,7 @@ class _Job:
     ) -> Verdict:
         original = self._original
         steps = [case for chain in original.chains for case in chain.cases]
-        cases = [*(run.case for run in (*original.runs, *self._forced)), *steps]
+        cases = [*(run.case for run in (*self.runs, *self._forced)), *steps]
         dims = {case.name: case.dims for case in cases if case.name in found}
         notes = (*original.notes, *self._judge.notes, *original.leaks)
         compared = {name for name, diffs in found.items() if any(d.finite for d in diffs)}
@@ -386,7 +388,7 @@ class _Job:
     def locate(self, verdict: Verdict) -> Divergence | None:
         """The first tensor that both graphs have and whose values part."""
         failed = set(verdict.failed)
-        runs = [run for run in self._original.runs if run.case.name in failed]
+        runs = [run for run in self.runs if run.case.name in failed]
         runs = runs or [run for run in self._forced if run.case.name in failed]
         runs = runs or [
             Ran(case, dict(outputs))

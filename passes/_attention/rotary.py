@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.model.shapes import same
 from graphfix.model.values import is_op
@@ -19,9 +20,8 @@ from .rotary_halves import along_last, part_of, turned
 from .rotary_tables import is_doubled
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from graphfix.editing.builder import Builder
+    from graphfix.model.shapes import Dim
     from graphfix.model.view import View
 
 # Two products, a sum, two Slices, Neg and Concat become one kernel.
@@ -37,8 +37,9 @@ class Rotation:
     Attributes:
         source: The tensor that is turned.
         tables: Cosines and sines, of ``turns`` features, which hold each number twice; all axes but
-            those of the places and the features are 1.
+            those of the places and the features are 1, and that of the batch where ``rows``.
         ones: Those axes.
+        rows: Whether each row of the batch has angles of its own, as positions that are fed do.
         width: How many features a head has.
         turns: How many of them are turned, the first.
         pairs: Whether neighbours are turned together; if not, the halves.
@@ -47,6 +48,7 @@ class Rotation:
     source: ir.Value
     tables: tuple[ir.Value, ir.Value]
     ones: tuple[int, ...]
+    rows: bool
     width: int
     turns: int
     pairs: bool
@@ -59,8 +61,8 @@ class Rotation:
     def build(self, value: ir.Value, heads: int, op: Builder) -> ir.Value:
         """The turned tensor, of one [B, T, H * D]."""
         cos, sin = (self._half(table, op) for table in self.tables)
-        # The row that the first place has, in tables made for these places alone.
-        first = np.zeros(1, np.int64)
+        # The row that the first place has, in tables made for these places alone; or that of each.
+        first = self._places(value, cos, op) if self.rows else np.zeros(1, np.int64)
         given = {"num_heads": heads}
         if self.turns < self.width:
             given["rotary_embedding_dim"] = self.turns
@@ -73,8 +75,11 @@ class Rotation:
 
         def build() -> ir.Value:
             end, step = (self.turns, 2) if self.pairs else (self.turns // 2, 1)
-            given = [0, end, len(self.ones) + 1, *([step] if step > 1 else [])]
+            last = len(self.ones) + self.rows + 1
+            given = [0, end, last, *([step] if step > 1 else [])]
             half = op.Slice(table, *(np.array([x], np.int64) for x in given))
+            if self.rows:
+                return op.Reshape(half, np.array([-1, self.turns // 2], np.int64))
             if not self.ones:
                 return half
             if op.view.opset(op.site) < 13:
@@ -82,6 +87,18 @@ class Rotation:
             return op.Squeeze(half, np.array(self.ones, np.int64))
 
         return op.once(("rotary", self.pairs, op.view.numbering.of(table)), build, table)
+
+    def _places(self, value: ir.Value, half: ir.Value, op: Builder) -> ir.Value:
+        """0, 1, 2, ... as [B, T], for tables of B * T rows; made once for all layers."""
+
+        def build() -> ir.Value:
+            starts, ends, zero = (np.array(x, np.int64) for x in ([0], [2], 0))
+            one = ir.tensor(np.ones(1, np.int64))
+            count = op.Slice(op.Shape(half), starts, np.array([1], np.int64))
+            places = op.CumSum(op.ConstantOfShape(count, value=one), zero, exclusive=1)
+            return op.Reshape(places, op.Slice(op.Shape(value), starts, ends))
+
+        return op.once(("places", op.view.numbering.of(self.tables[0])), build, half, value)
 
 
 def rotation_of(node: ir.Node, layout: Layout, view: View) -> Rotation | None:
@@ -123,7 +140,7 @@ def rotation_of(node: ir.Node, layout: Layout, view: View) -> Rotation | None:
             return None
         if not all(is_doubled(x, view, pairs=one.pairs) for x, _ in tables):
             return None
-        return Rotation(source, (one.cos, one.sin), ones[0], width, turns, one.pairs)
+        return Rotation(source, (one.cos, one.sin), *ones[0], width, turns, one.pairs)
     return None
 
 
@@ -151,20 +168,26 @@ def _is_kept(source: ir.Value, node: ir.Node, view: View) -> bool:
     return all(map(same, dims[0], dims[1]))
 
 
-def _ones(dims: tuple[object, ...], layout: Layout, width: int) -> tuple[int, ...] | None:
-    """The axes of a table that are 1, if the others are the places and the features."""
+def _ones(dims: tuple[Dim, ...], layout: Layout, width: int) -> tuple[tuple[int, ...], bool] | None:
+    """The axes of a table that are 1, and whether the first is the batch.
+
+    None if the others are not the places and the features.
+    """
     rank = len(layout.axes)
     if len(dims) > rank or dims[-1] != width:
         return None
     ones: list[int] = []
+    rows = False
     for i, dim in enumerate(dims[:-1]):
-        axis = layout.axes[rank - len(dims) + i]
-        roles = {atom.role for atom in axis}
-        if roles & {"query", "key"}:
-            if not same(dim, size_of(axis)):  # type: ignore[arg-type]
+        at = rank - len(dims) + i
+        axis = layout.axes[at]
+        if {atom.role for atom in axis} & {"query", "key"}:
+            if not same(dim, size_of(axis)):
                 return None
-        elif dim != 1:
-            return None
-        else:
+        elif dim == 1:
             ones.append(i)
-    return tuple(ones) if len(ones) == len(dims) - 2 else None
+        elif at == 0 and same(dim, size_of(axis)):
+            rows = True
+        else:
+            return None
+    return (tuple(ones), rows) if len(ones) + rows == len(dims) - 2 else None

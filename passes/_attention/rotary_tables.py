@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphfix.model.shapes import same
-from graphfix.model.values import is_op, scalar_of
+from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 
 from .rotary_halves import along_last
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from graphfix.model.view import View
 
 _FAR = 16
+# A table of 131,072 places of 128 features is read; larger ones are not.
+_TABLE = 1 << 24
 _POINTWISE = ("Cos", "Sin", "Cast", "Identity", "Neg")
 
 
@@ -27,7 +29,12 @@ def is_doubled(value: ir.Value, view: View, *, pairs: bool) -> bool:
         pairs: Whether the two are neighbours; if not, the second half is the first.
     """
     for _ in range(_FAR):
-        node = value.producer()
+        table, node = const_of(value, limit=_TABLE), value.producer()
+        if table is not None and table.ndim and table.shape[-1] % 2 == 0:
+            half = table.shape[-1] // 2
+            first, second = (0, 1) if pairs else (slice(half), slice(half, None))
+            step = table.reshape(*table.shape[:-1], half, 2) if pairs else table
+            return bool((step[..., first] == step[..., second]).all())
         if node is None or node.inputs[0] is None:
             return False
         if pairs and _is_twice_side_by_side(node, view):
@@ -47,9 +54,11 @@ def _source(node: ir.Node, value: ir.Value, view: View) -> ir.Value | None:
     if is_op(node, "Mul"):
         constant = [scalar_of(x) is not None for x in node.inputs]
         return node.inputs[constant.index(False)] if constant.count(True) == 1 else None
-    if is_op(node, "Unsqueeze", "Squeeze", "Expand", "Reshape"):
+    if is_op(node, "Unsqueeze", "Squeeze", "Expand", "Reshape", "Slice", "Gather"):
         dims = [view.shapes.dims(x) for x in (value, node.inputs[0])]
         kept = dims[0] and dims[1] and dims[0][-1] == dims[1][-1]
+        if is_op(node, "Gather"):  # rows of a table
+            kept = kept and attr_int(node, "axis", 0) == 0 and len(dims[1] or ()) > 1
         return node.inputs[0] if kept else None
     return node.inputs[0] if is_op(node, *_POINTWISE) else None
 

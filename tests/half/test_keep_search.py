@@ -216,6 +216,31 @@ def test_of_many_tensors_the_few_that_cost_are_kept() -> None:
     } == {ir.DataType.FLOAT16}
 
 
+def test_where_an_attention_is_to_blame_its_scores_are_tried_first() -> None:
+    """What is added to all scores is nothing to a Softmax; in float16 it makes them equal."""
+    model = parse(
+        """(float[B, T, 16] x, float[16, 64] p, float[64, 64] q, float[64, 64] v, float far)
+        => (float[B, T, 64] y)""",
+        """h = MatMul (x, p) n = Tanh (h) a = MatMul (n, q) t = Transpose <perm = [0, 2, 1]> (n)
+        s = MatMul (a, t) m = Add (s, far) w = Softmax (m) c = MatMul (n, v) z = MatMul (w, c)
+        y = Add (n, z)""",
+        p=f(16, 64, scale=0.3),
+        q=f(64, 64, scale=0.05),
+        v=f(64, 64, scale=0.2),
+        far=np.array(9000, np.float32),
+    )
+    tried: list[str] = []
+    _, result = settle(
+        model, graphfix.get_pass("float16"), tolerance=HALF_GATE, progress=tried.append
+    )
+    assert result.verdict is not None
+    assert result.verdict.ok
+    assert {"w"} < set(result.reasons) <= {"a", "t", "s", "m", "w"}
+    # None kept, then the scores, from the products with weights on.
+    kept = [x for x in tried if x.startswith("float16: trying")]
+    assert kept[:2] == ["float16: trying with 0 kept", "float16: trying with 7 kept"]
+
+
 def test_a_large_weight_of_what_stays_is_stored_in_float16_if_that_passes() -> None:
     model = parse(
         "(float[B, T, 40] x, float[40, 40] w, float[40, 40] v, float small) => (float[B, T, 40] y)",

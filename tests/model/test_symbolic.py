@@ -533,3 +533,18 @@ def test_sizes_that_differ_are_told_apart_without_simplify(monkeypatch: pytest.M
 )
 def test_the_symbols_of_a_dim(dim: symbolic.Dim, names: set[str]) -> None:
     assert symbolic.symbols_of(dim) == names
+
+
+@pytest.mark.parametrize(
+    ("start", "known"), [("Shape <start = 1, end = 2> (past)", True), ("Shape (mask)", False)]
+)
+def test_as_many_rows_of_a_table_as_there_are_tokens_broadcast_with_them(
+    start: str, known: bool
+) -> None:
+    """GPT-2 cuts its causal mask [past : past + tokens] of a table."""
+    text = f"""(float[B, S, 4] x, float[B, P, 4] past, float[M] mask) => (float[B, C, 4] y)
+        <float[9, 4] rows = {{{", ".join(["0"] * 36)}}}, int64[1] axis = {{0}}> {{
+        before = Shape <start = 1, end = 2> (past) new = Shape <start = 1, end = 2> (x)
+        end = Add (before, new) begin = {start} part = Slice (rows, begin, end, axis)
+        y = Add (x, part) }}"""
+    assert (dims(text) == ["B", "S", "4"]) is known

@@ -330,6 +330,20 @@ def is_at_most(a: ir.SymbolicDim, b: ir.SymbolicDim) -> bool:
     return all(x == expr_of(b) or (x.is_Integer and x >= 2) for x in expr.args)
 
 
+def is_rest_of_table(a: ir.SymbolicDim, b: ir.SymbolicDim) -> bool:
+    """Whether ``a`` is ``Min(N, start + b) - start``: what ``b`` more rows of a table of N are."""
+    expr = expr_of(a)
+    for most in expr.atoms(sympy.Max):  # Max(0, x), or x + Max(0, -x), as sympy likes it
+        inner = expr - most if most != expr else most.args[-1]
+        if settled(sympy.Max(0, inner) - expr) == 0:
+            expr = inner
+    ends = [x for x in sympy.Add.make_args(expr) if isinstance(x, sympy.Min)]
+    if len(ends) != 1 or not any(x.is_Integer and x >= 2 for x in ends[0].args):
+        return False
+    start = ends[0] - expr
+    return all(x.is_Integer or settled(x - start) == expr_of(b) for x in ends[0].args)
+
+
 def array_of(items: Sequence[sympy.Expr], shape: Sequence[object]) -> Array:
     """``items`` as an array of that shape, in order."""
     array = np.empty(len(items), dtype=np.object_)

@@ -20,6 +20,7 @@ from graphfix.model.symbolic.expressions import (
     equal,
     expr_of,
     is_at_most,
+    is_rest_of_table,
     items_of,
     positive_parts,
     settled,
@@ -116,7 +117,7 @@ class Facts:
         if isinstance(b, int):
             return b
         for one, other in ((a, b), (b, a)):
-            if is_at_most(other, one):
+            if is_at_most(other, one) or is_rest_of_table(other, one):
                 return one
         parts = frozenset.union(*(self._parts.get(str(x), frozenset([str(x)])) for x in (a, b)))
         found = self._joins.get(parts)

@@ -1,0 +1,108 @@
+"""Rotary embeddings whose positions are fed, of keys that go into a cache."""
+
+import onnx_ir as ir
+import pytest
+
+import graphfix
+from graphfix.proof.verify import verify
+
+PIECES = """
+<ir_version: 8, opset_import: ["" : 17]>
+keys (float[B, T, 16] k, int64[B, T] positions, float[B, 2, P, 8] past)
+    => (float[B, 2, N, 8] present)
+<float[1, 1, 4] rates = {1.0, 0.3, 0.1, 0.03}, int64[4] split = {0, 0, 2, 8}, int64[1] lifted = {2},
+ int64[1] heads = {1}, int64[1] start = {0}, int64[1] half = {4}, int64[1] end = {8},
+ int64[1] last = {3}>
+{
+    column = Unsqueeze (positions, lifted)
+    places = Cast <to = 1> (column)
+    angles = Mul (places, rates)
+    both = Concat <axis = -1> (angles, SECOND)
+    all = Unsqueeze (both, heads)
+    cos = Cos (all)
+    sin = Sin (all)
+    k4 = Reshape (k, split)
+    t = Transpose <perm = [0, 2, 1, 3]> (k4)
+    first = Slice (t, start, half, last)
+    second = Slice (t, half, end, last)
+    negated = Neg (second)
+    rotated = Concat <axis = -1> (negated, first)
+    a = Mul (t, cos)
+    b = Mul (rotated, sin)
+    turned = Add (a, b)
+    present = Concat <axis = 2> (past, turned)
+}
+"""
+
+
+def pieces(second: str = "angles") -> ir.Model:
+    return ir.from_onnx_text(PIECES.replace("SECOND", second))
+
+
+def operators(model: ir.Model) -> list[str]:
+    return [x.op_type for x in model.graph]
+
+
+def test_each_row_has_the_angles_of_its_own_positions() -> None:
+    before, after = pieces(), pieces()
+    graphfix.run(after, "fuse-rotary")
+    made = next(x for x in after.graph if x.op_type == "RotaryEmbedding")
+    assert made.inputs[0] is after.graph.inputs[0]
+    assert not {"Neg", "Add"} & set(operators(after))
+    verdict = verify(before, after)
+    assert verdict.ok, verdict.reason or verdict.failed
+
+
+@pytest.mark.parametrize("second", ["places4", "negative"])
+def test_tables_whose_halves_differ_are_left_alone(second: str) -> None:
+    text = PIECES.replace("SECOND", second)
+    more = "negative = Neg (angles)" if second == "negative" else "places4 = Mul (angles, angles)"
+    model = ir.from_onnx_text(text.replace("    both =", f"    {more}\n    both ="))
+    graphfix.run(model, "fuse-rotary")
+    assert "RotaryEmbedding" not in operators(model)
+
+
+def test_many_layers_share_tables_and_places() -> None:
+    twice = PIECES.replace(
+        "    present = Concat <axis = 2> (past, turned)",
+        """    c = Mul (first_t, cos)
+    third = Slice (first_t, start, half, last)
+    fourth = Slice (first_t, half, end, last)
+    minus = Neg (fourth)
+    again = Concat <axis = -1> (minus, third)
+    d = Mul (again, sin)
+    more = Add (c, d)
+    joined = Add (turned, more)
+    present = Concat <axis = 2> (past, joined)""",
+    ).replace("    first =", "    first_t = Transpose <perm = [0, 2, 1, 3]> (k4)\n    first =", 1)
+    model = ir.from_onnx_text(twice.replace("SECOND", "angles"))
+    graphfix.run(model, "fuse-rotary")
+    assert operators(model).count("RotaryEmbedding") == 2
+    assert operators(model).count("CumSum") == 1
+
+
+@pytest.mark.parametrize(("other", "fused"), [(0, True), (1, False)])
+def test_a_table_whose_halves_are_equal_is_one_wherever_its_rows_are_read(
+    other: int, fused: bool
+) -> None:
+    """Rows of a constant, gathered at positions that are fed, as transformers 4.41 has them."""
+    text = PIECES.replace("all = Unsqueeze (both, heads)", "")
+    for line in ("column = Unsqueeze (positions, lifted)", "places = Cast <to = 1> (column)"):
+        text = text.replace(line, "")
+    text = text.replace("angles = Mul (places, rates)", "")
+    text = text.replace("both = Concat <axis = -1> (angles, SECOND)", "")
+    text = text.replace("cos = Cos (all)", "c3 = Gather (table, positions)")
+    text = text.replace("sin = Sin (all)", "cos = Unsqueeze (c3, heads) sin = Neg (cos)")
+    row = [0.9, 0.5, 0.2, 0.7, 0.9, 0.5, 0.2, 0.7 + other]
+    text = text.replace(
+        "<float[1, 1, 4] rates", f"<float[2, 8] table = {set_of(row * 2)}, float[4] r"
+    )
+    text = text.replace("= {1.0, 0.3, 0.1, 0.03}", "= {1, 2, 3, 4}")
+    before, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    graphfix.run(after, "fuse-rotary")
+    assert ("RotaryEmbedding" in operators(after)) is fused
+    assert verify(before, after).ok
+
+
+def set_of(numbers: list[float]) -> str:
+    return "{" + ", ".join(map(str, numbers)) + "}"
