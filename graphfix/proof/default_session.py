@@ -17,6 +17,7 @@ from graphfix.runtime.run_errors import RunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from graphfix.caches.cache_input import CacheInput
     from graphfix.feeds.case import Case
     from graphfix.proof.baseline import Baseline
     from graphfix.proof.compare import Array
@@ -42,10 +43,18 @@ class DefaultSession:
         original: The original, and what it makes.
         judge: Holds one to the other.
         feeds: Makes the inputs of a case.
+        caches: Caches that have one size in the repaired model.
     """
 
-    def __init__(self, after: Source, original: Baseline, judge: Judge, feeds: Feeds) -> None:
-        self._after, self._original = after, original
+    def __init__(
+        self,
+        after: Source,
+        original: Baseline,
+        judge: Judge,
+        feeds: Feeds,
+        caches: Sequence[CacheInput] = (),
+    ) -> None:
+        self._after, self._original, self._caches = after, original, caches
         self._judge, self._feeds = judge, feeds
         usual = [x for x in original.runs if not x.case.poison] or list(original.runs)
         usual.sort(key=lambda x: x.case.volume)
@@ -70,7 +79,10 @@ class DefaultSession:
         if before is None:
             return ""
         for run, outputs in zip(self._runs, made, strict=True):
-            own = Ran(run.case, before[run.case.name], run.kept, run.apart)
+            grown: Mapping[str, Array] = before[run.case.name]
+            for cache in self._caches:
+                grown, outputs = cache.alike(grown, outputs)
+            own = Ran(run.case, dict(grown), run.kept, run.apart)
             for diff in self._judge.diffs(own, outputs):
                 if not diff.ok:
                     told = f"output {diff.output!r} {diff.reason}, in case {diff.case!r}"

@@ -301,7 +301,9 @@ class _Job:
                 reasons.append(f"it {'; it '.join(changes)}")
             self._judge.notes.update(dict.fromkeys(known.notes(found)))
         if ok and not reasons:
-            opened = DefaultSession(self._after, self._original, self._judge, self._new_feeds)
+            opened = DefaultSession(
+                self._after, self._original, self._judge, self._new_feeds, self._caches
+            )
             random = draws(self._graph) is not None
             reasons += filter(None, [opened.fault(random=random, locate=self.locates)])
         return self._verdict(ok and not reasons, found, "; ".join(reasons))
@@ -364,10 +366,10 @@ class _Job:
 
     def _diffs(self, run: Ran, outputs: Outputs) -> tuple[OutputDiff, ...]:
         """How far outputs are from the original's; of a cache, the entries that both have."""
-        before = run.outputs
         for cache in self._caches:
-            before, outputs = cache.alike(before, outputs)
-        return tuple(self._judge.diffs(Ran(run.case, dict(before)), outputs))
+            before, outputs = cache.alike(run.outputs, outputs)
+            run = replace(run, outputs=before)
+        return tuple(self._judge.diffs(run, outputs))
 
     @cached_property
     def _caches(self) -> tuple[CacheInput, ...]:
