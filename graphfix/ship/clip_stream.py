@@ -163,6 +163,11 @@ def stream(
     where, note = choose(ep)
     folder, source = Path(folder), Path(against)
     manifest = Manifest.read(folder)
+    if manifest.stream is not None:
+        raise UsageError(
+            f"{folder} holds a model that runs step by step, and clips are timed; time its files "
+            "by themselves: graphfix bench FILE FILE"
+        )
     longest = manifest.containers[-1].sizes[manifest.axis.dim]
     if lengths is None:
         drawn = np.random.default_rng(seed).integers(max(1, longest // 12), longest + 1, clips)

@@ -15,6 +15,7 @@ import graphfix
 from graphfix.errors import FeedError, UsageError
 from graphfix.model import io
 from graphfix.proof.compare import Tolerance
+from graphfix.ship import clip_stream
 from graphfix.ship.build import ship_file
 from graphfix.ship.chunks import Chunk, chunks
 from graphfix.ship.container_spec import wanted
@@ -242,3 +243,9 @@ def test_the_proof_tells_a_planted_fault(
     found = plan(prepared(io.load(source)), SIZES, (8, FULL))
     steps, _ = sequences(found, str(source), {})
     assert prove(folder, steps, Tolerance()).ok is (fault is None)
+
+
+def test_steps_are_not_timed_as_clips(masked: tuple[Path, Path]) -> None:
+    source, folder = masked
+    with pytest.raises(UsageError, match="runs step by step"):
+        clip_stream.stream(folder, source)
