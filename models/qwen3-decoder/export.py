@@ -39,7 +39,10 @@ class Step(torch.nn.Module):
     def forward(self, input_ids, attention_mask, *past):
         cache = DynamicCache(list(zip(past[::2], past[1::2], strict=True)))
         made = self.m(
-            input_ids=input_ids, attention_mask=attention_mask, past_key_values=cache, use_cache=True
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            past_key_values=cache,
+            use_cache=True,
         )
         return made.logits, *[x for one in cache.layers for x in (one.keys, one.values)]
 
