@@ -43,6 +43,7 @@ class DefaultSession:
         original: The original, and what it makes.
         judge: Holds one to the other.
         feeds: Makes the inputs of a case.
+        runs: What the original makes of the cases that count; two are run.
         caches: Caches that have one size in the repaired model.
     """
 
@@ -52,11 +53,12 @@ class DefaultSession:
         original: Baseline,
         judge: Judge,
         feeds: Feeds,
-        caches: Sequence[CacheInput] = (),
+        runs: Sequence[Ran],
+        caches: Sequence[CacheInput],
     ) -> None:
         self._after, self._original, self._caches = after, original, caches
         self._judge, self._feeds = judge, feeds
-        usual = [x for x in original.runs if not x.case.poison] or list(original.runs)
+        usual = [x for x in runs if not x.case.poison] or list(runs)
         usual.sort(key=lambda x: x.case.volume)
         self._runs = list({x.case.name: x for x in (usual[0], usual[len(usual) // 2])}.values())
 

@@ -302,7 +302,7 @@ class _Job:
             self._judge.notes.update(dict.fromkeys(known.notes(found)))
         if ok and not reasons:
             opened = DefaultSession(
-                self._after, self._original, self._judge, self._new_feeds, self._caches
+                self._after, self._original, self._judge, self._new_feeds, self.runs, self._caches
             )
             random = draws(self._graph) is not None
             reasons += filter(None, [opened.fault(random=random, locate=self.locates)])
