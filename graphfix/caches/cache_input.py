@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphfix.caches.in_front import fitted
 from graphfix.errors import ModelError
 
 if TYPE_CHECKING:
@@ -88,27 +89,7 @@ class CacheInput:
             new[self.input] = np.array([length], np.int64)
         for name, axis, fill in self.padded:
             if name in old:
-                new[name] = fitted(old[name], axis, self.size - length, fill)
+                shape = list(old[name].shape)
+                shape[axis] += self.size - length
+                new[name] = fitted(old[name], shape, fill)
         return new
-
-    def alike(
-        self, grown: Mapping[str, Array], made: Mapping[str, Array]
-    ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """What the model before gives, and this one, each with the entries that both have."""
-        before, after = dict(grown), dict(made)
-        for _, name, axis in self.states:
-            if name in before and name in after:
-                one, other = before[name].shape[axis], after[name].shape[axis]
-                before[name] = fitted(before[name], axis, min(0, other - one))
-                after[name] = fitted(after[name], axis, min(0, one - other))
-        return before, after
-
-
-def fitted(array: Array, axis: int, more: int, fill: float = 0.0) -> Array:
-    """``array`` with ``more`` entries in front along ``axis``, or without its first ``-more``."""
-    if more == 0:
-        return array
-    if more < 0:
-        return array[(slice(None),) * axis + (slice(-more, None),)]
-    shape = (*array.shape[:axis], more, *array.shape[axis + 1 :])
-    return np.concatenate([np.full(shape, fill, array.dtype), array], axis)

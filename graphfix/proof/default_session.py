@@ -17,7 +17,6 @@ from graphfix.runtime.run_errors import RunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from graphfix.caches.cache_input import CacheInput
     from graphfix.feeds.case import Case
     from graphfix.proof.baseline import Baseline
     from graphfix.proof.compare import Array
@@ -44,7 +43,6 @@ class DefaultSession:
         judge: Holds one to the other.
         feeds: Makes the inputs of a case.
         runs: What the original makes of the cases that count; two are run.
-        caches: Caches that have one size in the repaired model.
     """
 
     def __init__(
@@ -54,9 +52,8 @@ class DefaultSession:
         judge: Judge,
         feeds: Feeds,
         runs: Sequence[Ran],
-        caches: Sequence[CacheInput],
     ) -> None:
-        self._after, self._original, self._caches = after, original, caches
+        self._after, self._original = after, original
         self._judge, self._feeds = judge, feeds
         usual = [x for x in runs if not x.case.poison] or list(runs)
         usual.sort(key=lambda x: x.case.volume)
@@ -81,10 +78,7 @@ class DefaultSession:
         if before is None:
             return ""
         for run, outputs in zip(self._runs, made, strict=True):
-            grown: Mapping[str, Array] = before[run.case.name]
-            for cache in self._caches:
-                grown, outputs = cache.alike(grown, outputs)
-            own = Ran(run.case, dict(grown), run.kept, run.apart)
+            own = Ran(run.case, before[run.case.name], run.kept, run.apart)
             for diff in self._judge.diffs(own, outputs):
                 if not diff.ok:
                     told = f"output {diff.output!r} {diff.reason}, in case {diff.case!r}"

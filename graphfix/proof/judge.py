@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphfix.caches.in_front import last
 from graphfix.proof.compare import LeaveOut, OutputDiff, Tolerance, compare, held_in_padding
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Judge:
         content: What is content in the original's outputs.
         tolerance: What may differ.
         safety: What the repair promises to keep.
+        caches: The axis of each output that is a cache, and is cut to its last entries by a repair.
         may_narrow: Whether outputs may be float16 where the original's are wider.
         notes: What could not be told apart, in order, each once.
     """
@@ -33,6 +35,7 @@ class Judge:
     content: Content
     tolerance: Tolerance
     safety: Safety
+    caches: Mapping[str, int] = field(default_factory=dict)
     may_narrow: bool = False
     notes: dict[str, None] = field(default_factory=dict)
 
@@ -48,6 +51,10 @@ class Judge:
         if self.may_narrow and after.dtype == np.float16:
             after = after.astype(before.dtype)
         where, leave_out, note = self._compared(name, run, before)
+        if (axis := self.caches.get(name)) is not None and before.ndim == after.ndim:
+            most = min(before.shape[axis], after.shape[axis])
+            before, after = last(before, axis, most), last(after, axis, most)
+            where = None if where is None else last(where, axis, most)
         diff = compare(
             name,
             run.case.name,

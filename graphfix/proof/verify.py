@@ -224,7 +224,8 @@ class _Job:
 
     @cached_property
     def _judge(self) -> Judge:
-        return Judge(self._original.content, self._tolerance, self._safety)
+        cut = {name: axis for x in self._caches for _, name, axis in x.states}
+        return Judge(self._original.content, self._tolerance, self._safety, cut)
 
     @property
     def runs(self) -> Sequence[Ran]:
@@ -260,7 +261,7 @@ class _Job:
                 outputs = self._step(session, run.case, self._new_feeds(run.case))
                 if isinstance(outputs, str):
                     return self._verdict(False, found, outputs)
-                found[run.case.name] = self._diffs(run, outputs)
+                found[run.case.name] = tuple(self._judge.diffs(run, outputs))
                 if brief and not all(x.ok for x in found[run.case.name]):
                     return self._verdict(False, found)
             for chain in self._original.chains:
@@ -271,7 +272,7 @@ class _Job:
                     outputs = self._step(session, case, {**self._new_feeds(case), **own})
                     if isinstance(outputs, str):
                         return self._verdict(False, found, outputs)
-                    found[case.name] = self._diffs(Ran(case, dict(before)), outputs)
+                    found[case.name] = tuple(self._judge.diffs(Ran(case, dict(before)), outputs))
                     own = carried(chain.states, self._repaired, outputs) or {}
         if len(self.runs) < len(self._original.runs):
             self._judge.notes["float16 is not held to caches larger than the model's own"] = None
@@ -302,7 +303,7 @@ class _Job:
             self._judge.notes.update(dict.fromkeys(known.notes(found)))
         if ok and not reasons:
             opened = DefaultSession(
-                self._after, self._original, self._judge, self._new_feeds, self.runs, self._caches
+                self._after, self._original, self._judge, self._new_feeds, self.runs
             )
             random = draws(self._graph) is not None
             reasons += filter(None, [opened.fault(random=random, locate=self.locates)])
@@ -364,16 +365,11 @@ class _Job:
             feeds = cache.feeds(feeds)
         return full_lengths(self._repaired, feeds)
 
-    def _diffs(self, run: Ran, outputs: Outputs) -> tuple[OutputDiff, ...]:
-        """How far outputs are from the original's; of a cache, the entries that both have."""
-        for cache in self._caches:
-            before, outputs = cache.alike(run.outputs, outputs)
-            run = replace(run, outputs=before)
-        return tuple(self._judge.diffs(run, outputs))
-
     @cached_property
-    def _caches(self) -> tuple[CacheInput, ...]:
-        return CacheInput.all_of(self._repaired)
+    def _caches(self) -> list[CacheInput]:
+        """The caches that have one size in the repaired model, and not yet in the original."""
+        known = CacheInput.all_of(self._graph)
+        return [x for x in CacheInput.all_of(self._repaired) if x not in known]
 
     @cached_property
     def _repaired(self) -> ir.Model:

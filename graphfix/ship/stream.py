@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from graphfix.caches.in_front import fitted
 from graphfix.errors import FeedError, UsageError
 from graphfix.ship.chunks import chunks
 from graphfix.ship.container_fit import DTYPES, require_inputs
@@ -169,7 +170,7 @@ class Stream:
         for link in self._about.states:
             array = self._states[link.input].numpy()
             shape = tuple(size_of(x, sizes) for x in self._inputs[link.input].dims)
-            found[link.output] = _fitted(array, shape, 0.0)
+            found[link.output] = fitted(array, shape, 0.0)
         return found
 
     # One step
@@ -232,14 +233,14 @@ class Stream:
                 start = 0 if own & grows else chunk.start
                 part = part[(slice(None),) * axis + (slice(start, stop),)]
         shape = tuple(size_of(x, container.sizes) for x in port.dims)
-        value = self._session.hold(_fitted(part, shape, port.pad))
+        value = self._session.hold(fitted(part, shape, port.pad))
         if steady:
             self._held[port.name] = (array, value)
         return value
 
     def _cut(self, port: Port, array: Array, here: Mapping[str, int]) -> Array:
         shape = tuple(size_of(x, here) for x in port.dims)
-        return _fitted(array if shape else array.reshape(()), shape, 0.0)
+        return fitted(array if shape else array.reshape(()), shape, 0.0)
 
     def _joined(self, port: Port, parts: Sequence[Array]) -> Array:
         dim = self._manifest.axis.dim
@@ -279,7 +280,7 @@ class Stream:
                 raise FeedError(
                     f"the input {name!r} has shape {[*array.shape]}, and {[*wanted]} is expected "
                     f"([{', '.join(map(str, self._inputs[name].dims))}], behind "
-                    f"{plural(self._length, 'entry')})"
+                    f"{plural(self._length, 'entry', 'entries')})"
                 )
         for cache in self._about.caches:
             if not cache.grows and sizes[cache.dim] > first[cache.dim]:
@@ -336,7 +337,7 @@ class Stream:
                 raise FeedError(
                     f"the state {link.input!r} has shape {[*array.shape]}, not {[*wanted]}"
                 )
-            self._states[link.input] = self._session.hold(_fitted(array, shape, 0.0))
+            self._states[link.input] = self._session.hold(fitted(array, shape, 0.0))
 
     def _moved(self, level: Mapping[str, int]) -> dict[str, Held]:
         """The states in caches of another size."""
@@ -346,7 +347,7 @@ class Stream:
             if link.axis is not None:
                 shape = tuple(size_of(x, sizes) for x in self._inputs[link.input].dims)
                 moved[link.input] = self._session.hold(
-                    _fitted(moved[link.input].numpy(), shape, 0.0)
+                    fitted(moved[link.input].numpy(), shape, 0.0)
                 )
         return moved
 
@@ -371,16 +372,3 @@ class Stream:
             if name not in feeds and name not in self._held and name not in self._state_names:
                 raise FeedError(f"the input {name!r} is missing")
         return feeds
-
-
-def _fitted(array: Array, shape: Sequence[int], fill: float) -> Array:
-    """An array filled up in front to a shape, or without its first entries where it is longer."""
-    if array.shape == tuple(shape):
-        return array
-    sizes = tuple(zip(array.shape, shape, strict=True))
-    cut = array[tuple(slice(max(0, n - size), None) for n, size in sizes)]
-    if cut.shape == tuple(shape):
-        return cut
-    whole = np.full(shape, fill, array.dtype)
-    whole[tuple(slice(max(0, size - n), None) for n, size in sizes)] = cut
-    return whole

@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphfix.caches.cache_input import CacheInput
+from graphfix.caches.in_front import last
+from graphfix.core import changed_by
 from graphfix.engine import pipeline
 from graphfix.errors import PaddingError, UsageError
+from graphfix.proof.verify import verify
 from tests.passes.cached import FORMS, SIZE, WIDTH, WINDOW, step, table
 from tests.passes.models import data, model, opened
 
@@ -68,8 +71,9 @@ def test_any_steps_give_what_growing_caches_give(form: str, draw: st.DataObject)
         wanted, made = fed(grows, old), fed(static, {**new, **own})
         state = {x: wanted[x.replace("past", "present")] for x in state}
         own = {x: made[x.replace("past", "present")] for x in state}
-        for one in told:
-            wanted, made = one.alike(wanted, made)
+        for _, name, axis in (x for one in told for x in one.states):
+            most = min(wanted[name].shape[axis], made[name].shape[axis])
+            wanted[name], made[name] = (last(x[name], axis, most) for x in (wanted, made))
         length += count
         for name, array in wanted.items():
             np.testing.assert_allclose(made[name], array, rtol=0, atol=1e-5, err_msg=name)
@@ -114,3 +118,29 @@ def test_a_name_that_is_none_and_a_size_beside_the_models_own() -> None:
         pipeline.run(model(FORMS["causal"], 17), "static-cache:pasts=8")
     with pytest.raises(UsageError, match=f"static-cache:past={WINDOW}"):
         pipeline.run(model(FORMS["window of the cache"], 17), "static-cache:past=8")
+
+
+@pytest.mark.parametrize("form", ["causal and mask", "rolling", "cross"])
+def test_verify_holds_caches_of_one_size_to_growing_ones(form: str) -> None:
+    """Of more new entries than a cache holds, too, and then of what is made of the result."""
+    before, after = model(FORMS[form], 17), model(FORMS[form], 17)
+    size = 3 if form != "rolling" else WINDOW
+    made = pipeline.resolve(f"static-cache:past={size}" + (",enc=6" if form == "cross" else ""))
+    pipeline.run(after, made)
+    dims = {"past": [0, 1, size], "S": [1, 7], "B": [1, 2]}
+    verdict = verify(before, after, dims=dims, may_change=changed_by(made))
+    assert verdict.ok, str(verdict)
+    copy = after.clone()
+    pipeline.run(copy, "fold")
+    assert verify(after, copy).ok
+
+
+def test_verify_tells_entries_that_are_not_hidden() -> None:
+    before, after = model(FORMS["causal and mask"], 17), model(FORMS["causal and mask"], 17)
+    made = pipeline.resolve("static-cache:past=6")
+    pipeline.run(after, made)
+    told = next(x for x in after.graph if x.op_type == "Less")
+    told.replace_input_with(0, told.inputs[1])
+    told.replace_input_with(1, told.inputs[1])
+    dims = {"past": [0, 2], "S": [3], "B": [1]}
+    assert not verify(before, after, dims=dims, may_change=changed_by(made)).ok

@@ -1,0 +1,32 @@
+"""Arrays whose valid entries are their last: filled up in front, or cut there; numpy only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+
+def fitted(array: Array, shape: Sequence[int], fill: float = 0.0) -> Array:
+    """An array filled up in front to a shape, or without its first entries where it is longer."""
+    if array.shape == tuple(shape):
+        return array
+    sizes = tuple(zip(array.shape, shape, strict=True))
+    cut = array[tuple(slice(max(0, n - size), None) for n, size in sizes)]
+    if cut.shape == tuple(shape):
+        return cut
+    whole = np.full(shape, fill, array.dtype)
+    whole[tuple(slice(max(0, size - n), None) for n, size in sizes)] = cut
+    return whole
+
+
+def last(array: Array, axis: int, count: int) -> Array:
+    """The last entries along an axis, as many as there are if these are fewer."""
+    return array[(slice(None),) * axis + (slice(max(0, array.shape[axis] - count), None),)]
