@@ -10,11 +10,10 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.caches.cache_input import CacheInput
-from graphfix.caches.growth import growing, prepared
+from graphfix.caches.growth import growing, unify
 from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
 from graphfix.editing.builder import PASS_KEY, Builder, is_as_exported
 from graphfix.errors import PaddingError, UsageError
-from graphfix.feeds.signature import Signature
 from graphfix.model import shapes
 from graphfix.model.symbolic import replaced, symbols_of
 from graphfix.model.symbolic.sums import window_of
@@ -133,7 +132,9 @@ class StaticCache(Pass):
     def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
         """What has to change, and what cannot be seen through."""
         if not self.dims and len(model.graph):
-            names = [x.dim for x in growing(prepared(model.clone())) if x.dim]
+            copy = model.clone()
+            unify(copy)
+            names = [x.dim for x in growing(copy, shapes.infer(copy, usual=True)) if x.dim]
             why = "no size is given; static-cache:" + ":".join(
                 f"{quoted(x)}=SIZE" for x in dict.fromkeys(names)
             )
@@ -168,7 +169,7 @@ class _Cache:
 
     def __init__(self, model: ir.Model, name: str, size: int) -> None:
         self._model, self._size = model, size
-        signature = Signature(model, "past")
+        signature = unify(model)
         symbol = signature.symbol_of(name)
         if symbol is None or symbol in signature.derived:
             known = [signature.user_name(x) for x in signature.symbols()]
@@ -176,11 +177,10 @@ class _Cache:
                 f"static-cache: no input has a dim named {name!r}{did_you_mean(name, known)} "
                 f"The symbolic dims are: {', '.join(known) or 'none'}"
             )
-        prepared(model)
         self.symbol = signature.group(symbol)
         fills = {x.name: x.role.padded for x in signature.inputs if x.role.kind == "mask"}
         self._shapes = shapes.infer(model, usual=True)
-        self._states = [x for x in growing(model) if x.dim == self.symbol]
+        self._states = [x for x in growing(model, self._shapes) if x.dim == self.symbol]
         padded = []
         for value in model.graph.inputs:
             for axis, dim in enumerate(self._shapes.dims(value) or ()):
@@ -265,10 +265,11 @@ class _Cache:
                 [replaced(x, {self.symbol: self._size}) for x in value.shape or ()]
             )
         known = shapes.shapes_of(self._model)
+        names = set(shapes.input_symbols(self._model))
         for value in (*graph.outputs, *(x for node in graph for x in node.outputs)):
             dims = known.dims(value)
             if value.shape is not None and dims is not None:
-                value.shape = ir.Shape([x if known_dim(x, graph) else None for x in dims])
+                value.shape = ir.Shape([x if symbols_of(x) <= names else None for x in dims])
 
     def _new_input(self) -> str:
         name = f"valid_{self.symbol}"
@@ -282,12 +283,6 @@ class _Cache:
 def _last(builder: Builder, count: int, axis: int, value: ir.Value) -> ir.Value:
     front, end = np.array([-count], np.int64), np.array([np.iinfo(np.int64).max], np.int64)
     return builder.Slice(value, front, end, np.array([axis], np.int64))
-
-
-def known_dim(dim: int | ir.SymbolicDim, graph: ir.Graph) -> bool:
-    """Whether a dim is a number or said in the names of the inputs' dims."""
-    names = {n for x in graph.inputs for d in x.shape or () for n in symbols_of(d)}
-    return isinstance(dim, int) or symbols_of(dim) <= names
 
 
 def _made(edit: Recount, builder: Builder, makers: Makers) -> Change:

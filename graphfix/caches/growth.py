@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from graphfix.feeds.dim_groups import Tie
+    from graphfix.model.shapes import Shapes
     from graphfix.model.symbolic import Dim
 
 
@@ -43,16 +44,16 @@ class GrowingState:
     dim: str
 
 
-def growing(model: ir.Model, told: Sequence[State] = ()) -> tuple[GrowingState, ...]:
+def growing(model: ir.Model, known: Shapes, told: Sequence[State] = ()) -> tuple[GrowingState, ...]:
     """The states of a model, told by names and shapes, with the axis along which each grows.
 
     Args:
-        model: The model, its dims named and unified as :func:`unify` does.
+        model: The model, its dims as :func:`unify` leaves them.
+        known: Its symbolic shapes in usual runs.
         told: States that the user names; the others are told from the graph.
     """
     named = {x.input for x in told} | {x.output for x in told}
     found = [x for x in states_of(model) if not {x.input, x.output} & named]
-    known = shapes.infer(model, usual=True)
     values = {x.name: x for x in (*model.graph.inputs, *model.graph.outputs)}
     order = [x.name for x in model.graph.inputs]
     states = sorted((*told, *found), key=lambda x: order.index(x.input))
@@ -69,20 +70,21 @@ def _grown(state: State, before: Sequence[Dim] | None, after: Sequence[Dim] | No
     return GrowingState(state.input, state.output, None, "")
 
 
-def prepared(model: ir.Model, tie: Tie = "past") -> ir.Model:
-    """A model whose equal dims have one name, to be read and repaired."""
+def unify(model: ir.Model, tie: Tie = "past") -> Signature:
+    """Give equal dims of the inputs one name, and a mask as long as past and present their sum.
+
+    Local functions are inlined, since they may read the sizes.
+
+    Args:
+        model: The model, which is changed.
+        tie: How to tie dims that nothing in the graph relates.
+
+    Returns:
+        What it was told from.
+    """
     name_dims(model)
     if model.functions:
         inline(model)
-    unify(model, tie)
-    shapes.forget(model)
-    return model
-
-
-def unify(model: ir.Model, tie: Tie = "past") -> Signature:
-    """Give dims of the inputs that are always equal one name, and to a mask as long as past and
-    present together the sum of the two; return what it was told from.
-    """
     signature = Signature(model, tie)
     derived = signature.derived
     rename: dict[str, Dim] = {
@@ -93,6 +95,7 @@ def unify(model: ir.Model, tie: Tie = "past") -> Signature:
         item = next((x for x in signature.inputs if x.name == value.name), None)
         if item is not None and item.dims and value.shape is not None:
             value.shape = ir.Shape([_renamed(x, rename) for x in item.dims])
+    shapes.forget(model)
     return signature
 
 

@@ -19,37 +19,39 @@ from graphfix.job.fault_search import ways
 from graphfix.job.rounding_search import MARGINS, gate, is_hopeless
 from graphfix.model import atomic_file, atomic_folder, io
 from graphfix.model.dims import name_dims
-from graphfix.model.fixed_inputs import arrays_since, texts_of
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import LABELS
 from graphfix.runtime.python import require
+from graphfix.ship.chosen_inputs import constants_of, with_constants
 from graphfix.ship.container_repair import (
-    INPUT,
     FailedContainer,
     Order,
     default_passes,
 )
 from graphfix.ship.end_to_end import end_to_end
-from graphfix.ship.manifest import NAME, Container, InputPort, Manifest
+from graphfix.ship.manifest import NAME, InputPort, Manifest
 from graphfix.ship.model_facts import read
 from graphfix.ship.remaining_findings import checked
-from graphfix.ship.ship_page import page
-from graphfix.ship.shipped import Shipped, digest, kernels, verdict_of
+from graphfix.ship.shipped import (
+    Shipped,
+    in_place,
+    planned,
+    provenance,
+    put_models,
+    put_verdict,
+    unrounded_by,
+    weights_beside,
+)
 from graphfix.ship.stream_build import ship_stream
 from graphfix.ship.stream_plan import continues
-from graphfix.ship.target_folder import REPORT, refuse
-from graphfix.version import __version__
+from graphfix.ship.target_folder import refuse
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    import onnx_ir as ir
-
-    from graphfix.engine.report import Report
     from graphfix.feeds.states import State
     from graphfix.lengths.length_input import LengthInput
-    from graphfix.runtime.port import Array
     from graphfix.runtime.provider import Ep
     from graphfix.ship.container_spec import ContainerSpec
 
@@ -127,7 +129,9 @@ def ship_file(
             tell=tell,
         )
     spec = passes or default_passes(float16=float16)
-    reading = read(_fixed(model, spec), str(source), containers, axis, _constants(source, model))
+    reading = read(
+        with_constants(model, spec), str(source), containers, axis, constants_of(source, model)
+    )
     usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
     if tolerance is not None and not tolerance.whole:
         usual = tolerance
@@ -175,10 +179,7 @@ def _ship(order: Order, folder: Path) -> Shipped:
         scratch = draft.path
         sizes = [container[reading.axis.dim] for container in reading.containers]
         paths = [scratch / f"{source.stem}.{size}.onnx" for size in sizes]
-        pairs = list(zip(made, paths, strict=True))
-        with io.drafting_together(pairs, source.stem, external_data="auto") as several:
-            for one in several:
-                one.keep()
+        put_models(made, paths, source.stem)
         manifest = _manifest(order, told, paths)
         atomic_file.put_text(scratch / NAME, manifest.to_text())
         padding = []
@@ -197,64 +198,28 @@ def _ship(order: Order, folder: Path) -> Shipped:
             checked=hazards,
             padding=tuple(padding),
             whole=whole,
-            unrounded=_unrounded_by(order, reports),
+            unrounded=unrounded_by(order.rounding(), reports),
         )
         if whole is None or not result.ok:
             return result
-        manifest = dataclasses.replace(manifest, verdict=verdict_of(result))
-        atomic_file.put_text(scratch / NAME, manifest.to_text())
-        atomic_file.put_text(scratch / REPORT, page(manifest, padding, whole))
+        result = put_verdict(scratch, result)
         draft.keep()
-    files = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
-    return dataclasses.replace(result, folder=folder, manifest=manifest, sizes=files)
-
-
-def _unrounded_by(order: Order, reports: Sequence[Report]) -> tuple[str, ...]:
-    """Why the passes that round did nothing, where they were not left out."""
-    names = {x.name for x in order.rounding()}
-    idle = [x for done in reports for x in done.passes if x.name in names and not x.changes]
-    return tuple(dict.fromkeys(why for one in idle for _, why in one.skips))
-
-
-def _fixed(model: ir.Model, spec: str) -> ir.Model:
-    """The model without the inputs that ``spec`` makes constants: those who use it feed none."""
-    for item in pipeline.split(spec):
-        if item[0] == INPUT:
-            pipeline.run(model, ":".join(item))
-    return model
-
-
-def _constants(source: Path, model: ir.Model) -> Mapping[str, Array]:
-    """What the file is fed where ``model`` has constants."""
-    return arrays_since(io.load(source), model) if texts_of(model) else {}
+    return in_place(folder, result)
 
 
 def _manifest(order: Order, told: LengthInput | None, paths: Sequence[Path]) -> Manifest:
     source, reading = order.source, order.reading
     own = {x.name for x in reading.inputs}
     inputs = reading.inputs if told is None else tuple(map(_of_the_clip, reading.inputs))
-    before = kernels(source)
-    containers = []
-    for path, sizes in zip(paths, reading.containers, strict=True):
-        order.tell(f"planning {path.name} for DirectML")
-        counts = {"before": before, "after": kernels(path)}
-        containers.append(Container(path.name, dict(sizes), counts))
     return Manifest(
         axis=reading.axis,
         batch=reading.batch,
         lengths=None if told is None or told.input in own else told.input,
         inputs=inputs,
         outputs=reading.outputs,
-        containers=tuple(containers),
-        weights=tuple(sorted(x.name for x in paths[0].parent.iterdir() if x not in paths)),
-        provenance={
-            "source": source.name,
-            "sha256": digest(source),
-            "passes": order.spec,
-            "graphfix": __version__,
-            "names": {group: list(names) for group, names in reading.names.items()},
-            "left": [dataclasses.asdict(x) for x in order.found.left],
-        },
+        containers=planned(source, paths, reading.containers, order.tell),
+        weights=weights_beside(paths),
+        provenance=provenance(source, order.spec, reading.names, order.found.left),
     )
 
 

@@ -26,7 +26,7 @@ from graphfix.ship.valid_sizes import Clip, Sizing, outputs_of, text_of, type_of
 from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from graphfix.feeds.input import Input
     from graphfix.runtime.port import Array
@@ -140,35 +140,69 @@ def _plan(signature: Signature, wanted: ContainerSpec, axis: str) -> Sizing:
             "container; fix its dims instead: graphfix run MODEL -p directml,fix-dims:"
             + ":".join(f"{quoted(signature.user_name(g))}=SIZE" for g in groups)
         )
+    stands_for = {"T": lambda: time_of(signature, axis, {})}
+    sizes = sizes_by_group(signature, wanted, stands_for)
+    time = time_of(signature, axis, {signature.user_name(g): s for g, s in sizes.items()})
+
+    def example(group: str) -> str:
+        seconds = " or in seconds, with --rate" if group == time else ""
+        return f"{signature.user_name(group)}=500,3000{seconds}"
+
+    require_sizes(signature, sizes, groups, time, example)
+    others = {g: sizes[g][0] for g in groups}
+    return Sizing(
+        time, signature.batch, groups, tuple({**others, time: size} for size in sizes[time])
+    )
+
+
+def sizes_by_group(
+    signature: Signature, wanted: ContainerSpec, stands_for: Mapping[str, Callable[[], str]]
+) -> dict[str, tuple[int, ...]]:
+    """The sizes that are asked for, by the dim; that of the batch is 1 if nothing is said of it.
+
+    Args:
+        signature: The inputs.
+        wanted: The sizes, by the name of a dim, its place, ``B`` or one that ``stands_for`` has.
+        stands_for: What a name that no dim has stands for.
+
+    Raises:
+        UsageError: No input has a dim of that name.
+    """
     sizes: dict[str, tuple[int, ...]] = {}
     for name, given in wanted.sizes.items():
-        symbol = signature.symbol_of(name)
-        if symbol is None and name.upper() in ("B", "BATCH") and signature.batch is None:
-            continue  # there is one row, whatever is asked for
-        if symbol is None and name.upper() in ("B", "BATCH"):
+        symbol, short = signature.symbol_of(name), name.upper()
+        if symbol is None and short in ("B", "BATCH"):
+            if signature.batch is None:
+                continue  # there is one row, whatever is asked for
             symbol = signature.batch
-        if symbol is None and name.upper() == "T":
-            symbol = time_of(signature, axis, {})
+        if symbol is None and short in stands_for:
+            symbol = stands_for[short]()
         if symbol is None:
             known = ", ".join(map(signature.user_name, signature.symbols()))
             raise UsageError(f"no input has a dim {name!r}; there are: {known}")
         sizes[signature.group(symbol)] = given
-    time = time_of(signature, axis, {signature.user_name(g): s for g, s in sizes.items()})
     if signature.batch is not None:
         sizes.setdefault(signature.batch, (1,))
+    return sizes
+
+
+def require_sizes(
+    signature: Signature,
+    sizes: Mapping[str, Sequence[int]],
+    groups: Iterable[str],
+    several: str,
+    example: Callable[[str], str],
+) -> None:
+    """Raise UsageError unless each of ``groups`` has a size, and none but ``several`` has more."""
     for group in groups:
         name = signature.user_name(group)
         if group not in sizes:
             raise UsageError(
                 f"a container has a size for each dim, and {name} has none; say --container "
-                f"{name}=500,3000" + (" or in seconds, with --rate" if group == time else "")
+                f"{example(group)}"
             )
-        if len(sizes[group]) > 1 and group != time:
-            raise UsageError(f"--container {name}: only {signature.user_name(time)} has several")
-    others = {g: sizes[g][0] for g in groups}
-    return Sizing(
-        time, signature.batch, groups, tuple({**others, time: size} for size in sizes[time])
-    )
+        if len(sizes[group]) > 1 and group != several:
+            raise UsageError(f"--container {name}: only {signature.user_name(several)} has several")
 
 
 def _names_batch(signature: Signature, wanted: ContainerSpec) -> bool:

@@ -7,16 +7,24 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from graphfix.core import Pass
 from graphfix.job import planning
+from graphfix.model import atomic_file, io
+from graphfix.ship.manifest import NAME, Container, Manifest
+from graphfix.ship.ship_page import page
+from graphfix.ship.target_folder import REPORT
+from graphfix.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    import onnx_ir as ir
+
+    from graphfix.core import Check
     from graphfix.engine.report import Left, Report
     from graphfix.ship.container_repair import ContainerProof
     from graphfix.ship.end_to_end import SessionProof
-    from graphfix.ship.manifest import Manifest
     from graphfix.ship.remaining_findings import Checked
 
 
@@ -75,23 +83,81 @@ class Shipped:
         }
 
 
-def kernels(path: Path) -> dict[str, int] | None:
-    """What a run of a model on DirectML launches, as foreseen; None if it does not load here."""
-    glance: Any = planning.glance(path, None)["before"]
-    return None if glance is None else dict(glance["run"])
+def put_models(models: Sequence[ir.Model], paths: Sequence[Path], name: str) -> None:
+    """Write models beside each other, with one file of weights, which gets this name.
+
+    Raises:
+        ModelError: Something cannot be written.
+    """
+    pairs = list(zip(models, paths, strict=True))
+    with io.drafting_together(pairs, name, external_data="auto") as several:
+        for one in several:
+            one.keep()
 
 
-def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def verdict_of(result: Shipped) -> dict[str, object]:
-    """What the proof found, for the manifest."""
-    return {
+def put_verdict(folder: Path, result: Shipped) -> Shipped:
+    """Write what the proof found into the manifest and a page; the result with that manifest."""
+    assert result.whole is not None
+    verdict = {
         "ok": result.ok,
         "check": str(result.checked),
         "padding": [str(x) for x in result.padding],
         "session": str(result.whole),
     }
+    manifest = dataclasses.replace(result.manifest, verdict=verdict)
+    atomic_file.put_text(folder / NAME, manifest.to_text())
+    atomic_file.put_text(folder / REPORT, page(manifest, result.padding, result.whole))
+    return dataclasses.replace(result, manifest=manifest)
+
+
+def planned(
+    source: Path,
+    paths: Sequence[Path],
+    sizes: Sequence[Mapping[str, int]],
+    tell: Callable[[str], None],
+) -> tuple[Container, ...]:
+    """The containers as a manifest has them, with the kernels of the original and of each."""
+    before, found = _kernels(source), []
+    for path, size in zip(paths, sizes, strict=True):
+        tell(f"planning {path.name} for DirectML")
+        found.append(Container(path.name, dict(size), {"before": before, "after": _kernels(path)}))
+    return tuple(found)
+
+
+def weights_beside(paths: Sequence[Path]) -> tuple[str, ...]:
+    """The files that the models of a folder share."""
+    return tuple(sorted(x.name for x in paths[0].parent.iterdir() if x not in paths))
+
+
+def provenance(
+    source: Path, spec: str, names: Mapping[str, Sequence[str]], left: Sequence[Left] = ()
+) -> dict[str, Any]:
+    """Where a folder comes from, for its manifest."""
+    with source.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {
+        "source": source.name,
+        "sha256": digest,
+        "passes": spec,
+        "graphfix": __version__,
+        "names": {group: list(own) for group, own in names.items()},
+        "left": [dataclasses.asdict(x) for x in left],
+    }
+
+
+def unrounded_by(passes: Iterable[Check], reports: Sequence[Report]) -> tuple[str, ...]:
+    """Why those of these passes that round did nothing, where they were not left out."""
+    names = {x.name for x in passes if isinstance(x, Pass) and x.measured}
+    idle = [x for done in reports for x in done.passes if x.name in names and not x.changes]
+    return tuple(dict.fromkeys(why for one in idle for _, why in one.skips))
+
+
+def in_place(folder: Path, result: Shipped) -> Shipped:
+    """The result, with the folder that now has its name, and the size of each file in it."""
+    files = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
+    return dataclasses.replace(result, folder=folder, sizes=files)
+
+
+def _kernels(path: Path) -> dict[str, int] | None:
+    glance: Any = planning.glance(path, None)["before"]
+    return None if glance is None else dict(glance["run"])

@@ -6,38 +6,46 @@ If the proof fails, less is done to the model: no step is filled up in front, th
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix.caches.cache_input import CacheInput
-from graphfix.caches.growth import prepared
-from graphfix.core import Pass
+from graphfix.caches.growth import unify
 from graphfix.engine import pipeline, registry
 from graphfix.errors import PaddingError, UsageError
 from graphfix.job.rounding_search import MARGINS, Settling, gate
 from graphfix.model import atomic_file, atomic_folder, io
+from graphfix.model.fixed_inputs import texts_of
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import LABELS
+from graphfix.ship.chosen_inputs import constants_of, with_constants
 from graphfix.ship.manifest import (
     NAME,
     Axis,
     Cache,
-    Container,
     Manifest,
     StateLink,
     Streaming,
 )
 from graphfix.ship.remaining_findings import checked
-from graphfix.ship.ship_page import page
-from graphfix.ship.shipped import Shipped, digest, kernels, verdict_of
+from graphfix.ship.shipped import (
+    Shipped,
+    in_place,
+    planned,
+    provenance,
+    put_models,
+    put_verdict,
+    unrounded_by,
+    weights_beside,
+)
 from graphfix.ship.stream_plan import branch_input, plan
 from graphfix.ship.stream_proof import prove, prove_on, runs, sequences
-from graphfix.ship.target_folder import REPORT
-from graphfix.version import __version__
+from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import onnx_ir as ir
 
@@ -45,7 +53,6 @@ if TYPE_CHECKING:
     from graphfix.engine.report import Report
     from graphfix.feeds.dim_groups import Tie
     from graphfix.feeds.states import State
-    from graphfix.runtime.port import Array
     from graphfix.runtime.provider import Ep
     from graphfix.ship.container_spec import ContainerSpec
     from graphfix.ship.end_to_end import SessionProof
@@ -66,7 +73,6 @@ class StreamOrder:
         source: The model.
         plan: What was read off it.
         spec: The passes, as text; sizes are put in.
-        branch: An input that only chooses a branch, which is fixed at that with caches; or "".
         tie: How long a mask is that nothing in the graph relates to another input.
         tolerance: What may differ.
         ep: Where the containers are proved besides the CPU.
@@ -76,18 +82,16 @@ class StreamOrder:
     source: Path
     plan: StreamPlan
     spec: str
-    branch: str
     tie: Tie
     tolerance: Tolerance
     ep: Ep
     tell: pipeline.Progress
 
     def original(self) -> ir.Model:
-        """The model, with one name for equal dims, and the branch that continues caches."""
-        model = io.load(self.source)
-        if self.branch:
-            pipeline.run(model, f"{_BRANCH}:{self.branch}=true,fold")
-        return prepared(model, self.tie)
+        """The model, with one name for equal dims, and without inputs that are constants."""
+        model = _chosen(io.load(self.source), self.spec)
+        unify(model, self.tie)
+        return model
 
     def made(self, container: Mapping[str, int]) -> tuple[ir.Model, Report]:
         """A container, and what the passes did.
@@ -109,11 +113,11 @@ class StreamOrder:
 
     def _made(self, container: Mapping[str, int], held: Sequence[str]) -> tuple[ir.Model, Report]:
         model = self.original()
-        passes = list(self._passes(container, held))
+        passes = self.passes(container, held)
         settle = Settling(passes, {}, None, self.tolerance, self.tell, MARGINS[0])
         return model, pipeline.run(model, passes, settle=settle)
 
-    def _passes(self, container: Mapping[str, int], held: Sequence[str]) -> Iterator[Check]:
+    def passes(self, container: Mapping[str, int], held: Sequence[str]) -> list[Check]:
         """The passes with the sizes of a container; those that take sizes before what is late."""
         sized = {*self.plan.caches, *held}
         caches = tuple((x, n) for x, n in container.items() if x in sized)
@@ -125,13 +129,15 @@ class StreamOrder:
                 at = next((i for i, x in enumerate(named) if x in default), len(named))
                 items.insert(at, [name])
                 named.insert(at, name)
+        passes: list[Check] = []
         for name, *given in items:
             if name == _CACHE and caches:
-                yield registry.get_pass(_CACHE, dims=caches)
+                passes.append(registry.get_pass(_CACHE, dims=caches))
             elif name == _DIMS:
-                yield registry.get_pass(_DIMS, dims=others)
+                passes.append(registry.get_pass(_DIMS, dims=others))
             elif name != _CACHE:
-                yield from pipeline.parse(":".join([name, *given]))
+                passes += pipeline.parse(":".join([name, *given]))
+        return passes
 
 
 def ship_stream(
@@ -171,22 +177,29 @@ def ship_stream(
         FeedError: The model does not run.
     """
     spec = passes or ",".join(["directml", _CACHE, _DIMS, _FAST, *([_ROUND] if float16 else [])])
-    branch = branch_input(model)
-    if branch:
-        pipeline.run(model, f"{_BRANCH}:{branch}=true,fold")
-    constants = _chosen(source, branch)
+    if branch := branch_input(model):
+        spec = f"{_BRANCH}:{quoted(branch)}=true,{spec}"
+    model = _chosen(model, spec)
+    constants = constants_of(source, model)
     for tie in _TIES:
-        found = plan(prepared(model.clone(), tie), containers, cache, states)
+        copy = model.clone()
+        unify(copy, tie)
+        found = plan(copy, containers, cache, states)
         if runs(found, str(source), constants):
             break
-    chosen = pipeline.parse(",".join(":".join(x) for x in pipeline.split(spec) if x[0] != _CACHE))
-    rounds = any(isinstance(x, Pass) and x.measured for x in chosen)
     usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
-    allowed = tolerance or (gate(chosen) if rounds else None) or usual
-    order = StreamOrder(source, found, spec, branch, tie, allowed, ep, tell)
+    order = StreamOrder(source, found, spec, tie, usual, ep, tell)
+    allowed = tolerance or gate(order.passes(found.containers[0], found.held)) or usual
+    order = dataclasses.replace(order, tolerance=allowed)
+
+    @functools.cache
+    def steps(joins: bool) -> tuple[tuple[Steps, ...], bool]:
+        tell("running the original step by step")
+        return sequences(found, str(source), constants, joins=joins)
+
     first: Shipped | None = None
     for way in _ways(order, plainly=bool(passes) or strict):
-        shipped = _ship(way, folder, list(_uses(way, strict=strict)))
+        shipped = _ship(way, folder, _uses(found, steps, strict=strict))
         if shipped.ok:
             return shipped
         first = first or shipped
@@ -194,40 +207,41 @@ def ship_stream(
     return first
 
 
-def _uses(order: StreamOrder, *, strict: bool) -> Iterator[tuple[Streaming, tuple[Steps, ...]]]:
+def _chosen(model: ir.Model, spec: str) -> ir.Model:
+    """The model with the inputs that ``spec`` makes constants, and what they decide."""
+    model = with_constants(model, spec)
+    if texts_of(model):
+        pipeline.run(model, "fold")
+    return model
+
+
+def _uses(
+    found: StreamPlan,
+    steps: Callable[[bool], tuple[tuple[Steps, ...], bool]],
+    *,
+    strict: bool,
+) -> Iterator[tuple[Streaming, tuple[Steps, ...]]]:
     """How a stream may use the containers, the most useful first, with the steps to prove it by."""
-    order.tell("running the original step by step")
-    source, constants = str(order.source), _chosen(order.source, order.branch)
-    steps, rolls = sequences(order.plan, source, constants)
-    whole = all(x.axis is not None for x in order.plan.states)
-    yield Streaming((), (), rolls, whole), steps
+    joined, rolls = steps(True)
+    whole = all(x.axis is not None for x in found.states)
+    yield Streaming((), (), rolls, whole), joined
     if strict:
         return
     if whole:
-        yield Streaming((), (), rolls), steps
+        yield Streaming((), (), rolls), joined
     else:
-        steps, _ = sequences(order.plan, source, constants, joins=False)
-        yield Streaming((), (), rolls, joins=False), steps
+        yield Streaming((), (), rolls, joins=False), steps(False)[0]
 
 
 def _ways(order: StreamOrder, *, plainly: bool) -> Iterator[StreamOrder]:
     yield order
     if not plainly:
-        spec = ",".join(x for x in order.spec.split(",") if x != _FAST)
+        spec = ",".join(":".join(x) for x in pipeline.split(order.spec) if x != [_FAST])
         yield dataclasses.replace(order, spec=spec)
 
 
-def _chosen(source: Path, branch: str) -> Mapping[str, Array]:
-    import numpy as np
-
-    if not branch:
-        return {}
-    value = next(x for x in io.load(source).graph.inputs if x.name == branch)
-    return {branch: np.ones([1] * len(value.shape or ()), bool)}
-
-
 def _ship(
-    order: StreamOrder, folder: Path, uses: Sequence[tuple[Streaming, Sequence[Steps]]]
+    order: StreamOrder, folder: Path, uses: Iterable[tuple[Streaming, Sequence[Steps]]]
 ) -> Shipped:
     """Repair, write, prove, and give the folder its name."""
     source, found, tell = order.source, order.plan, order.tell
@@ -244,11 +258,7 @@ def _ship(
         scratch = draft.path
         names = [_file(source, found, x) for x in found.containers]
         paths = [scratch / x for x in names]
-        with io.drafting_together(
-            list(zip(made, paths, strict=True)), source.stem, external_data="auto"
-        ) as several:
-            for one in several:
-                one.keep()
+        put_models(made, paths, source.stem)
         manifest = _manifest(order, paths)
         for about, steps in uses:
             manifest = dataclasses.replace(manifest, stream=_about(found, told, about))
@@ -260,15 +270,21 @@ def _ship(
         if whole.ok and order.ep != "cpu":
             tell(f"proving what a stream gives on {LABELS[order.ep]}")
             whole = _together(whole, prove_on(scratch, steps, order.tolerance, order.ep))
-        result = Shipped(None, manifest, tuple(reports), hazards, (), whole)
+        chosen = order.passes(found.containers[0], found.held)
+        result = Shipped(
+            folder=None,
+            manifest=manifest,
+            reports=tuple(reports),
+            checked=hazards,
+            padding=(),
+            whole=whole,
+            unrounded=unrounded_by(chosen, reports),
+        )
         if not result.ok:
             return result
-        manifest = dataclasses.replace(manifest, verdict=verdict_of(result))
-        atomic_file.put_text(scratch / NAME, manifest.to_text())
-        atomic_file.put_text(scratch / REPORT, page(manifest, (), whole))
+        result = put_verdict(scratch, result)
         draft.keep()
-    files = {x.name: x.stat().st_size for x in sorted(folder.iterdir())}
-    return dataclasses.replace(result, folder=folder, manifest=manifest, sizes=files)
+    return in_place(folder, result)
 
 
 def _together(one: SessionProof, other: SessionProof) -> SessionProof:
@@ -299,26 +315,13 @@ def _file(source: Path, found: StreamPlan, container: Mapping[str, int]) -> str:
 def _manifest(order: StreamOrder, paths: Sequence[Path]) -> Manifest:
     found, source = order.plan, order.source
     tokens = next(x for x in found.inputs if x.kind in ("tokens", "data") and found.new in x.dims)
-    before = kernels(source)
-    containers = []
-    for path, sizes in zip(paths, found.containers, strict=True):
-        order.tell(f"planning {path.name} for DirectML")
-        counts = {"before": before, "after": kernels(path)}
-        containers.append(Container(path.name, dict(sizes), counts))
     return Manifest(
         axis=Axis(found.new, tokens.name, tokens.dims.index(found.new), None, 1),
         batch=found.batch,
         lengths=None,
         inputs=found.inputs,
         outputs=found.outputs,
-        containers=tuple(containers),
-        weights=tuple(sorted(x.name for x in paths[0].parent.iterdir() if x not in paths)),
-        provenance={
-            "source": source.name,
-            "sha256": digest(source),
-            "passes": order.spec,
-            "graphfix": __version__,
-            "names": {group: list(names) for group, names in found.names.items()},
-            "left": [],
-        },
+        containers=planned(source, paths, found.containers, order.tell),
+        weights=weights_beside(paths),
+        provenance=provenance(source, order.spec, found.names),
     )

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.caches.growth import growing, prepared
+from graphfix.caches.growth import growing, unify
 from graphfix.engine import pipeline
 from graphfix.errors import UsageError
 from graphfix.feeds.input import symbols
-from graphfix.feeds.states import State
+from graphfix.feeds.input import symbols_of as symbols_in
+from graphfix.feeds.signature import Signature
+from graphfix.feeds.states import states_of
 from graphfix.model import shapes
 from graphfix.model.symbolic import equal, symbols_of
 from graphfix.model.symbolic.sums import window_of
 from graphfix.model.values import is_op
 from graphfix.ship.manifest import Port
-from graphfix.ship.model_facts import input_port
+from graphfix.ship.model_facts import input_port, require_sizes, sizes_by_group
 from graphfix.ship.valid_sizes import text_of, type_of
 from graphfix.spec.quoting import quoted
 
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from graphfix.caches.growth import GrowingState
-    from graphfix.feeds.signature import Signature
+    from graphfix.feeds.input import Input
+    from graphfix.feeds.states import State
+    from graphfix.model.shapes import Shapes
     from graphfix.model.symbolic import Dim
     from graphfix.ship.container_spec import ContainerSpec
     from graphfix.ship.manifest import InputPort
@@ -83,8 +87,11 @@ def _only_chooses(value: ir.Value) -> bool:
 
 def continues(model: ir.Model) -> bool:
     """Whether a model has states that grow from run to run."""
-    copy = prepared(model.clone())
-    return any(x.axis is not None for x in growing(copy))
+    if not states_of(model):
+        return False
+    copy = model.clone()
+    unify(copy)
+    return any(x.axis is not None for x in growing(copy, shapes.infer(copy, usual=True)))
 
 
 def plan(
@@ -93,7 +100,7 @@ def plan(
     """Read a model, and choose its containers.
 
     Args:
-        model: The model, as :func:`prepared` gives it.
+        model: The model, its dims as :func:`graphfix.caches.growth.unify` leaves them.
         wanted: The sizes of its dims but those of the caches.
         cache: The sizes of the caches.
         told: States that the user names.
@@ -101,12 +108,11 @@ def plan(
     Raises:
         UsageError: A size is missing, or the model continues no states.
     """
-    from graphfix.feeds.signature import Signature
-
     told = tuple(told)
     _require_states(model, told)
     signature = Signature(model)
-    states, idle = _fed_back(model, growing(model, told))
+    known = shapes.infer(model, usual=True)
+    states, idle = _fed_back(model, known, growing(model, known, told))
     if not states:
         raise UsageError(
             "no input of the model is told to be a state that an output continues; name them, "
@@ -125,7 +131,7 @@ def plan(
             "no input besides the states has a symbolic dim, so nothing says how many entries a "
             "step adds"
         )
-    windows = _windows(model, states)
+    windows = _windows(model, known, states)
     sizes = _sizes(signature, wanted, new, [x for x in groups if x not in grows])
     held = tuple(x for x in groups if x not in (new, signature.batch, *grows))
     levels = _levels(grows, windows, cache)
@@ -143,7 +149,7 @@ def plan(
         windows=windows,
         states=states,
         inputs=tuple(input_port(signature, x, rename) for x in signature.inputs),
-        outputs=_outputs(model, signature, rename, {x.output for x in states}, grows, idle),
+        outputs=_outputs(model, known, signature, {x.output for x in states}, grows, idle),
         containers=containers,
         names={g: tuple(map(signature.user_name, signature.members(g))) for g in groups},
     )
@@ -162,14 +168,13 @@ def _require_states(model: ir.Model, told: Sequence[State]) -> None:
 
 
 def _fed_back(
-    model: ir.Model, states: Sequence[GrowingState]
+    model: ir.Model, known: Shapes, states: Sequence[GrowingState]
 ) -> tuple[tuple[GrowingState, ...], set[str]]:
     """The states that a step can be fed again, and the outputs of the others.
 
     Of a merged decoder the branch that continues caches gives nothing for those of the encoder:
     they are what the first call of the original gave, and are fed as they are.
     """
-    known = shapes.infer(model, usual=True)
     values = {x.name: known.dims(x) for x in (*model.graph.inputs, *model.graph.outputs)}
 
     def stays(one: GrowingState) -> bool:
@@ -181,18 +186,12 @@ def _fed_back(
     return kept, {x.output for x in states} - {x.output for x in kept}
 
 
-def _along(items: Sequence[object], group: str, signature: Signature) -> bool:
-    return any(
-        signature.group(s) == group
-        for x in items
-        for d in x.dims  # type: ignore[attr-defined]
-        for s in symbols(d)
-    )
+def _along(items: Iterable[Input], group: str, signature: Signature) -> bool:
+    return any(signature.group(s) == group for s in symbols_in(items))
 
 
-def _windows(model: ir.Model, states: Sequence[GrowingState]) -> dict[str, int]:
+def _windows(model: ir.Model, known: Shapes, states: Sequence[GrowingState]) -> dict[str, int]:
     """The number of entries that the model itself keeps of caches that it cuts."""
-    known = shapes.infer(model, usual=True)
     outputs = {x.name: known.dims(x) for x in model.graph.outputs}
     found: dict[str, int] = {}
     for state in states:
@@ -221,46 +220,29 @@ def _levels(
 def _sizes(
     signature: Signature, wanted: ContainerSpec, new: str, groups: Sequence[str]
 ) -> dict[str, tuple[int, ...]]:
-    sizes: dict[str, tuple[int, ...]] = {}
-    for name, given in wanted.sizes.items():
-        symbol = signature.symbol_of(name)
-        if symbol is None and name.upper() in ("B", "BATCH"):
-            if signature.batch is None:
-                continue
-            symbol = signature.batch
-        if symbol is None and name.upper() in ("S", "T"):
-            symbol = new
-        if symbol is None or signature.group(symbol) not in groups:
-            known = ", ".join(signature.user_name(x) for x in groups)
-            raise UsageError(
-                f"--container {name}: no input has a dim {name!r}; there are: {known} (caches get "
-                "their sizes by --cache)"
-            )
-        sizes[signature.group(symbol)] = given
-    if signature.batch is not None:
-        sizes.setdefault(signature.batch, (1,))
-    for group in groups:
+    """The sizes of the dims but those of caches."""
+    sizes = sizes_by_group(signature, wanted, dict.fromkeys(("S", "T"), lambda: new))
+    for group in sizes.keys() - {*groups, signature.batch}:
         name = signature.user_name(group)
-        if group not in sizes:
-            raise UsageError(
-                f"a container has a size for each dim, and {name} has none; say --container "
-                f"{quoted(name)}=" + ("1,16" if group == new else "SIZE")
-            )
-        if len(sizes[group]) > 1 and group != new:
-            raise UsageError(f"--container {name}: only {signature.user_name(new)} has several")
+        raise UsageError(f"--container {name}: that is the length of a cache; say --cache SIZE")
+
+    def example(group: str) -> str:
+        return f"{quoted(signature.user_name(group))}=" + ("1,16" if group == new else "SIZE")
+
+    require_sizes(signature, sizes, groups, new, example)
     return sizes
 
 
 def _outputs(
     model: ir.Model,
+    known: Shapes,
     signature: Signature,
-    rename: Mapping[str, str],
     states: set[str],
     grows: Sequence[str],
     idle: set[str],
 ) -> tuple[Port, ...]:
-    known = shapes.infer(model, usual=True)
     names = set(signature.symbols())
+    rename = {s: signature.group(s) for s in names}
     plain = {} if all(map(known.is_known, model.graph.outputs)) else _plainly(model)
     batch = set(signature.members(signature.batch)) if signature.batch else set()
     found = []

@@ -172,7 +172,7 @@ class Sequences:
         feeds, outputs = [], []
         for place, count in enumerate(counts):
             fed = self._fed(length, count, skipped, shorter=shorter, last=place == len(counts) - 1)
-            if (place and shorter) or (place and self._held_feeds):
+            if place:
                 fed |= self._held_feeds
             try:
                 made = self._run({**fed, **state})

@@ -29,7 +29,6 @@ class Makers:
         told: The input, int64 [1], that takes the number of valid entries.
         symbol: The dim that was the length.
         size: The entries that each cache has now.
-        shapes: The symbolic shapes before.
         inputs: Inputs of the graph with their dims: sizes of the others are read from them.
     """
 

@@ -167,14 +167,12 @@ class Sight:
         both = (*(self._shapes.dims(value) or ()), *(self._shapes.data(value) or ()))
         return any(map(self._lengths.depends, both))
 
-    def _counts(
-        self, node: ir.Node, sizes: Sequence[int] = (), sign: int = -1
-    ) -> Iterator[tuple[int, Make]]:
+    def _counts(self, node: ir.Node, sizes: Sequence[int] = ()) -> Iterator[tuple[int, Make]]:
         """Inputs that are numbers counted from the length, and are to count what is valid."""
         for i, value in enumerate(node.inputs):
             counts = None if i in sizes else self._lengths.counted(value)
             if counts is not None and any(counts):
-                yield i, _moved([sign * a for a in counts])
+                yield i, _moved([-a for a in counts])
 
     def _require_apart(self, node: ir.Node) -> None:
         """Raise UnclearError where an operator may mix the entries of a cache."""

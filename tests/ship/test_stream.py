@@ -12,6 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import graphfix
+from graphfix.caches.growth import unify
 from graphfix.errors import FeedError, UsageError
 from graphfix.model import io
 from graphfix.proof.compare import Tolerance
@@ -20,7 +21,7 @@ from graphfix.ship.build import ship_file
 from graphfix.ship.chunks import Chunk, chunks
 from graphfix.ship.container_spec import wanted
 from graphfix.ship.manifest import NAME, Manifest
-from graphfix.ship.stream_plan import plan, prepared
+from graphfix.ship.stream_plan import plan
 from graphfix.ship.stream_proof import prove, sequences
 from tests.passes.cached import FORMS, WIDTH, WINDOW
 from tests.passes.models import model, opened
@@ -240,7 +241,9 @@ def test_the_proof_tells_a_planted_fault(
         one, other = told["stream"]["states"]
         one["output"], other["output"] = other["output"], one["output"]
         (folder / NAME).write_text(json.dumps(told), encoding="utf-8")
-    found = plan(prepared(io.load(source)), SIZES, (8, FULL))
+    grows = io.load(source)
+    unify(grows)
+    found = plan(grows, SIZES, (8, FULL))
     steps, _ = sequences(found, str(source), {})
     assert prove(folder, steps, Tolerance()).ok is (fault is None)
 

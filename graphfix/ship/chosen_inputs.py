@@ -1,0 +1,31 @@
+"""Inputs that are the same in every run of what is shipped, and no inputs of it any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphfix.engine import pipeline
+from graphfix.model import io
+from graphfix.model.fixed_inputs import arrays_since, texts_of
+from graphfix.ship.container_repair import INPUT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import onnx_ir as ir
+
+    from graphfix.runtime.port import Array
+
+
+def with_constants(model: ir.Model, spec: str) -> ir.Model:
+    """The model without the inputs that ``spec`` makes constants: those who use it feed none."""
+    for item in pipeline.split(spec):
+        if item[0] == INPUT:
+            pipeline.run(model, ":".join(item))
+    return model
+
+
+def constants_of(source: Path, model: ir.Model) -> Mapping[str, Array]:
+    """What the file is fed where ``model`` has constants."""
+    return arrays_since(io.load(source), model) if texts_of(model) else {}
