@@ -222,6 +222,10 @@ def _uses(
     strict: bool,
 ) -> Iterator[tuple[Streaming, tuple[Steps, ...]]]:
     """How a stream may use the containers, the most useful first, with the steps to prove it by."""
+    if min(x[found.new] for x in found.containers) > 1:  # no sum of them is any number
+        alone, rolls = steps(False)
+        yield Streaming((), (), rolls, joins=False), alone
+        return
     joined, rolls = steps(True)
     whole = all(x.axis is not None for x in found.states)
     yield Streaming((), (), rolls, whole), joined

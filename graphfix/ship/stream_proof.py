@@ -102,27 +102,36 @@ class Sequences:
         """Each sequence in turn; where parts do not join, each step as a container has a size."""
         sizes = sorted({x[self._plan.new] for x in self._plan.containers})
         levels = self._levels()
-        full = levels[-1] if self._plan.caches else 4 * SINGLE
+        grows = bool(self._plan.caches) and not rolls
+        full = levels[-1] if grows else 4 * SINGLE
+
+        def held(counts: Sequence[int], length: int = 0) -> list[int]:
+            return _within(counts, full, length) if grows else [*counts]
+
         counts = self._long(levels, full, rolls) if joins else [sizes[-1]] + [sizes[0]] * SINGLE
-        first = self._sequence("to the end of the caches", counts)
-        refuses = self._plan.caches and joins and not rolls
-        beyond = self._fed(full, 1) if refuses else {}
+        first = self._sequence("to the end of the caches", held(counts))
+        taken = sum(held(counts))
+        step = 1 if joins else sizes[0]
+        beyond = self._fed(taken, step) if grows and taken + step > full else {}
         yield replace(first, beyond=beyond)
-        for count in sorted({1, sizes[-1] + 3, 2 * sizes[-1] - 1}) if joins else ():
-            if count + 2 <= full or rolls:
-                yield self._sequence(f"a prompt of {count}", [count])
-                yield self._sequence(f"steps behind a prompt of {count}", [count, 1, 1])
         if not joins:
-            yield self._sequence("each size", [*sizes, *reversed(sizes)])
+            yield self._sequence("each size", held([*sizes, *reversed(sizes)]))
             return
+        for count in sorted({1, sizes[-1] + 3, 2 * sizes[-1] - 1}):
+            if count <= full or rolls:
+                yield self._sequence(f"a prompt of {count}", [count])
+                more = held([count, 1, 1])
+                yield self._sequence(f"steps behind a prompt of {count}", more)
         few = max(1, min(7, full - 4))
         if self._plan.caches:
             states = self._states_after(few)
-            yield self._sequence(f"going on behind {few}", [1, sizes[0], 1], states, few)
+            counts = held([1, 1, 1], few)
+            yield self._sequence(f"going on behind {few}", counts, states, few)
         if self._masks() and full > 6:
             yield self._sequence("prompts filled up on the left", [4, 1, 1], skipped=2)
         if any(x.name in self._shorter() for x in self._free):
-            yield self._sequence("shorter caches of the encoder", [2, 1], shorter=True)
+            counts = held([2, 1])
+            yield self._sequence("shorter caches of the encoder", counts, shorter=True)
 
     def try_steps(self) -> None:
         """Run a few steps.
@@ -296,6 +305,17 @@ class Sequences:
 
     def _dtype(self, name: str) -> np.dtype[np.generic]:
         return np.dtype(self._plan.signature.item(name).dtype)
+
+
+def _within(counts: Sequence[int], full: int, length: int) -> list[int]:
+    """The steps that caches hold, up to the first that they do not, behind so many entries."""
+    found = []
+    for count in counts:
+        length += count
+        if length > full:
+            break
+        found.append(count)
+    return found
 
 
 def runs(plan: StreamPlan, source: str, constants: Feeds) -> bool:

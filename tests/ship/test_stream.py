@@ -252,3 +252,16 @@ def test_steps_are_not_timed_as_clips(masked: tuple[Path, Path]) -> None:
     source, folder = masked
     with pytest.raises(UsageError, match="runs step by step"):
         clip_stream.stream(folder, source)
+
+
+@pytest.mark.parametrize(("cache", "new"), [(1, (1, 4)), (3, (1, 4)), (8, (4,))])
+def test_small_caches_and_a_container_of_several_alone(
+    cache: int, new: tuple[int, ...], tmp_path: Path
+) -> None:
+    source = saved(HEADER + FORMS["causal and mask"], tmp_path / "model.onnx")
+    spec = wanted(["B=2", f"S={','.join(map(str, new))}"])
+    assert ship_file(source, tmp_path / "out", spec, cache=(cache,)).ok
+    stream = graphfix.Session(tmp_path / "out", CPU).stream()
+    follow(stream, "causal and mask", [new[0]] * (cache // new[0]), Growing("causal and mask"))
+    with pytest.raises(FeedError, match="do not fit"):
+        stream.run(None, feeds("causal and mask", cache, new[0]))
