@@ -50,13 +50,7 @@ def play(folder: str, arrays: Arrays) -> Arrays:
         fed.setdefault(step, {})[name] = array
     stream = _session(folder).stream(fed.pop("states", None))
     beyond = fed.pop("beyond", None)
-    found: dict[str, npt.NDArray[Any]] = {}
-    for place in range(len(fed)):
-        try:
-            made = stream.run(None, fed[str(place)])
-        except Exception as error:
-            raise FeedError(f"step {place + 1} does not run: {error}") from error
-        found |= {f"{place}/{k}": x for k, x in zip(stream.outputs, made, strict=True)}
+    found = stream.play([fed[str(place)] for place in range(len(fed))])
     return {**found, "refused": np.array(beyond is None or refuses(stream, beyond))}
 
 

@@ -173,6 +173,21 @@ class Stream:
             found[link.output] = fitted(array, shape, 0.0)
         return found
 
+    def play(self, steps: Sequence[Feeds]) -> dict[str, Array]:
+        """All outputs of these steps: ``0/NAME`` for the first of them, and so on.
+
+        Raises:
+            FeedError: A step does not run; with which.
+        """
+        found: dict[str, Array] = {}
+        for place, feeds in enumerate(steps):
+            try:
+                made = self.run(None, feeds)
+            except Exception as error:  # onnxruntime raises a dozen unrelated types
+                raise FeedError(f"step {place + 1} does not run: {error}") from error
+            found |= {f"{place}/{k}": x for k, x in zip(self.outputs, made, strict=True)}
+        return found
+
     # One step
 
     def _step(

@@ -375,12 +375,7 @@ def prove_on(folder: Path, steps: Sequence[Steps], tolerance: Tolerance, ep: Ep)
     runner = _OnDevice(folder, ep)
 
     def play(one: Steps) -> Mapping[str, Array]:
-        stream = Stream(runner, one.states or None)
-        found: dict[str, Array] = {}
-        for place, feeds in enumerate(one.feeds):
-            made = zip(stream.outputs, stream.run(None, feeds), strict=True)
-            found |= {f"{place}/{k}": x for k, x in made}
-        return {**found, "refused": np.array(True)}
+        return {**Stream(runner, one.states or None).play(one.feeds), "refused": np.array(True)}
 
     try:
         found = _compared(steps, play, tolerance)
