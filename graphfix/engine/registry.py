@@ -39,16 +39,19 @@ _REPAIRS = (
     *("slice-start", "slice-gather", "gemm-bias"),
     *("keep-output", "host-output", "fold", "reshape-allowzero"),
 )
-# An attention takes the biases of its inputs, so it is fused first. Residual sums stay apart from
-# their norms: ONNX Runtime's CPU kernel for both is too slow (fuse-norm).
+# An attention takes the biases of its inputs, so it is fused first.
 FUSIONS = (
-    *("gemm-matmul", "fuse-rotary", "fuse-attention", "fuse-projections", "fuse-norm:residual=no"),
+    *("gemm-matmul", "fuse-rotary", "fuse-attention", "fuse-projections", "fuse-norm"),
     *("fuse-gelu", "fuse-matmul"),
 )
+# Folded first, too: the others then see what a raw export computes from constants.
+_FAST = (_TRUE_SHAPES, "fold", *_REPAIRS, *FUSIONS, "fold")
+_APART = "fuse-norm:residual=no"
 PROFILES: dict[str, tuple[str, ...]] = {
     "directml": (_TRUE_SHAPES, *_REPAIRS),
-    # Folded first, too: the others then see what a raw export computes from constants.
-    "fast": (_TRUE_SHAPES, "fold", *_REPAIRS, *FUSIONS, "fold"),
+    "fast": _FAST,
+    # ONNX Runtime's CPU kernel for a residual sum and its norm is slower than one for each.
+    "fast-cpu": tuple(_APART if x == "fuse-norm" else x for x in _FAST),
 }
 
 _plugins: dict[str, type[Check]] = {}
