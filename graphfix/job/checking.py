@@ -10,6 +10,7 @@ from graphfix import rules
 from graphfix.core import Check, Finding, Match, Pass
 from graphfix.engine import pipeline
 from graphfix.errors import ModelError
+from graphfix.model.given import Given, loaded
 from graphfix.model.text import path_of
 from graphfix.model.view import View, forget_index, index
 from graphfix.probing.padded import padded
@@ -43,15 +44,15 @@ def everything(ep: Provider = "dml") -> list[Check]:
 
 
 def check(
-    model: ir.Model,
-    checks: str | Check | Sequence[Check] | None = None,
+    model: Given,
+    checks: str | Check | Sequence[str | Check] | None = None,
     *,
     ep: Provider = "dml",
 ) -> list[Finding]:
     """Every hazard of ``model`` on an execution provider; nothing is run or edited.
 
     Args:
-        model: The model.
+        model: The model, or its file.
         checks: Names of passes, profiles and rules as ``-p`` takes them, or objects; by default
             the rules that hold on ``ep``, and what matters there of the profile ``directml``,
             ``thaw``.
@@ -61,6 +62,7 @@ def check(
     Returns:
         The findings, by pass and rule, each in the order of the graph.
     """
+    model = loaded(model)
     asked = everything(ep) if checks is None else pipeline.resolve(checks)
     view = View(model)
     index(model)  # nothing is edited

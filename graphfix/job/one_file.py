@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def repair_file(
     source: StrPath,
     target: StrPath | None = None,
-    passes: str | Check | Sequence[Check] = pipeline.DEFAULT,
+    passes: str | Check | Sequence[str | Check] = pipeline.DEFAULT,
     **options: Unpack[Options],
 ) -> Report:
     """Repair a model file, prove that it still computes the same, and write the result.

@@ -12,6 +12,7 @@ from graphfix.directml import plan as planner
 from graphfix.engine import pipeline
 from graphfix.errors import ModelError, UsageError
 from graphfix.model import io, local_functions, stand_in
+from graphfix.model.given import Given, loaded
 from graphfix.model.shapes import shapes_of
 from graphfix.runtime.optimizer import Optimizer
 from graphfix.show import kernel_strip
@@ -29,17 +30,18 @@ if TYPE_CHECKING:
 _NO_KERNEL = ("Failed to find kernel", "Could not find an implementation", "Kernel not found")
 
 
-def plan(model: ir.Model, *, sizes: Mapping[str, int] | None = None) -> Plan:
+def plan(model: Given, *, sizes: Mapping[str, int] | None = None) -> Plan:
     """Foresee where each node of a model runs on DirectML, what is fused and what is copied.
 
     Args:
-        model: The model; it is not changed.
+        model: The model, or its file; it is not changed.
         sizes: Sizes for symbolic dims, as ONNX Runtime's free-dimension overrides.
 
     Raises:
         ModelError: ONNX Runtime rejects the model.
         UsageError: The model has no such dim.
     """
+    model = loaded(model)
     _require_known(model, sizes or {})
     notes: list[str] = []
     shown = model

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from graphfix.json_types import plain
 from graphfix.probing.layer_errors import course
+from graphfix.wording import Proof
 
 if TYPE_CHECKING:
     from graphfix.probing.compared import ComparedTensor, PartingNode
 
 
-@dataclass(frozen=True)
-class Probe:
+@dataclass(frozen=True, repr=False)
+class Probe(Proof):
     """Where two runs part.
 
     Attributes:

@@ -37,7 +37,7 @@ PAGES = [
 MANUALS = {ROOT / "passes/README.md", ROOT / "docs/rules.md"}
 # The blocks that a test of its own runs: here, and the recipe in tests/zoo/test_zoo.py.
 TESTED = {"diff", "library", "square.py", "entry-point", "recipe", "session", "program", "host"}
-TESTED |= {"greedy", "steps"}
+TESTED |= {"greedy", "steps", "fix"}
 CACHES = [f"past_key_values.{i}.{x}" for i in range(2) for x in ("key", "value")]
 
 
@@ -179,6 +179,10 @@ class TestSnippets:
         command = "graphfix run models/sensevoice/model.onnx --diff --dry-run"
         out = "\n".join(line.strip() for line in printed(capsys, command))
         assert marked("diff") in out
+
+    def test_the_line_of_the_library_does_what_is_shown(self) -> None:
+        exec(compile(marked("fix"), "fix.md", "exec"), {})
+        assert Path("model.fixed.onnx").is_file()
 
     def test_the_library_does_what_is_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
         exec(compile(marked("library"), "library.md", "exec"), {})
