@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from graphfix.engine.registry import get_pass, load_plugin
     from graphfix.engine.report import PassReport, Report
     from graphfix.errors import FeedError, GraphfixError, ModelError, PluginError, UsageError
-    from graphfix.job import repair_buckets, repair_file
+    from graphfix.job import repair_file
     from graphfix.job.checking import check
     from graphfix.model.io import load, save
     from graphfix.model.view import View
@@ -38,7 +38,7 @@ _HOMES = {
     "graphfix.core": "Change Check Finding Match NodePass Pass Result Skip",
     "graphfix.errors": "FeedError GraphfixError ModelError PluginError UsageError",
     "graphfix.job.checking": "check",
-    "graphfix.job": "repair_buckets repair_file",
+    "graphfix.job": "repair_file",
     "graphfix.probing.padded": "PaddedVerdict padded",
     "graphfix.probing.probe": "Probe probe probe_padded",
     "graphfix.proof.verify": "Tolerance Verdict verify",
@@ -83,7 +83,6 @@ __all__ = [
     "padded",
     "probe",
     "probe_padded",
-    "repair_buckets",
     "repair_file",
     "run",
     "save",

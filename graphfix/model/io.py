@@ -182,15 +182,13 @@ def drafting_together(
     Args:
         models: Each model and its path, all in one folder.
         name: The name of the new file of weights.
-        external_data: ``inline`` has nothing to share and is refused; the others mean the same.
+        external_data: Where weights go that lie nowhere yet: not ``inline``, which shares nothing.
         about: Files about the models that are replaced; they are removed with those.
 
     Raises:
-        UsageError: A path is the file that its model came from, or weights should go inside.
+        UsageError: A path is the file that its model came from.
         ModelError: Something cannot be written.
     """
-    if external_data == "inline":
-        raise UsageError("buckets share one file of weights; --external-data inline leaves none")
     for model, path in models:
         byte_ranges.refuse_overwrite(inputs_of(model), path)
     with atomic_file.writing([path for _, path in models], about) as writing:
