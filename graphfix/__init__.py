@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         UsageError,
         VerificationError,
     )
-    from graphfix.job import repair_buckets, repair_file
+    from graphfix.job import repair_file
     from graphfix.job.checking import check
     from graphfix.job.fix import fix
     from graphfix.job.planning import plan
@@ -52,7 +52,7 @@ _HOMES = {
     "graphfix.job.checking": "check",
     "graphfix.job.fix": "fix",
     "graphfix.job.planning": "plan",
-    "graphfix.job": "repair_buckets repair_file",
+    "graphfix.job": "repair_file",
     "graphfix.probing.padded": "PaddedVerdict padded",
     "graphfix.probing.probe": "Probe probe probe_padded",
     "graphfix.proof.verify": "Tolerance Verdict verify",
@@ -101,7 +101,6 @@ __all__ = [
     "plan",
     "probe",
     "probe_padded",
-    "repair_buckets",
     "repair_file",
     "run",
     "save",

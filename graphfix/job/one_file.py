@@ -143,5 +143,5 @@ def _held(task: Task) -> Held | None:
 
 def default_target(source: Path) -> Path:
     """``model.fixed.onnx`` beside ``model.onnx``."""
-    suffix = ".onnx" if io.is_text(source) else source.suffix or ".onnx"
-    return source.parent / f"{source.stem}.fixed{suffix}"  # a folder such as "." has no name
+    # A folder such as "." has no name.
+    return source.parent / f"{source.stem}.fixed{source.suffix or '.onnx'}"
