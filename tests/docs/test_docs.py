@@ -371,12 +371,10 @@ class TestWheel:
     def test_what_a_wheel_must_hold(
         self, tmp_path: Path, name: str | None, says: str | None
     ) -> None:
-        held = [f"graphfix/passes/{x.name}" for x in (ROOT / "passes").glob("*.py")]
-        held += [
-            "graphfix/py.typed",
-            "graphfix/cli/__init__.py",
-            "graphfix/show/templates/report.html",
-        ]
+        held = [x.relative_to(ROOT).as_posix() for x in (ROOT / "graphfix").rglob("*.py")]
+        passes = (ROOT / "passes").rglob("*.py")
+        held += [f"graphfix/{x.relative_to(ROOT).as_posix()}" for x in passes]
+        held += ["graphfix/py.typed", "graphfix/show/templates/report.html"]
         held += ["graphfix/directml/errors.toml", "graphfix/directml/ops.csv"]
         with zipfile.ZipFile(tmp_path / "a.whl", "w") as archive:
             for file in (*held, "graphfix-1.dist-info/METADATA", *([name] if name else [])):
