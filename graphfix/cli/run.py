@@ -190,6 +190,10 @@ def _page_path(
 def _print(report: Report, *, diff: bool, verbose: bool, dry_run: bool) -> None:
     _terminal.paragraph(str(report.source))
     click.echo()
+    if report.worse:
+        text = f"on DirectML than the original, predicted: {report.worse}"
+        _terminal.row("worse", text, colour="yellow")
+        click.echo()
     busy = [p for p in report.passes if p.changes or p.skips or p.findings or p.left]
     names = {p.name for p in busy} | report.elsewhere.keys()
     idle = dict.fromkeys(p.name for p in report.passes if p.name not in names)
@@ -226,6 +230,9 @@ def _print(report: Report, *, diff: bool, verbose: bool, dry_run: bool) -> None:
         _terminal.row("written", "nothing: a dry run")
     else:
         _terminal.row("written", "nothing", colour="red")
+    if report.directml is not None:
+        failing = report.directml["after"]["error"]
+        _terminal.row("DirectML", report.on_directml, colour="red" if failing else None)
 
 
 def _print_pass(one: PassReport, name: str, *, diff: bool, verbose: bool) -> None:
