@@ -167,6 +167,7 @@ class Maker:
         style: Style,
         picked: Mapping[str, tuple[int, ...]],
     ) -> Array:
+        item = item.at(sizes)
         shape, role = item.shape(sizes), item.role
         rng = np.random.default_rng([self._seed, step, zlib.crc32(item.name.encode())])
         if style.other and not role.sure:

@@ -37,6 +37,7 @@ def poisoned(
     governed = [x for x in governed if _padding(x, case, signature) is not None]
     if not governed:
         return []
+    sizes = {signature.symbol_of(n) or n: size for n, size in case.dims.items()}
     rng = np.random.default_rng([seed, zlib.crc32(case.name.encode())])
     if not any(_holds_nan(case.feeds[x.name]) for x in governed):
         kinds = ("other ids",)
@@ -46,7 +47,7 @@ def poisoned(
         for item in governed:
             beyond = _padding(item, case, signature)
             assert beyond is not None
-            feeds[item.name] = _spoil(feeds[item.name], beyond, item.role, kind, rng)
+            feeds[item.name] = _spoil(feeds[item.name], beyond, item.at(sizes).role, kind, rng)
         name = f"{case.name}, {kind} in the padding"
         made.append(replace(case, name=name, feeds=feeds, poison=kind, base=case.name))
     return made
