@@ -1,4 +1,4 @@
-"""``graphfix bench --ship``: a stream of clips, on the original and in containers."""
+"""``graphfix bench --ship``: a stream of clips or steps, on the original and in containers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from graphfix.runtime.python import Wanted
-    from graphfix.ship.clip_stream import Stream, StreamSide
+    from graphfix.ship.stream_cost import Stream, StreamSide
 
 _MIB = 1 << 20
 
@@ -31,7 +31,7 @@ def show_stream(
 ) -> int:
     """Run the stream and print what came of it; the exit code."""
     with _terminal.progress(quiet=as_json) as tell:
-        from graphfix.ship.clip_stream import stream
+        from graphfix.ship.stream_bench import stream
 
         done = stream(
             folder,
@@ -65,10 +65,14 @@ def _lengths(file: str) -> Sequence[int]:
 
 
 def _print(done: Stream) -> None:
+    from graphfix.ship.stream_cost import all_of
+
     if done.note:
         _terminal.remark(done.note)
     lengths = sorted(done.lengths)
-    _terminal.paragraph(f"{len(lengths)} clips of {lengths[0]} to {lengths[-1]}, on {done.ep}")
+    sizes = f"{lengths[0]} to {lengths[-1]}"
+    told = f"of {sizes}" if done.of == "clip" else f"that add {sizes}, {sum(lengths)} in all"
+    _terminal.paragraph(f"{_terminal.plural(len(lengths), done.of)} {told}, on {done.ep}")
     click.echo()
     for side in (done.original, done.shipped):
         _terminal.paragraph(side.name, "  ")
@@ -79,9 +83,9 @@ def _print(done: Stream) -> None:
             moved += f"; {_terminal.plural(side.count.copies, 'copy', 'copies')} within the runs"
         _terminal.row("moved", moved + peak)
         for phase, timing in side.phases.items():
-            each = timing.median / len(lengths) if phase == "all clips" else None
             told = f"{timing.median * 1e3:.1f} ms"
-            told += "" if each is None else f", {each * 1e3:.2f} ms a clip"
+            if phase == all_of(done.of):
+                told += f", {timing.median / len(lengths) * 1e3:.2f} ms a {done.of}"
             _terminal.row("time", f"{phase} {told}")
         click.echo()
     for phase, found in done.claims.items():
@@ -98,8 +102,8 @@ def _print(done: Stream) -> None:
 def _kernels(side: StreamSide) -> str:
     count = side.count
     if count.launched is None:
-        return "not foreseen: ONNX Runtime does not load it here"
+        return "unknown: ONNX Runtime does not load it here"
     return (
-        f"{count.launched:,} launched on DirectML, of which {count.remade:,} made anew; "
-        f"{count.on_cpu:,} on the CPU; as foreseen"
+        f"{count.launched:,} on DirectML, {count.remade:,} of them recompiled; "
+        f"{count.on_cpu:,} on the CPU; predicted"
     )

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.feeds.graph_uses import THROUGH, say
-from graphfix.feeds.laws import BINARY, UNARY
+from graphfix.feeds.laws import BINARY, TESTS, UNARY, result
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from graphfix.feeds.laws import Law
     from graphfix.model.symbolic import Dim
 
     Numbers = npt.NDArray[np.float64]
@@ -32,12 +33,12 @@ _INDICES = frozenset(
     | {("ScatterND", 1), ("ScatterElements", 1), ("Scatter", 1)}
 )
 _SCATTER = frozenset({"ScatterND", "ScatterElements", "Scatter"})
-_TESTS = frozenset(
-    {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor"}
-)
 # Constants of more elements are not computed with.
 _MOST_NUMBERS = 64
-_NEAR = np.arange(-64, 65, dtype=np.float64)
+# No more than so many ids are tried.
+_MOST = 1 << 20
+_AT = 64
+_NEAR = np.arange(-_AT, _AT + 1, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -59,75 +60,55 @@ def index_range(start: ir.Value, dims: Dims) -> IndexRange | None:
     """
     trail = _Trail(start)
     made = trail.numbers(_NEAR)
-    ends = [(n, x) for n, x in trail.ends if (f := made.get(x)) is not None and not _is_partial(f)]
+    ends = [(node, x) for node, x in trail.ends if x in made and not _is_partial(made[x])]
     if not ends:
         return None
-    sizes = {x: list(_sizes(node, dims)) for node, x in ends}
-    known = {x: min((d for d in s if isinstance(d, int)), default=None) for x, s in sizes.items()}
-    numbers = [size for size in known.values() if size is not None]
-    low, high = _bounds(trail, known) if numbers else (0, 1)
-    below = []
-    for x, found in sizes.items():
-        shift = np.unique(made[x] - _NEAR[:, None])[:1] if _is_line(made[x]) else np.zeros(1)
+    sizes: dict[ir.Value, int] = {}
+    below: list[ir.SymbolicDim] = []
+    low = 0
+    for node, x in ends:
+        found = list(_sizes(node, dims))
+        if numbers := [d for d in found if isinstance(d, int)]:
+            sizes[x] = min(*numbers, sizes.get(x, numbers[0]))
+        zero, one = made[x][_AT : _AT + 2].max(axis=1)
         symbolic = [d for d in found if isinstance(d, ir.SymbolicDim)]
-        below += [d - int(shift[0]) if shift[0] else d for d in symbolic]
-        if symbolic and _is_line(made[x]):
-            low = max(low, -int(shift[0]))
-    if below and not numbers:
-        high = 1 << 30
+        if symbolic and not one - zero > 1:
+            shift = 0 if np.isnan(zero) else int(zero)
+            below += [d - shift if shift else d for d in symbolic]
+            low = max(low, -shift)
+    high = 1 << 30 if below else 1
+    if sizes:
+        low, high = _bounds(trail, sizes)
     return IndexRange(low, max(high, low + 1), tuple(below), say(ends[0][0]))
 
 
 def _is_partial(made: Numbers) -> bool:
     """Whether some numbers become known ones and others do not: it selects, and counts nothing."""
-    unknown = np.isnan(made[_NEAR >= 0])
+    unknown = np.isnan(made[_AT:])
     return bool(unknown.any() and not unknown.all())
 
 
-def _is_line(made: Numbers) -> bool:
-    return len(np.unique((made - _NEAR[:, None])[64:])) == 1
-
-
-def _bounds(trail: _Trail, known: dict[ir.Value, int | None]) -> tuple[int, int]:
+def _bounds(trail: _Trail, sizes: dict[ir.Value, int]) -> tuple[int, int]:
     """The numbers that are in range at each end, from 0 up if 0 is; as many as change something."""
-    sizes = {x: size for x, size in known.items() if size is not None}
-    most = max(sizes.values())
-
-    def allowed(grid: Numbers) -> tuple[npt.NDArray[np.bool_], list[Numbers]]:
-        found = trail.numbers(grid)
-        made = [found[x] for x in sizes]
-        fits = [
-            np.isnan(f) & (grid < max(size // 2, 1))[:, None] if np.isnan(f).all() else f < size
-            for f, size in zip(made, sizes.values(), strict=True)
-        ]
-        inside = [(f >= 0) | np.isnan(f) for f in made]
-        both = [a.all(axis=1) & b.all(axis=1) for a, b in zip(fits, inside, strict=True)]
-        return np.logical_and.reduce(both), made
-
-    near = _NEAR + most
-    grid = np.unique(np.concatenate([_NEAR, near, np.rint(np.linspace(0, 4 * most + 64, 64))]))
-    fits, made = allowed(grid)
-    at = np.flatnonzero(fits & (grid >= 0))
-    if not len(at):
+    grid = np.arange(-_AT, min(4 * max(sizes.values()) + _AT, _MOST), dtype=np.float64)
+    found = trail.numbers(grid)
+    # Where something is added that is not known, the first half has the best chances.
+    made = [np.where(np.isnan(found[x][_AT:]).all(), 2 * grid[:, None], found[x]) for x in sizes]
+    fits = [(f >= 0) & (f < size) for f, size in zip(made, sizes.values(), strict=True)]
+    fit = np.logical_and.reduce([x.all(axis=1) for x in fits])
+    if not fit[_AT:].any():
         return 0, 1
-    first = last = int(at[0])
-    while first and fits[first - 1] and all((f[first - 1] < f[first]).all() for f in made):
+    first = _AT + int(np.argmax(fit[_AT:]))
+    last = first + int(np.argmin(np.append(fit[first:], False))) - 1
+    while first and fit[first - 1] and all((f[first - 1] < f[first]).all() for f in made):
         first -= 1
-    while last + 1 < len(grid) and fits[last + 1]:
-        last += 1
-    low, high = int(grid[first]), int(grid[last])
-    if last + 1 < len(grid) and grid[last + 1] - high > 1:
-        between = np.arange(high, min(grid[last + 1], high + (1 << 16)))
-        inner, _ = allowed(between)
-        high += int(np.argmin(np.append(inner, False))) - 1
-    top = [f[first : last + 1].max(axis=1) for f in made if not np.isnan(f).all()]
-    if first == last or not top:
-        return low, high + 1
-    if all((f == f[0]).all() for f in top):
+    low, high = first - _AT, last - _AT + 1
+    top = [f[first : last + 1].max(axis=1) for f in made]
+    if first < last and all((f == f[0]).all() for f in top):
         return max(low, 0), min(sizes.values())
     # Past the largest index nothing new is reached: of x % 5 no more than 0 to 4 are fed.
-    reach = max(int(grid[first + int(np.argmax(f))]) for f in top)
-    return low, 1 + (high if reach == int(grid[last]) else reach)
+    reach = max(low + int(np.argmax(f)) for f in top)
+    return low, high if reach == high - 1 else reach + 1
 
 
 def _sizes(node: ir.Node, dims: Dims) -> Iterator[Dim]:
@@ -158,32 +139,16 @@ class _Trail:
 
     def __init__(self, start: ir.Value) -> None:
         self._start = start
+        self._below = {start}
         self._nodes: list[ir.Node] = []
-        self._below: set[ir.Value] = {start}
-        self.ends: list[tuple[ir.Node, ir.Value]] = []
-        self._follow()
-
-    def _follow(self) -> None:
-        """Everything below the input, each node behind those that it takes something from."""
-        done: list[ir.Node] = []
-        seen: set[ir.Node] = set()
-        stack: list[tuple[ir.Node | None, Iterator[ir.Node]]] = [(None, _users(self._start))]
-        while stack:
-            node, users = stack[-1]
-            user = next(users, None)
-            if user is None:
-                stack.pop()
-                if node is not None:
-                    done.append(node)
-            elif user not in seen:
-                seen.add(user)
-                self._below.update(user.outputs)
-                stack.append((user, (x for value in user.outputs for x in _users(value))))
-        self._nodes = done[::-1]
-        for node in self._nodes:
-            for index, value in enumerate(node.inputs):
-                if value in self._below and (node.op_type, index) in _INDICES:
-                    self.ends.append((node, value))
+        for node in start.graph.all_nodes() if start.graph is not None else ():
+            if not self._below.isdisjoint(node.inputs):
+                self._nodes.append(node)
+                self._below.update(node.outputs)
+        inputs = ((node, i, x) for node in self._nodes for i, x in enumerate(node.inputs))
+        self.ends = [
+            (n, x) for n, i, x in inputs if x in self._below and (n.op_type, i) in _INDICES
+        ]
 
     def numbers(self, grid: Numbers) -> dict[ir.Value, Numbers]:
         """What each of ``grid`` becomes; NaN where something else is added that is not known."""
@@ -207,10 +172,6 @@ class _Trail:
         return array.astype(np.float64).reshape(1, -1)
 
 
-def _users(value: ir.Value) -> Iterator[ir.Node]:
-    return iter([node for node, _ in value.uses()])
-
-
 def _computed(
     node: ir.Node, given: list[Numbers | None], found: dict[ir.Value, Numbers]
 ) -> Numbers | None:
@@ -231,7 +192,7 @@ def _computed(
     if (op in THROUGH or op == "Gather") and on[0]:
         return first
     if op in UNARY and first is not None:
-        return _each(lambda a, _: UNARY[op](a), first, first)
+        return _each(UNARY[op], first)
     if len(given) < 2 or any(x is None for x in given):
         return None
     a, b, *rest = (x for x in given if x is not None)
@@ -239,12 +200,11 @@ def _computed(
         return _chosen(a, b, rest[0], on)
     if op not in BINARY or rest:
         return None
+    if op in TESTS and (np.isnan(a).any() or np.isnan(b).any()):
+        return None
     made = _each(BINARY[op], a, b)
-    if made is not None and op == "Mul":
-        made = np.where((a == 0) | (b == 0), 0.0, made)
-    if made is not None and op == "Div" and all(_is_whole(x) for x in (a, b)):
-        made = np.trunc(made)
-    return None if made is not None and op in _TESTS and np.isnan(made).any() else made
+    whole = op == "Div" and all((np.isnan(x) | (x == np.trunc(x))).all() for x in (a, b))
+    return np.trunc(made) if whole and made is not None else made
 
 
 def _chosen(condition: Numbers, yes: Numbers, no: Numbers, on: list[bool]) -> Numbers | None:
@@ -252,22 +212,12 @@ def _chosen(condition: Numbers, yes: Numbers, no: Numbers, on: list[bool]) -> Nu
         return yes if on[1] else no if on[2] else None
     if not on[1] and not on[2] and np.isnan(yes).all() and np.isnan(no).all():
         return None
-    try:
-        return np.where(condition != 0, yes, no)
-    except ValueError:
-        return None
+    return _each(np.where, condition != 0, yes, no)
 
 
-def _each(law: Callable[[float, float], float], a: Numbers, b: Numbers) -> Numbers | None:
+def _each(law: Law, *numbers: Numbers) -> Numbers | None:
     try:
-        a, b = np.broadcast_arrays(a, b)
+        made: Numbers = result(law, *numbers)
     except ValueError:  # two sets of constants of different sizes
         return None
-    known = ~(np.isnan(a) | np.isnan(b))
-    made = np.full(a.shape, np.nan)
-    made[known] = [law(x, y) for x, y in zip(a[known].tolist(), b[known].tolist(), strict=True)]
     return made
-
-
-def _is_whole(numbers: Numbers) -> bool:
-    return bool((np.isnan(numbers) | (numbers == np.trunc(numbers))).all())

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import onnx_ir as ir
 
 from graphfix.feeds.graph_uses import ARITHMETIC, THROUGH, above, into_softmax, is_positions, say
-from graphfix.feeds.laws import BINARY, UNARY
+from graphfix.feeds.laws import BINARY, UNARY, result
 from graphfix.model.values import attr_int, is_op, scalar_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from graphfix.feeds.laws import Law
 
 # A value at or below this takes its position out of a Softmax.
 FILL = -1e3
@@ -269,7 +269,8 @@ class _Walk:
             self.clues.masks.append((1.0 - padded, padded, say(node)))
 
 
-def _map(pair: _Pair, law: Callable[[float], float], *, line: bool) -> _Pair:
+def _map(pair: _Pair, law: Law, *, line: bool) -> _Pair:
     if math.isnan(pair.zero):
         return pair.lost()
-    return _Pair(law(pair.zero), law(pair.one), pair.line and line, pair.whole)
+    zero, one = float(result(law, pair.zero)), float(result(law, pair.one))
+    return _Pair(zero, one, pair.line and line, pair.whole)

@@ -1,36 +1,51 @@
-"""What operators make of single numbers."""
+"""What operators make of numbers, one by one or in arrays."""
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-UNARY: dict[str, Callable[[float], float]] = {
-    "Neg": lambda x: -x,
-    "Abs": abs,
-    "Not": lambda x: float(not x),
-    "Floor": lambda x: float(math.floor(x)),
-    "Ceil": lambda x: float(math.ceil(x)),
-    "Round": lambda x: float(round(x)),
-    "Sign": lambda x: float((x > 0) - (x < 0)),
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.float64]
+    Law = Callable[..., Any]
+
+UNARY: dict[str, Law] = {
+    "Neg": np.negative,
+    "Abs": np.abs,
+    "Not": np.logical_not,
+    "Floor": np.floor,
+    "Ceil": np.ceil,
+    "Round": np.round,
+    "Sign": np.sign,
 }
-BINARY: dict[str, Callable[[float, float], float]] = {
-    "Add": lambda a, b: a + b,
-    "Sub": lambda a, b: a - b,
-    "Mul": lambda a, b: 0.0 if 0.0 in (a, b) else a * b,
-    "Div": lambda a, b: a / b if b else math.inf,
-    "Mod": lambda a, b: a % b if b else math.nan,
-    "Min": min,
-    "Max": max,
-    "And": lambda a, b: float(bool(a) and bool(b)),
-    "Or": lambda a, b: float(bool(a) or bool(b)),
-    "Xor": lambda a, b: float(bool(a) != bool(b)),
-    "Equal": lambda a, b: float(a == b),
-    "Less": lambda a, b: float(a < b),
-    "LessOrEqual": lambda a, b: float(a <= b),
-    "Greater": lambda a, b: float(a > b),
-    "GreaterOrEqual": lambda a, b: float(a >= b),
+TESTS: dict[str, Law] = {
+    "And": np.logical_and,
+    "Or": np.logical_or,
+    "Xor": np.logical_xor,
+    "Equal": np.equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
 }
+BINARY: dict[str, Law] = {
+    **TESTS,
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": lambda a, b: np.where(np.equal(a, 0) | np.equal(b, 0), 0.0, np.multiply(a, b)),
+    "Div": np.divide,
+    "Mod": np.mod,
+    "Min": np.minimum,
+    "Max": np.maximum,
+}
+
+
+def result(law: Law, *numbers: float | Numbers) -> Numbers:
+    """What a law makes of numbers; nothing is said of those divided by 0."""
+    with np.errstate(all="ignore"):
+        return np.asarray(law(*numbers), np.float64)

@@ -26,6 +26,14 @@ def with_constants(model: ir.Model, spec: str) -> ir.Model:
     return model
 
 
+def decided(model: ir.Model, spec: str) -> ir.Model:
+    """The same, and without what those inputs decide, such as the branch of an If."""
+    model = with_constants(model, spec)
+    if texts_of(model):
+        pipeline.run(model, "fold")
+    return model
+
+
 def constants_of(source: Path, model: ir.Model) -> Mapping[str, Array]:
     """What the file is fed where ``model`` has constants."""
     return arrays_since(io.load(source), model) if texts_of(model) else {}

@@ -18,10 +18,9 @@ from graphfix.errors import PaddingError, UsageError
 from graphfix.job.remaining_findings import checked
 from graphfix.job.rounding_search import MARGINS, Settling, gate
 from graphfix.model import atomic_file, atomic_folder, io
-from graphfix.model.fixed_inputs import texts_of
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import LABELS
-from graphfix.ship.chosen_inputs import constants_of, with_constants
+from graphfix.ship.chosen_inputs import decided
 from graphfix.ship.manifest import (
     NAME,
     Axis,
@@ -40,8 +39,9 @@ from graphfix.ship.shipped import (
     unrounded_by,
     weights_beside,
 )
-from graphfix.ship.stream_plan import branch_input, plan
-from graphfix.ship.stream_proof import prove, prove_on, runs, sequences
+from graphfix.ship.stream_plan import branch_input
+from graphfix.ship.stream_proof import prove, prove_on
+from graphfix.ship.stream_steps import plan_that_runs, sequences
 from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
@@ -57,11 +57,9 @@ if TYPE_CHECKING:
     from graphfix.ship.container_spec import ContainerSpec
     from graphfix.ship.end_to_end import SessionProof
     from graphfix.ship.stream_plan import StreamPlan
-    from graphfix.ship.stream_proof import Steps
+    from graphfix.ship.stream_steps import Steps
 
 _CACHE, _DIMS, _FAST, _ROUND, _BRANCH = "static-cache", "fix-dims", "fast", "float16", "fix-input"
-# A mask is as long as past and new entries together, or as the new ones.
-_TIES: tuple[Tie, ...] = ("past", "graph")
 _LATE = (_DIMS, _FAST, _ROUND, *(x.partition(":")[0] for x in registry.FUSIONS))
 
 
@@ -89,7 +87,7 @@ class StreamOrder:
 
     def original(self) -> ir.Model:
         """The model, with one name for equal dims, and without inputs that are constants."""
-        model = _chosen(io.load(self.source), self.spec)
+        model = decided(io.load(self.source), self.spec)
         unify(model, self.tie)
         return model
 
@@ -179,14 +177,8 @@ def ship_stream(
     spec = passes or ",".join(["directml", _CACHE, _DIMS, _FAST, *([_ROUND] if float16 else [])])
     if branch := branch_input(model):
         spec = f"{_BRANCH}:{quoted(branch)}=true,{spec}"
-    model = _chosen(model, spec)
-    constants = constants_of(source, model)
-    for tie in _TIES:
-        copy = model.clone()
-        unify(copy, tie)
-        found = plan(copy, containers, cache, states)
-        if runs(found, str(source), constants):
-            break
+    model = decided(model, spec)
+    found, constants, tie = plan_that_runs(source, model, containers, cache, states)
     usual = Tolerance().for_half() if computes_in_half(model) else Tolerance()
     order = StreamOrder(source, found, spec, tie, usual, ep, tell)
     allowed = tolerance or gate(order.passes(found.containers[0], found.held)) or usual
@@ -205,14 +197,6 @@ def ship_stream(
         first = first or shipped
     assert first is not None
     return first
-
-
-def _chosen(model: ir.Model, spec: str) -> ir.Model:
-    """The model with the inputs that ``spec`` makes constants, and what they decide."""
-    model = with_constants(model, spec)
-    if texts_of(model):
-        pipeline.run(model, "fold")
-    return model
 
 
 def _uses(

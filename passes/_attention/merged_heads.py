@@ -102,10 +102,62 @@ class Undone:
         return value if self.perm is None else op.Transpose(value, perm=self.perm)
 
 
-def fits_of(places: Sequence[TracedTensor], heads: int, view: View) -> Iterator[Fit]:
-    """How each of these tensors becomes [B, T, heads * D], where it can."""
+@dataclass(frozen=True)
+class Groups:
+    """Heads of queries that share one of keys: they become more queries of that head.
+
+    Attributes:
+        heads: How many heads keys and values have.
+        each: How many heads of queries share one of them; 1 if they are as many.
+        features: How long one head is.
+    """
+
+    heads: int
+    each: int = 1
+    features: int = 0
+
+    @property
+    def cost(self) -> int:
+        """How many kernels it takes to lay out queries and result."""
+        return 6 if self.each > 1 else 0
+
+    def queries(self, value: ir.Value, op: Builder) -> ir.Value:
+        """[B, G * S, K * D] of [B, S, K * G * D]."""
+        if self.each == 1:
+            return value
+        apart = op.Reshape(value, np.array([0, 0, self.heads, self.each, self.features], np.int64))
+        turned = op.Transpose(apart, perm=[0, 3, 1, 2, 4])
+        return op.Reshape(turned, np.array([0, -1, self.heads * self.features], np.int64))
+
+    def undone(self, value: ir.Value, op: Builder) -> ir.Value:
+        """[B, S, K * G * D] of [B, G * S, K * D]."""
+        if self.each == 1:
+            return value
+        apart = op.Reshape(value, np.array([0, self.each, -1, self.heads, self.features], np.int64))
+        turned = op.Transpose(apart, perm=[0, 2, 3, 1, 4])
+        return op.Reshape(turned, np.array([0, 0, -1], np.int64))
+
+    def bias(self, value: ir.Value, op: Builder) -> ir.Value:
+        """[B, K, G * S, T] of [B, K, S, T], which is the same for all heads."""
+        if self.each == 1:
+            return value
+        groups = [value] * self.each
+        return op.once(("groups", value), lambda: op.Concat(*groups, axis=2), value)
+
+
+def fits_of(
+    places: Sequence[TracedTensor], heads: int, view: View, *, grouped: bool = False
+) -> Iterator[Fit]:
+    """How each of these tensors becomes [B, T, heads * D], where it can.
+
+    Args:
+        places: The tensors.
+        heads: How many heads there are.
+        view: The model around them.
+        grouped: Whether heads that share one are left as that one, and none else are wanted.
+    """
     for place in places:
-        fit = _fit(place, heads, view)
+        fit = _fit(place, heads, view, grouped=grouped)
         if fit is not None:
             yield fit
 
@@ -128,10 +180,8 @@ def undone(fit: Fit, view: View) -> Undone | None:
     return Undone(fit.place.value, None if fit.shape is None else split, back, fit.freed)
 
 
-def _fit(place: TracedTensor, heads: int, view: View) -> Fit | None:
+def _fit(place: TracedTensor, heads: int, view: View, *, grouped: bool) -> Fit | None:
     layout, dims = place.layout, view.shapes.dims(place.value)
-    if place.past is not None and place.past.heads != heads:
-        return None
     start = first_head(layout.batch, heads)
     if dims is None or start is None:
         return None
@@ -139,6 +189,10 @@ def _fit(place: TracedTensor, heads: int, view: View) -> Fit | None:
     if layout.repeated.intersection(batch):
         return None
     there = tuple(atom for atom in own if atom not in layout.repeated)
+    if grouped and (there == own or own[: len(there)] != there):
+        return None
+    if place.past is not None and place.past.heads != (size_of(there) if grouped else heads):
+        return None
     time, feature = layout.of("query", "key"), layout.of("feature")
     wanted = (batch, time, (*there, *feature))
     flat = [atom for axis in wanted for atom in axis]
@@ -154,7 +208,7 @@ def _fit(place: TracedTensor, heads: int, view: View) -> Fit | None:
     if needs_shape and shape is None:
         return None
     repeats = None
-    if layout.repeated:
+    if layout.repeated and not grouped:
         repeats = _repeats(own, layout.repeated, sizes, size_of(feature))
         if repeats is None:
             return None

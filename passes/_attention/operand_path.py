@@ -92,7 +92,7 @@ def _joined(node: ir.Node, place: TracedTensor, view: View) -> TracedTensor | No
     result, layout = node.outputs[0], place.layout
     readers = [use.node for use in result.uses()]
     dims = [view.shapes.dims(x) for x in node.inputs]
-    if not is_op(node, "Concat") or len(dims) != 2 or len(readers) != 1 or layout.repeated:
+    if not is_op(node, "Concat") or len(dims) != 2 or len(readers) != 1:
         return None
     past, new = node.inputs
     if len(layout.axes) != 4 or past is None or new is None or dims[0] is None or dims[1] is None:

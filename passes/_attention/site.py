@@ -15,7 +15,7 @@ from graphfix.model.values import is_op
 from .axis_layout import Atom, Layout, after, size_of
 from .bit_tensors import Bit
 from .hiding_addend import KeyMask, is_nothing, kept_by, key_mask_of
-from .merged_heads import Fit, Undone, best, bias_of, first_head, fits_of, undone
+from .merged_heads import Fit, Groups, Undone, best, bias_of, first_head, fits_of, undone
 from .mha_inputs import Sizes, Term, cost_of_bias, term_of
 from .operand_path import TracedTensor, heads_in, places_after, places_before
 from .product import Product, not_a_product, product_of
@@ -40,7 +40,8 @@ class Attention(Match):
         biases: What each of them is the sum of, (x, bias), where the bias can go into the operator.
         out: The tensor that the operator's output takes the place of.
         scale: What the products of queries and keys are multiplied by.
-        sizes: The sizes.
+        sizes: The sizes; the heads are those of keys and values.
+        groups: The heads of queries that share one of those.
         keys: The mask of keys, if there is one.
         terms: What else is added to the scores.
         addends: All that is added to the scores.
@@ -53,6 +54,7 @@ class Attention(Match):
     out: Undone
     scale: float
     sizes: Sizes
+    groups: Groups
     keys: KeyMask | None
     terms: tuple[Term, ...]
     addends: tuple[Addend, ...]
@@ -135,9 +137,7 @@ def _arranged(
         query = best(fits_of(operands[0], heads, view))
         if query is None or out is None:
             continue
-        keys = _keys_and_values(operands[1], operands[2], heads, view)
-        if keys is not None:
-            key, value = keys
+        for key, value in _keys_and_values(operands[1], operands[2], heads, view):
             made = _made(node, (query, key, value), out, heads, scores, kept, view)
             if isinstance(made, Attention):
                 return made
@@ -147,18 +147,31 @@ def _arranged(
 
 def _keys_and_values(
     keys: Sequence[TracedTensor], values: Sequence[TracedTensor], heads: int, view: View
-) -> tuple[Fit, Fit] | None:
-    """Both, with those of earlier runs apart if that can be, else joined."""
-    for apart in (True, False):
+) -> Iterator[tuple[Fit, Fit]]:
+    """Both: with those of earlier runs apart, heads in groups first; then joined."""
+    for apart, grouped in ((True, True), (True, False), (False, False)):
         key, value = (
-            best(x for x in fits_of(places, heads, view) if (x.place.past is not None) == apart)
+            best(
+                x
+                for x in fits_of(places, heads, view, grouped=grouped)
+                if (x.place.past is not None) == apart
+            )
             for places in (keys, values)
         )
         # A cache of another width for the values is what ONNX Runtime refuses.
         if key is None or value is None or (apart and not same(key.dims[2], value.dims[2])):
             continue
-        return key, value
-    return None
+        yield key, value
+
+
+def _groups_of(query: Fit, key: Fit, heads: int, view: View) -> Groups | None:
+    """How many heads of queries share one of keys; None if they cannot be laid out for that."""
+    if key.place.past is None or not isinstance(kv := key.place.past.heads, int) or kv == heads:
+        return Groups(heads)
+    width, empty = query.dims[2], not view.shapes.never_empty(query.dims[0])
+    if query.place.rotation is not None or not isinstance(width, int) or empty:
+        return None
+    return Groups(kv, heads // kv, width // heads)
 
 
 def _heads(places: Sequence[Sequence[TracedTensor]]) -> Iterator[int]:
@@ -187,7 +200,10 @@ def _made(
     if site is None:
         return "its result is made by no node"
     total = size_of(scores.layout.axes[-1]) if key.place.past is not None else key.dims[1]
-    sizes = Sizes(query.dims[0], heads, query.dims[1], total, query.dims[2])
+    groups = _groups_of(query, key, heads, view)
+    if groups is None:
+        return "its heads of queries that share one of keys cannot be laid out as more queries"
+    sizes = Sizes(query.dims[0], groups.heads, query.dims[1], total, key.dims[2])
     start = first_head(scores.layout.batch, heads)
     split = 0 if start is None else start
     batch, own = scores.layout.batch[:split], scores.layout.batch[split:]
@@ -204,19 +220,24 @@ def _made(
         term = term_of(addend, batch, own, sizes, view)
         if term is None:
             return f"the addend {addend.value.name} does not lie as [B, H, S, T]"
+        if groups.each > 1 and term.dims[1] != 1:
+            return f"the addend {addend.value.name} is another for each head"
         terms.append(term)
-    if not _pays(operands, out, scores, terms, sizes):
+    if not _pays(operands, out, scores, terms, sizes, groups):
         return "to lay out what it takes, makes and adds takes more kernels than it saves"
     factor = scores.factor * query.place.factor * key.place.factor
-    biases = tuple(bias_of(x) for x in operands)
+    biases = [bias_of(x) for x in operands]
+    if groups.each > 1:  # it differs among the heads that become one
+        biases[0] = None
     return Attention(
         site,
         node,
         operands,
-        biases,
+        tuple(biases),
         out,
         factor,
         sizes,
+        groups,
         mask,
         tuple(terms),
         tuple(addends),
@@ -226,12 +247,17 @@ def _made(
 
 
 def _pays(
-    operands: Sequence[Fit], out: Undone, scores: Scores, terms: Sequence[Term], sizes: Sizes
+    operands: Sequence[Fit],
+    out: Undone,
+    scores: Scores,
+    terms: Sequence[Term],
+    sizes: Sizes,
+    groups: Groups,
 ) -> bool:
     """Whether there are no more kernels then; what other attentions add as well is paid by all."""
     ways: tuple[Fit | Undone, ...] = (*operands, out)
     # Two products and a Softmax become one kernel.
-    saved = sum(way.freed - way.cost for way in ways) + len(scores.path) + 2
+    saved = sum(way.freed - way.cost for way in ways) + len(scores.path) + 2 - groups.cost
     shared = min((len(x.value.uses()) for x in scores.addends), default=1)
     return saved * max(shared, 1) >= cost_of_bias(terms, sizes)
 

@@ -554,6 +554,44 @@ def test_a_past_stays_where_somebody_else_reads_what_it_becomes() -> None:
     assert [x.name for x in operator(after).outputs] == ["y"]
 
 
+def with_groups(given: str, mask: str) -> str:
+    """Two heads of keys and values with a past, each shared by three of queries."""
+    repeat = """{n}u = Unsqueeze ({n}, a2) {n}e = Expand ({n}u, often)
+        {n}a = Reshape ({n}e, all)"""
+    return f"""(float[B,T,48] q, float[B,T,16] k, float[B,T,16] v, float[B,2,P,8] pk,
+        float[B,2,P,8] pv{given}) => (float[B,T,48] y, float[B,2,N,8] nk, float[B,2,N,8] nv)
+        <int64[4] six = {{0,0,6,8}}, int64[4] two = {{0,0,2,8}}, int64[1] a2 = {{2}},
+         int64[5] often = {{1,1,3,1,1}}, int64[4] all = {{0,6,-1,8}}, int64[3] m3 = {{0,0,48}},
+         float sc = {{0.25}}>
+        {{ q4 = Reshape (q, six) qh = Transpose <perm = [0,2,1,3]> (q4)
+        k4 = Reshape (k, two) kh = Transpose <perm = [0,2,1,3]> (k4)
+        v4 = Reshape (v, two) vh = Transpose <perm = [0,2,1,3]> (v4)
+        nk = Concat <axis = 2> (pk, kh) nv = Concat <axis = 2> (pv, vh)
+        {repeat.format(n="nk")} {repeat.format(n="nv")}
+        kt = Transpose <perm = [0,1,3,2]> (nka) p = MatMul (qh, kt) s = Mul (p, sc) {mask}
+        w = Softmax <axis = -1> (m) c = MatMul (w, nva) ct = Transpose <perm = [0,2,1,3]> (c)
+        y = Reshape (ct, m3) }}"""
+
+
+@pytest.mark.parametrize(
+    ("given", "mask", "letters"),
+    [("", "m = Identity (s)", ""), (", float[B,1,T,N] bias", "m = Add (s, bias)", "a")],
+)
+def test_heads_that_share_a_past_become_more_queries_of_it(
+    given: str, mask: str, letters: str
+) -> None:
+    after = fused(with_groups(given, mask), PASTS)
+    assert inputs_given(after) == letters
+    assert [x.name for x in operator(after).outputs][1:] == ["nk", "nv"]
+    assert count(after, "Expand") == (1 if letters else 0)  # the bias, over the heads
+
+
+def test_a_bias_of_each_head_leaves_grouped_heads_repeated() -> None:
+    after = fused(with_groups(", float[B,6,T,N] bias", "m = Add (s, bias)"), PASTS)
+    assert len(operator(after).outputs) == 1
+    assert count(after, "Expand") == 3  # keys, values and the bias
+
+
 TWO = {"B": 2, "T": 5, "S": 3, "R": 3}
 TWO_NAMES = IN.replace("[B,S,16] v", "[B,R,16] v")
 

@@ -8,10 +8,12 @@ import pytest
 from graphfix.cli import main
 from graphfix.errors import UsageError
 from graphfix.job import planning
-from graphfix.ship.clip_stream import CLIPS, FIRST, SESSIONS, stream
 from graphfix.ship.manifest import Manifest
+from graphfix.ship.stream_bench import stream
+from graphfix.ship.stream_cost import SESSIONS
 
 Pair = tuple[Path, Path]
+FIRST, CLIPS = "first clip", "all clips"
 
 
 @pytest.fixture(scope="module")

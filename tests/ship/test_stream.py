@@ -13,16 +13,19 @@ from onnx import helper, numpy_helper
 
 import graphfix
 from graphfix.caches.growth import unify
+from graphfix.cli import main
 from graphfix.errors import FeedError, UsageError
+from graphfix.job import planning
 from graphfix.model import io
 from graphfix.proof.compare import Tolerance
-from graphfix.ship import clip_stream
+from graphfix.ship import stream_bench
 from graphfix.ship.build import ship_file
 from graphfix.ship.chunks import Chunk, chunks
 from graphfix.ship.container_spec import wanted
 from graphfix.ship.manifest import NAME, Manifest
 from graphfix.ship.stream_plan import plan
-from graphfix.ship.stream_proof import prove, sequences
+from graphfix.ship.stream_proof import prove
+from graphfix.ship.stream_steps import sequences
 from tests.passes.cached import FORMS, WIDTH, WINDOW
 from tests.passes.models import model, opened
 from tests.ship.conftest import saved
@@ -248,10 +251,54 @@ def test_the_proof_tells_a_planted_fault(
     assert prove(folder, steps, Tolerance()).ok is (fault is None)
 
 
-def test_steps_are_not_timed_as_clips(masked: tuple[Path, Path]) -> None:
+def test_steps_are_timed_against_the_growing_original(masked: tuple[Path, Path]) -> None:
     source, folder = masked
-    with pytest.raises(UsageError, match="runs step by step"):
-        clip_stream.stream(folder, source)
+    done = stream_bench.stream(folder, source, ep="cpu", lengths=[6, 1, 1], processes=1)
+    assert done.ok
+    assert done.of == "step"
+    assert set(done.original.phases) == {"making sessions", "first step", "all steps"}
+    plan = planning.glance(source, None)["before"]["run"]
+    assert done.original.count.launched == 3 * plan["dispatches"]
+    assert done.original.count.remade == 2 * plan["remade"] > 0
+    kernels = {x.file: x.kernels["after"] for x in Manifest.read(folder).containers}
+    # 6 = 2 and 4 in the containers of four; then one by one.
+    parts = [*["decoder.8.4.onnx"] * 2, *["decoder.8.1.onnx"] * 2]
+    assert done.shipped.count.launched == sum(kernels[x]["dispatches"] for x in parts)
+    assert done.shipped.count.remade == 0
+
+
+def test_no_state_is_moved_between_steps(masked: tuple[Path, Path]) -> None:
+    source, folder = masked
+    done = stream_bench.stream(folder, source, ep="cpu", lengths=[1, 1], processes=1)
+    step = 4 * 2 * WIDTH  # float32, of two rows
+    # x, the mask of int64 and y; the containers are told how many entries are valid.
+    assert done.shipped.count.moved == 2 * (step + 8 * 2 * (8 + 1) + 8 + step)
+    # And key and value, which come with one entry more than they went.
+    states = [2 * step * (past + past + 1) for past in (0, 1)]
+    assert done.original.count.moved == sum(
+        2 * step + 8 * 2 * (past + 1) + states[past] for past in (0, 1)
+    )
+
+
+@pytest.mark.parametrize("counts", [[15, 2], [0]])
+def test_steps_that_overfill_the_caches_are_not_timed(
+    counts: list[int], masked: tuple[Path, Path]
+) -> None:
+    source, folder = masked
+    with pytest.raises(UsageError, match="at least one entry, and all together 16 at most"):
+        stream_bench.stream(folder, source, ep="cpu", lengths=counts, processes=1)
+
+
+def test_a_stream_is_timed_from_the_command_line(
+    masked: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, folder = masked
+    given = ["--ship", str(folder), "--against", str(source), "--ep", "cpu", "--processes", "1"]
+    assert main(["bench", *given, "--clips", "3"]) == 0
+    told = capsys.readouterr().out
+    assert "4 steps that add 1 to 8, 11 in all, on cpu" in told
+    assert "0 of them recompiled" in told
+    assert "ms a step" in told
 
 
 @pytest.mark.parametrize(("cache", "new"), [(1, (1, 4)), (3, (1, 4)), (8, (4,))])

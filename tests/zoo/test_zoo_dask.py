@@ -95,9 +95,10 @@ def test_a_worker_killed_in_the_middle_loses_nothing(cluster: Any, tmp_path: Pat
     killed = []
 
     def kill_one() -> None:
-        while not (begun := sorted(traces.iterdir())):
+        # A trace is there before its line is.
+        while not (begun := [pid for x in traces.iterdir() for pid in x.read_text().split()]):
             time.sleep(0.01)
-        killed.append(int(begun[0].read_text().split()[0]))
+        killed.append(int(begun[0]))
         os.kill(killed[0], 9)
 
     killer = threading.Thread(target=kill_one)
