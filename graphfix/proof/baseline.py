@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
+from graphfix.feeds.arrays import Maker
 from graphfix.feeds.case import Case, Dropped
 from graphfix.feeds.case_search import groups_of, search
+from graphfix.feeds.case_style import Style
 from graphfix.feeds.coverage import Coverage, coverage
 from graphfix.feeds.poison import poisoned
+from graphfix.feeds.roles import UNUSED
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.user_feeds import given_case
 from graphfix.lengths.length_input import LengthInput
@@ -41,6 +46,8 @@ StrPath = str | os.PathLike[str]
 
 # Garbage is put into the padding of so many cases, of those whose first row is full.
 _POISONED = 2
+# So many inputs are changed alone to see whether an output follows.
+_ASKED = 16
 
 
 @dataclass
@@ -75,6 +82,7 @@ class Baseline:
         branches: Which branches the original took.
         constants: What some inputs are fed in every case: the repaired model has constants there.
         left_out: Cases that would have cost too much.
+        unheard: Inputs of which no change reached an output.
         chains: Steps, the outputs of one fed to the next; none of a model without states.
     """
 
@@ -98,6 +106,7 @@ class Baseline:
         self.branches = Branches(graph)
         self.left_out: list[str] = []
         self.chains: list[Chain] = []
+        self.unheard: list[str] = []
         self._made = False
         self._opened: dict[str, Outputs] | None = None
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
@@ -128,7 +137,10 @@ class Baseline:
         if not self._made:
             return Coverage()
         cases = [run.case for run in self.runs if run.case.name in compared]
-        return coverage(cases, self.signature)
+        found = coverage(cases, self.signature)
+        mute = tuple(f"a change of {name!r} that reaches an output" for name in self.unheard)
+        covered = (x for x in found.covered if not any(f"{n!r}" in x for n in self.unheard))
+        return Coverage(tuple(covered), (*found.missing, *mute))
 
     def find(
         self,
@@ -148,6 +160,7 @@ class Baseline:
                 given = [] if feeds is None else [given_case(feeds, self.signature)]
                 self._run_cases(session, given or cases or ())
             if self._made:
+                self.unheard = [x for x in self._heard_of() if not self._is_heard(session, x, seed)]
                 start = groups_of(self.signature, self.runs[0].case)
                 found = chains(
                     self.graph, self.signature, start, lambda x: self._outputs(session, x), seed
@@ -236,6 +249,27 @@ class Baseline:
             frames=self._counts_frames(),
         )
         return found, outputs
+
+    def _heard_of(self) -> list[str]:
+        """The inputs of which a change is to reach an output; not of dozens of caches."""
+        return [x.name for x in self.signature.inputs if x.role.why != UNUSED][:_ASKED]
+
+    def _is_heard(self, session: Session | Repeatable, name: str, seed: int) -> bool:
+        """Whether an output changes with an input alone, in the smallest case or the largest."""
+        maker = Maker(self.signature, seed + 1)
+        fed = (x for x in self.runs if x.case.feeds[name].size)
+        runs = sorted(fed, key=lambda x: x.case.volume)
+        for run, step in itertools.product([*runs[:2], *runs[-1:]], (1, 2)):
+            groups = groups_of(self.signature, run.case)
+            other = maker.case(step, groups, style=Style("none full")).feeds[name]
+            if np.array_equal(other, run.case.feeds[name]):
+                continue
+            case = replace(run.case, feeds={**run.case.feeds, name: other})
+            with contextlib.suppress(RunError):
+                outputs = self._outputs(session, case)
+                if any(not np.array_equal(x, outputs[n]) for n, x in run.outputs.items()):
+                    return True
+        return not runs
 
     def _outputs(self, session: Session | Repeatable, case: Case) -> Outputs:
         return self.branches.see(session.run(case.feeds))

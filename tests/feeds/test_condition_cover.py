@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -130,6 +132,17 @@ def test_what_was_not_tried_is_said():
     assert "T > 8" in told.missing
     told = coverage([x for x in cases if x.side == "right"], cases.signature)
     assert "padding on the left" in told.missing
+
+
+def test_what_whole_numbers_were_fed_is_said():
+    text = """m (int64[B, T] a) => (float[B, T, 1] y) <float[5, 1] t = {1, 2, 3, 4, 5}>
+        { y = Gather (t, a) }"""
+    cases = covered(text)
+    assert "'a' with 5 values of 0 to 4" in coverage(cases, cases.signature).covered
+    narrow = [replace(x, feeds={"a": np.minimum(x.feeds["a"], 1)}) for x in cases]
+    told = coverage(narrow, cases.signature)
+    assert {"other values of 'a' than 0 to 1", "the last id of 'a'"} <= {*told.missing}
+    assert not any("'a'" in x for x in told.covered)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 9])

@@ -466,3 +466,18 @@ def test_nan_and_infinity():
 
 def test_empty_arrays_are_equal():
     assert diff([], []).ok
+
+
+def test_an_input_of_which_no_change_reaches_an_output_is_named():
+    text = """m (float[B, T] x, int64[B, T] a) => (float[B, T] y)
+        <int64 none = {0}, float[5] t = {1, 2, 3, 4, 5}>
+        { i = Mul (a, none) g = Gather (t, i) y = Add (x, g) }"""
+    found = verify(model(text), model(text))
+    assert found.ok
+    assert "a change of 'a' that reaches an output" in found.not_tried
+    assert not any("'a'" in x for x in found.covered)
+    assert not any("'x' that reaches" in x for x in found.not_tried)
+    heard = model(text.replace("Mul (a, none)", "Add (a, none)"))
+    found = verify(heard, heard)
+    assert "'a' with 5 values of 0 to 4" in found.covered
+    assert not any("reaches an output" in x for x in found.not_tried)
