@@ -27,7 +27,7 @@ def poisoned(
     seed: int = 0,
     kinds: tuple[Poison, ...] = ("NaN", "large values"),
 ) -> list[Case]:
-    """``case`` with garbage in its padding: once NaN, once values of size 1e4.
+    """``case`` with garbage in its padding: once NaN, once values of size 1e4, or as asked.
 
     Only inputs whose time axis is governed by a mask or a length are changed, beyond the valid
     length, or before it if the padding is on the left; token ids there become other valid ids. No
@@ -81,6 +81,8 @@ def _spoil(
         array[beyond] = rng.integers(0, 2, array.shape)[beyond]
     elif kind == "NaN":
         array[beyond] = np.nan
+    elif kind == "other numbers":
+        array[beyond] = rng.standard_normal(array.shape)[beyond]
     else:
         array[beyond] = (_LARGE * rng.uniform(-1, 1, array.shape))[beyond]
     return array

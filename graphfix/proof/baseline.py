@@ -111,10 +111,13 @@ class Baseline:
         self._opened: dict[str, Outputs] | None = None
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
 
-    @property
-    def leaks(self) -> tuple[str, ...]:
-        """Where the original lets garbage through, which is not held against the repair."""
-        return tuple(self._leaks.values())
+    def leaks(self, held: Collection[Poison]) -> tuple[str, ...]:
+        """Where the original lets garbage through, which is not held against the repair.
+
+        Args:
+            held: The garbage that is.
+        """
+        return tuple(text for (_, poison), text in self._leaks.items() if poison not in held)
 
     def forget_repaired(self) -> None:
         """Let go of the repaired model, which only finding the cases asks of: its file may go."""
@@ -307,9 +310,11 @@ class Baseline:
         full = [run for run in ragged if run.case.side != "left" and _first_full(run.case)]
         none = [run for run in ragged if run.case.side != "left" and not _first_full(run.case)]
         both: tuple[Poison, ...] = ("NaN", "large values")
+        usual: tuple[Poison, ...] = ("large values", "other numbers")
         return [
-            *((run, both) for run in full[-_POISONED:]),
-            *((run, both if not full else ("large values",)) for run in none[-1:]),
+            *((run, both) for run in full[-_POISONED:-1]),
+            *((run, (*both, "other numbers")) for run in full[-1:]),
+            *((run, usual if full else ("NaN", *usual)) for run in none[-1:]),
             *((run, ("NaN",)) for run in left[-1:]),
         ]
 
@@ -335,7 +340,7 @@ class Baseline:
             where = self.content.where(name, array.shape, case)
             content = array.size if where is None else int(where.sum())
             leaked = content - int(kept[name].sum())
-            if leaks and leaked:
+            if leaks and leaked and case.poison != "other numbers":  # large values say it, too
                 self._leaks.setdefault(
                     (name, case.poison),
                     f"the original leaks {case.poison} from the padding into {name!r} too: "

@@ -343,7 +343,7 @@ class _Job:
         steps = [case for chain in original.chains for case in chain.cases]
         cases = [*(run.case for run in (*self.runs, *self._forced)), *steps]
         dims = {case.name: case.dims for case in cases if case.name in found}
-        notes = (*original.notes, *self._judge.notes, *original.leaks)
+        notes = (*original.notes, *self._judge.notes, *original.leaks(self._judge.held))
         compared = {name for name, diffs in found.items() if any(d.finite for d in diffs)}
         tried = original.coverage(compared)
         untaken = self._forcing.untaken if self._forcing is not None else ()

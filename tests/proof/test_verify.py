@@ -33,7 +33,7 @@ def test_a_model_is_the_same_as_itself():
     assert verdict.ok
     assert verdict.worst is not None
     assert verdict.worst.max_abs < 1e-6  # on most machines 0
-    assert str(verdict).startswith("the same in 22 cases: ")
+    assert str(verdict).startswith("the same in 24 cases: ")
     assert verdict.first_divergence is None
 
 
@@ -481,3 +481,33 @@ def test_an_input_of_which_no_change_reaches_an_output_is_named():
     found = verify(heard, heard)
     assert "'a' with 5 values of 0 to 4" in found.covered
     assert not any("reaches an output" in x for x in found.not_tried)
+
+
+SLOTS = """m (float[B, T, 2] x, int64[B, T] mask) => (float[B, 2, 2] u)
+    <float[1, 2, 2] slots = {1, -2, 0.5, 3}, float one = {1}, float fill, int64[1] at = {1}>
+    { k = Transpose <perm = [0, 2, 1]> (x) s = MatMul (slots, k) c = Cast <to = 1> (mask)
+      r = Unsqueeze (c, at) o = Sub (one, r) n = Mul (o, fill) a = Add (s, n)
+      w = Softmax <axis = 1> (a) u = MatMul (w, x) }"""
+# Garbage leaks where it is huge; numbers of every day are hidden by the mask, or are not.
+HIDES = """m (float[B, T, 2] x, int64[B, T] mask) => (float[B, T, 2] y)
+    <float huge = {100}, int64[1] last = {-1}, int64[1] time = {1}>
+    { c = Cast <to = 1> (mask) k = Unsqueeze (c, last) a = Abs (x) big = Greater (a, huge)
+      g = Cast <to = 1> (big) w = Max (k, g) %s s = ReduceSum (h, time) y = Add (x, s) }"""
+
+
+@pytest.mark.parametrize("safety", ["exact", "conditional"])
+def test_what_is_fed_into_padding_may_be_content(safety: str):
+    """Zeros stay zeros without a bias, and what is huge leaks in the original, too."""
+    good = model(SLOTS.replace("float fill", "float fill = {-3.4e38}"))
+    wrong = model(SLOTS.replace("float fill", "float fill = {0}"))
+    assert verify(good, good, safety=safety).ok
+    found = verify(good, wrong, safety=safety)
+    assert not found.ok
+    assert "other numbers in the padding" in str(found)
+
+
+def test_rows_beside_ordinary_padding_are_held_where_the_original_does_not_leak():
+    good, wrong = model(HIDES % "h = Mul (x, w)"), model(HIDES % "h = Identity (x)")
+    assert verify(good, good, safety="valid-rows").ok
+    found = verify(good, wrong, safety="valid-rows")
+    assert "other numbers in the padding" in str(found)
