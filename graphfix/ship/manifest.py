@@ -65,7 +65,8 @@ class Axis:
         axis: That axis.
         rate: How many of them a second has; None if nobody said.
         shortest: The length of the shortest clip that the original runs, and of which every window
-            of the model makes something. Of less ONNX Runtime's pools make a frame where the standard has none.
+            of the model makes something. Of less ONNX Runtime's pools make a frame where the
+            standard has none.
     """
 
     dim: str
