@@ -48,6 +48,13 @@ if TYPE_CHECKING:
     default=None,
     help="Count the kernels of a run on DirectML before and after. Default: if it is verified.",
 )
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="How long verification may take, about: of a slow model fewer and smaller sizes are "
+    "tried, and what is left untried is said. Default: 60.",
+)
 @_options.feeding
 @_options.rtol
 @_options.ep
@@ -65,6 +72,7 @@ def run(
     no_verify: bool,
     external_data: Placement,
     kernels: bool | None,
+    budget: float | None,
     dims: _options.Sizes | None,
     feeds: str | None,
     atol: float | None,
@@ -110,6 +118,7 @@ def run(
             ep=ep,
             kernels=kernels,
             strict=strict,
+            budget=budget,
             page=page,
             progress=tell,
         )

@@ -30,7 +30,7 @@ from graphfix.feeds.runnable_sizes import Limits
 from graphfix.feeds.signature import Signature
 from graphfix.model import io
 from graphfix.runtime.local_session import Session
-from graphfix.runtime.run_errors import RunError
+from graphfix.runtime.run_errors import OverBudgetError, RunError
 from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
@@ -271,6 +271,8 @@ class _Search:
             return False
         try:
             self._run(case)
+        except OverBudgetError:
+            return False
         except RunError as error:
             self._dropped.append(Dropped(case.name, str(error)))
             return False

@@ -46,6 +46,7 @@ class Options(TypedDict, total=False):
             searched for, and nothing is written.
         page: Where a page about the result is going to be; one that is there is about the model
             that is replaced, and is removed with it.
+        budget: How many seconds a proof may take, about; see :func:`graphfix.proof.verify.verify`.
         progress: Called with a short text at each step.
     """
 
@@ -59,6 +60,7 @@ class Options(TypedDict, total=False):
     kernels: bool | None
     strict: bool
     page: StrPath | None
+    budget: float | None
     progress: Progress | None
 
 
@@ -76,6 +78,7 @@ class Task:
         ep: Where the repaired model is run.
         kernels: Whether to count kernels; None: if it is verified and not huge.
         strict: Whether a failed verdict is the end, and no search for bad places begins.
+        budget: How many seconds a proof may take.
         tell: Called with a short text at each step.
     """
 
@@ -88,6 +91,7 @@ class Task:
     ep: Ep = "cpu"
     kernels: bool | None = None
     strict: bool = False
+    budget: float | None = None
     tell: Progress = lambda _: None
 
     @classmethod
@@ -104,6 +108,7 @@ class Task:
             ep=options.get("ep", "cpu"),
             kernels=options.get("kernels"),
             strict=options.get("strict", False),
+            budget=options.get("budget"),
             tell=options.get("progress") or (lambda _: None),
         )
 

@@ -25,12 +25,13 @@ from graphfix.lengths.length_input import LengthInput
 from graphfix.model.dims import fixed_since
 from graphfix.model.fixed_inputs import arrays_since
 from graphfix.proof.branches import Branches
+from graphfix.proof.budget import Budget
 from graphfix.proof.content import Content
 from graphfix.proof.output_record import silent_outputs
 from graphfix.proof.state_steps import Chain, chains
 from graphfix.runtime.compared_session import open_given
 from graphfix.runtime.local_session import Session
-from graphfix.runtime.run_errors import RunError
+from graphfix.runtime.run_errors import OverBudgetError, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -71,6 +72,7 @@ class Baseline:
         after: Gives the repaired model, whose signature may leave fewer sizes to choose.
         tolerance: What may differ where the original keeps garbage out.
         tell: Called with what is run next.
+        budget: How long cases that are made up may take.
 
     Attributes:
         graph: The graph of the original.
@@ -96,7 +98,9 @@ class Baseline:
         after: Callable[[], ir.Model],
         tolerance: Tolerance,
         tell: Callable[[str], None],
+        budget: Budget | None = None,
     ) -> None:
+        self.budget = budget or Budget()
         self._source, self.graph, self._after = source, graph, after
         self._tolerance, self._tell = tolerance, tell
         self.runs: list[Ran] = []
@@ -262,6 +266,7 @@ class Baseline:
         maker = Maker(self.signature, seed + 1)
         fed = (x for x in self.runs if x.case.feeds[name].size)
         runs = sorted(fed, key=lambda x: x.case.volume)
+        tried = False
         for run, step in itertools.product([*runs[:2], *runs[-1:]], (1, 2)):
             groups = groups_of(self.signature, run.case)
             other = maker.case(step, groups, style=Style("none full")).feeds[name]
@@ -270,12 +275,15 @@ class Baseline:
             case = replace(run.case, feeds={**run.case.feeds, name: other})
             with contextlib.suppress(RunError):
                 outputs = self._outputs(session, case)
+                tried = True
                 if any(not np.array_equal(x, outputs[n]) for n, x in run.outputs.items()):
                     return True
-        return not runs
+        return not tried
 
     def _outputs(self, session: Session | Repeatable, case: Case) -> Outputs:
-        return self.branches.see(session.run(case.feeds))
+        if not self._made:
+            return self.branches.see(session.run(case.feeds))
+        return self.branches.see(self.budget.run(case, lambda: session.run(case.feeds)))
 
     def _constants(self) -> dict[str, Array]:
         """What the original is fed where the repaired model says that it has a constant."""
@@ -298,6 +306,8 @@ class Baseline:
                 self._tell(f"before, {case.name}")
                 try:
                     outputs = self._outputs(session, case)
+                except OverBudgetError:
+                    continue
                 except RunError as error:
                     self.dropped.append(Dropped(case.name, str(error)))
                     continue

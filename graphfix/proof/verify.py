@@ -17,6 +17,7 @@ from graphfix.feeds.states import carried
 from graphfix.model import io
 from graphfix.proof import output_record as known
 from graphfix.proof.baseline import Baseline, Held, Ran
+from graphfix.proof.budget import SECONDS, Budget
 from graphfix.proof.compare import (
     Array,
     Mask,
@@ -81,6 +82,8 @@ class Options(TypedDict, total=False):
         seed: The same seed makes the same inputs.
         held: Takes what the original computed, so that the next call need not run it again.
         brief: Whether the first case that differs is enough, and no others are run.
+        budget: How many seconds it may take, about: of a slow model fewer and smaller cases are
+            tried, and what is left is said. A minute by default.
         progress: Called with the number of runs done, of runs in all, and what is run.
     """
 
@@ -96,6 +99,7 @@ class Options(TypedDict, total=False):
     seed: int
     held: Held | None
     brief: bool
+    budget: float | None
     progress: Progress | None
 
 
@@ -200,7 +204,12 @@ class _Job:
         self._done = 0
         self._forcing: Forcing | None = None
         self._original = Baseline(
-            self._before, self._graph, lambda: self._repaired, self._tolerance, self._tell
+            self._before,
+            self._graph,
+            lambda: self._repaired,
+            self._tolerance,
+            self._tell,
+            Budget(options.get("budget") or SECONDS),
         )
 
     def take(self, held: Held) -> bool:
@@ -347,6 +356,7 @@ class _Job:
         compared = {name for name, diffs in found.items() if any(d.finite for d in diffs)}
         tried = original.coverage(compared)
         untaken = self._forcing.untaken if self._forcing is not None else ()
+        over = (str(original.budget),) if original.budget.over else ()
         dear = tuple(f"{name} (too much)" for name in dict.fromkeys(original.left_out))
         return Verdict(
             ok,
@@ -356,7 +366,7 @@ class _Job:
             notes,
             dims=dims,
             covered=(*tried.covered, *dict.fromkeys(map(str, original.chains))),
-            not_tried=(*tried.missing, *untaken, *dear),
+            not_tried=(*tried.missing, *untaken, *dear, *over),
         )
 
     def _new_feeds(self, case: Case) -> Feeds:
