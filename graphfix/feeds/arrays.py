@@ -52,6 +52,7 @@ class Maker:
         self.floats = any(
             x.role.kind == "data" and np.dtype(x.dtype).kind in "fV" for x in signature.inputs
         )
+        self._images = any(map(array_fill.is_image, signature.inputs))
         self._options = {
             x.name: values for x in signature.inputs if (values := array_fill.options_of(x))
         }
@@ -80,6 +81,8 @@ class Maker:
         """
         if not self.floats:
             style = replace(style, values="usual")
+        elif self._images and style.values in _LARGE:
+            style = replace(style, values="pixels")
         sizes = self._signature.sizes(groups)
         rows = self.rows(sizes)
         alone = rows == 1 and self._signature.batch is None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphfix.feeds.array_fill import options_of
+from graphfix.feeds.array_fill import is_image, options_of
 from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
@@ -105,8 +105,13 @@ def _input_conditions(
     elif role.kind in _NUMBERS and np.dtype(item.dtype).kind in "iu" and arrays:
         yield from _numbers(item, np.unique(np.concatenate([a.reshape(-1) for a in arrays])))
     elif role.kind == "data" and np.dtype(item.dtype).kind in "fV":
-        large = (float(np.abs(a.astype(np.float64)).max()) > _LARGE for a in arrays)
-        yield f"{name!r} over 1e4", any(large)
+        most = max((float(np.abs(a.astype(np.float64)).max()) for a in arrays), default=0.0)
+        picture = is_image(item)
+        yield (
+            (f"{name!r} from 0 to 255", most > 1)
+            if picture
+            else (f"{name!r} over 1e4", most > _LARGE)
+        )
     if role.kind == "tokens" and role.choices and item.time is not None:
         asked = any(bool(np.isin(a, role.choices).any()) for a in arrays)
         yield f"an id in {name!r} that the graph asks for", asked
