@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
 from collections.abc import Mapping
+
+# What graphfix writes into the metadata of a model is far shorter, and three levels deep.
+_MOST, _DEEPEST = 1 << 20, 16
+
+
+def read(text: str) -> object:
+    """The data in a text that anybody may have written.
+
+    Raises:
+        ValueError: It is no JSON, or longer or nested deeper than what graphfix writes.
+    """
+    steps = itertools.accumulate((c in "[{") - (c in "]}") for c in text[:_MOST])
+    if len(text) > _MOST or max(steps, default=0) > _DEEPEST:
+        raise ValueError(f"{len(text):,} characters, or more than {_DEEPEST} levels")
+    return json.loads(text)
 
 
 def plain(data: object) -> object:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphfix import json_types
 from graphfix.caches.in_front import fitted
 from graphfix.errors import ModelError
 
@@ -56,6 +57,7 @@ class CacheInput:
         if text is None:
             return ()
         try:
+            said: Any = json_types.read(text)
             return tuple(
                 cls(
                     x["input"],
@@ -64,9 +66,9 @@ class CacheInput:
                     tuple((str(a), int(b), float(c)) for a, b, c in x["padded"]),
                     tuple((str(a), str(b), int(c)) for a, b, c in x["states"]),
                 )
-                for x in json.loads(text)
+                for x in said
             )
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise ModelError(f"the model's {KEY}={text[:80]!r} is malformed: {error!r}") from error
 
     def note(self, model: ir.Model) -> None:

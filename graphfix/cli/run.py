@@ -48,6 +48,13 @@ if TYPE_CHECKING:
     default=None,
     help="Count the kernels of a run on DirectML before and after. Default: if it is verified.",
 )
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="How long verification may take, about: of a slow model fewer and smaller sizes are "
+    "tried, and what is left untried is said. Default: 60.",
+)
 @_options.feeding
 @_options.rtol
 @_options.ep
@@ -65,6 +72,7 @@ def run(
     no_verify: bool,
     external_data: Placement,
     kernels: bool | None,
+    budget: float | None,
     dims: _options.Sizes | None,
     feeds: str | None,
     atol: float | None,
@@ -106,6 +114,7 @@ def run(
             ep=ep,
             kernels=kernels,
             strict=strict,
+            budget=budget,
             page=page,
             progress=tell,
         )
@@ -176,6 +185,10 @@ def _page_path(
 def _print(report: Report, *, diff: bool, verbose: bool, dry_run: bool) -> None:
     _terminal.paragraph(str(report.source))
     click.echo()
+    if report.worse:
+        text = f"on DirectML than the original, predicted: {report.worse}"
+        _terminal.row("worse", text, colour="yellow")
+        click.echo()
     busy = [p for p in report.passes if p.changes or p.skips or p.findings or p.left]
     names = {p.name for p in busy} | report.elsewhere.keys()
     idle = dict.fromkeys(p.name for p in report.passes if p.name not in names)
@@ -212,6 +225,9 @@ def _print(report: Report, *, diff: bool, verbose: bool, dry_run: bool) -> None:
         _terminal.row("written", "nothing: a dry run")
     else:
         _terminal.row("written", "nothing", colour="red")
+    if report.directml is not None:
+        failing = report.directml["after"]["error"]
+        _terminal.row("DirectML", report.on_directml, colour="red" if failing else None)
 
 
 def _print_pass(one: PassReport, name: str, *, diff: bool, verbose: bool) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from graphfix.core import together
 from graphfix.version import __version__
-from graphfix.wording import Proof
+from graphfix.wording import Proof, plural
 
 if TYPE_CHECKING:
     from graphfix.core import Change, Finding, Safety
@@ -18,6 +18,14 @@ SCHEMA = 1
 Kernels = dict[str, dict[str, int] | None]
 """``before`` and ``after``: all kernels of a run, those on DirectML and on the CPU, and how many
 are made anew at another length; None for a model that ONNX Runtime does not load."""
+
+
+class Hazards(TypedDict):
+    """Errors and warnings before and after, and each finding after."""
+
+    before: dict[str, int]
+    after: dict[str, int]
+    left: list[dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,8 @@ class Report(Proof):
         plan: What DirectML does before and after (:func:`graphfix.job.planning.glance`), or None.
         kernels: The kernels of a run on DirectML before and after, as foreseen
             (:func:`graphfix.job.planning.kernels`), or None if they were not counted.
+        directml: What ``graphfix check`` finds before and after
+            (:meth:`graphfix.job.remaining_findings.Checked.to_json`), or None with ``kernels``.
         padded: What the padded check of a model that was told of valid lengths found
             (:meth:`graphfix.probing.padded.PaddedVerdict.to_json`), or None.
         memory: What verification was expected to need, in bytes
@@ -98,6 +108,7 @@ class Report(Proof):
     memory: dict[str, int | None] | None = field(default=None)
     padded: dict[str, object] | None = field(default=None)
     kernels: Kernels | None = field(default=None)
+    directml: Hazards | None = field(default=None)
     left: tuple[Left, ...] = ()
     searched: str = ""
     elsewhere: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -125,6 +136,33 @@ class Report(Proof):
         where = [f"{self.source or 'model'} -> {self.output}"] if self.output else []
         return "; ".join([*where, ", ".join(made) or "nothing to repair", *found])
 
+    @property
+    def worse(self) -> str:
+        """What DirectML would have more of than with the original; "" if nothing."""
+        found = []
+        if self.directml is not None:
+            counted = self.directml
+            found.append(("errors", counted["before"]["error"], counted["after"]["error"]))
+        before, after = (self.kernels or {}).get("before"), (self.kernels or {}).get("after")
+        if before and after:
+            found.append(("kernels", before["all"], after["all"]))
+        return ", ".join(f"{what} {a} -> {b}" for what, a, b in found if b > a)
+
+    @property
+    def on_directml(self) -> str:
+        """What ``graphfix check`` says of the result, in a line; "" if it was not asked."""
+        if self.directml is None:
+            return ""
+        before, after = self.directml["before"]["error"], self.directml["after"]["error"]
+        text = f"{plural(before, 'error')} -> {after}, predicted"
+        first = next((x for x in self.directml["left"] if x["severity"] == "error"), None)
+        if first is None:
+            return text
+        return (
+            f"{text}; does not run correctly: {first['rule']} at {first['at']}: " + first["message"]
+        )
+
     def to_json(self) -> dict[str, object]:
         """The report as plain data; ``schema`` grows when a field changes its meaning."""
-        return {"schema": SCHEMA, "graphfix": __version__, **dataclasses.asdict(self)}
+        data = {"schema": SCHEMA, "graphfix": __version__, **dataclasses.asdict(self)}
+        return {**data, "worse": self.worse}

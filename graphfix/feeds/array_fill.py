@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # Large values, not larger than they must be: the tolerance of what they reach grows with them.
 _LARGE = {"bumps": (1.3e3, -1.2e3), "spikes": (1.3e4, -1.2e4)}
 _LOUD = 30.0
+_WHITE, _IMAGE_RANK = 255.0, 4
 # Whole numbers that nothing bounds, in a case that is to go beyond 0 and 1: most, and one.
 _WIDEST, _FAR = (-3, 10), 120
 # A table with so few rows, asked for one row by each clip, is a choice: a language, a speaker.
@@ -133,13 +134,20 @@ def floats(
 ) -> npt.NDArray[np.float64]:
     """Numbers as the style says; all above 0 if they must be."""
     array = rng.standard_normal(shape)
-    if values == "loud":
+    if values == "pixels" and is_image(item):
+        array = rng.uniform(0, _WHITE, shape)
+    elif values == "loud":
         array = array * _LOUD
     elif values == "silent":
         array = np.zeros(shape)
     elif values in _LARGE and array.size > 1:
         _spike(array, item, *_LARGE[values])
     return np.abs(array) + 0.2 if positive or values == "positive" else array
+
+
+def is_image(item: Input) -> bool:
+    """Whether an input holds three colours: by rows and columns, none is above 255."""
+    return len(item.dims) == _IMAGE_RANK and 3 in (item.dims[1], item.dims[3])
 
 
 def _spot(item: Input, shape: tuple[int, ...]) -> tuple[int, ...]:

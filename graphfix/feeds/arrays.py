@@ -52,6 +52,7 @@ class Maker:
         self.floats = any(
             x.role.kind == "data" and np.dtype(x.dtype).kind in "fV" for x in signature.inputs
         )
+        self._images = any(map(array_fill.is_image, signature.inputs))
         self._options = {
             x.name: values for x in signature.inputs if (values := array_fill.options_of(x))
         }
@@ -80,6 +81,8 @@ class Maker:
         """
         if not self.floats:
             style = replace(style, values="usual")
+        elif self._images and style.values in _LARGE:
+            style = replace(style, values="pixels")
         sizes = self._signature.sizes(groups)
         rows = self.rows(sizes)
         alone = rows == 1 and self._signature.batch is None
@@ -167,6 +170,7 @@ class Maker:
         style: Style,
         picked: Mapping[str, tuple[int, ...]],
     ) -> Array:
+        item = item.at(sizes)
         shape, role = item.shape(sizes), item.role
         rng = np.random.default_rng([self._seed, step, zlib.crc32(item.name.encode())])
         if style.other and not role.sure:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from graphfix.feeds.signature import Signature
 
 T = TypeVar("T")
-Poison = Literal["", "NaN", "large values", "other ids"]
+Poison = Literal["", "NaN", "large values", "other numbers", "other ids"]
+# Nothing that content could not be: what does not promise less is the same beside it, everywhere.
+ORDINARY: tuple[Poison, ...] = ("other numbers", "other ids")
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class Case:
         feeds: An array for each input.
         valid: For each symbol that a mask or length input governs, how much of it is content in
             each row of the batch. Empty if the model has no such input.
-        poison: What lies beyond the valid length of the data: nothing special, NaN, or 1e4.
+        poison: What lies beyond the valid length of the data: nothing special, NaN, 1e4, or
+            numbers and ids as there are in content.
         side: On which side the padding lies.
         base: For a poisoned case, the name of the case that it is otherwise equal to.
         beyond: Whether caches hold numbers far larger than those that the model puts into them:

@@ -23,14 +23,14 @@ import onnx_ir as ir
 from graphfix.errors import FeedError
 from graphfix.feeds.arrays import SCHEDULE, Maker
 from graphfix.feeds.case import Case, Cases, Dropped
-from graphfix.feeds.condition_cover import Cover
+from graphfix.feeds.condition_cover import Cover, is_waveform
 from graphfix.feeds.dim_groups import TIES
 from graphfix.feeds.run_cost import Work
 from graphfix.feeds.runnable_sizes import Limits
 from graphfix.feeds.signature import Signature
 from graphfix.model import io
 from graphfix.runtime.local_session import Session
-from graphfix.runtime.run_errors import RunError
+from graphfix.runtime.run_errors import OverBudgetError, RunError
 from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class _Search:
             costly = self._found and self._is_costly(self._groups(step, 1, length))
             if costly and (enough or not ran):
                 return
-            if length > _LONGEST and not _is_waveform(self._signature):
+            if length > _LONGEST and not is_waveform(self._signature):
                 return
             ran = self._try(step, 1 + step % 2, length)
 
@@ -271,6 +271,8 @@ class _Search:
             return False
         try:
             self._run(case)
+        except OverBudgetError:
+            return False
         except RunError as error:
             self._dropped.append(Dropped(case.name, str(error)))
             return False
@@ -318,16 +320,6 @@ class _Search:
         for time, values in self._wanted.items():
             sizes[time] = values[step % len(values)]
         return sizes
-
-
-def _is_waveform(signature: Signature) -> bool:
-    """Whether some input is one number a time step, which a model must shorten first."""
-    return any(
-        x.role.kind == "data"
-        and x.time is not None
-        and all(d == 1 for a, d in enumerate(x.dims) if a not in (x.rows, x.time))
-        for x in signature.inputs
-    )
 
 
 def wanted_sizes(

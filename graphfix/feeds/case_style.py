@@ -7,7 +7,7 @@ from typing import Literal
 
 Ends = Literal["first full", "all full", "first short", "none full", "an empty row"]
 Side = Literal["right", "left"]
-Values = Literal["usual", "bumps", "spikes", "positive", "loud", "silent"]
+Values = Literal["usual", "bumps", "spikes", "positive", "loud", "silent", "pixels"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Style:
             take the longest length for the size of the array: they run only if a row is full.
         side: On which side the padding of a mask lies.
         values: What floats are: normal numbers; the same with a few over 1e3, or over 1e4, in one
-            frame of one row; all above 0; thirty times as large; or all 0.
+            frame of one row; all above 0; thirty times as large; all 0; or those of an image.
         wide: Whether whole numbers that nothing bounds go beyond 0 and 1, and positions start
             behind the cache.
         other: Whether inputs whose use does not prove what they are get their other reading, and
@@ -43,6 +43,7 @@ class Style:
                 "positive": "values above 0",
                 "loud": "values of size 30",
                 "silent": "all zeros",
+                "pixels": "values from 0 to 255",
             }.get(self.values, ""),
             "other": "other readings" if self.other else "",
         }

@@ -314,7 +314,7 @@ def _has_rows(item: Input) -> bool:
 
 
 def _padding(item: Input, shape: tuple[int, ...], fill: Fill, rng: np.random.Generator) -> Array:
-    dtype, role = np.dtype(item.dtype), item.role
+    dtype, role = np.dtype(item.dtype), item.at({}).role
     if dtype.kind not in "fV":
         low, high = (0, 2) if dtype.kind == "b" or role.kind == "data" else (role.low, role.high)
         if fill == "zero":

@@ -13,11 +13,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from graphfix.errors import FeedError
 from graphfix.feeds.array_fill import options_of
 from graphfix.feeds.case_style import Style
-from graphfix.feeds.input import size_of
+from graphfix.feeds.input import size_of, symbols
 from graphfix.feeds.run_cost import Work
+from graphfix.model.symbolic import evaluator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,6 +75,43 @@ _SHORT = 3
 _MULTIPLE = 32
 
 
+# One second of a waveform, and the length up to which the others have several frames of any hop.
+_SECOND, _FRAMED = 16_000, 261
+
+
+def hop_of(signature: Signature) -> int:
+    """How many steps of the first time are one frame, where the graph makes the fewest of them.
+
+    The strides of convolutions, multiplied along the way, the hop of an STFT, the step of a Slice.
+    """
+    times = [t for t in signature.times if t not in signature.past]
+    if not times:
+        return 1
+    fixed = dict.fromkeys([*signature.times, *([signature.batch] if signature.batch else [])], 8)
+    try:
+        short, long = (signature.sizes({**fixed, times[0]: n}) for n in (1 << 24, 1 << 25))
+    except FeedError:  # a dim that does not follow from the others
+        return 1
+    sizes = {s: np.asarray([n, long[s]], np.int64) for s, n in short.items()}
+    hop = 1
+    for dim in {d for dims in signature.value_dims().values() for d in dims}:
+        if symbols(dim) and symbols(dim) <= sizes.keys():
+            made = evaluator(dim)(sizes)
+            grown = int(made[1]) - int(made[0])
+            hop = max(hop, round((1 << 24) / grown)) if grown > 0 else hop
+    return hop
+
+
+def is_waveform(signature: Signature) -> bool:
+    """Whether some input is one number a time step, which a model must shorten first."""
+    return any(
+        x.role.kind == "data"
+        and x.time is not None
+        and all(d == 1 for a, d in enumerate(x.dims) if a not in (x.rows, x.time))
+        for x in signature.inputs
+    )
+
+
 class Cover:
     """Makes the cases that hit what the usual ones do not.
 
@@ -96,6 +136,7 @@ class Cover:
     ) -> None:
         self._signature, self._maker, self._wanted = signature, maker, wanted
         self._found, self._attempt = found, attempt
+        self._hop = hop_of(signature)
         self._usual = [self._groups_of(case) for case in found]
         usual = [self._frames(groups) for groups in self._usual]
         self._left = max(_FRAMES, 2 * sum(usual))
@@ -112,10 +153,18 @@ class Cover:
 
     def run(self) -> None:
         """Try them all."""
-        for number, outline in enumerate(OUTLINES):
+        for number, outline in enumerate((*OUTLINES, *self._strided())):
             if self._matters(outline):
                 self._try(number, outline)
         self._choose()
+
+    def _strided(self) -> Iterator[Outline]:
+        """Several frames, where those of the others are within one or two; and one second."""
+        if self._hop > 1 and is_waveform(self._signature):
+            yield Outline(1, _SECOND, 0, Style("all full"))
+        if 5 * self._hop > _FRAMED:
+            yield Outline(2, 2 * self._hop + 1, 0, Style("first short"))
+            yield Outline(1, 5 * self._hop - 1, 33, Style("all full"))
 
     def _matters(self, outline: Outline) -> bool:
         style = outline.style
@@ -135,16 +184,16 @@ class Cover:
     def _try(self, number: int, outline: Outline) -> None:
         step = next(self._step)
         plain = replace(outline.style, values="usual", wide=False)
-        dear = ""
+        dear: dict[str, int] = {}
         for style in dict.fromkeys((outline.style, plain)):
             for groups in self._sizes(number, outline):
                 if not self._affordable(groups):
-                    dear = dear or self._maker.name(groups)
+                    dear = dear or groups
                 elif self._attempt(step, groups, style, {}):
                     self._spend(groups)
                     return
-        if dear:
-            self.left_out.append(dear)
+        if dear and dear not in map(self._groups_of, self._found):
+            self.left_out.append(self._maker.name(dear))
 
     def _sizes(self, number: int, outline: Outline) -> Iterator[dict[str, int]]:
         """The sizes of an outline, and those to fall back on: fewer rows, lengths known to run."""
@@ -171,7 +220,8 @@ class Cover:
             lengths.append(lengths[-1] // 2)
         unit = math.gcd(*ran)
         if unit > 1:  # patches, or images: another multiple
-            lengths = [least + unit * (outline.length % 7)]
+            more = outline.length // unit if outline.length > _FRAMED else outline.length % 7
+            lengths = [least + unit * more]
         known = sorted(self._usual, key=self._frames)
         fallback = known[-1 if outline.length > _MULTIPLE else number % len(known)]
         ways = [self._times(n, outline.past) for n in lengths]
@@ -214,12 +264,13 @@ class Cover:
             return 0
 
     def _frames(self, groups: Mapping[str, int]) -> int:
-        """Rows times the longest length, or height times width: what a case costs, roughly."""
+        """Rows times the frames of the longest, or height times width: what a case costs."""
         try:
             sizes = self._signature.sizes(groups)
         except FeedError:  # a dim such as T - 5 would be negative
             return 0
-        return max([1, *(math.prod(size_of(d, sizes) for d in free) for free in self._free)])
+        most = max([1, *(math.prod(size_of(d, sizes) for d in free) for free in self._free)])
+        return -(-most // self._hop)
 
     @cached_property
     def _free(self) -> list[tuple[Dim, ...]]:

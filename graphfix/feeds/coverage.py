@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphfix.feeds.array_fill import options_of
+from graphfix.feeds.array_fill import is_image, options_of
 from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from graphfix.feeds.case import Case
+    from graphfix.feeds.case import Array, Case
     from graphfix.feeds.input import Input
     from graphfix.feeds.signature import Signature
 
 _TELLS = ("mask", "lengths", "relative-lengths", "cu-lengths")
+_NUMBERS = ("tokens", "positions", "int", "data")
 _LARGE = 1e4
+# An input that saw no more values, of more that it may have, says nothing.
+_FEW = 2
 
 
 @dataclass(frozen=True)
@@ -99,11 +102,16 @@ def _input_conditions(
             yield f"{len(options) - told} of {len(options)} values of {name!r}", False
         else:
             yield f"every value of {name!r}", True
-    elif role.kind == "tokens" and role.high - role.low > 1:
-        yield f"the last id of {name!r}", any(int(a.max()) == role.high - 1 for a in arrays)
+    elif role.kind in _NUMBERS and np.dtype(item.dtype).kind in "iu" and arrays:
+        yield from _numbers(item, np.unique(np.concatenate([a.reshape(-1) for a in arrays])))
     elif role.kind == "data" and np.dtype(item.dtype).kind in "fV":
-        large = (float(np.abs(a.astype(np.float64)).max()) > _LARGE for a in arrays)
-        yield f"{name!r} over 1e4", any(large)
+        most = max((float(np.abs(a.astype(np.float64)).max()) for a in arrays), default=0.0)
+        picture = is_image(item)
+        yield (
+            (f"{name!r} from 0 to 255", most > 1)
+            if picture
+            else (f"{name!r} over 1e4", most > _LARGE)
+        )
     if role.kind == "tokens" and role.choices and item.time is not None:
         asked = any(bool(np.isin(a, role.choices).any()) for a in arrays)
         yield f"an id in {name!r} that the graph asks for", asked
@@ -116,3 +124,18 @@ def _input_conditions(
         if time is not None and time in signature.past:
             sizes = [a.shape[item.time] for a in arrays]
             yield "a cache over 8", max(sizes, default=0) > 8
+
+
+def _numbers(item: Input, had: Array) -> Iterator[tuple[str, bool]]:
+    """Which whole numbers were fed."""
+    role, low, high = item.role, int(had[0]), int(had[-1])
+    most = _FEW + 1 if role.free or role.below or role.kind == "data" else role.high - role.low
+    if most <= 1:
+        return
+    span = f"{low} to {high}" if high > low else str(low)
+    if len(had) <= _FEW < most:
+        yield f"other values of {item.name!r} than {span}", False
+    else:
+        yield f"{item.name!r} with {len(had):,} values of {span}", True
+    if role.kind == "tokens" and not role.below and high < role.high - 1:
+        yield f"the last id of {item.name!r}", False

@@ -91,3 +91,8 @@ def into_softmax(node: ir.Node, steps: int = 60) -> bool:
                 seen.add(user.outputs[0])
                 queue.append(user.outputs[0])
     return False
+
+
+def say(node: ir.Node) -> str:
+    """A node as a user finds it."""
+    return f"{node.op_type} {node.name or node.outputs[0].name!r}"

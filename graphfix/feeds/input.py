@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from graphfix.errors import FeedError
@@ -42,6 +42,16 @@ class Input:
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Its shape, in elements, for sizes of all symbols."""
         return tuple(size_of(d, sizes) for d in self.dims)
+
+    def at(self, sizes: Mapping[str, int]) -> Input:
+        """The same where its integers stay below the sizes of one run."""
+        known = [d for d in self.role.below if symbols(d) <= sizes.keys()]
+        if not self.role.below:
+            return self
+        # What it indexes is only known inside the graph: its first element alone is safe.
+        high = min([self.role.high, *(size_of(d, sizes) for d in known)] if known else [1])
+        role = replace(self.role, high=max(high, self.role.low + 1))
+        return replace(self, role=role)
 
 
 def size_of(dim: Dim, sizes: Mapping[str, int]) -> int:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import onnx_ir as ir
 
-from graphfix.feeds.graph_uses import ARITHMETIC, THROUGH, above, into_softmax, is_positions
+from graphfix.feeds.graph_uses import ARITHMETIC, THROUGH, above, into_softmax, is_positions, say
+from graphfix.feeds.laws import BINARY, UNARY, result
 from graphfix.model.values import attr_int, is_op, scalar_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from graphfix.feeds.laws import Law
 
 # A value at or below this takes its position out of a Softmax.
 FILL = -1e3
@@ -57,8 +58,6 @@ class _Pair(NamedTuple):
 class Clues:
     """What was met along the trails of one input."""
 
-    table: tuple[int, int] | None = None  # low, high of the input
-    table_node: str = ""
     masks: list[tuple[float, float, str]] = field(default_factory=list)  # valid, padded, why
     added: str = ""  # added as it is to what goes into a Softmax
     gates: str = ""  # multiplied with something else
@@ -74,31 +73,6 @@ class Clues:
     asked: list[int] = field(default_factory=list)
 
 
-_UNARY: dict[str, Callable[[float], float]] = {
-    "Neg": lambda x: -x,
-    "Abs": abs,
-    "Not": lambda x: float(not x),
-    "Floor": lambda x: float(math.floor(x)),
-    "Ceil": lambda x: float(math.ceil(x)),
-    "Round": lambda x: float(round(x)),
-    "Sign": lambda x: float((x > 0) - (x < 0)),
-}
-_BINARY: dict[str, Callable[[float, float], float]] = {
-    "Add": lambda a, b: a + b,
-    "Sub": lambda a, b: a - b,
-    "Mul": lambda a, b: 0.0 if 0.0 in (a, b) else a * b,
-    "Div": lambda a, b: a / b if b else math.inf,
-    "Min": min,
-    "Max": max,
-    "And": lambda a, b: float(bool(a) and bool(b)),
-    "Or": lambda a, b: float(bool(a) or bool(b)),
-    "Xor": lambda a, b: float(bool(a) != bool(b)),
-    "Equal": lambda a, b: float(a == b),
-    "Less": lambda a, b: float(a < b),
-    "LessOrEqual": lambda a, b: float(a <= b),
-    "Greater": lambda a, b: float(a > b),
-    "GreaterOrEqual": lambda a, b: float(a >= b),
-}
 _COMPARE = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 _LINEAR = frozenset({"Add", "Sub", "Mul"})
 _SUMS = frozenset({"ReduceSum", "CumSum"})
@@ -156,37 +130,32 @@ class _Walk:
         if index in _SHAPE_INPUTS.get(op, ()):
             clues.shape = True
             if op == "Range" and index == 1:
-                clues.limits = clues.limits or _say(node)
+                clues.limits = clues.limits or say(node)
             if op == "Slice" and index == 2 and clues.fraction and not pair.line:
-                clues.cut = clues.cut or _say(node)
-        elif op == "Gather" and index == 1:
-            self._table(node, pair)
-        elif op == "OneHot" and index == 0:
-            depth = scalar_of(node.inputs[1])
-            self._bound(int(depth) if depth is not None else None, node, pair)
+                clues.cut = clues.cut or say(node)
         elif (op, index) in _ROW_LENGTHS:
-            clues.limits = _say(node)
+            clues.limits = say(node)
         elif op == "If":
             clues.branch = True
         elif op == "Where":
             self._where(node, index, pair)
         elif op in ("Sin", "Cos"):
-            clues.waves = clues.waves or _say(node)
-        elif op in _UNARY:
-            self._on(node, _map(pair, _UNARY[op], line=op == "Neg"))
-        elif op in _BINARY:
+            clues.waves = clues.waves or say(node)
+        elif op in UNARY:
+            self._on(node, _map(pair, UNARY[op], line=op == "Neg"))
+        elif op in BINARY:
             self._binary(node, index, pair)
         elif op == "Clip":
             self._on(node, pair)
         elif index == 0 and op in _SUMS:
-            clues.summed = clues.summed or _say(node)
+            clues.summed = clues.summed or say(node)
             self._on(node, pair.lost())
         elif op == "MatMul":  # the angles of rotary positions
             if any(is_op(user, "Sin", "Cos", "Transpose") for user, _ in node.outputs[0].uses()):
                 self._on(node, pair.lost())
         elif (op in THROUGH and index == 0) or op == "Concat":
             self._through(node, pair)
-        elif op == "Gather":
+        elif op == "Gather" and index == 0:
             self._on(node, pair)
 
     def _through(self, node: ir.Node, pair: _Pair) -> None:
@@ -196,26 +165,6 @@ class _Walk:
                 pair = _map(pair, lambda x: float(bool(x)), line=False)
             pair = pair._replace(whole=to.is_integer())
         self._on(node, pair)
-
-    def _table(self, node: ir.Node, pair: _Pair) -> None:
-        data = node.inputs[0]
-        size: int | None = None
-        if data is not None and data.shape is not None and len(data.shape):
-            rows = data.shape[attr_int(node, "axis", 0) % len(data.shape)]
-            size = rows if isinstance(rows, int) else None
-        self._bound(size, node, pair)
-
-    def _bound(self, size: int | None, node: ir.Node, pair: _Pair) -> None:
-        """Indices ``scale * x + pair.zero`` must lie in ``0 .. size - 1``."""
-        scale = pair.one - pair.zero
-        if not pair.line or math.isnan(scale) or scale <= 0:
-            return
-        low = math.ceil(-pair.zero / scale)
-        high = low + 1 if size is None else math.floor((size - 1 - pair.zero) / scale) + 1
-        if self.clues.table is not None:
-            low, high = max(low, self.clues.table[0]), min(high, self.clues.table[1])
-        self.clues.table = (low, max(high, low + 1))
-        self.clues.table_node = self.clues.table_node or _say(node)
 
     def _where(self, node: ir.Node, index: int, pair: _Pair) -> None:
         if index:
@@ -235,7 +184,7 @@ class _Walk:
             return
         hit = [x for x, y in ((0.0, pair.zero), (1.0, pair.one)) if bool(y) is masking]
         padded = hit[0] if len(hit) == 1 else 0.0
-        self.clues.masks.append((1.0 - padded, padded, _say(node)))
+        self.clues.masks.append((1.0 - padded, padded, say(node)))
 
     def _binary(self, node: ir.Node, index: int, pair: _Pair) -> None:
         op = node.op_type
@@ -250,7 +199,7 @@ class _Walk:
                 self.clues.asked.append(int(number) if math.isfinite(number) else 0)
             if op == "Equal" and number not in (pair.zero, pair.one):
                 return  # ids compared with a padding id: not a 0/1 mask
-            law, first = _BINARY[op], index == 0
+            law, first = BINARY[op], index == 0
             new = _map(
                 pair,
                 lambda x: law(x, number) if first else law(number, x),
@@ -270,7 +219,7 @@ class _Walk:
         op, clues = node.op_type, self.clues
         if op in _COMPARE or op in ("Equal", "Sub"):
             if is_positions(other):
-                clues.compared = clues.compared or _say(node)
+                clues.compared = clues.compared or say(node)
             if op != "Sub":
                 return
         if pair.whole:  # whole numbers stay arithmetic on this input; floats become data
@@ -286,16 +235,16 @@ class _Walk:
     def _gate(self, node: ir.Node, other: ir.Value, pair: _Pair) -> None:
         clues = self.clues
         if above(other, self._is_size, arithmetic=_OF_LENGTHS):
-            clues.fraction = clues.fraction or _say(node)
+            clues.fraction = clues.fraction or say(node)
             self._on(node, pair.lost())
         if any(is_op(user, "Sin", "Cos") for user, _ in node.outputs[0].uses()):
-            clues.waves = clues.waves or _say(node)
+            clues.waves = clues.waves or say(node)
         if not (pair.spread and 0.0 in pair[:2] and all(map(math.isfinite, pair[:2]))):
             return
         padded = 0.0 if pair.zero == 0.0 else 1.0
-        clues.gates = clues.gates or _say(node)
+        clues.gates = clues.gates or say(node)
         if not pair.line or padded == 1.0:  # it has been through a test: surely a 0/1 input
-            clues.masks.append((1.0 - padded, padded, _say(node)))
+            clues.masks.append((1.0 - padded, padded, say(node)))
 
     def _is_size(self, node: ir.Node) -> bool:
         """Whether a node says how long something is, the padding counted in or not."""
@@ -314,17 +263,14 @@ class _Walk:
         if not into_softmax(node):
             return
         if pair.line and (pair.zero, pair.one) == (0.0, 1.0):
-            self.clues.added = self.clues.added or _say(node)
+            self.clues.added = self.clues.added or say(node)
         elif pair.spread and min(pair.zero, pair.one) <= FILL:
             padded = 0.0 if pair.zero < pair.one else 1.0
-            self.clues.masks.append((1.0 - padded, padded, _say(node)))
+            self.clues.masks.append((1.0 - padded, padded, say(node)))
 
 
-def _map(pair: _Pair, law: Callable[[float], float], *, line: bool) -> _Pair:
+def _map(pair: _Pair, law: Law, *, line: bool) -> _Pair:
     if math.isnan(pair.zero):
         return pair.lost()
-    return _Pair(law(pair.zero), law(pair.one), pair.line and line, pair.whole)
-
-
-def _say(node: ir.Node) -> str:
-    return f"{node.op_type} {node.name or node.outputs[0].name!r}"
+    zero, one = float(result(law, pair.zero)), float(result(law, pair.one))
+    return _Pair(zero, one, pair.line and line, pair.whole)

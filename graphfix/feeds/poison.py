@@ -27,7 +27,7 @@ def poisoned(
     seed: int = 0,
     kinds: tuple[Poison, ...] = ("NaN", "large values"),
 ) -> list[Case]:
-    """``case`` with garbage in its padding: once NaN, once values of size 1e4.
+    """``case`` with garbage in its padding: once NaN, once values of size 1e4, or as asked.
 
     Only inputs whose time axis is governed by a mask or a length are changed, beyond the valid
     length, or before it if the padding is on the left; token ids there become other valid ids. No
@@ -37,6 +37,7 @@ def poisoned(
     governed = [x for x in governed if _padding(x, case, signature) is not None]
     if not governed:
         return []
+    sizes = {signature.symbol_of(n) or n: size for n, size in case.dims.items()}
     rng = np.random.default_rng([seed, zlib.crc32(case.name.encode())])
     if not any(_holds_nan(case.feeds[x.name]) for x in governed):
         kinds = ("other ids",)
@@ -46,7 +47,7 @@ def poisoned(
         for item in governed:
             beyond = _padding(item, case, signature)
             assert beyond is not None
-            feeds[item.name] = _spoil(feeds[item.name], beyond, item.role, kind, rng)
+            feeds[item.name] = _spoil(feeds[item.name], beyond, item.at(sizes).role, kind, rng)
         name = f"{case.name}, {kind} in the padding"
         made.append(replace(case, name=name, feeds=feeds, poison=kind, base=case.name))
     return made
@@ -80,6 +81,8 @@ def _spoil(
         array[beyond] = rng.integers(0, 2, array.shape)[beyond]
     elif kind == "NaN":
         array[beyond] = np.nan
+    elif kind == "other numbers":
+        array[beyond] = rng.standard_normal(array.shape)[beyond]
     else:
         array[beyond] = (_LARGE * rng.uniform(-1, 1, array.shape))[beyond]
     return array

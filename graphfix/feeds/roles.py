@@ -10,12 +10,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import onnx_ir as ir
 
+from graphfix.feeds.index_range import IndexRange, index_range
 from graphfix.feeds.input_trace import Clues, clues_of
 from graphfix.lengths.length_input import LengthInput
+from graphfix.model.shapes import Shapes, shapes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from graphfix.feeds.index_range import Dims
+    from graphfix.model.symbolic import Dim
 
 Kind = Literal[
     "tokens",  # indices into a table; low <= x < high
@@ -39,6 +47,7 @@ class Role:
         why: The use that told it, for a user to read.
         low: The smallest integer that may be fed.
         high: One more than the largest integer that may be fed.
+        below: Sizes of the same run that the integers stay below, too.
         valid: What a mask has where there is content.
         padded: What a mask has where there is padding.
         choices: The numbers that the graph compares a ``choice`` with.
@@ -50,6 +59,7 @@ class Role:
     why: str
     low: int = 0
     high: int = 2
+    below: tuple[ir.SymbolicDim, ...] = ()
     valid: float = 1.0
     padded: float = 0.0
     choices: tuple[int, ...] = ()
@@ -61,15 +71,25 @@ UNUSED = "unused"
 """Why an input is what it is taken for, if nothing in the graph reads it."""
 
 
-def roles_of(model: ir.Model) -> dict[str, Role]:
+def roles_of(model: ir.Model, shapes: Callable[[], Shapes] | None = None) -> dict[str, Role]:
     """The role of every input of ``model`` that has to be fed, by name. Nothing is edited.
 
     Local functions are not looked into: pass a model in which they are inlined.
+
+    Args:
+        model: The model.
+        shapes: Gives its symbolic shapes; asked where an input indexes what is no constant.
     """
+
+    def dims(value: ir.Value | None) -> Sequence[Dim] | None:
+        if value is not None and value.const_value is not None:
+            return [int(d) for d in value.const_value.shape]  # type: ignore[arg-type]
+        return (shapes() if shapes is not None else shapes_of(model)).dims(value)
+
     known = LengthInput.of(model)
     inputs = [x for x in model.graph.inputs if not x.is_initializer()]
     told = next((x for x in inputs if known is not None and x.name == known.input), None)
-    return {value.name or "": _role(value, told) for value in inputs}
+    return {value.name or "": _role(value, told, dims) for value in inputs}
 
 
 _FLOATS = frozenset(
@@ -77,7 +97,7 @@ _FLOATS = frozenset(
 )
 
 
-def _role(value: ir.Value, told: ir.Value | None) -> Role:
+def _role(value: ir.Value, told: ir.Value | None, dims: Dims) -> Role:
     if not value.uses():
         return _unused(value)
     clues = clues_of(value, None if value is told else told)
@@ -85,7 +105,7 @@ def _role(value: ir.Value, told: ir.Value | None) -> Role:
         return _of_bool(value, clues)
     if value.dtype in _FLOATS:
         return _of_float(value, clues)
-    return _of_int(value, clues)
+    return _of_int(value, clues, index_range(value, dims))
 
 
 def _rank(value: ir.Value) -> int:
@@ -137,7 +157,7 @@ def _of_float(value: ir.Value, clues: Clues) -> Role:
     return Role("data", "floating point")
 
 
-def _of_int(value: ir.Value, clues: Clues) -> Role:
+def _of_int(value: ir.Value, clues: Clues, table: IndexRange | None) -> Role:
     if _one_a_row(value):
         if clues.neighbours or _hint(value, "cu_?seq|cu_?len"):
             return Role("cu-lengths", "differences of neighbours are lengths")
@@ -145,19 +165,18 @@ def _of_int(value: ir.Value, clues: Clues) -> Role:
         # A number that only makes a shape is a size, not the length of a row.
         if clues.compared or (counted and _rank(value) >= 1):
             return Role("lengths", f"counted against positions at {counted}")
-        if clues.table is None and _single(value) and clues.asked:
+        if table is None and _single(value) and clues.asked:
             choices = tuple(sorted({*clues.asked}))
             return Role("choice", "compared with constants", choices=choices, free=True)
-        if clues.table is None and _rank(value) >= 1 and _hint(value, "len"):
+        if table is None and _rank(value) >= 1 and _hint(value, "len"):
             return Role("lengths", "its name", sure=False)
-    if clues.table is not None:
-        low, high = clues.table
+    if table is not None:
+        low, high, why = table.low, table.high, f"indices of {table.node}"
         if _hint(value, "position"):
-            return Role("positions", f"indices of {clues.table_node}", low=low, high=high)
+            return Role("positions", why, low=low, high=high, below=table.below)
         # Ids that the graph asks about, such as a padding id, are not content.
         asked = tuple(sorted({x for x in clues.asked if low <= x < high}))
-        why = f"indices of {clues.table_node}"
-        return Role("tokens", why, low=low, high=high, choices=asked)
+        return Role("tokens", why, low=low, high=high, below=table.below, choices=asked)
     known = None if _one_a_row(value) else _mask_role(clues)
     if known is not None:
         return known

@@ -60,7 +60,8 @@ class Signature:
         self.constants = dict(constants or {})
         self._model = scratch(model)
         self._names = rename_dims(self._model)
-        roles = roles_of(self._model)
+        self._shapes: Shapes | None = None
+        roles = roles_of(self._model, lambda: self.shapes)
         self.unused = [name for name, role in roles.items() if role.why == UNUSED]
         if told is not None and told.input in roles:
             taken = roles[told.input]
@@ -70,7 +71,6 @@ class Signature:
         self.inputs = [_input(v, roles) for v in free if v.name in roles]
         known = _defaults(self._model)
         self.defaults = {k: x for k, x in known.items() if k not in self.constants}
-        self._shapes: Shapes | None = None
         self._batch = self._find_batch()
         self.inputs = [self._with_axes(x) for x in self.inputs]
         self._ties = Ties(self._model, self.inputs, self._batch, tie, lambda: self.shapes)
@@ -187,11 +187,15 @@ class Signature:
             if x.role.kind in ("lengths", "relative-lengths") and x.dims
             if (s := plain(x.dims[0]))
         }
+        # The nodes of a graph, say, which its edges name; rows that are chosen anew are a batch.
+        indexed = {
+            s for x in self.inputs for d in x.role.below for s in symbols(d) - {*symbols_of([x])}
+        }
         found = set(sure)
         for item in self.inputs:
             first = plain(item.dims[0]) if item.dims else None
             elsewhere = {s for d in item.dims[1:] for s in symbols(d)}
-            if first is None or sure & elsewhere:
+            if first is None or sure & elsewhere or first in indexed:
                 continue
             named = re.search(r"batch|^(b|bs|n)$", self.user_name(first), re.IGNORECASE)
             if first in later and not (named and self._is_of_states(first)):

@@ -1,4 +1,4 @@
-"""What a report says in numbers: kernels before and after, and who repaired whose places."""
+"""What a report says in numbers: kernels and errors before and after, who repaired whose places."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from graphfix.core import Match, Pass
-from graphfix.model import io, local_functions
+from graphfix.model import io, local_functions, weights
 from graphfix.model.view import forget_index, index
 
 if TYPE_CHECKING:
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 # Above so many nodes looking again takes too long for a line of the report.
 _MANY = 20_000
+# Weights that are no smaller than that are as large as they were.
+_SMALLER = 0.99
 
 
 def counted(task: Task, report: Report, model: ir.Model, before: ir.Model | None) -> Report:
-    """The report with the kernels of a run before and after, and with :func:`elsewhere`.
+    """The report with kernels and findings on DirectML before and after, and :func:`elsewhere`.
 
     Args:
         task: What was asked.
@@ -38,12 +40,28 @@ def counted(task: Task, report: Report, model: ir.Model, before: ir.Model | None
     if not wanted:
         return report
     # Not above: what only repairs need not load ONNX Runtime.
-    from graphfix.job import planning
+    from graphfix.job import planning, remaining_findings
 
     task.tell("counting kernels")
     after = model if report.changed else before
     found = planning.kernels(before, after, always=bool(task.kernels))
-    return dataclasses.replace(report, kernels=found)
+    if found is None:
+        return report
+    hazards = remaining_findings.checked(before, [after]).to_json()
+    return dataclasses.replace(report, kernels=found, directml=hazards)
+
+
+def rounds_for_nothing(task: Task, report: Report, made: ir.Model) -> str:
+    """Why what was rounded is no gain: more kernels, and the weights as large; "" if it is one."""
+    rounding = {x.name for x in task.chosen if isinstance(x, Pass) and x.measured}
+    free = all(x.may_gain_nothing for x in task.chosen if isinstance(x, Pass) and x.measured)
+    changed = any(x.changes for x in report.passes if x.name in rounding)
+    before, after = (report.kernels or {}).get("before"), (report.kernels or {}).get("after")
+    if not (changed and free and before and after and after["all"] > before["all"]):
+        return ""
+    if weights.size_of(made) <= _SMALLER * weights.size_of(io.load(task.source)):
+        return ""
+    return f"the weights keep their size, kernels {before['all']} -> {after['all']}"
 
 
 def elsewhere(task: Task, report: Report, before: ir.Model) -> dict[str, dict[str, int]]:

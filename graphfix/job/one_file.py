@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Unpack
 
 from graphfix.editing.exclusions import NOTHING
 from graphfix.engine import pipeline
+from graphfix.job.culprits import BadPlaces
 from graphfix.job.fault_search import bad_places, ways
-from graphfix.job.kernel_counts import counted
+from graphfix.job.kernel_counts import counted, rounds_for_nothing
 from graphfix.job.prove import prove, why_not
 from graphfix.job.repair import make
 from graphfix.job.rounding_search import MARGINS, is_hopeless
@@ -125,9 +126,14 @@ def _written(
             if task.check:
                 report = prove(task, draft.path, model, report, held=held)
             if report.ok:
-                draft.keep()
-                report = dataclasses.replace(report, output=str(place.target))
-                return counted(task, report, model, None if held is None else held.graph)
+                report = counted(task, report, model, None if held is None else held.graph)
+                why = rounds_for_nothing(task, report, model)
+                if not why:
+                    draft.keep()
+                    return dataclasses.replace(report, output=str(place.target))
+        if report.ok:
+            way = next(ways(task.chosen, why, BadPlaces()))
+            return way.found.told(_written(way.of(task), place, way.leave, need))
         if is_hopeless(report):
             break
     return report

@@ -80,6 +80,7 @@ def _verify(
         locate=locate,
         held=held,
         brief=brief,
+        budget=task.budget,
         progress=lambda done, total, what: task.tell(f"verifying {done}/{total}: {what}"),
     )
 

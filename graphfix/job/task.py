@@ -47,6 +47,7 @@ class Options(TypedDict, total=False):
             searched for, and nothing is written.
         page: Where a page about the result is going to be; one that is there is about the model
             that is replaced, and is removed with it.
+        budget: How many seconds a proof may take, about; see :func:`graphfix.proof.verify.verify`.
         progress: Called with a short text at each step.
     """
 
@@ -60,6 +61,7 @@ class Options(TypedDict, total=False):
     kernels: bool | None
     strict: bool
     page: StrPath | None
+    budget: float | None
     progress: Progress | None
 
 
@@ -77,6 +79,7 @@ class Task:
         ep: Where the repaired model is run.
         kernels: Whether to count kernels; None: if it is verified and not huge.
         strict: Whether a failed verdict is the end, and no search for bad places begins.
+        budget: How many seconds a proof may take.
         tell: Called with a short text at each step.
     """
 
@@ -89,6 +92,7 @@ class Task:
     ep: Ep = "cpu"
     kernels: bool | None = None
     strict: bool = False
+    budget: float | None = None
     tell: Progress = lambda _: None
 
     @classmethod
@@ -105,6 +109,7 @@ class Task:
             ep=options.get("ep", "cpu"),
             kernels=options.get("kernels"),
             strict=options.get("strict", False),
+            budget=options.get("budget"),
             tell=options.get("progress") or (lambda _: None),
         )
 

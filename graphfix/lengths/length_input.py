@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from graphfix import json_types
 from graphfix.errors import ModelError
 
 if TYPE_CHECKING:
@@ -49,10 +50,10 @@ class LengthInput:
         if text is None:
             return None
         try:
-            data = json.loads(text)
+            data: Any = json_types.read(text)
             found = cls(data["input"], data["axis"], data.get("kind", "lengths"))
             name, _ = found.place
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelError(f"the model's {KEY}={text[:80]!r} is malformed: {error!r}") from error
         if found.kind not in ("lengths", "mask"):
             raise ModelError(f"the model's {KEY} has kind {found.kind!r}, not lengths or mask")

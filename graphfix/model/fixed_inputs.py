@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import json_types
 from graphfix.errors import ModelError
 from graphfix.spec.quoting import quoted
 
@@ -41,8 +42,8 @@ def texts_of(model: ir.Model) -> dict[str, str]:
     if text is None:
         return {}
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:  # as deep as somebody likes
+        found = json_types.read(text)
+    except ValueError as error:
         raise ModelError(f"the model's {KEY}={text[:80]!r} is malformed: {error}") from error
     if not isinstance(found, dict) or not all(isinstance(x, str) for x in found.values()):
         raise ModelError(f"the model's {KEY}={text[:80]!r} names no values")

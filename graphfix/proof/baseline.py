@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
+from graphfix.feeds.arrays import Maker
 from graphfix.feeds.case import Case, Dropped
 from graphfix.feeds.case_search import groups_of, search
+from graphfix.feeds.case_style import Style
 from graphfix.feeds.coverage import Coverage, coverage
 from graphfix.feeds.poison import poisoned
+from graphfix.feeds.roles import UNUSED
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.user_feeds import given_case
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model.dims import fixed_since
 from graphfix.model.fixed_inputs import arrays_since
 from graphfix.proof.branches import Branches
+from graphfix.proof.budget import Budget
 from graphfix.proof.content import Content
 from graphfix.proof.output_record import silent_outputs
 from graphfix.proof.state_steps import Chain, chains
 from graphfix.runtime.compared_session import open_given
 from graphfix.runtime.local_session import Session
-from graphfix.runtime.run_errors import RunError
+from graphfix.runtime.run_errors import OverBudgetError, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -41,6 +47,8 @@ StrPath = str | os.PathLike[str]
 
 # Garbage is put into the padding of so many cases, of those whose first row is full.
 _POISONED = 2
+# So many inputs are changed alone to see whether an output follows.
+_ASKED = 16
 
 
 @dataclass
@@ -64,6 +72,7 @@ class Baseline:
         after: Gives the repaired model, whose signature may leave fewer sizes to choose.
         tolerance: What may differ where the original keeps garbage out.
         tell: Called with what is run next.
+        budget: How long cases that are made up may take.
 
     Attributes:
         graph: The graph of the original.
@@ -75,6 +84,7 @@ class Baseline:
         branches: Which branches the original took.
         constants: What some inputs are fed in every case: the repaired model has constants there.
         left_out: Cases that would have cost too much.
+        unheard: Inputs of which no change reached an output.
         chains: Steps, the outputs of one fed to the next; none of a model without states.
     """
 
@@ -88,7 +98,9 @@ class Baseline:
         after: Callable[[], ir.Model],
         tolerance: Tolerance,
         tell: Callable[[str], None],
+        budget: Budget | None = None,
     ) -> None:
+        self.budget = budget or Budget()
         self._source, self.graph, self._after = source, graph, after
         self._tolerance, self._tell = tolerance, tell
         self.runs: list[Ran] = []
@@ -98,14 +110,18 @@ class Baseline:
         self.branches = Branches(graph)
         self.left_out: list[str] = []
         self.chains: list[Chain] = []
+        self.unheard: list[str] = []
         self._made = False
         self._opened: dict[str, Outputs] | None = None
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
 
-    @property
-    def leaks(self) -> tuple[str, ...]:
-        """Where the original lets garbage through, which is not held against the repair."""
-        return tuple(self._leaks.values())
+    def leaks(self, held: Collection[Poison]) -> tuple[str, ...]:
+        """Where the original lets garbage through, which is not held against the repair.
+
+        Args:
+            held: The garbage that is.
+        """
+        return tuple(text for (_, poison), text in self._leaks.items() if poison not in held)
 
     def forget_repaired(self) -> None:
         """Let go of the repaired model, which only finding the cases asks of: its file may go."""
@@ -128,7 +144,10 @@ class Baseline:
         if not self._made:
             return Coverage()
         cases = [run.case for run in self.runs if run.case.name in compared]
-        return coverage(cases, self.signature)
+        found = coverage(cases, self.signature)
+        mute = tuple(f"a change of {name!r} that reaches an output" for name in self.unheard)
+        covered = (x for x in found.covered if not any(f"{n!r}" in x for n in self.unheard))
+        return Coverage(tuple(covered), (*found.missing, *mute))
 
     def find(
         self,
@@ -148,6 +167,7 @@ class Baseline:
                 given = [] if feeds is None else [given_case(feeds, self.signature)]
                 self._run_cases(session, given or cases or ())
             if self._made:
+                self.unheard = [x for x in self._heard_of() if not self._is_heard(session, x, seed)]
                 start = groups_of(self.signature, self.runs[0].case)
                 found = chains(
                     self.graph, self.signature, start, lambda x: self._outputs(session, x), seed
@@ -237,8 +257,33 @@ class Baseline:
         )
         return found, outputs
 
+    def _heard_of(self) -> list[str]:
+        """The inputs of which a change is to reach an output; not of dozens of caches."""
+        return [x.name for x in self.signature.inputs if x.role.why != UNUSED][:_ASKED]
+
+    def _is_heard(self, session: Session | Repeatable, name: str, seed: int) -> bool:
+        """Whether an output changes with an input alone, in the smallest case or the largest."""
+        maker = Maker(self.signature, seed + 1)
+        fed = (x for x in self.runs if x.case.feeds[name].size)
+        runs = sorted(fed, key=lambda x: x.case.volume)
+        tried = False
+        for run, step in itertools.product([*runs[:2], *runs[-1:]], (1, 2)):
+            groups = groups_of(self.signature, run.case)
+            other = maker.case(step, groups, style=Style("none full")).feeds[name]
+            if np.array_equal(other, run.case.feeds[name]):
+                continue
+            case = replace(run.case, feeds={**run.case.feeds, name: other})
+            with contextlib.suppress(RunError):
+                outputs = self._outputs(session, case)
+                tried = True
+                if any(not np.array_equal(x, outputs[n]) for n, x in run.outputs.items()):
+                    return True
+        return not tried
+
     def _outputs(self, session: Session | Repeatable, case: Case) -> Outputs:
-        return self.branches.see(session.run(case.feeds))
+        if not self._made:
+            return self.branches.see(session.run(case.feeds))
+        return self.branches.see(self.budget.run(case, lambda: session.run(case.feeds)))
 
     def _constants(self) -> dict[str, Array]:
         """What the original is fed where the repaired model says that it has a constant."""
@@ -261,6 +306,8 @@ class Baseline:
                 self._tell(f"before, {case.name}")
                 try:
                     outputs = self._outputs(session, case)
+                except OverBudgetError:
+                    continue
                 except RunError as error:
                     self.dropped.append(Dropped(case.name, str(error)))
                     continue
@@ -273,9 +320,11 @@ class Baseline:
         full = [run for run in ragged if run.case.side != "left" and _first_full(run.case)]
         none = [run for run in ragged if run.case.side != "left" and not _first_full(run.case)]
         both: tuple[Poison, ...] = ("NaN", "large values")
+        usual: tuple[Poison, ...] = ("large values", "other numbers")
         return [
-            *((run, both) for run in full[-_POISONED:]),
-            *((run, both if not full else ("large values",)) for run in none[-1:]),
+            *((run, both) for run in full[-_POISONED:-1]),
+            *((run, (*both, "other numbers")) for run in full[-1:]),
+            *((run, usual if full else ("NaN", *usual)) for run in none[-1:]),
             *((run, ("NaN",)) for run in left[-1:]),
         ]
 
@@ -301,7 +350,7 @@ class Baseline:
             where = self.content.where(name, array.shape, case)
             content = array.size if where is None else int(where.sum())
             leaked = content - int(kept[name].sum())
-            if leaks and leaked:
+            if leaks and leaked and case.poison != "other numbers":  # large values say it, too
                 self._leaks.setdefault(
                     (name, case.poison),
                     f"the original leaks {case.poison} from the padding into {name!r} too: "

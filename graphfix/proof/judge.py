@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphfix.caches.in_front import last
+from graphfix.feeds.case import ORDINARY
 from graphfix.proof.compare import LeaveOut, OutputDiff, Tolerance, compare, held_in_padding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from graphfix.core import Safety
+    from graphfix.feeds.case import Poison
     from graphfix.proof.baseline import Ran
     from graphfix.proof.compare import Array, Mask
     from graphfix.proof.content import Content
@@ -38,6 +40,11 @@ class Judge:
     caches: Mapping[str, int] = field(default_factory=dict)
     may_narrow: bool = False
     notes: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def held(self) -> tuple[Poison, ...]:
+        """What may lie in the padding and yet everything is the same."""
+        return () if self.safety == "valid-rows" else ORDINARY
 
     def diffs(self, run: Ran, outputs: Mapping[str, Array]) -> Iterator[OutputDiff]:
         """Each output of the original beside the one of that name in ``outputs``."""
@@ -73,7 +80,7 @@ class Judge:
         """Which elements are compared, None for all; what is left out of them; what to say."""
         case, content_only = run.case, self.safety == "valid-rows"
         leave_out: LeaveOut = "NaN" if content_only else ""
-        where, note = run.kept.get(name), ""
+        where, note = None if case.poison in self.held else run.kept.get(name), ""
         if where is None and content_only and case.ragged:
             where = self.content.where(name, before.shape, case)
             if where is None and not case.empty_rows:

@@ -18,6 +18,7 @@ from graphfix.model import io
 from graphfix.model.given import Given, in_memory, sizes_of
 from graphfix.proof import output_record as known
 from graphfix.proof.baseline import Baseline, Held, Ran
+from graphfix.proof.budget import SECONDS, Budget
 from graphfix.proof.compare import (
     Array,
     Mask,
@@ -82,6 +83,8 @@ class Options(TypedDict, total=False):
         seed: The same seed makes the same inputs.
         held: Takes what the original computed, so that the next call need not run it again.
         brief: Whether the first case that differs is enough, and no others are run.
+        budget: How many seconds it may take, about: of a slow model fewer and smaller cases are
+            tried, and what is left is said. A minute by default.
         progress: Called with the number of runs done, of runs in all, and what is run.
     """
 
@@ -97,6 +100,7 @@ class Options(TypedDict, total=False):
     seed: int
     held: Held | None
     brief: bool
+    budget: float | None
     progress: Progress | None
 
 
@@ -199,7 +203,12 @@ class _Job:
         self._done = 0
         self._forcing: Forcing | None = None
         self._original = Baseline(
-            self._before, self._graph, lambda: self._repaired, self._tolerance, self._tell
+            self._before,
+            self._graph,
+            lambda: self._repaired,
+            self._tolerance,
+            self._tell,
+            Budget(options.get("budget") or SECONDS),
         )
 
     def take(self, held: Held) -> bool:
@@ -345,10 +354,11 @@ class _Job:
         steps = [case for chain in original.chains for case in chain.cases]
         cases = [*(run.case for run in (*self.runs, *self._forced)), *steps]
         dims = {case.name: case.dims for case in cases if case.name in found}
-        notes = (*original.notes, *self._judge.notes, *original.leaks)
+        notes = (*original.notes, *self._judge.notes, *original.leaks(self._judge.held))
         compared = {name for name, diffs in found.items() if any(d.finite for d in diffs)}
         tried = original.coverage(compared)
         untaken = self._forcing.untaken if self._forcing is not None else ()
+        over = (str(original.budget),) if original.budget.over else ()
         dear = tuple(f"{name} (too much)" for name in dict.fromkeys(original.left_out))
         return Verdict(
             ok,
@@ -358,7 +368,7 @@ class _Job:
             notes,
             dims=dims,
             covered=(*tried.covered, *dict.fromkeys(map(str, original.chains))),
-            not_tried=(*tried.missing, *untaken, *dear),
+            not_tried=(*tried.missing, *untaken, *dear, *over),
         )
 
     def _new_feeds(self, case: Case) -> Feeds:

@@ -27,6 +27,10 @@ class NoAnswerError(RunError):
     """The process did not answer in time, so that it was ended."""
 
 
+class OverBudgetError(RunError):
+    """A run that is not begun, or not ended, since it takes longer than was asked for."""
+
+
 class StoppedError(ModelError):
     """A model whose run took too long, so that it was ended: no size will do better."""
 

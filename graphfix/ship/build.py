@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from graphfix.engine import pipeline
 from graphfix.job.fault_search import ways
+from graphfix.job.remaining_findings import checked
 from graphfix.job.rounding_search import MARGINS, gate, is_hopeless
 from graphfix.model import atomic_file, atomic_folder, io
 from graphfix.model.dims import name_dims
@@ -31,7 +32,6 @@ from graphfix.ship.container_repair import (
 from graphfix.ship.end_to_end import end_to_end
 from graphfix.ship.manifest import NAME, InputPort, Manifest
 from graphfix.ship.model_facts import read
-from graphfix.ship.remaining_findings import checked
 from graphfix.ship.shipped import (
     Shipped,
     in_place,

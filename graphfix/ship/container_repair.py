@@ -239,6 +239,11 @@ class Order:
         names = [item[0] for item in items]
         if _DIMS not in names:
             items.insert(names.index(_MASK) + 1, [_DIMS])
+        # One row first: it has one length, and no axis holds rows beside frames.
+        alone = [g for g in reading.names if g == reading.batch and container[g] == 1]
+        if alone:
+            yield _fixed(reading, container, alone)
+        rest = [g for g in reading.names if g not in alone]
         for name, *given in items:
             if name == _MASK and not given:
                 place = f"{reading.axis.input}.{reading.axis.axis}"
@@ -246,7 +251,11 @@ class Order:
             elif name == _DIMS:
                 if given:
                     raise UsageError(f"{_DIMS} gets its sizes from --container")
-                sizes = tuple((n, container[g]) for g, x in reading.names.items() for n in x)
-                yield registry.get_pass(_DIMS, dims=sizes)
+                yield _fixed(reading, container, rest)
             else:
                 yield from pipeline.parse(":".join([name, *given]))
+
+
+def _fixed(reading: Reading, container: Sizes, groups: Sequence[str]) -> Check:
+    sizes = tuple((n, container[g]) for g in groups for n in reading.names[g])
+    return registry.get_pass(_DIMS, dims=sizes)

@@ -64,8 +64,9 @@ class Axis:
         input: The input that tells a clip's length, by its size along ``axis``.
         axis: That axis.
         rate: How many of them a second has; None if nobody said.
-        shortest: The length of the shortest clip of which every window of the model makes
-            something. Of less ONNX Runtime's pools make a frame where the standard has none.
+        shortest: The length of the shortest clip that the original runs, and of which every window
+            of the model makes something. Of less ONNX Runtime's pools make a frame where the
+            standard has none.
     """
 
     dim: str

@@ -97,6 +97,7 @@ def read(
             maker = _maker(signature, plan)
             clips = _clips(signature, plan, maker, run, reasons)
             if clips:
+                shortest = _runs_from(_shortest(maker, plan), clips[0].length, maker, run)
                 break
         else:
             clips = ()
@@ -106,7 +107,7 @@ def read(
     _require_sizes(signature, plan, clips, reasons)
     rename = {s: signature.group(s) for s in signature.symbols()}
     return Reading(
-        axis=_axis(signature, plan.time, wanted.rate, _shortest(maker, plan)),
+        axis=_axis(signature, plan.time, wanted.rate, shortest),
         batch=signature.batch,
         inputs=tuple(input_port(signature, x, rename) for x in signature.inputs),
         outputs=outputs_of(model, signature, plan, clips, rename),
@@ -233,6 +234,19 @@ def _shortest(maker: Clips, plan: Sizing) -> int:
 
     size = min(container[plan.time] for container in plan.containers)
     return 1 + bisect.bisect_left(range(1, size), True, key=is_clip)
+
+
+def _runs_from(shortest: int, ran: int, maker: Clips, run: Run) -> int:
+    """The length from which on the original runs, up to one at which it did."""
+
+    def runs(length: int) -> bool:
+        try:
+            run(maker.alone(length, 0, 0))
+        except (FeedError, RunError):
+            return False
+        return True
+
+    return shortest + bisect.bisect_left(range(shortest, ran), True, key=runs)
 
 
 def _clips(

@@ -293,8 +293,8 @@ class Session:
         dim, shortest = self.manifest.axis.dim, self.manifest.axis.shortest
         if length < shortest:
             raise FeedError(
-                f"a clip of {dim}={length} is shorter than {shortest}, from where on every window "
-                "of the model has something to work on"
+                f"a clip of {dim}={length} is shorter than {shortest}, from where on the original "
+                "runs and every window of it has something to work on"
             )
         for i, container in enumerate(self.manifest.containers):
             if container.sizes[dim] >= length:

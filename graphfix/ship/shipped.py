@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from graphfix.core import Check
     from graphfix.engine.report import Left, Report
+    from graphfix.job.remaining_findings import Checked
     from graphfix.ship.container_repair import ContainerProof
     from graphfix.ship.end_to_end import SessionProof
-    from graphfix.ship.remaining_findings import Checked
 
 
 @dataclass(frozen=True, repr=False)

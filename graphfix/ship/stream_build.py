@@ -15,6 +15,7 @@ from graphfix.caches.cache_input import CacheInput
 from graphfix.caches.growth import unify
 from graphfix.engine import pipeline, registry
 from graphfix.errors import PaddingError, UsageError
+from graphfix.job.remaining_findings import checked
 from graphfix.job.rounding_search import MARGINS, Settling, gate
 from graphfix.model import atomic_file, atomic_folder, io
 from graphfix.proof.compare import Tolerance, computes_in_half
@@ -28,7 +29,6 @@ from graphfix.ship.manifest import (
     StateLink,
     Streaming,
 )
-from graphfix.ship.remaining_findings import checked
 from graphfix.ship.shipped import (
     Shipped,
     in_place,

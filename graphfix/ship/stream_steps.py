@@ -237,7 +237,7 @@ class Sequences:
     def _array(
         self, port: InputPort, sizes: Mapping[str, int], length: int, skipped: int, *, last: bool
     ) -> Array:
-        item = self._plan.signature.item(port.name)
+        item = self._plan.signature.item(port.name).at(sizes)
         role, dtype = item.role, np.dtype(item.dtype)
         shape = tuple(size_of(x, sizes) for x in port.dims)
         steps = shape[-1] if shape and self._plan.new in names_in(port.dims[-1]) else 0

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # A larger whole number may not be in float16.
 _EXACT_UNTIL = 2048
+# Whole numbers of so many bits are all in float16.
+_SMALL = 8
 _LAYOUT = frozenset(
     {"Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile"}
     | {"Slice", "Split", "Gather", "GatherND", "GatherElements", "Trilu", "Dropout", "Concat"}
@@ -159,6 +161,8 @@ def _cast(node: ir.Node, types: Types, view: View) -> tuple[Kind, str]:
     known = given is not None and all(_may_be_a_mask(x) for x in given)
     if known and not _is_spread(made):
         return Kind.FLAG, ""
+    if dtype.bitwidth <= _SMALL:  # pixels, or weights in int8
+        return Kind.DATA, ""
     return Kind.COUNT, f"{source.name!r} may hold whole numbers past 2,048"
 
 

@@ -166,6 +166,15 @@ class TestRun:
         _, out, _ = said(capsys, "run", masked, "-p", "additive-mask", "--no-kernels")
         assert "in a run on DirectML" not in out
 
+    def test_worse_is_said_first_and_directml_last(
+        self, plain: Path, wrong: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        wrong.write_text(WRONG.replace("op.Add(x, x)", "op.Relu(op.Abs(op.Relu(x)))"))
+        _, out, _ = said(capsys, "run", plain, "-p", "wrong", "--plugin", wrong)
+        first, *_, last = (line for line in out.splitlines()[1:] if line)
+        assert first == "  worse     on DirectML than the original, predicted: kernels 2 -> 4"
+        assert last == "  DirectML  0 errors -> 0, predicted"
+
     def test_nothing_to_repair_is_a_success(
         self, plain: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

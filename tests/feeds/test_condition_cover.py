@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -10,9 +12,12 @@ from graphfix.feeds import condition_cover
 from graphfix.feeds.case import Cases
 from graphfix.feeds.case_search import search
 from graphfix.feeds.case_style import ends_of
+from graphfix.feeds.condition_cover import hop_of
 from graphfix.feeds.coverage import coverage
 from graphfix.feeds.input import size_of
 from graphfix.feeds.roles import roles_of
+from graphfix.feeds.signature import Signature
+from graphfix.proof.verify import verify
 from graphfix.runtime.local_session import Session
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -132,6 +137,17 @@ def test_what_was_not_tried_is_said():
     assert "padding on the left" in told.missing
 
 
+def test_what_whole_numbers_were_fed_is_said():
+    text = """m (int64[B, T] a) => (float[B, T, 1] y) <float[5, 1] t = {1, 2, 3, 4, 5}>
+        { y = Gather (t, a) }"""
+    cases = covered(text)
+    assert "'a' with 5 values of 0 to 4" in coverage(cases, cases.signature).covered
+    narrow = [replace(x, feeds={"a": np.minimum(x.feeds["a"], 1)}) for x in cases]
+    told = coverage(narrow, cases.signature)
+    assert {"other values of 'a' than 0 to 1", "the last id of 'a'"} <= {*told.missing}
+    assert not any("'a'" in x for x in told.covered)
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize("whole", [1, 2, 7, 40])
 def test_ends(rows: int, whole: int):
@@ -168,3 +184,36 @@ def test_inputs_that_share_their_dims_are_looked_at_once(monkeypatch):
 
     assert sized(3) == sized(30)
     assert sized(30)[1] == 0
+
+
+ONES = ", ".join(["1"] * 16)
+STRIDED = f"""m (float[B, 1, T] x) => (float[B, 1, F] y)
+    <float[1, 1, 16] w = {{{ONES}}}, float most = {{512}}, int64 last = {{-1}}>
+    {{ BEFORE h = Conv <strides = [16], pads = [15, 0]> (c, w)
+       y = Conv <strides = [16], pads = [15, 0]> (h, w) }}"""
+WHOLE = STRIDED.replace("BEFORE", "c = Identity (x)")
+# What comes behind the first 512 samples, two frames, is lost.
+LOST = STRIDED.replace(
+    "BEFORE",
+    """n = Sub (x, x) o = Exp (n) i = CumSum (o, last) k = LessOrEqual (i, most)
+    f = Cast <to = 1> (k) c = Mul (x, f)""",
+)
+
+
+def test_strides_are_multiplied_along_the_way():
+    assert hop_of(Signature(model(WHOLE))) == 256
+    assert hop_of(Signature(model("m (float[B, T] x) => (float[B, T] y) { y = Tanh (x) }"))) == 1
+
+
+def test_lengths_have_several_frames_and_a_second_of_samples():
+    lengths = {x.dims["T"] for x in search(model(WHOLE), lambda case: None, cover=True)}
+    assert {513, 1279, 16_000} <= lengths
+    assert verify(model(WHOLE), model(WHOLE)).ok
+    assert not verify(model(WHOLE), model(LOST)).ok
+
+
+def test_a_size_that_ran_is_not_too_much():
+    made = model("m (float[1, T, T2] x) => (float[1, T, T2] y) { y = Tanh (x) }")
+    found = search(made, lambda case: None, dims={"T": [576], "T2": [576]}, cover=True)
+    assert found
+    assert not found.left_out

@@ -14,6 +14,7 @@ import pytest
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.case import Case
 from graphfix.feeds.case_search import make_cases, search
+from graphfix.feeds.coverage import coverage
 from graphfix.feeds.poison import poisoned
 from graphfix.feeds.roles import Role, roles_of
 from graphfix.feeds.signature import Signature
@@ -540,3 +541,17 @@ def test_no_case_has_less_than_the_window_of_a_pool_where_frames_are_counted(poo
     assert len(lengths) >= 3
     told = {x.reason for x in cases.dropped}
     assert any("a pool has less than its window" in x for x in told)
+
+
+@pytest.mark.parametrize(
+    ("dims", "image"),
+    [("B, 3, H, W", True), ("1, 64, 64, 3", True), ("B, 1, 80, T", False), ("B, T, 3", False)],
+)
+def test_pictures_have_the_range_of_pictures(dims: str, image: bool) -> None:
+    made = model(f"m (float[{dims}] x) => (float[{dims}] y) {{ y = Tanh (x) }}")
+    cases = search(made, lambda case: None, cover=True)
+    most = max(float(np.abs(x.feeds["x"]).max()) for x in cases)
+    assert (100 < most <= 255) if image else most > 1e4
+    told = coverage(cases, cases.signature)
+    assert ("'x' from 0 to 255" in told.covered) == image
+    assert any("values from 0 to 255" in x.name for x in cases) == image

@@ -300,6 +300,70 @@ def test_kernels_of_what_did_not_change_are_counted_once(
     assert report.kernels["after"] == report.kernels["before"]
 
 
+FROZEN = """<ir_version: 9, opset_import: ["" : 17]>
+    m (float[N, 4] x) => (float[N, 2, 2] y) <int64[3] shape = {-1, 2, 2}>
+    { y = Reshape <allowzero = 1> (x, shape) }"""
+
+
+def test_fixed_sizes_that_do_not_run_on_directml_are_said(file: Path) -> None:
+    """One kernel for a whole model is no success where DirectML refuses it."""
+    onnx.save(onnx.parser.parse_model(FROZEN), file)
+    report = graphfix.repair_file(file, passes="fix-dims:N=2")
+    told = "1 error -> 1, predicted; does not run correctly: reshape-allowzero at "
+    assert report.on_directml.startswith(told)
+    assert not report.worse
+    repaired = graphfix.repair_file(file, passes="reshape-allowzero")
+    assert repaired.on_directml == "1 error -> 0, predicted"
+
+
+@dataclass(frozen=True)
+class Heavier(NodePass[Match]):
+    """Relu(x) becomes two kernels, and a Reshape that DirectML cannot read."""
+
+    name: ClassVar[str] = "heavier"
+    safety: ClassVar[Safety] = "exact"
+    anchors: ClassVar[tuple[str, ...]] = ("Relu",)
+
+    def match(self, node: ir.Node, view: View) -> Match | None:
+        return None if node.metadata_props else Match(node)
+
+    def rewrite(self, match: Match, op: Builder) -> ir.Value:
+        flat = op.Reshape(match.node.inputs[0], np.array([-1], np.int64), allowzero=1)
+        return op.Relu(op.Abs(op.Relu(flat)))
+
+
+def test_more_errors_and_more_kernels_are_worse(file: Path) -> None:
+    onnx.save(onnx.parser.parse_model(MASKLESS), file)
+    report = graphfix.repair_file(file, passes=[Heavier()])
+    assert report.ok
+    assert report.worse == "errors 0 -> 1, kernels 1 -> 4"
+    assert report.to_json()["worse"] == report.worse
+    assert graphfix.repair_file(file, passes="fold").worse == ""
+
+
+def test_float16_that_only_adds_casts_leaves_the_model(file: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        m (float[B, 8] x, float[8, 8] u) => (float[B, 8] y)
+        { h = MatMul (x, w) a = Tanh (x) b = MatMul (a, u) d = Relu (b) y = Add (d, h) }"""
+    model = onnx.parser.parse_model(text)
+    weights = onnx.numpy_helper.from_array(np.full((8, 8), 0.1, np.float32), "w")
+    model.graph.initializer.append(weights)
+    onnx.save(model, file)
+    report = graphfix.repair_file(file, passes="float16:keep=h")
+    assert report.ok
+    assert not report.changed
+    (left,) = report.left
+    assert left.why.startswith("the weights keep their size, kernels 3 -> ")
+    assert graphfix.repair_file(file, passes="float16").changed
+
+
+def test_buckets_have_their_kernels(file: Path) -> None:
+    reports = graphfix.repair_buckets(file, passes="additive-mask,fix-dims:B=1:T=4,8,fold")
+    counted = [x.kernels for x in reports]
+    assert all(x is not None and x["after"] is not None for x in counted)
+    assert counted[0] == counted[1]
+
+
 MASKLESS = """<ir_version: 9, opset_import: ["" : 17]>
     m (float[N] x) => (float[N] y) { y = Relu (x) }"""
 LEAK = "mean = ReduceMean <axes = [1]> (x) y = Sub (x, mean)"

@@ -360,6 +360,23 @@ def test_what_stays_says_why_and_there_are_casts_at_borders_only() -> None:
     assert "may hold whole numbers past 2,048" in reasons
 
 
+@pytest.mark.parametrize(("dtype", "wide"), [("int8", False), ("uint8", False), ("int16", True)])
+def test_whole_numbers_of_eight_bits_are_all_in_float16(dtype: str, wide: bool) -> None:
+    """Weights in int8 that the graph scales itself: none is past 2,048."""
+    before = add(
+        parse(
+            f"(float[B, 8] x, {dtype}[8, 8] w, float[8] s) => (float[B, 8] y)",
+            "f = Cast <to = 1> (w) d = Mul (f, s) h = MatMul (x, d) y = Tanh (h)",
+        ),
+        w=np.arange(-32, 32).reshape(8, 8).astype(dtype),
+        s=f(8),
+    )
+    report = graphfix.run(before, "float16")
+    reasons = " ".join(reason for one in report.passes for _, reason in one.skips)
+    assert ("past 2,048" in reasons) == wide
+    assert report.changed or wide
+
+
 def test_a_weight_that_float16_does_not_hold_is_named() -> None:
     signature, body, weights, _ = GRAPHS["a weight that is too large"]
     model = add(parse(signature, body), **weights)

@@ -277,3 +277,19 @@ def test_a_clip_of_which_a_pool_makes_nothing_is_refused(tmp_path: Path) -> None
                 session.run(None, feeds)
         else:
             same(session.run(None, feeds), alone(source, feeds))
+
+
+def test_a_clip_that_the_original_refuses_is_refused(tmp_path: Path) -> None:
+    """In a container the third frame is padding, which the clip has not."""
+    path, folder = tmp_path / "m.onnx", tmp_path / "out"
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        m (float[1, T, 4] x) => (float[1, T, 4] y) <int64[1] third = {2}>
+        { g = Gather <axis = 1> (x, third) s = ReduceSum (g, third) y = Add (x, s) }"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    assert ship_file(path, folder, wanted(["T=9,24"])).ok
+    session = graphfix.Session(folder, CPU)
+    for length in (1, 2):
+        with pytest.raises(FeedError, match=f"a clip of T={length} is shorter than 3"):
+            session.run(None, {"x": np.ones((1, length, 4), np.float32)})
+    feeds = {"x": np.ones((1, 3, 4), np.float32)}
+    same(session.run(None, feeds), alone(path, feeds))

@@ -12,7 +12,7 @@ import pytest
 
 import graphfix
 from graphfix.cli import main
-from graphfix.errors import ModelError, UsageError
+from graphfix.errors import ModelError, PaddingError, UsageError
 from graphfix.runtime.run_errors import RunError
 from graphfix.ship import build, end_to_end
 from graphfix.ship.container_spec import wanted
@@ -348,3 +348,24 @@ class TestCommand:
         out = tmp_path / "out"
         assert main(["ship", str(mean[0]), "--container", "T=8s", "-o", str(out)]) == 2
         assert "--rate 16000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "mixes",
+    [
+        "h = ReduceMax <axes = [0]> (x)",
+        "h = Softmax <axis = 0> (x)",
+        "f = Reshape (x, flat) g = Softmax <axis = 0> (f) z = Shape (x) h = Reshape (g, z)",
+    ],
+)
+def test_what_mixes_rows_of_a_batch_is_shipped_with_one(mixes: str, tmp_path: Path) -> None:
+    """The batch is fixed first, then padding is looked at: one row has one length."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[B, T, 4] x) => (float[B, T, 4] y) <int64[2] flat = {{-1, 4}}>
+        {{ {mixes} y = Add (x, h) }}"""
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    shipped = build.ship_file(path, tmp_path / "out", wanted(["T=9,24"]))
+    assert shipped.ok
+    with pytest.raises(PaddingError, match=r"batch|row"):
+        build.ship_file(path, tmp_path / "two", wanted(["T=9", "B=2"]))

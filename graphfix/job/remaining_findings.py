@@ -1,4 +1,4 @@
-"""What ``graphfix check`` finds in the original, and what is left of it in the containers."""
+"""What ``graphfix check`` finds in the original, and what is left of it in what was made."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.core import Finding
+    from graphfix.engine.report import Hazards
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,11 @@ class Checked:
         """What may keep a container from running."""
         return tuple(x for x in self.after if x.severity == "error")
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> Hazards:
         """As plain data."""
-        return {
-            "before": _counted(self.before),
-            "after": _counted(self.after),
-            "left": [{"rule": x.rule, "at": x.at, "message": x.message} for x in self.after],
-        }
+        names = ("rule", "severity", "at", "message")
+        left = [{name: getattr(x, name) for name in names} for x in self.after]
+        return {"before": _counted(self.before), "after": _counted(self.after), "left": left}
 
     def __str__(self) -> str:
         return f"on DirectML {_told(self.before)} in the original; {_told(self.after)} left"
@@ -47,8 +46,9 @@ class Checked:
 
 def checked(original: ir.Model, containers: Iterable[ir.Model]) -> Checked:
     """Look for hazards in the original and in what becomes of it; nothing is run or edited."""
-    after = {(x.rule, x.at): x for model in containers for x in _found(model)}
-    return Checked(tuple(_found(original)), tuple(after.values()))
+    before = tuple(_found(original))
+    found = (before if model is original else _found(model) for model in containers)
+    return Checked(before, tuple({(x.rule, x.at): x for one in found for x in one}.values()))
 
 
 def _found(model: ir.Model) -> list[Finding]:

@@ -1,0 +1,66 @@
+"""How long a proof may run the original, and what was left untried for that."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from graphfix.runtime.run_errors import OverBudgetError, StoppedError
+from graphfix.wording import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from graphfix.feeds.case import Case
+
+T = TypeVar("T")
+
+SECONDS = 60.0
+"""How long a proof may take by default, about; what is fast tries everything in far less."""
+# The original takes this share of it; the repaired model as much, and the rest is for the others.
+_SHARE = 3
+
+
+@dataclass
+class Budget:
+    """Refuses cases that would take too long, judged by those that ran.
+
+    Attributes:
+        seconds: How long the whole proof may take.
+        over: The cases that were not tried.
+    """
+
+    seconds: float = SECONDS
+    over: list[str] = field(default_factory=list)
+    _spent: float = 0.0
+    _largest: tuple[int, float] = (0, 0.0)  # how much was fed, how long it took
+
+    def run(self, case: Case, run: Callable[[], T]) -> T:
+        """What ``run`` gives for a case; the first is always run.
+
+        Raises:
+            OverBudgetError: It would take too long, or was stopped.
+            StoppedError: It was stopped, and no case ran before.
+        """
+        volume, taken = self._largest
+        foreseen = taken * max(1.0, case.volume / max(volume, 1))
+        if volume and self._spent + foreseen > self.seconds / _SHARE:
+            self.over.append(case.name)
+            raise OverBudgetError(f"it would take {foreseen:.0f} s")
+        start = time.perf_counter()
+        try:
+            return run()
+        except StoppedError as error:
+            if not volume:
+                raise StoppedError(f"{error}; the case is {case.name!r}, see --dims") from error
+            self.over.append(case.name)
+            raise OverBudgetError(str(error)) from error
+        finally:
+            taken = time.perf_counter() - start
+            self._spent += taken
+            self._largest = max(self._largest, (case.volume, taken))
+
+    def __str__(self) -> str:
+        more = plural(len(dict.fromkeys(self.over)), "more case")
+        return f"{more}, such as {self.over[0]} (over --budget {self.seconds:g})"
