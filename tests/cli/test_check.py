@@ -104,7 +104,7 @@ class TestSeverities:
         path = saved(tmp_path, text)
         _, out, _ = said(capsys, "check", path)
         assert "warning no-kernel: 5; repair with -p opset-ceiling" in out
-        assert "2 x for other reasons (-v)" in out
+        assert "2 x for 2 more reasons (-v lists them)" in out
         for flag in ("-v", "--all"):
             _, out, _ = said(capsys, "check", path, flag)
             assert all(f"no kernel for {op} of" in out for op in ops)

@@ -108,7 +108,7 @@ def without_numbers(lines: list[str]) -> list[str]:
     kept, label = [], ""
     for line in lines:
         label = line[:12].strip() if line[:12].strip() else label
-        if label not in ("verified", "note"):
+        if label not in ("numbers", "note"):
             kept.append(line)
     return kept
 
