@@ -1,4 +1,4 @@
-"""ilens-mask behind current exporters: ONNX's own Attention, RotaryEmbedding and RMSNormalization."""
+"""ilens-mask behind current exporters: Attention, RotaryEmbedding, RMSNormalization of ONNX."""
 
 from __future__ import annotations
 
