@@ -65,7 +65,7 @@ lint: $(STAMP)  ## Check style and formatting
 types: $(STAMP)  ## Check types
 	$(BIN)/mypy
 
-docs: $(STAMP)  ## Write passes/README.md, docs/rules.md and the table in README.md
+docs: $(STAMP)  ## Write passes/README.md and docs/rules.md
 	$(BIN)/python -m graphfix.show.manual_pages
 
 # Links that lead nowhere and whatever else Sphinx warns of are errors (-W, -n).

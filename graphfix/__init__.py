@@ -1,11 +1,10 @@
 """graphfix repairs exported ONNX graphs and proves that the numbers did not change.
 
 >>> import graphfix
->>> model = graphfix.load("model.onnx")                          # doctest: +SKIP
->>> report = graphfix.run(model, "additive-mask,cumsum-index")   # doctest: +SKIP
->>> graphfix.save(model, "model.fixed.onnx")                     # doctest: +SKIP
->>> graphfix.verify("model.onnx", "model.fixed.onnx").ok         # doctest: +SKIP
-True
+>>> graphfix.fix("model.onnx").output        # doctest: +SKIP
+'model.fixed.onnx'
+>>> fixed = graphfix.fix(proto, "fast")      # doctest: +SKIP
+>>> assert graphfix.verify(proto, fixed)     # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -16,14 +15,24 @@ from typing import TYPE_CHECKING
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
+    from graphfix.benchmark.bench import bench
     from graphfix.core import Change, Check, Finding, Match, NodePass, Pass, Result, Skip
     from graphfix.editing.builder import Builder
     from graphfix.engine.pipeline import run
     from graphfix.engine.registry import get_pass, load_plugin
     from graphfix.engine.report import PassReport, Report
-    from graphfix.errors import FeedError, GraphfixError, ModelError, PluginError, UsageError
-    from graphfix.job import repair_buckets, repair_file
+    from graphfix.errors import (
+        FeedError,
+        GraphfixError,
+        ModelError,
+        PluginError,
+        UsageError,
+        VerificationError,
+    )
+    from graphfix.job import repair_file
     from graphfix.job.checking import check
+    from graphfix.job.fix import fix
+    from graphfix.job.planning import plan
     from graphfix.model.io import load, save
     from graphfix.model.view import View
     from graphfix.probing.padded import PaddedVerdict, padded
@@ -36,9 +45,14 @@ if TYPE_CHECKING:
 _HOMES = {
     "graphfix.editing.builder": "Builder",
     "graphfix.core": "Change Check Finding Match NodePass Pass Result Skip",
-    "graphfix.errors": "FeedError GraphfixError ModelError PluginError UsageError",
+    "graphfix.errors": (
+        "FeedError GraphfixError ModelError PluginError UsageError VerificationError"
+    ),
+    "graphfix.benchmark.bench": "bench",
     "graphfix.job.checking": "check",
-    "graphfix.job": "repair_buckets repair_file",
+    "graphfix.job.fix": "fix",
+    "graphfix.job.planning": "plan",
+    "graphfix.job": "repair_file",
     "graphfix.probing.padded": "PaddedVerdict padded",
     "graphfix.probing.probe": "Probe probe probe_padded",
     "graphfix.proof.verify": "Tolerance Verdict verify",
@@ -74,16 +88,19 @@ __all__ = [
     "Tolerance",
     "UsageError",
     "Verdict",
+    "VerificationError",
     "View",
     "__version__",
+    "bench",
     "check",
+    "fix",
     "get_pass",
     "load",
     "load_plugin",
     "padded",
+    "plan",
     "probe",
     "probe_padded",
-    "repair_buckets",
     "repair_file",
     "run",
     "save",

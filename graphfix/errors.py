@@ -3,6 +3,8 @@
 The message of each says what, where and what now; the command line prints it as it stands.
 """
 
+from typing import Any
+
 
 class GraphfixError(Exception):
     """Base of every error that graphfix raises on purpose."""
@@ -22,6 +24,16 @@ class FeedError(GraphfixError):
 
 class PaddingError(GraphfixError):
     """A model in which padding reaches a node that ilens-mask cannot see through."""
+
+
+class VerificationError(GraphfixError):
+    """A repaired model that does not compute what the original does; nothing is written."""
+
+    def __init__(self, report: Any) -> None:  # noqa: ANN401  (a room above)
+        found = [x for x in (report.verdict, report.padded) if x is not None and not x["ok"]]
+        super().__init__(f"the repaired model was not proved: {found[0]['summary']}")
+        self.report = report
+        """What was done, and what was found: a :class:`graphfix.Report`."""
 
 
 class PassError(GraphfixError):

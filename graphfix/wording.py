@@ -9,6 +9,16 @@ _LETTERS = re.compile(r"[AEFHILMNORSX][A-Z]")
 _VOWEL = re.compile(r"[AEIOaeio]|[Uu](?!ni)")
 
 
+class Proof:
+    """What was found, true if it is good; a line of it where a result would be pages."""
+
+    def __bool__(self) -> bool:
+        return bool(self.ok)  # type: ignore[attr-defined]  # each has it, as a field or not
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self}>"
+
+
 def plural(count: int, one: str, many: str | None = None) -> str:
     """``1 repair``, ``2 repairs``."""
     return f"{count} {one if count == 1 else many or one + 's'}"

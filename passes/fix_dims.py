@@ -105,12 +105,8 @@ class FixDims(Pass):
     Options:
         dims: The size of each dim, by the dim's own name: `fix-dims:T=500:B=1`, or with a comma
             between them. One without a name is called by its place: axis 0 of the input `x` is
-            `x.0`, or `x_0` as it is printed. Dims that are not named stay symbolic. With several
-            sizes for one dim,
-            `fix-dims:T=500,3000`, `graphfix run` makes a model of each, `model.500.onnx` and
-            `model.3000.onnx`, which share one file of weights; in seconds if the frames of one are
-            given, `fix-dims:T=5s,30s:rate=100`; and `buckets=5s,30s` stands for the one dim that
-            has no size.
+            `x.0`, or `x_0` as it is printed. Dims that are not named stay symbolic.
+            Models of several sizes, with one file of weights, are made by `graphfix ship`.
 
     Spec:
         fix-dims:T=6

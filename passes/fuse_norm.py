@@ -87,7 +87,7 @@ class FuseNorm(Pass):
         residual: Whether the sum before a norm goes into it. That is a kernel or two less on
             DirectML. ONNX Runtime's CPU kernel for both is slow where its kernels for each are
             not: 1.28 ms for 0.28 with a bias and a sum that is kept (1.31, 500 rows of 512
-            numbers, one thread). So the profile ``fast`` says ``residual=no``.
+            numbers, one thread). So the profile ``fast-cpu`` says ``residual=no``.
     """
 
     name: ClassVar[str] = "fuse-norm"

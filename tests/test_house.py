@@ -14,6 +14,7 @@ FLOORS = (
     "cli",
     "zoo",
     "graphfix",
+    "testing",
     "ship",
     "job",
     "show",

@@ -6,18 +6,17 @@ import sys
 import zipfile
 from pathlib import Path
 
-PASSES = Path(__file__).parents[1] / "passes"
+ROOT = Path(__file__).parents[1]
 
 
 def faults(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
         held = set(archive.namelist())
-    wanted = [f"graphfix/passes/{file.name}" for file in PASSES.glob("*.py")]
+    wanted = [x.relative_to(ROOT).as_posix() for x in (ROOT / "graphfix").rglob("*.py")]
     wanted += [
-        "graphfix/py.typed",
-        "graphfix/cli/__init__.py",
-        "graphfix/show/templates/report.html",
+        f"graphfix/{x.relative_to(ROOT).as_posix()}" for x in (ROOT / "passes").rglob("*.py")
     ]
+    wanted += ["graphfix/py.typed", "graphfix/show/templates/report.html"]
     wanted += ["graphfix/directml/errors.toml", "graphfix/directml/ops.csv"]
     found = [f"{name} is missing" for name in wanted if name not in held]
     tops = {name.partition("/")[0] for name in held}

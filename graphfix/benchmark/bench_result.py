@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphfix.benchmark.timing import Claim, Timing
 from graphfix.runtime.profiling import Placed
+from graphfix.wording import Proof
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -158,8 +159,8 @@ class Timed:
         return not any(x.failure for x in self.results.values())
 
 
-@dataclass(frozen=True)
-class Benchmark:
+@dataclass(frozen=True, repr=False)
+class Benchmark(Proof):
     """What was timed.
 
     Attributes:
@@ -177,6 +178,11 @@ class Benchmark:
     setups: tuple[Setup, ...]
     models: tuple[Timed, ...]
     bound: bool = False
+
+    def __str__(self) -> str:
+        failed = [x.model for x in self.models if not x.ok]
+        told = f"failed: {', '.join(failed)}" if failed else "all compute the same"
+        return f"{', '.join(x.model for x in self.models)} on {self.ep}; {told}"
 
     @property
     def dims(self) -> dict[str, int]:

@@ -14,18 +14,6 @@ if TYPE_CHECKING:
     from graphfix.directml.agreement import Agreement
     from graphfix.directml.plan import Plan, Where
 
-_ROWS = (
-    ("nodes in fused graphs", "nodes", "fused"),
-    ("nodes on DirectML, each by itself", "nodes", "dml"),
-    ("nodes on the CPU", "nodes", "cpu"),
-    ("nodes gone before a run", "nodes", "gone"),
-    ("fused graphs", "run", "graphs"),
-    ("kernels of a run on DirectML", "run", "dispatches"),
-    ("kernels of a run on the CPU", "run", "cpu"),
-    ("copies between them", "run", "copies"),
-    ("kernels made anew at another length", "run", "remade"),
-)
-"""What is compared, and where it is in the JSON of a plan."""
 _COLOURS = {"fused": "green", "dml": "cyan", "cpu": "yellow", "gone": None}
 
 
@@ -42,8 +30,8 @@ _COLOURS = {"fused": "green", "dml": "cyan", "cpu": "yellow", "gone": None}
 @click.option(
     "--before-after",
     "spec",
-    metavar="SPEC",
-    help="Also plan what these passes make of the model, such as directml or fix-dims:T=500.",
+    hidden=True,
+    help="Gone: plan what graphfix run has written, with --no-verify if you like.",
 )
 @click.option(
     "--against",
@@ -66,46 +54,39 @@ def plan(
     Where each node runs and why, how many graphs are fused, how many kernels and copies a run
     takes, and what another length costs. Exit code 1 if --against finds a node elsewhere.
     """
+    if spec is not None:
+        raise click.UsageError("--before-after is no option any more; plan what run has written.")
     sizes = {name: several[0] for name, several in (dims or {}).items()}
     for name, several in (dims or {}).items():
         if len(set(several)) > 1:
             raise click.UsageError(f"--dim {name}: a plan is for one size; give one of {several}.")
     _options.load_plugins()
     with _terminal.progress(quiet=as_json) as say:
-        from graphfix.engine import pipeline
         from graphfix.job import planning
         from graphfix.model import io
 
         say("loading")
         loaded = io.load(model)
         say("planning")
-        if spec is None:
-            plans = [planning.plan(loaded, sizes=sizes)]
-        else:
-            plans = list(planning.before_after(loaded, pipeline.resolve(spec), sizes=sizes))
+        found = planning.plan(loaded, sizes=sizes)
         told: Agreement | None = None
         if against is not None:
             say("asking DirectML")
-            told = planning.against(plans[0], loaded)
+            told = planning.against(found, loaded)
     if as_json:
         _terminal.print_json(
             {
                 "schema": 1,
                 "graphfix": __version__,
                 "source": model,
-                "spec": spec,
-                "plan": plans[0].to_json(),
-                "after": plans[1].to_json() if spec is not None else None,
+                "plan": found.to_json(),
                 "agreement": told.to_json() if told is not None else None,
             }
         )
     else:
         _terminal.paragraph(model)
         click.echo()
-        if spec is None:
-            _show(plans[0], verbose=verbose)
-        else:
-            _show_both(plans[0], plans[1], spec)
+        _show(found, verbose=verbose)
         if told is not None:
             _show_agreement(told, verbose=verbose)
     return int(told is not None and bool(told.wrong))
@@ -114,7 +95,7 @@ def plan(
 def _show(plan: Plan, *, verbose: bool) -> None:
     from graphfix.show.kernel_strip import ORDER, WORDS
 
-    _strip("", plan)
+    _strip(plan)
     _key()
     click.echo()
     for where in ORDER:
@@ -128,7 +109,8 @@ def _show(plan: Plan, *, verbose: bool) -> None:
     click.echo()
     _terminal.row("a run", _run(plan))
     _terminal.row("lengths", _lengths(plan))
-    _notes(plan)
+    for note in dict.fromkeys(plan.notes):
+        _terminal.row("note", note, colour="yellow")
 
 
 def _sizes_of_graphs(plan: Plan, where: Where) -> str:
@@ -168,12 +150,11 @@ def _lengths(plan: Plan) -> str:
     )
 
 
-def _strip(label: str, plan: Plan) -> None:
+def _strip(plan: Plan) -> None:
     from graphfix.show.kernel_strip import text
 
-    indent = len(label) and 10
-    cells = text([x.where for x in plan.places], _terminal.width() - 2 - indent)
-    click.echo(f"  {label:<{indent}}{''.join(map(_block, cells))}")
+    cells = text([x.where for x in plan.places], _terminal.width() - 2)
+    click.echo(f"  {''.join(map(_block, cells))}")
 
 
 def _block(where: Where) -> str:
@@ -188,29 +169,6 @@ def _key() -> None:
     from graphfix.show.kernel_strip import WORDS
 
     click.echo("  " + "   ".join(f"{_block(where)} {word}" for where, word in WORDS.items()))
-
-
-def _show_both(before: Plan, after: Plan, spec: str) -> None:
-    _strip("before", before)
-    _strip("after", after)
-    _key()
-    click.echo()
-    first, second = before.to_json(), after.to_json()
-    click.echo(f"  {'':<38}{'before':>8}{'after':>8}")
-    for name, group, key in _ROWS:
-        old, new = first[group][key], second[group][key]
-        is_better = new > old if key in ("fused", "gone") else new < old
-        colour = "green" if is_better else None
-        click.echo(f"  {name:<38}{old:>8}{click.style(f'{new:>8}', fg=colour)}")
-    click.echo()
-    _terminal.row("after", f"-p {spec}")
-    _terminal.row("lengths", _lengths(after))
-    _notes(before, after)
-
-
-def _notes(*plans: Plan) -> None:
-    for note in dict.fromkeys(note for plan in plans for note in plan.notes):
-        _terminal.row("note", note, colour="yellow")
 
 
 def _show_agreement(told: Agreement, *, verbose: bool) -> None:

@@ -10,11 +10,8 @@ from graphfix.cli import _options, _terminal
 
 if TYPE_CHECKING:
     from graphfix.feeds.clips import Fill
-    from graphfix.probing.layer_errors import Row
     from graphfix.probing.probe import Probe
     from graphfix.runtime.provider import Ep
-
-_BAR = 12
 
 
 @click.command()
@@ -63,7 +60,7 @@ def probe(
     as_json: bool,
     verbose: bool,
 ) -> int:
-    """Find the first tensor at which two runs part, and follow the error through the layers.
+    """Find the first tensor at which two runs part.
 
     Either A and B on the same input, or with --padded a clip alone and in a container. Every inner
     tensor that both have is compared; of a container, only what is valid.
@@ -107,7 +104,7 @@ def probe(
     if as_json:
         _terminal.print_json(found.to_json())
     else:
-        _show(found, models, verbose=verbose)
+        _show(found, models, every=verbose)
         if report:
             _terminal.row("page", report)
     return 0 if found.ok else 1
@@ -132,14 +129,10 @@ def _check_usage(
         raise click.UsageError("--container, --axis and --original go with --padded.")
 
 
-def _show(found: Probe, models: tuple[str, ...], *, verbose: bool) -> None:
-    from graphfix.probing.layer_errors import course
-
+def _show(found: Probe, models: tuple[str, ...], *, every: bool) -> None:
     _terminal.paragraph(" and ".join(models))
     _terminal.paragraph(found.case)
     click.echo()
-    rows = course(found.places, [site.tensor for site in found.sites], 400 if verbose else 40)
-    _table(rows)
     if found.ok:
         _terminal.row("agree", str(found), colour="green")
     elif found.first is None:
@@ -147,8 +140,8 @@ def _show(found: Probe, models: tuple[str, ...], *, verbose: bool) -> None:
     else:
         first = found.first
         _terminal.row("first", f"{first.tensor} ({first.op} {first.node})", colour="red")
-        _terminal.row("suspect", f"{first.kind}: {first.cause}")
-        _more(found, every=verbose)
+        _terminal.row("by", f"{first.max_abs:.3g} of {first.scale:.3g}, cosine {first.cosine:.8f}")
+        _more(found, every=every)
     compared = sum(place.inner.state != "skipped" for place in found.places)
     _terminal.row("compared", _terminal.plural(compared, "tensor"))
     for reason, count in found.skipped.items():
@@ -162,47 +155,11 @@ def _show(found: Probe, models: tuple[str, ...], *, verbose: bool) -> None:
 
 
 def _more(found: Probe, *, every: bool) -> None:
-    """The other nodes at which the runs part, each cause once with its places."""
+    """The other nodes at which the runs part, each operator once with its places."""
     rest = found.sites[1:]
     if not rest:
         return
     more = _terminal.plural(len(rest), "more node")
     _terminal.row("also", f"{more}, each the first on its way to part")
-    pairs = ((site.node, f"{site.kind}: {site.cause}") for site in rest)
+    pairs = ((site.node, site.op) for site in rest)
     _terminal.reasons(pairs, every=every, indent=" " * 12)
-
-
-def _table(rows: list[Row]) -> None:
-    wide = _terminal.width()
-    room = max(12, wide - 2 - 2 - 9 - 10 - 13 - _BAR - 2)
-    click.echo(f"  {'layer':<{room}}{'tensors':>9}{'max abs':>10}  {'cosine':<11}  error")
-    for row in rows:
-        inner = row.worst.inner
-        mark = "> " if row.site else "  "
-        cut = _cut(_terminal.line(row.name), room - 1)
-        if not row.tensors:
-            click.echo(f"{mark}{cut:<{room}}{0:>9}")
-            continue
-        mark = "~ " if row.harmless and not row.parted else mark
-        line = f"{mark}{cut:<{room}}{row.tensors:>9}{inner.max_abs:>10.3g}  "
-        line = f"{line}{inner.cosine:<11.8f}  {_bar(inner.relative)}".rstrip()
-        click.echo(click.style(line, fg="red") if row.parted else line)
-    click.echo("  error: as a share of the scale, 1e-7 to 1 by its logarithm")
-    click.echo("  >: the runs part here   ~: parts, and no output shows it")
-    click.echo()
-
-
-def _cut(name: str, room: int) -> str:
-    """The end of a module's path: its beginning is the same for all."""
-    return name if len(name) <= room else f"..{name[-(room - 2) :]}"
-
-
-def _bar(relative: float) -> str:
-    from graphfix.probing.layer_errors import magnitude
-
-    full: float = magnitude(relative) * _BAR
-    if not _terminal.is_unicode():
-        return "#" * round(full)
-    eighths = round(full * 8)
-    whole, part = divmod(eighths, 8)
-    return "█" * whole + " ▏▎▍▌▋▊▉"[part].strip()

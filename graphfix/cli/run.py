@@ -14,7 +14,7 @@ from graphfix.cli import _left, _options, _terminal, _verdict
 from graphfix.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from graphfix.engine.report import Kernels, PassReport, Report
     from graphfix.model.weights import Placement
@@ -100,15 +100,11 @@ def run(
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix import job
         from graphfix.engine import pipeline  # a second for the spinner
-        from graphfix.job import size_variants
 
-        spec = spec or pipeline.DEFAULT
-        several = size_variants.are_in(spec)
-        work = job.repair_buckets if several else job.repair_file
-        result = work(
+        done = job.repair_file(
             model,
             output,
-            spec,
+            spec or pipeline.DEFAULT,
             check=not no_verify,
             dry_run=dry_run,
             dims=dims,
@@ -122,52 +118,42 @@ def run(
             page=page,
             progress=tell,
         )
-    reports = result if isinstance(result, list) else [result]
-    with _terminal.told(_outcome(reports)):
+    with _terminal.told(_outcome(done)):
         if page is not None:
             with _terminal.progress(quiet=as_json) as tell:
                 from graphfix.job import planning
 
                 tell("planning for DirectML")
-                reports = [
-                    dataclasses.replace(done, plan=planning.glance(model, done.output))
-                    for done in reports
-                ]
+                done = dataclasses.replace(done, plan=planning.glance(model, done.output))
         if as_json:
-            data = [x.to_json() for x in reports]
-            _terminal.print_json({"schema": 1, "buckets": data} if several else data[0])
+            _terminal.print_json(done.to_json())
         else:
-            for done in reports:
-                _print(done, diff=diff, verbose=verbose, dry_run=dry_run)
+            _print(done, diff=diff, verbose=verbose, dry_run=dry_run)
     if page is not None:  # whether or not the standard output takes what is printed
-        from graphfix.job.several_sizes import page_of
         from graphfix.show.html import write
 
-        with _terminal.told(_outcome(reports)):
-            for i, done in enumerate(reports):
-                one = page_of(page, i) if several else page
-                write(done.to_json(), one)
-                if not as_json:
-                    _terminal.row("report", str(one))
-    failed = next((done for done in reports if not done.ok), None)
-    if failed is None:
+        with _terminal.told(_outcome(done)):
+            write(done.to_json(), page)
+            if not as_json:
+                _terminal.row("report", str(page))
+    if done.ok:
         return 0
-    if failed.verdict is not None and failed.verdict["ok"] and failed.padded is not None:
-        told = f"the repaired model is not safe to pad: {failed.padded['summary']}"
+    if done.verdict is not None and done.verdict["ok"] and done.padded is not None:
+        told = f"the repaired model is not safe to pad: {done.padded['summary']}"
         advised = True
     else:
-        told = _verdict.failure(failed.verdict or {}, "the repaired model")
-        advised = failed.verdict is not None and _verdict.is_difference(failed.verdict)
-    option = "--rtol" if "float16" in failed.spec else "--atol"
+        told = _verdict.failure(done.verdict or {}, "the repaired model")
+        advised = done.verdict is not None and _verdict.is_difference(done.verdict)
+    option = "--rtol" if "float16" in done.spec else "--atol"
     advice = f"; if that difference is expected, raise {option}" if advised else ""
     _terminal.remark(f"error: {told}; nothing was written{advice}")
     return 1
 
 
-def _outcome(reports: Sequence[Report]) -> str:
+def _outcome(report: Report) -> str:
     """What became of the model, for the end of a sentence."""
-    written = [x.output for x in reports if x.output is not None]
-    return f"the model is written: {', '.join(written)}" if written else "no model was written"
+    written = report.output
+    return "no model was written" if written is None else f"the model is written: {written}"
 
 
 def _page_path(

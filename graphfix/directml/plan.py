@@ -79,7 +79,7 @@ class Step:
     remade: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What is foreseen for a model.
 
@@ -98,6 +98,10 @@ class Plan:
     dims: tuple[str, ...] = ()
     dynamic: bool = False
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        kernels = f"{self.steps_on('graph', 'dml')} kernels on DirectML"
+        return f"<Plan: {kernels}, {self.remade} recompiled; {self.steps_on('cpu')} on the CPU>"
 
     def count(self, where: Where) -> int:
         """How many nodes of the model run there."""

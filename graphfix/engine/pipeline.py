@@ -7,12 +7,16 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import onnx
+import onnx_ir as ir
+
 from graphfix.core import Check, Pass
 from graphfix.editing import exclusions, names
 from graphfix.engine import registry
 from graphfix.engine.fixpoint import Turns, name_of
 from graphfix.engine.report import Left, Report
 from graphfix.errors import GraphfixError, PassError, UsageError
+from graphfix.model.given import Given, loaded
 from graphfix.model.prepare import one_name
 from graphfix.model.snapshot import Snapshot
 from graphfix.model.values import nodes_of
@@ -21,8 +25,6 @@ from graphfix.spec.quoting import divided, halves, unquoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    import onnx_ir as ir
 
     from graphfix.engine.report import PassReport
 
@@ -115,29 +117,32 @@ def spec_of(passes: Iterable[Check]) -> str:
     return ",".join(map(name_of, passes))
 
 
-def resolve(passes: str | Check | Sequence[Check]) -> list[Check]:
-    """Passes given as text, as one object or as several."""
+def resolve(passes: str | Check | Sequence[str | Check]) -> list[Check]:
+    """Passes given as text, as one object or as several names and objects."""
     if isinstance(passes, str):
         return parse(passes)
-    return [passes] if isinstance(passes, Check) else list(passes)
+    if isinstance(passes, Check):
+        return [passes]
+    return [one for x in passes for one in (parse(x) if isinstance(x, str) else [x])]
 
 
 def run(
-    model: ir.Model,
-    passes: str | Check | Sequence[Check] = DEFAULT,
+    model: Given,
+    passes: str | Check | Sequence[str | Check] = DEFAULT,
     *,
     progress: Progress | None = None,
     settle: Settle | None = None,
     leave: exclusions.Leaving = exclusions.NOTHING,
 ) -> Report:
-    """Run passes over ``model``, in place and in order, and say what they did.
+    """Run passes over a model, in place and in order, and say what they did.
 
     A pass that raises is put back, with all that it did, and left out; the report says so, and the
     other passes run.
 
     Args:
-        model: The model; if no pass matches it is left as it is, to the byte.
-        passes: Text as ``-p`` takes it, a pass, or several.
+        model: The model, an ``onnx_ir.Model`` or an ``onnx.ModelProto``; if no pass matches it is
+            left as it is, to the byte. A file is read, and not written.
+        passes: Text as ``-p`` takes it, a pass, or a list of both.
         progress: Called with the name of each pass before it runs.
         settle: Called with each pass that is measured before it runs, and with the model as it then
             is; what it gives back is run instead.
@@ -150,6 +155,12 @@ def run(
         GraphfixError: A pass refuses the model, or what was asked of it; ``model`` is as it was.
         PassError: A pass raises that the result cannot do without; ``model`` is as it was.
     """
+    if not isinstance(model, ir.Model):
+        held = loaded(model)
+        report = run(held, passes, progress=progress, settle=settle, leave=leave)
+        if isinstance(model, onnx.ModelProto) and report.changed:
+            model.CopyFrom(ir.to_proto(held))
+        return report
     chosen = resolve(passes)
     before, left = Snapshot(model), dict[exclusions.Place, str]()
     while True:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from graphfix.core import together
 from graphfix.version import __version__
-from graphfix.wording import plural
+from graphfix.wording import Proof, plural
 
 if TYPE_CHECKING:
     from graphfix.core import Change, Finding, Safety
@@ -66,9 +66,9 @@ class Left:
     raised: bool = False
 
 
-@dataclass(frozen=True)
-class Report:
-    """A run over one model.
+@dataclass(frozen=True, repr=False)
+class Report(Proof):
+    """A run over one model; true if nothing failed.
 
     Attributes:
         spec: The pipeline as text; ``-p`` takes it.
@@ -129,6 +129,12 @@ class Report:
     def ok(self) -> bool:
         """Whether nothing failed: verified, or not asked to verify."""
         return all(x is None or bool(x["ok"]) for x in (self.verdict, self.padded))
+
+    def __str__(self) -> str:
+        made = [f"{len(x.changes)} {x.name}" for x in self.passes if x.changes]
+        found = [str(x["summary"]) for x in (self.verdict, self.padded) if x is not None]
+        where = [f"{self.source or 'model'} -> {self.output}"] if self.output else []
+        return "; ".join([*where, ", ".join(made) or "nothing to repair", *found])
 
     @property
     def worse(self) -> str:

@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from graphfix.job.one_file import repair_file
-from graphfix.job.several_sizes import repair_buckets
 
-__all__ = ["repair_buckets", "repair_file"]
+__all__ = ["repair_file"]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def repair_file(
     source: StrPath,
     target: StrPath | None = None,
-    passes: str | Check | Sequence[Check] = pipeline.DEFAULT,
+    passes: str | Check | Sequence[str | Check] = pipeline.DEFAULT,
     **options: Unpack[Options],
 ) -> Report:
     """Repair a model file, prove that it still computes the same, and write the result.
@@ -149,5 +149,5 @@ def _held(task: Task) -> Held | None:
 
 def default_target(source: Path) -> Path:
     """``model.fixed.onnx`` beside ``model.onnx``."""
-    suffix = ".onnx" if io.is_text(source) else source.suffix or ".onnx"
-    return source.parent / f"{source.stem}.fixed{suffix}"  # a folder such as "." has no name
+    # A folder such as "." has no name.
+    return source.parent / f"{source.stem}.fixed{source.suffix or '.onnx'}"

@@ -9,18 +9,17 @@ from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from graphfix.directml import agreement
 from graphfix.directml import plan as planner
-from graphfix.engine import pipeline
 from graphfix.errors import ModelError, UsageError
 from graphfix.model import io, local_functions, stand_in
+from graphfix.model.given import Given, loaded
 from graphfix.model.shapes import shapes_of
 from graphfix.runtime.optimizer import Optimizer
 from graphfix.show import kernel_strip
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from graphfix.core import Check
     from graphfix.directml.agreement import Agreement
     from graphfix.directml.plan import Plan
     from graphfix.engine.report import Kernels
@@ -29,17 +28,18 @@ if TYPE_CHECKING:
 _NO_KERNEL = ("Failed to find kernel", "Could not find an implementation", "Kernel not found")
 
 
-def plan(model: ir.Model, *, sizes: Mapping[str, int] | None = None) -> Plan:
+def plan(model: Given, *, sizes: Mapping[str, int] | None = None) -> Plan:
     """Foresee where each node of a model runs on DirectML, what is fused and what is copied.
 
     Args:
-        model: The model; it is not changed.
+        model: The model, or its file; it is not changed.
         sizes: Sizes for symbolic dims, as ONNX Runtime's free-dimension overrides.
 
     Raises:
         ModelError: ONNX Runtime rejects the model.
         UsageError: The model has no such dim.
     """
+    model = loaded(model)
     _require_known(model, sizes or {})
     notes: list[str] = []
     shown = model
@@ -60,26 +60,6 @@ def plan(model: ir.Model, *, sizes: Mapping[str, int] | None = None) -> Plan:
         stand_in.with_weights(basic)
         stand_in.with_weights(extended)
     return planner.plan(model, basic, extended, sizes=sizes, notes=notes)
-
-
-def before_after(
-    model: ir.Model,
-    passes: str | Check | Sequence[Check] = pipeline.DEFAULT,
-    *,
-    sizes: Mapping[str, int] | None = None,
-) -> tuple[Plan, Plan]:
-    """The plans of a model as it is and after passes, which are run on a copy.
-
-    Raises:
-        ModelError: ONNX Runtime rejects the model, before or after.
-        UsageError: The model has no such dim, or a pass is unknown.
-    """
-    chosen = pipeline.resolve(passes)
-    before = plan(model, sizes=sizes)
-    repaired = model.clone()
-    pipeline.run(repaired, chosen)
-    left = {name: size for name, size in (sizes or {}).items() if name in _dims(repaired)}
-    return before, plan(repaired, sizes=left)
 
 
 _TOO_MANY = 20_000

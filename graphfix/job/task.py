@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from graphfix.core import Pass
 from graphfix.job.rounding_search import gate
+from graphfix.model.given import sizes_of
 from graphfix.runtime import memory_need
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Options(TypedDict, total=False):
 
     check: bool
     dry_run: bool
-    dims: Mapping[str, Sequence[int]] | None
+    dims: Mapping[str, int | Sequence[int]] | None
     feeds: StrPath | None
     tolerance: Tolerance | None
     external_data: Placement
@@ -102,7 +103,7 @@ class Task:
         return cls(
             Path(source),
             check=options.get("check", True) and not options.get("dry_run", False),
-            dims=options.get("dims") or {},
+            dims=sizes_of(options.get("dims")),
             feeds=options.get("feeds"),
             tolerance=options.get("tolerance"),
             ep=options.get("ep", "cpu"),

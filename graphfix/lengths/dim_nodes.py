@@ -55,7 +55,7 @@ class Arithmetic:
             name: Literal["Max", "Min"] = "Max" if isinstance(expr, sympy.Max) else "Min"
             return extremum(op, self.opset, name, [self.of(x) for x in expr.args])
         if isinstance(expr, sympy.Mod):
-            return self._mod(*(self.of(x) for x in expr.args))
+            return op.Mod(*(self.of(x) for x in expr.args))
         if sympy.fraction(sympy.together(expr))[1] != 1:
             return self._divide(expr)
         if isinstance(expr, sympy.Add):
@@ -88,19 +88,11 @@ class Arithmetic:
         lift = _lift(above, below, self.symbol)
         if not never_negative(above + lift * below):  # it falls somewhere as the length grows
             value, number = self.of(sympy.expand(above)), _row(below)
-            return op.Div(op.Sub(value, self._mod(value, number)), number)
+            return op.Div(op.Sub(value, op.Mod(value, number)), number)
         value = self.of(sympy.expand(above + lift * below))
         if below != 1:
             value = op.Div(value, _row(below))
         return op.Sub(value, _row(lift)) if lift else value
-
-    def _mod(self, value: ir.Value, by: ir.Value | npt.NDArray[np.int64]) -> ir.Value:
-        """What is left of a division, of the sign of the divisor, which is above 0."""
-        op = self.op
-        if self.opset >= 10:
-            return op.Mod(value, by)
-        left = op.Sub(value, op.Mul(op.Div(value, by), by))
-        return op.Where(op.Less(left, _row(0)), op.Add(left, by), left)
 
 
 def extremum(

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     Numbers = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
-OLDEST = 9
-"""The oldest opset that has Where and ConstantOfShape."""
+OLDEST = 11
+"""The oldest opset that has CumSum."""
 
 
 class Lengths:
@@ -184,8 +184,6 @@ class Lengths:
             if not never_negative(size):  # windows, where there is not one
                 count = self.larger(count, np.zeros(1, np.int64))
             ones = op.ConstantOfShape(count, value=one)
-            if self.opset < 11:  # no CumSum
-                return self.squeeze(op.NonZero(ones), [0])
             return op.CumSum(ones, np.array(0, np.int64), exclusive=1)
 
         return op.once(("positions", str(size)), build, self._given)

@@ -108,24 +108,16 @@ class Site:
 
     def need_low(self, index: int, axis: int, leak: Leak) -> State:
         """The state of an input once its tail is never the largest, whatever is valid."""
-        state, edge = self.state(index), self._edge(index, high=False)
+        state, edge = self.state(index), self._lowest(index)
         if not state.tail(axis).is_below(max(edge, -_HUGE)):
             repair = Hide(self.node, leak, index, axis, state)
             state = self._mask(repair, Tail("number", edge))
         return state
 
-    def need_high(self, index: int, axis: int, leak: Leak) -> State:
-        """The state of an input once its tail is never the least."""
-        state, edge = self.state(index), self._edge(index, high=True)
-        if not state.tail(axis).is_above(min(edge, _HUGE)):
-            repair = Hide(self.node, leak, index, axis, state, high=True)
-            state = self._mask(repair, Tail("number", edge))
-        return state
-
-    def _edge(self, index: int, *, high: bool) -> float:
+    def _lowest(self, index: int) -> float:
         """The largest, or the least, number that an input can hold."""
         dtype = self.source.shapes.dtype(self.node.inputs[index])
-        return extreme(ir.DataType.FLOAT if dtype is None else dtype, high=high)
+        return extreme(ir.DataType.FLOAT if dtype is None else dtype, high=False)
 
     def need_finite(self, index: int, leak: Leak) -> State:
         """The state of an input once 0 times its tail is 0."""

@@ -113,10 +113,6 @@ class Tail:
         """Whether it is a number at or below ``edge``."""
         return self.kind == "number" and self.value <= edge
 
-    def is_above(self, edge: float) -> bool:
-        """Whether it is a number at or above ``edge``."""
-        return self.kind == "number" and self.value >= edge
-
 
 ZERO = Tail("number", 0.0)
 ONE = Tail("number", 1.0)

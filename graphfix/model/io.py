@@ -19,13 +19,11 @@ from graphfix.model import (
     external_files,
     extra_fields,
     gate,
-    text_formats,
     weights,
     wire,
 )
 from graphfix.model.byte_ranges import Stamp
 from graphfix.model.prepare import make_ready
-from graphfix.model.text_formats import is_text as is_text
 
 if TYPE_CHECKING:
     import os
@@ -40,6 +38,11 @@ _OUTSIDE = "graphfix.outside"
 _LIMIT = 2**31 - 1
 # How often a file is read that is replaced while it is read.
 _TRIES = 5
+
+# What onnx.load reads of files with these names, and ONNX Runtime does not.
+_TEXT = {".json", ".onnxjson", ".onnxtext", ".onnxtxt"}
+_TEXT |= {".pbtxt", ".prototxt", ".textproto", ".txtpb"}
+_AS_BINARY = "make a binary of it first: onnx.save(onnx.load(TEXT), 'model.onnx')"
 
 
 def load(path: str | os.PathLike[str]) -> ir.Model:
@@ -151,7 +154,7 @@ def drafting(
         ModelError: It cannot be written, or is over 2 GB with its weights inside.
     """
     path, source = Path(path), source_of(model)
-    if is_text(path):
+    if path.suffix in _TEXT:
         raise UsageError(f"{path}: a model is written as .onnx, not as text; name such a file")
     byte_ranges.refuse_overwrite(inputs_of(model), path)
     with atomic_file.writing([path], about) as writing:
@@ -182,15 +185,13 @@ def drafting_together(
     Args:
         models: Each model and its path, all in one folder.
         name: The name of the new file of weights.
-        external_data: ``inline`` has nothing to share and is refused; the others mean the same.
+        external_data: Where weights go that lie nowhere yet: not ``inline``, which shares nothing.
         about: Files about the models that are replaced; they are removed with those.
 
     Raises:
-        UsageError: A path is the file that its model came from, or weights should go inside.
+        UsageError: A path is the file that its model came from.
         ModelError: Something cannot be written.
     """
-    if external_data == "inline":
-        raise UsageError("buckets share one file of weights; --external-data inline leaves none")
     for model, path in models:
         byte_ranges.refuse_overwrite(inputs_of(model), path)
     with atomic_file.writing([path for _, path in models], about) as writing:
@@ -235,7 +236,7 @@ def _whole(source: Path) -> wire.Span:
 def _weights_stay(model: ir.Model, path: Path, placement: Placement) -> bool:
     """Whether a copy of the file finds its weights from where ``path`` is."""
     found = _outside(model)
-    if placement in ("inline", "separate") or found is None or is_text(found.model):
+    if placement in ("inline", "separate") or found is None:
         return False
     here, inside = path.parent.resolve(), found.model.resolve()
     return all(
@@ -254,10 +255,9 @@ def _read(path: Path) -> onnx.ModelProto:
             raise ModelError(f"{path}: is a device or a pipe; name a file")
         if path.stat().st_size == 0:
             raise ModelError(f"{path}: the file is empty; export or download it again")
-        if is_text(path):
-            proto = text_formats.read(path)
-        else:
-            proto = _read_mapped(path) or onnx.load(path, load_external_data=False)
+        if path.suffix in _TEXT:
+            raise ModelError(f"{path}: a model as text; {_AS_BINARY}")
+        proto = _read_mapped(path) or onnx.load(path, load_external_data=False)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ModelError, UnicodeDecodeError):

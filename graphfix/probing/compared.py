@@ -51,8 +51,6 @@ class PartingNode:
         node: The node, in the user's names.
         op: Its operator.
         module: The module it belongs to, as far as the exporter says.
-        kind: What is suspected, in a word or two; see :class:`graphfix.probing.causes.Cause`.
-        cause: The same in a sentence.
         max_abs: How far the tensor is apart.
         cosine: The cosine of its two versions.
         scale: Its largest absolute value in the first run.
@@ -62,8 +60,6 @@ class PartingNode:
     node: str
     op: str
     module: str
-    kind: str
-    cause: str
     max_abs: float
     cosine: float
     scale: float

@@ -1,4 +1,4 @@
-"""Which values of a graph carry content, and which only sizes of it."""
+"""Which values of a graph carry content, not only sizes of it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,4 @@ def carrying(model: ir.Model, but: frozenset[str] = frozenset()) -> frozenset[ir
             continue
         if any(v in found for v in (*node.inputs, *captured(node)) if v is not None):
             found.update(node.outputs)
-    return frozenset(found)
-
-
-def sized(model: ir.Model, carries: frozenset[ir.Value]) -> frozenset[ir.Value]:
-    """The values that are computed from sizes of what carries content, and from nothing else."""
-    found: set[ir.Value] = set()
-    for node in model.graph:
-        sources = [v for v in node.inputs if v is not None]
-        start = is_op(node, "Shape", "Size") and any(v in carries for v in sources)
-        if start or any(v in found for v in sources):
-            found.update(v for v in node.outputs if v not in carries)
     return frozenset(found)

@@ -15,10 +15,10 @@ import onnx_ir as ir
 
 from graphfix.feeds.input_trace import FILL
 from graphfix.model.values import captured, is_op
-from graphfix.probing.causes import MIXES
 from graphfix.probing.compared import Inner, State
 from graphfix.probing.in_container import cropped
-from graphfix.proof.compare import Array, Mask, Tolerance, compare
+from graphfix.proof.compare import Array, Tolerance, compare
+from graphfix.proof.first_difference import alike, unfilled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +32,16 @@ _INSIDE = 0.1
 _ROUNDING = 2e-6
 _ADDS = ("Add", "Sub", "Sum", "Mean", "ReduceSum", "ReduceMean", "CumSum")
 _MERGED = "its axes mix time with others"
+# One element is computed from many others: what comes out wrong went in wrong, or is their doing.
+_MIXES = frozenset(
+    {"ArgMax", "ArgMin", "Attention", "AveragePool", "BatchNormalization", "Conv", "ConvInteger"}
+    | {"ConvTranspose", "CumSum", "DFT", "DynamicQuantizeLinear", "Einsum", "GRU", "Gemm"}
+    | {"GlobalAveragePool", "GlobalMaxPool", "GroupNormalization", "InstanceNormalization", "LSTM"}
+    | {"LayerNormalization", "LogSoftmax", "LpNormalization", "MatMul", "MatMulInteger", "MaxPool"}
+    | {"MeanVarianceNormalization", "QLinearConv", "QLinearMatMul", "RNN", "ReduceL1", "ReduceL2"}
+    | {"ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"}
+    | {"ReduceSumSquare", "STFT", "Softmax", "TopK"}
+)
 
 
 class Parting:
@@ -98,7 +108,7 @@ class Parting:
             rounding = _ROUNDING * max(1.0, self._tolerance.max_abs / 1e-4)
             allowed = max(share * scale, rounding * from_above)
         state: State = "parted" if reason or max_abs > allowed else "same"
-        if state == "parted" and node is not None and node.op_type not in MIXES:
+        if state == "parted" and node is not None and node.op_type not in _MIXES:
             states = {x.state for x in above}
             if "skipped" in states and "parted" not in states:
                 state, reason = "skipped", "it is made of what could not be compared"
@@ -112,23 +122,22 @@ class Parting:
         """What is wrong, the difference, the cosine and the scale; or why it is not compared."""
         if before.dtype.kind in "OUS" or after.dtype.kind in "OUS":
             return "it holds text"
-        if before.shape != after.shape:
-            found = cropped(after, before) if self._crop else _broadcast(after, before)
+        if self._crop and before.shape != after.shape:
+            found = cropped(after, before)
             if isinstance(found, str):
                 return found
             after = found
-            if after.shape != before.shape:
-                before = np.broadcast_to(before, after.shape)
-        if before.dtype == after.dtype and np.array_equal(before, after):
+        if (
+            before.shape == after.shape
+            and before.dtype == after.dtype
+            and np.array_equal(before, after)
+        ):
             return "", 0.0, 1.0, _scale(before)  # most tensors, and at a tenth of the cost
-        if before.dtype != after.dtype:  # a repair may count in another integer type
-            before, after = before.astype(np.float64), after.astype(np.float64)
-        where: Mask | None = None
-        if before.dtype.kind in "fV":
-            with np.errstate(invalid="ignore"):
-                masked = (before <= FILL) & (after <= FILL)
-            where = ~masked if masked.any() else None
-        diff = compare(name, "", before, after, tolerance, where=where)
+        try:
+            before, after = alike(before, after)
+        except ValueError:
+            return f"its shape is {[*before.shape]} in one model and {[*after.shape]} in the other"
+        diff = compare(name, "", before, after, tolerance, where=unfilled(before, after))
         reason = diff.reason
         if before.dtype.kind not in "fV":  # equal or not; how far is told as of other numbers
             wide = (before.astype(np.float64), after.astype(np.float64))
@@ -204,18 +213,6 @@ class Parting:
         node = self.node_of(name)
         return -1 if node is None else self._order.get(node, -1)
 
-    def masked_before(self, name: str) -> int:
-        """How many Softmax nodes before a tensor keep padding out of what they make."""
-        here = self.place(name)
-        return sum(
-            inner.state == "same" and inner.shape != inner.other
-            for other, inner in self.inner.items()
-            if (node := self.node_of(other)) is not None
-            and is_op(node, "Softmax")
-            and self._order[node] < here
-            and inner.shape[-1:] != inner.other[-1:]
-        )
-
 
 def _scale(array: Array) -> float:
     """The largest absolute value that is no fill."""
@@ -224,15 +221,6 @@ def _scale(array: Array) -> float:
     wide = array if array.dtype.kind == "f" else array.astype(np.float32)
     high, low = float(wide.max()), float(wide.min(initial=0.0, where=wide > FILL))
     return max(abs(high), abs(low)) if math.isfinite(high) else 0.0
-
-
-def _broadcast(after: Array, before: Array) -> Array | str:
-    """A repair may broadcast later, or earlier, under the same name."""
-    try:
-        shape = np.broadcast_shapes(after.shape, before.shape)
-    except ValueError:
-        return f"its shape is {[*before.shape]} in one model and {[*after.shape]} in the other"
-    return np.broadcast_to(after, shape)
 
 
 def _commutes(

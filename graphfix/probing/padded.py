@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from graphfix.feeds.case import Dropped
 from graphfix.feeds.clips import FILLS, Fill
 from graphfix.json_types import plain
+from graphfix.model.given import Given, in_memory, sizes_of
 from graphfix.probing.containers import Job
 from graphfix.probing.in_container import PaddedDiff
 from graphfix.proof.compare import Tolerance
 from graphfix.runtime.python import require
+from graphfix.wording import Proof
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
-
-    import onnx_ir as ir
 
     from graphfix.lengths.length_input import LengthInput
     from graphfix.runtime.provider import Ep
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["PaddedDiff", "PaddedVerdict", "padded"]
 
 
-@dataclass(frozen=True)
-class PaddedVerdict:
+@dataclass(frozen=True, repr=False)
+class PaddedVerdict(Proof):
     """What the padded check found.
 
     Attributes:
@@ -106,12 +106,12 @@ class PaddedVerdict:
 
 
 def padded(
-    model: StrPath | ir.Model,
+    model: Given,
     *,
-    dims: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int | Sequence[int]] | None = None,
     container: int | Sequence[int] | None = None,
     axis: str = "",
-    original: StrPath | ir.Model | None = None,
+    original: Given | None = None,
     fills: Sequence[Fill] = FILLS,
     tolerance: Tolerance | None = None,
     seeds: int | None = None,
@@ -147,7 +147,8 @@ def padded(
     """
     require(ep)
     wanted = [container] if isinstance(container, int) else list(container or ())
-    job = Job(model, original, dims or {}, wanted, axis, tuple(fills), tolerance, seeds, ep)
+    model, original = in_memory(model), None if original is None else in_memory(original)
+    job = Job(model, original, sizes_of(dims), wanted, axis, tuple(fills), tolerance, seeds, ep)
     job.run(progress or (lambda done, total, what: None))
     ok = bool(job.checks) and not job.reason and all(check.ok for check in job.checks)
     return PaddedVerdict(

@@ -1,4 +1,4 @@
-"""Where two runs part: the first tensor, the course of the error, and what is to be suspected.
+"""Where two runs part: the first tensor, and the course of the error.
 
 The runs are of two models on the same input, or of one model on a clip alone and in a container.
 Tensors are matched by name and compared while they stream by; only their statistics are kept.
@@ -19,10 +19,9 @@ from graphfix.feeds.full_lengths import full_lengths
 from graphfix.model import io
 from graphfix.model.text import module_path, path_of
 from graphfix.model.values import is_op
-from graphfix.probing import causes
 from graphfix.probing.compared import ComparedTensor, Inner, PartingNode
 from graphfix.probing.containers import Job
-from graphfix.probing.content_values import carrying, sized
+from graphfix.probing.content_values import carrying
 from graphfix.probing.divergence import Parting
 from graphfix.probing.probe_result import Probe
 from graphfix.probing.witness import gate_of, parting_case
@@ -93,7 +92,7 @@ def probe(
     outputs = frozenset(v.name or "" for v in second.graph.graph.outputs)
     stream = Stream(*runs, bytes_of, budget=budget, seconds=seconds, always=outputs)
     _compare_all(parting, stream, progress)
-    return _result(parting, stream, f"with {case.name}", known, _nodes(first.graph))
+    return _result(parting, stream, f"with {case.name}")
 
 
 def probe_padded(
@@ -165,8 +164,7 @@ def probe_padded(
     short, long = (alone.clips.sizes(n) for n in (length, size))
     stream = Stream(*runs, Sizes(alone.signature, short, long), budget=budget)
     _compare_all(parting, stream, progress)
-    nodes = None if original is None else _nodes(job.native)
-    return _result(parting, stream, case, known, nodes, padded=True)
+    return _result(parting, stream, case)
 
 
 def _compare_all(parting: Parting, stream: Stream, progress: Progress | None) -> None:
@@ -198,17 +196,8 @@ def _compare_all(parting: Parting, stream: Stream, progress: Progress | None) ->
             parting.skip(name, "it is no array, or cannot be looked at")
 
 
-def _result(
-    parting: Parting,
-    stream: Stream,
-    case: str,
-    known: frozenset[ir.Value],
-    nodes: Mapping[str, ir.Node] | None,
-    *,
-    padded: bool = False,
-) -> Probe:
+def _result(parting: Parting, stream: Stream, case: str) -> Probe:
     sites, reached = parting.sites()
-    by_size = sized(stream.after.graph, known) if padded else frozenset()
     places = []
     for name, inner in parting.inner.items():
         node = parting.node_of(name)
@@ -221,19 +210,12 @@ def _result(
     for name in sites:
         node, inner = parting.node_of(name), parting.inner[name]
         assert node is not None
-        if padded:
-            sizes = [v for v in node.inputs if v in by_size and v is not None]
-            cause = causes.of_padding(node, sizes, parting.masked_before(name))
-        else:
-            cause = causes.of_models((nodes or {}).get(name), node, stream.after.ep)
         found.append(
             PartingNode(
                 tensor=name,
                 node=path_of(node),
                 op=node.op_type,
                 module="/".join(module_path(node)),
-                kind=cause.kind,
-                cause=cause.text,
                 max_abs=inner.max_abs,
                 cosine=inner.cosine,
                 scale=inner.scale,
@@ -259,10 +241,6 @@ def _notes(stream: Stream) -> list[str]:
     if stream.after.ep == "cpu":
         return []
     return [f"the second run was on {LABELS[stream.after.ep]}, the first on the CPU"]
-
-
-def _nodes(model: ir.Model) -> dict[str, ir.Node]:
-    return {v.name: node for node in model.graph for v in node.outputs if v.name}
 
 
 def _all_values(model: ir.Model) -> list[ir.Value]:

@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from graphfix.json_types import plain
-from graphfix.probing.layer_errors import course
+from graphfix.wording import Proof
 
 if TYPE_CHECKING:
     from graphfix.probing.compared import ComparedTensor, PartingNode
 
 
-@dataclass(frozen=True)
-class Probe:
+@dataclass(frozen=True, repr=False)
+class Probe(Proof):
     """Where two runs part.
 
     Attributes:
@@ -45,10 +45,6 @@ class Probe:
         """The first tensor to part, with its node; None if the outputs agree."""
         return self.sites[0] if self.sites else None
 
-    @property
-    def _at(self) -> list[str]:
-        return [site.tensor for site in self.sites]
-
     def to_json(self) -> dict[str, object]:
         """The result as plain data that ``json`` can write; NaN and infinity become text."""
         compared = sum(x.inner.state != "skipped" for x in self.places)
@@ -66,7 +62,6 @@ class Probe:
                 "runs": self.runs,
                 "peak_bytes": self.peak_bytes,
                 "notes": self.notes,
-                "layers": [x.to_json() for x in course(self.places, self._at)],
                 "tensors": [_plain(x) for x in self.places],
             }
         )
@@ -82,8 +77,7 @@ class Probe:
             return f"output {name!r} {reason}, {self.case}"
         first = self.first
         return (
-            f"the first tensor to part is {first.tensor!r} ({first.op} {first.node!r}), "
-            f"{self.case}: {first.cause}"
+            f"the first tensor to part is {first.tensor!r} ({first.op} {first.node!r}), {self.case}"
         )
 
 

@@ -110,6 +110,27 @@ def _apart(
     return apart or None
 
 
+def alike(before: Array, after: Array) -> tuple[Array, Array]:
+    """Both in one shape and type: a repair may broadcast later, or count in another integer type.
+
+    Raises:
+        ValueError: Their shapes do not broadcast.
+    """
+    if before.shape == after.shape and before.dtype == after.dtype:
+        return before, after
+    before, after = np.broadcast_arrays(before, after)
+    return before.astype(np.float64), after.astype(np.float64)
+
+
+def unfilled(before: Array, after: Array) -> Mask | None:
+    """The elements that are not the fill of a mask in both; None where no element is."""
+    if before.dtype.kind not in "fV":
+        return None
+    with np.errstate(invalid="ignore"):
+        masked = (before <= FILL) & (after <= FILL)
+    return ~masked if masked.any() else None
+
+
 def _makers(before: ir.Model, after: ir.Model) -> dict[str, ir.Node]:
     """The tensors that nodes of both main graphs make, constants left out, with their nodes."""
     known = {v.name for node in after.graph for v in node.outputs if v.name}
@@ -137,18 +158,13 @@ def _differ(
     if content is not None:
         where = content(name, before.shape)
         leave_out = "not finite" if where is None else "NaN"
-    if before.shape != after.shape or before.dtype != after.dtype:
-        # A repair may broadcast later, or count in another integer type, under the same name.
-        try:
-            before, after = np.broadcast_arrays(before, after)
-        except ValueError:
-            return compare(name, case, before, after, tolerance)
-        before, after = before.astype(np.float64), after.astype(np.float64)
-        where = where if where is not None and where.shape == before.shape else None
-    if before.dtype.kind in "fV":
-        with np.errstate(invalid="ignore"):
-            masked = (before <= FILL) & (after <= FILL)
-        if masked.any():
-            where = ~masked if where is None else where & ~masked
+    try:
+        before, after = alike(before, after)
+    except ValueError:
+        return compare(name, case, before, after, tolerance)
+    where = where if where is not None and where.shape == before.shape else None
+    free = unfilled(before, after)
+    if free is not None:
+        where = free if where is None else where & free
     diff = compare(name, case, before, after, tolerance, where=where, leave_out=leave_out)
     return None if diff.ok else diff

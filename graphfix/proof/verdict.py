@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from graphfix.wording import plural
+from graphfix.wording import Proof, plural
 
 if TYPE_CHECKING:
     from graphfix.feeds.case import Dropped
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from graphfix.proof.first_difference import Divergence
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What verification found.
+@dataclass(frozen=True, repr=False)
+class Verdict(Proof):
+    """What verification found; false if that is bad.
 
     Attributes:
         ok: Whether every output of every case is within the tolerance.

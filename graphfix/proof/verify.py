@@ -15,6 +15,7 @@ from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.states import carried
 from graphfix.model import io
+from graphfix.model.given import Given, in_memory, sizes_of
 from graphfix.proof import output_record as known
 from graphfix.proof.baseline import Baseline, Held, Ran
 from graphfix.proof.budget import SECONDS, Budget
@@ -88,7 +89,7 @@ class Options(TypedDict, total=False):
     """
 
     cases: Sequence[Case] | None
-    dims: Mapping[str, Sequence[int]] | None
+    dims: Mapping[str, int | Sequence[int]] | None
     feeds: StrPath | Mapping[str, Array] | None
     tolerance: Tolerance | None
     safety: Safety
@@ -103,9 +104,7 @@ class Options(TypedDict, total=False):
     progress: Progress | None
 
 
-def verify(
-    before: StrPath | ir.Model, after: StrPath | ir.Model, **options: Unpack[Options]
-) -> Verdict:
+def verify(before: Given, after: Given, **options: Unpack[Options]) -> Verdict:
     """Run both models on the same inputs and compare every output.
 
     Both run on the CPU without ONNX Runtime's own graph optimizations, one after the other, so
@@ -114,7 +113,7 @@ def verify(
     cases are repeated with garbage there: rows that the original keeps clean must stay clean.
 
     Args:
-        before: The original.
+        before: The original: a path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
         after: The repaired model.
         options: See :class:`Options`.
 
@@ -126,7 +125,7 @@ def verify(
     if unknown := options.keys() - Options.__annotations__.keys():
         raise TypeError(f"verify() has no option {min(unknown)!r}")
     require(options.get("ep", "cpu"))
-    job = _Job(before, after, options)
+    job = _Job(in_memory(before), in_memory(after), options)
     held = options.get("held")
     if held is None or not job.take(held):
         job.run_before()
@@ -228,7 +227,10 @@ class _Job:
         """Find the cases and run the original on them."""
         given = self._options
         self._original.find(
-            given.get("cases"), given.get("dims"), given.get("feeds"), given.get("seed", 0)
+            given.get("cases"),
+            sizes_of(given.get("dims")),
+            given.get("feeds"),
+            given.get("seed", 0),
         )
 
     @cached_property

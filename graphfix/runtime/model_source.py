@@ -49,7 +49,7 @@ def sourced(
     path = Path(model)
     if not path.is_file():
         raise ModelError(f"{path}: no such file")
-    if not extra and not io.is_text(path):
+    if not extra:
         return str(path), None
     proto = onnx.load(path, load_external_data=False)
     found = external_files.look(path, external_files.tensors_of(proto), None)

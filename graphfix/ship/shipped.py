@@ -14,6 +14,7 @@ from graphfix.ship.manifest import NAME, Container, Manifest
 from graphfix.ship.ship_page import page
 from graphfix.ship.target_folder import REPORT
 from graphfix.version import __version__
+from graphfix.wording import Proof
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from graphfix.ship.end_to_end import SessionProof
 
 
-@dataclass(frozen=True)
-class Shipped:
+@dataclass(frozen=True, repr=False)
+class Shipped(Proof):
     """What was shipped, or why nothing was.
 
     Attributes:
@@ -65,6 +66,10 @@ class Shipped:
     def faults(self) -> tuple[Left, ...]:
         """Passes that raised and were put back, each once."""
         return tuple(dict.fromkeys(x for done in self.reports for x in done.left))
+
+    def __str__(self) -> str:
+        found = [*map(str, self.padding), *([] if self.whole is None else [str(self.whole)])]
+        return f"{self.folder or 'nothing was written'}; {'; '.join(found)}"
 
     def to_json(self) -> dict[str, object]:
         """As plain data."""

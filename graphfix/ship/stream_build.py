@@ -194,7 +194,7 @@ def ship_stream(
         shipped = _ship(way, folder, _uses(found, steps, strict=strict))
         if shipped.ok:
             return shipped
-        first = first or shipped
+        first = shipped if first is None else first
     assert first is not None
     return first
 

@@ -1,4 +1,4 @@
-"""Pages that are made from the manuals: ``passes/README.md``, ``docs/rules.md``, a table in README.
+"""Pages that are made from the manuals: ``passes/README.md`` and ``docs/rules.md``.
 
 ``python -m graphfix.show.manual_pages``, in the repository, writes them (``make docs``); a test
 says when they are stale.
@@ -49,7 +49,6 @@ that is.
 An **error** crashes or computes something else on the chosen provider; a **warning** is slow or
 runs on the CPU; a **note** matters only elsewhere.
 """
-_BEGIN, _END = "<!-- passes: made by make docs -->\n", "<!-- end of passes -->\n"
 
 
 def pages(root: Path) -> dict[Path, str]:
@@ -59,20 +58,14 @@ def pages(root: Path) -> dict[Path, str]:
         root: The repository.
 
     Raises:
-        UsageError: ``root`` has no README.md with a place for the table.
+        UsageError: ``root`` is not the repository.
         PluginError: The manual of a pass is not complete.
     """
     inside = [x.name for x in registry.entries() if x.source.startswith("passes/")]
     manuals = [manual_of(registry.pass_class(name)) for name in inside]
-    readme = root / "README.md"
-    text = readme.read_text(encoding="utf-8") if readme.is_file() else ""
-    head, begin, rest = text.partition(_BEGIN)
-    _, end, tail = rest.partition(_END)
-    if not (begin and end):
-        raise UsageError(f"{readme}: has no place for the table; run this in the repository")
-    table = _table(manuals, "passes/README.md")
+    if not (root / "passes").is_dir():
+        raise UsageError(f"{root}: has no passes/; run this in the repository")
     return {
-        readme: f"{head}{begin}{table}\n{end}{tail}",
         root / "passes" / "README.md": _catalogue(manuals),
         root / "docs" / "rules.md": _rules(),
     }
@@ -92,7 +85,7 @@ def write(root: Path) -> list[Path]:
 def _catalogue(manuals: Iterable[Manual]) -> str:
     parts = [
         _HEAD,
-        _table(manuals, ""),
+        _table(manuals),
         "Profiles are named lists of passes, in this order:",
         "\n".join(f"- `{name}`: {', '.join(x)}" for name, x in registry.PROFILES.items()),
     ]
@@ -133,9 +126,9 @@ def _rule_section(manual: RuleManual, module: str) -> Iterator[str]:
     yield f"Clean:\n\n```\n{manual.clean}\n```"
 
 
-def _table(manuals: Iterable[Manual], page: str) -> str:
+def _table(manuals: Iterable[Manual]) -> str:
     rows = (
-        f"| [{manual.name}]({page}#{manual.name}) | {manual.promise} | {_cell(manual.summary)} |"
+        f"| [{manual.name}](#{manual.name}) | {manual.promise} | {_cell(manual.summary)} |"
         for manual in manuals
     )
     return "\n".join(["| pass | promise | what it does |", "| --- | --- | --- |", *rows])

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix.model import atomic_file
-from graphfix.probing.layer_errors import magnitude
 from graphfix.show import html
 from graphfix.show.error_plot import draw, points
 from graphfix.version import __version__
@@ -41,12 +40,6 @@ def page(probe: Probe, title: str) -> str:
         data=data,
         title=title,
         course=draw(points(data, POINTS), 960, 300),
-        bars=[_share(row["relative"]) for row in data["layers"]],  # type: ignore[attr-defined]
         version=__version__,
         embedded=html.embedded(data),
     )
-
-
-def _share(value: float | str) -> str:
-    """A share of the scale as the width of a bar, in percent."""
-    return f"{100 * (1.0 if isinstance(value, str) else magnitude(value)):.1f}"

@@ -126,7 +126,7 @@ def _parse(name: str, key: str, text: str, hint: object) -> object:
     if hint is int and "+" in text:
         raise UsageError(
             f"{name}: {key}={text.replace('+', ',')} are several sizes, and one model has one; "
-            "graphfix run and graphfix.repair_buckets make a model of each"
+            "graphfix ship --container makes a model of each"
         )
     if hint is int or hint is float:
         try:

@@ -33,7 +33,6 @@ LONE = f"""{HEAD} m (float[1, T, 4] x) => (float[1, T, 4] y)
 VERBS = {
     "run": ["run", "model.onnx"],
     "verify": ["verify", "model.onnx", "model.onnx"],
-    "check": ["check", "model.onnx", "--run", "--ep", "cpu"],
     "one node": ["run", "lone.onnx"],
     "padded": ["padded", "model.onnx"],
     "probe": ["probe", "model.onnx", "model.onnx"],

@@ -25,7 +25,7 @@ UNUSED = {
 }
 VERBS = {
     "plan": ["m.onnx"],
-    "plan --before-after": ["m.onnx", "--before-after", "fix-dims:B=3", "--dim", "B=3"],
+    "plan --dim": ["m.onnx", "--dim", "B=3"],
     "check": ["m.onnx"],
     "run": ["m.onnx", "--dry-run"],
     "verify": ["m.onnx", "m.onnx"],

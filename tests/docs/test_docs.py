@@ -37,7 +37,7 @@ PAGES = [
 MANUALS = {ROOT / "passes/README.md", ROOT / "docs/rules.md"}
 # The blocks that a test of its own runs: here, and the recipe in tests/zoo/test_zoo.py.
 TESTED = {"diff", "library", "square.py", "entry-point", "recipe", "session", "program", "host"}
-TESTED |= {"greedy", "steps"}
+TESTED |= {"greedy", "steps", "fix"}
 CACHES = [f"past_key_values.{i}.{x}" for i in range(2) for x in ("key", "value")]
 
 
@@ -179,6 +179,10 @@ class TestSnippets:
         command = "graphfix run models/sensevoice/model.onnx --diff --dry-run"
         out = "\n".join(line.strip() for line in printed(capsys, command))
         assert marked("diff") in out
+
+    def test_the_line_of_the_library_does_what_is_shown(self) -> None:
+        exec(compile(marked("fix"), "fix.md", "exec"), {})
+        assert Path("model.fixed.onnx").is_file()
 
     def test_the_library_does_what_is_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
         exec(compile(marked("library"), "library.md", "exec"), {})
@@ -367,12 +371,10 @@ class TestWheel:
     def test_what_a_wheel_must_hold(
         self, tmp_path: Path, name: str | None, says: str | None
     ) -> None:
-        held = [f"graphfix/passes/{x.name}" for x in (ROOT / "passes").glob("*.py")]
-        held += [
-            "graphfix/py.typed",
-            "graphfix/cli/__init__.py",
-            "graphfix/show/templates/report.html",
-        ]
+        held = [x.relative_to(ROOT).as_posix() for x in (ROOT / "graphfix").rglob("*.py")]
+        passes = (ROOT / "passes").rglob("*.py")
+        held += [f"graphfix/{x.relative_to(ROOT).as_posix()}" for x in passes]
+        held += ["graphfix/py.typed", "graphfix/show/templates/report.html"]
         held += ["graphfix/directml/errors.toml", "graphfix/directml/ops.csv"]
         with zipfile.ZipFile(tmp_path / "a.whl", "w") as archive:
             for file in (*held, "graphfix-1.dist-info/METADATA", *([name] if name else [])):

@@ -26,7 +26,6 @@ VERBS = {
     "padded": ["--dim", "T=4"],
     "bench": ["m.onnx", "--ep", "cpu"],
     "ship": ["-o", "folder", "--container", "T=8"],
-    "check": ["--run", "--ep", "cpu"],
 }
 
 

@@ -348,22 +348,6 @@ def test_a_promise_is_never_left_out(tmp_path: Path) -> None:
     assert report.output is None
 
 
-def test_buckets_have_their_bad_places_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "plugin.py"
-    path.write_text(PLUGIN, encoding="utf-8")
-    graphfix.load_plugin(path)
-    source = file(tmp_path, stack(3))
-    reports = graphfix.repair_buckets(source, passes="planted,fix-dims:B=1:T=4,8")
-    assert [left_by(x) for x in reports] == [{"planted": ("Softmax of w1",)}] * 2
-    assert all(x.ok and x.output is not None for x in reports)
-    assert {x.name for x in tmp_path.glob("m.*.onnx")} == {"m.4.onnx", "m.8.onnx"}
-    strict = graphfix.repair_buckets(
-        source, tmp_path / "s.onnx", "planted,fix-dims:B=1:T=4,8", strict=True
-    )
-    assert not strict[0].ok
-    assert not [*tmp_path.glob("s.*.onnx")]
-
-
 PLUGIN = '''
 import numpy as np
 import graphfix

@@ -239,9 +239,6 @@ def test_a_file_is_read_once_to_be_repaired_and_once_to_be_held_to(
     report = graphfix.repair_file(file)
     assert report.kernels is not None
     assert read.count(file) == 2
-    read.clear()
-    graphfix.repair_buckets(file, passes="additive-mask,fix-dims:B=1:T=4,8")
-    assert read.count(file) == 1 + 2 * 2  # once to see its dims
 
 
 def test_kernels_are_counted_only_where_the_model_is_run_anyway(file: Path) -> None:
@@ -358,13 +355,6 @@ def test_float16_that_only_adds_casts_leaves_the_model(file: Path) -> None:
     (left,) = report.left
     assert left.why.startswith("the weights keep their size, kernels 3 -> ")
     assert graphfix.repair_file(file, passes="float16").changed
-
-
-def test_buckets_have_their_kernels(file: Path) -> None:
-    reports = graphfix.repair_buckets(file, passes="additive-mask,fix-dims:B=1:T=4,8,fold")
-    counted = [x.kernels for x in reports]
-    assert all(x is not None and x["after"] is not None for x in counted)
-    assert counted[0] == counted[1]
 
 
 MASKLESS = """<ir_version: 9, opset_import: ["" : 17]>

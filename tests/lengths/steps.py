@@ -182,7 +182,7 @@ def pool(g: Graph, x: str) -> str:
 
 def global_pool(g: Graph, x: str) -> str:
     t = g.turn(x)
-    p = g.op(str(g.pick("GlobalAveragePool", "GlobalMaxPool")), t)
+    p = g.op("GlobalAveragePool", t)
     return g.turn(g.op("Sub", t, p))
 
 
@@ -226,10 +226,6 @@ def group_norm(g: Graph, x: str) -> str:
     size = groups if g.opset < 21 else FEATURES
     scale, bias = g.weights(size), g.weights(size)
     return g.turn(g.op("GroupNormalization", g.turn(x), scale, bias, num_groups=groups))
-
-
-def lp_norm(g: Graph, x: str) -> str:
-    return g.op("LpNormalization", x, axis=g.integer(1, 2), p=g.integer(1, 2))
 
 
 def batch_norm(g: Graph, x: str) -> str:
@@ -601,16 +597,6 @@ def dynamic(g: Graph, x: str) -> str:
     return g.turn(g.op("Mul", g.op("Cast", y, to=1), g.op("Mul", scale, g.const(0.01))))
 
 
-def dynamic_lstm(g: Graph, x: str) -> str:
-    w = g.const(g.rng.integers(-90, 90, (1, FEATURES, 4 * FEATURES)), np.int8)
-    r = g.const(g.rng.integers(-90, 90, (1, FEATURES, 4 * FEATURES)), np.int8)
-    scale, point = g.const([0.01]), g.const([0], np.int8)
-    t = g.op("Transpose", g.op("Tanh", x), perm=[1, 0, 2])
-    given = [t, w, r, "", "", "", "", "", scale, point, scale, point]
-    y = g.op("DynamicQuantizeLSTM", *given, hidden_size=FEATURES, domain="com.microsoft")
-    return g.op("Reshape", g.op("Transpose", y, perm=[2, 0, 1, 3]), g.ints(0, 0, FEATURES))
-
-
 def other_kinds(g: Graph, x: str) -> str:
     """Operators that mix along time and may have no rule at all."""
     t = g.turn(x)
@@ -653,11 +639,11 @@ STEPS: dict[str, Step] = {
     for f in (
         *(unary, exponent, power, log, shift, divide, centre, log_sum, clip, where, linear, across),
         *(attend, softmax, conv, conv_2d, conv_transpose, pool, global_pool, instance_norm),
-        *(layer_norm, layer_norm_over_time, rms_norm, group_norm, lp_norm, batch_norm, lrn, pad),
+        *(layer_norm, layer_norm_over_time, rms_norm, group_norm, batch_norm, lrn, pad),
         *(cut, backwards, there_and_back, sums, concat, stack, fold, spread, recur, positions),
         *(length, trilu, gathered, scattered, quantized, summed_quantized, expand, repeated),
         *(compared, dropout, skip_norm, half, conv_features, heads, by_size, picked, dynamic),
-        *(dynamic_lstm, other_kinds, rows_mixed),
+        *(other_kinds, rows_mixed),
     )
 }
 

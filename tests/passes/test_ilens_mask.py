@@ -89,7 +89,6 @@ BODIES = {
     "a mean over time": "{ y = ReduceMean <axes = [1], keepdims = 0> (x) }",
     "a sum over time": "{ y = ReduceSum <keepdims = 0> (x, one) }",
     "a maximum over time": "{ y = ReduceMax <axes = [1], keepdims = 0> (x) }",
-    "a minimum over time": "{ y = ReduceMin <axes = [1], keepdims = 1> (x) }",
     "the place of the largest": """{ i = ArgMax <axis = 1, keepdims = 0> (x)
         y = Cast <to = 1> (i) }""",
     "a variance over time": """{ m = ReduceMean <axes = [1]> (x) d = Sub (x, m) q = Mul (d, d)
@@ -106,7 +105,7 @@ BODIES = {
         y0 = ConvTranspose <strides = [2], pads = [1, 1]> (c, kt, b)
         y = Transpose <perm = [0, 2, 1]> (y0) }""",
     "pooling": """{ c = Transpose <perm = [0, 2, 1]> (x)
-        a = AveragePool <kernel_shape = [3], pads = [1, 1]> (c)
+        a = AveragePool <count_include_pad = 1, kernel_shape = [3], pads = [1, 1]> (c)
         m = MaxPool <kernel_shape = [3], pads = [1, 1], strides = [2]> (a)
         y = Transpose <perm = [0, 2, 1]> (m) }""",
     "instance normalization": """{ c = Transpose <perm = [0, 2, 1]> (x)

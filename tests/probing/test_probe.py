@@ -17,10 +17,8 @@ from graphfix.cli import main
 from graphfix.errors import FeedError
 from graphfix.lengths.length_input import KEY as LENGTHS_KEY
 from graphfix.model.text import module_path
-from graphfix.probing.causes import of_padding
-from graphfix.probing.content_values import carrying, sized
+from graphfix.probing.content_values import carrying
 from graphfix.probing.divergence import _commutes
-from graphfix.probing.layer_errors import course, magnitude
 from graphfix.probing.probe import Probe, probe, probe_padded
 from graphfix.proof.inner_tensors import Run, Stream
 from graphfix.show import probe_page
@@ -51,8 +49,8 @@ def leak(text: str, **more: object) -> Probe:
     return found
 
 
-def at(found: Probe) -> list[tuple[str, str]]:
-    return [(site.tensor, site.kind) for site in found.sites]
+def at(found: Probe) -> list[str]:
+    return [site.tensor for site in found.sites]
 
 
 # Two models
@@ -68,32 +66,23 @@ def test_equal_models_agree():
 
 
 @pytest.mark.parametrize(
-    ("was", "now", "tensor", "kind", "says"),
+    ("was", "now", "tensor"),
     [
-        ("Tanh (a)", "Sigmoid (a)", "b", "another operator", "by Tanh in one .* by Sigmoid"),
-        ("half = {0.5}", "half = {0.51}", "c", "another constant", "the constant 'half'"),
-        ("Add (c, a)", "Add (c, b)", "d", "another input", "only one model has"),
-        ("Mul (d, e)", "Mul (d, c)", "y", "another input", ""),
+        ("Tanh (a)", "Sigmoid (a)", "b"),
+        ("half = {0.5}", "half = {0.51}", "c"),
+        ("Add (c, a)", "Add (c, b)", "d"),
+        ("Mul (d, e)", "Mul (d, c)", "y"),
     ],
 )
-def test_the_first_tensor_to_part_is_named(was: str, now: str, tensor: str, kind: str, says: str):
+def test_the_first_tensor_to_part_is_named(was: str, now: str, tensor: str):
     found = probe(model(LAYERS), model(LAYERS.replace(was, now)), dims={"T": 9})
     assert not found.ok
     assert found.first is not None
-    assert (found.first.tensor, found.first.kind) == (tensor, kind)
-    assert re.search(says, found.first.cause)
+    assert found.first.tensor == tensor
     assert "T=9" in found.case
     reached = [place.inner.tensor for place in found.places if place.reached]
     assert reached[0] == tensor
     assert reached[-1] == "y"
-
-
-def test_another_attribute():
-    text = "m (float[B, T] x) => (float[B, T] y) { a = Relu (x)  y = Softmax <axis = %d> (a) }"
-    found = probe(model(text % 1), model(text % 0), dims={"B": 2, "T": 3})
-    assert found.first is not None
-    assert found.first.kind == "another attribute"
-    assert "axis of this Softmax is 1 in one model and 0 in the other" in found.first.cause
 
 
 def test_what_only_one_model_has_is_looked_through():
@@ -101,7 +90,7 @@ def test_what_only_one_model_has_is_looked_through():
     assert probe(model(LAYERS), model(after)).ok
     wrong = after.replace("new = Neg (a)", "new = Abs (a)")
     found = probe(model(LAYERS), model(wrong))
-    assert at(found)[0][0] == "b"
+    assert at(found)[0] == "b"
 
 
 def test_what_parts_and_is_equal_again_does_no_harm():
@@ -113,7 +102,7 @@ def test_what_parts_and_is_equal_again_does_no_harm():
     assert found.ok
     assert found.healed == ("a",)
     found = probe(model(text % two), model(text % (*four[:2], "Abs")))
-    assert at(found) == [("y", "another operator")]
+    assert at(found) == ["y"]
     assert [place.inner.tensor for place in found.places if place.reached] == ["y"]
 
 
@@ -123,7 +112,7 @@ def test_a_small_error_is_seen_where_it_begins():
         { s = Tanh (x)  a = Mul (s, k)  b = Add (a, a)  c = Sub (b, s)  d = Sub (c, s)
           y = Mul (d, ten) }"""
     found = probe(model(text % "1.0001"), model(text % "1.00013"), dims={"B": 2, "T": 40})
-    assert at(found) == [("a", "another constant")]
+    assert at(found) == ["a"]
 
 
 def states(found: Probe) -> dict[str, str]:
@@ -154,7 +143,7 @@ def test_another_shape_of_an_output_is_an_error():
     found = probe(model(text % "0, 1, 2"), model(text % "0, 2, 1"), dims={"T": 9})
     assert not found.ok
     assert found.outputs == {"y": "its shape is [1, 9, 4] in one model and [1, 4, 9] in the other"}
-    assert at(found) == [("y", "another attribute")]
+    assert at(found) == ["y"]
 
 
 def test_where_all_agree_inputs_of_zeros_are_not_what_is_shown():
@@ -206,38 +195,34 @@ ATTEND = (
 
 
 @pytest.mark.parametrize(
-    ("body", "tensor", "kind"),
+    ("body", "tensor"),
     [
-        ("m = ReduceMean <axes = [1]> (x)  y = Sub (x, m)", "m", "mean pollution"),
-        ("m = ReduceMax <axes = [1]> (x)  y = Sub (x, m)", "m", "mean pollution"),
-        ("n = CumSum <reverse = 1> (x, one)  y = Tanh (n)", "n", "mean pollution"),
-        (ATTEND, "p", "attention dilution"),
-        ("p = Pad (x, ends)  y = AveragePool <kernel_shape = [3]> (p)", "p", "boundary leak"),
-        ('p = Pad <mode = "edge"> (x, ends)  y = Tanh (p)', "p", "edge copy missing"),
-        ('p = Pad <mode = "reflect"> (x, ends)  y = Tanh (p)', "p", "reflection missing"),
-        ("c = Slice (x, last, all, one1)  y = Sub (x, c)", "c", "last frame"),
+        ("m = ReduceMean <axes = [1]> (x)  y = Sub (x, m)", "m"),
+        ("m = ReduceMax <axes = [1]> (x)  y = Sub (x, m)", "m"),
+        ("n = CumSum <reverse = 1> (x, one)  y = Tanh (n)", "n"),
+        (ATTEND, "p"),
+        ("p = Pad (x, ends)  y = AveragePool <kernel_shape = [3]> (p)", "p"),
+        ('p = Pad <mode = "edge"> (x, ends)  y = Tanh (p)', "p"),
+        ('p = Pad <mode = "reflect"> (x, ends)  y = Tanh (p)', "p"),
+        ("c = Slice (x, last, all, one1)  y = Sub (x, c)", "c"),
         (
             "n = Shape <start = 1, end = 2> (x)  l = Sub (n, one1)  c = Gather <axis = 1> (x, l) "
             "y = Sub (x, c)",
             "c",
-            "edge copy missing",
         ),
         (
             "s = Shape <start = 1, end = 2> (x)  f = Cast <to = 1> (s)  d = Div (x, f) "
             "y = Tanh (d)",
             "d",
-            "length as data",
         ),
     ],
 )
-def test_the_leak_and_its_kind(body: str, tensor: str, kind: str):
+def test_the_leak(body: str, tensor: str):
     text = """m (float[1, T, 4] x) => (float[P, Q, R] y)
         <int64 one = {1}, int64[6] ends = {0, 0, 0, 0, 2, 0}, int64[1] last = {-1},
          int64[1] all = {9223372036854775807}, int64[1] one1 = {1}> { %s }"""
     found = leak(text % body)
-    assert at(found)[0] == (tensor, kind)
-    assert found.first is not None
-    assert found.first.op in found.first.cause or found.first.kind == "hard zero missing"
+    assert at(found)[0] == tensor
 
 
 def test_a_convolution_that_reaches_beyond_the_end():
@@ -245,12 +230,11 @@ def test_a_convolution_that_reaches_beyond_the_end():
         {{ c = Conv <kernel_shape = [{k}], pads = [{p}, {p}]> (x, w)  y = Tanh (c) }}"""
     layer = model(text.format(c=2, k=3, p=1, ones=", ".join("1" * 6)))
     found = probe_padded(layer, dims={"T": 6}, container=15)
-    assert at(found) == [("c", "boundary leak")]
+    assert at(found) == ["c"]
     assert probe_padded(layer, dims={"T": 6}, container=15, fill="zero").ok
     frame = model(text.format(c=1, k=64, p=32, ones=", ".join("1" * 64)))
     found = probe_padded(frame, dims={"T": 80}, container=200)
-    assert at(found) == [("c", "hard zero missing")]
-    assert "STFT" in str(found)
+    assert at(found) == ["c"]
 
 
 def test_a_mask_that_is_not_carried_to_a_later_layer():
@@ -262,9 +246,7 @@ def test_a_mask_that_is_not_carried_to_a_later_layer():
           t2 = Transpose <perm = [0, 2, 1]> (h)  s2 = MatMul (h, t2)
           p2 = Softmax (s2)  y = MatMul (p2, h) }"""
     found = leak(text)
-    assert at(found) == [("p2", "mask not carried")]
-    assert found.first is not None
-    assert "1 Softmax nodes before" in found.first.cause
+    assert at(found) == ["p2"]
 
 
 def test_every_independent_leak_is_a_site():
@@ -273,7 +255,7 @@ def test_every_independent_leak_is_a_site():
           n = ReduceMax <axes = [1]> (x)  b = Sub (x, n)  k = ReduceMin <axes = [1]> (b)
           c = Add (a, b)  y = Sub (c, k) }"""
     found = leak(text)
-    assert at(found) == [("m", "mean pollution"), ("n", "mean pollution")]
+    assert at(found) == ["m", "n"]
 
 
 @pytest.mark.parametrize(("rows", "told"), [(40, "in 36"), (16, "in 14"), (9, None)])
@@ -305,7 +287,7 @@ def test_what_is_computed_from_sizes_alone_is_no_leak():
         { s = Shape <start = 1, end = 2> (x)  k = Squeeze (s)  r = Range (zero, k, one)
           back = Sub (k, r)  f = Cast <to = 1> (back)  g = Reshape (f, cut)
           a = Add (x, g)  y = Tanh (%s) }"""
-    assert at(leak(text % "a")) == [("a", "length as data")]
+    assert at(leak(text % "a")) == ["a"]
     assert probe_padded(model(text % "x"), dims={"T": 6}, container=15).ok
 
 
@@ -320,7 +302,7 @@ def test_time_that_is_merged_with_another_axis_is_skipped_and_counted():
     assert sum(found.skipped.values()) == 2
     assert "its axes mix time with others" in found.skipped
     text = text.replace("g = Tanh (f)", "q = ReduceMax <keepdims = 0> (f)  g = Sub (f, q)")
-    assert at(leak(text, fill="large")) == [("q", "mean pollution")]
+    assert at(leak(text, fill="large")) == ["q"]
 
 
 @pytest.mark.parametrize(
@@ -357,7 +339,6 @@ def test_what_is_content_and_what_is_size():
     )
     content = carrying(made, frozenset({"share"}))
     assert {v.name for v in content} == {"x", "a", "y"}
-    assert {v.name for v in sized(made, content)} == {"s", "c"}
 
 
 def test_a_loop_that_takes_from_outside():
@@ -365,7 +346,7 @@ def test_a_loop_that_takes_from_outside():
         { m = ReduceMean <axes = [1]> (x)
           y = If (c) <then_branch = a () => (float[1, T] p) { p = Sub (x, m) },
                       else_branch = b () => (float[1, T] q) { q = Add (x, m) }> }"""
-    assert at(leak(text)) == [("m", "mean pollution")]
+    assert at(leak(text)) == ["m"]
 
 
 def test_float16_may_round_more():
@@ -373,7 +354,7 @@ def test_float16_may_round_more():
         { h = Cast <to = 10> (x)  m = ReduceMean <axes = [1]> (h)  f = Cast <to = 1> (m)
           s = Mul (f, k)  y = Sub (x, s) }"""
     assert probe_padded(model(text % "0.0001"), dims={"T": 9}, container=10).ok
-    assert at(leak(text % "1.0"))[0][0] == "m"
+    assert at(leak(text % "1.0"))[0] == "m"
 
 
 def test_what_cannot_be_run_is_said():
@@ -456,42 +437,6 @@ def test_modules_are_told_by_metadata_or_by_the_name():
     assert scoped("node_add", **spaces) == ("m", "layers.1")
 
 
-def test_rows_are_as_deep_as_fits():
-    text = "m (float[T] x) => (float[T] y) { %s y = Neg (t11) }"
-    names = [f"t{i}" for i in range(12)]
-    body = " ".join(f"{b} = Neg ({a})" for a, b in zip(["x", *names], names, strict=False))
-    made = model(text % body)
-    for i, node in enumerate(made.graph):
-        node.name = f"/m/layers.{i // 4}/part{i % 2}/Neg_{i}"
-    places = probe(made, made, dims={"T": 4}).places
-    assert [r.name for r in course(places, [])][:3] == [
-        "m/layers.0/part0",
-        "m/layers.0/part1",
-        "m/layers.1/part0",
-    ]
-    rows = course(places, [places[5].inner.tensor], most=4)
-    # One level less would be one row, which says nothing.
-    assert [r.name for r in rows] == [r.name for r in course(places, [])]
-    assert [r.site for r in rows].count(True) == 1
-    assert sum(r.tensors for r in rows) == 13
-    for node in made.graph:
-        node.name = ""
-    plain = course(probe(made, made, dims={"T": 4}).places, [], most=5)
-    assert [r.name for r in plain][:2] == ["t0 .. t2", "t3 .. t5"]
-
-
-def test_magnitudes():
-    assert [magnitude(x) for x in (0.0, 1e-9, 1.0, 7.0, float("nan"))] == [0, 0, 1, 1, 1]
-    assert magnitude(10**-3.5) == pytest.approx(0.5)
-
-
-def test_an_operator_nobody_has_heard_of():
-    node = ir.Node("my.domain", "Frobnicate", [None], name="f")
-    cause = of_padding(node, [], 0)
-    assert cause.kind == "unknown"
-    assert "Frobnicate" in cause.text
-
-
 # The command line and the page
 
 
@@ -510,7 +455,6 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     said = capsys.readouterr()
     assert "with T=6 alone and in 15, padding noise" in said.out
     assert "first     m (ReduceMean" in said.out
-    assert "suspect   mean pollution: this ReduceMean takes its mean over padding too" in said.out
     assert all(len(line) <= 80 for line in said.out.replace(bad, "").splitlines())
     good = saved(model(LAYERS), tmp_path / "a.onnx")
     other = saved(model(LAYERS.replace("Tanh", "Atan")), tmp_path / "b.onnx")
@@ -521,7 +465,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert data["first"]["tensor"] == "b"
     assert data["first"]["op"] == "Atan"
     assert {row["tensor"]: row["state"] for row in data["tensors"]}["a"] == "same"
-    assert sum(row["tensors"] for row in data["layers"]) == data["compared"] == 6
+    assert data["compared"] == 6
 
 
 @pytest.mark.parametrize(
@@ -551,7 +495,7 @@ def test_the_page_has_the_numbers_of_the_json(tmp_path: Path):
     carried = re.search(r'<script type="application/json" id="probe">(.*?)</script>', text, re.S)
     assert carried is not None
     assert json.loads(carried[1]) == json.loads(json.dumps(found.to_json()))
-    assert "mean pollution" in text
+    assert "<td>ReduceMean</td>" in text
     assert text.count("<circle") == 3
     assert 'class="site"' in text
     assert not re.search(r"url\(|@import|https?:|<(link|img|iframe)", text)
@@ -575,7 +519,7 @@ def test_many_tensors_are_thinned_to_the_worst_of_each_bin():
     found = probe(chain, wrong, dims={"T": 2})
     page = probe_page.page(found, "chain")
     assert 300 < page.count("<circle") <= 600
-    assert at(found)[0][0] == "t700"
+    assert at(found)[0] == "t700"
 
 
 def test_it_is_in_the_library():

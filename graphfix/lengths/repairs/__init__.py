@@ -21,7 +21,6 @@ from graphfix.lengths.repairs.statistics import (
     MaskedGroupNorm,
     MaskedMean,
     MaskedNorm,
-    MaskedPool,
     SequenceLens,
 )
 
@@ -39,7 +38,6 @@ __all__ = [
     "MaskedGroupNorm",
     "MaskedMean",
     "MaskedNorm",
-    "MaskedPool",
     "PadFrames",
     "PoisonedInput",
     "Repair",

@@ -55,13 +55,11 @@ class Hide(Repair):
         index: The input.
         axis: The axis of it whose tail is hidden.
         state: What was known of it.
-        high: Whether it is hidden above all others, from a minimum.
     """
 
     index: int
     axis: int
     state: State
-    high: bool = False
     what: ClassVar[str] = "a mask is added to its scores"
 
     def rewrite(self, op: Builder, lengths: Lengths) -> None:
@@ -77,10 +75,10 @@ class Hide(Repair):
                 if limit is not None:
                     return op.Min(value, limit)
                 return op.Add(value, lengths.addend(value, axes, self.axis))
-            far = lengths.floor(dtype) if scores else lengths.extreme(dtype, high=self.high)
+            far = lengths.floor(dtype) if scores else lengths.extreme(dtype, high=False)
             return op.Where(lengths.mask(value, axes, self.axis), value, far)
 
-        op.rewire(self.index, op.once(("hide", value, self.axis, scores, self.high), hide, value))
+        op.rewire(self.index, op.once(("hide", value, self.axis, scores), hide, value))
 
 
 @dataclass(frozen=True)

@@ -187,8 +187,6 @@ def take_rows(
         return op.Gather(x, op.Reshape(index, np.array([-1], np.int64)), axis=axis)
     if (rows, axis) == (0, 1) and lengths.opset >= 12:
         return op.GatherND(x, lengths.unsqueeze(index, [2]), batch_dims=1)
-    if lengths.opset < 11:
-        return _take_flat(op, lengths, x, index, state.rank, rows, axis)
     # GatherElements wants an index in the shape of the result.
     if rows > axis:
         index = op.Transpose(index, perm=[1, 0])
@@ -198,19 +196,3 @@ def take_rows(
     here = np.array([i == axis for i in range(state.rank)])
     target = op.Where(here, np.ones(state.rank, np.int64), sizes)
     return op.GatherElements(x, op.Expand(index, target), axis=axis)
-
-
-def _take_flat(
-    op: Builder, lengths: Lengths, x: ir.Value, index: ir.Value, rank: int, rows: int, axis: int
-) -> ir.Value:
-    """The same by Gather alone, before opset 11: rows and frames are laid out as one axis."""
-    order = [rows, axis, *(i for i in range(rank) if i not in (rows, axis))]
-    first = x if order == list(range(rank)) else op.Transpose(x, perm=order)
-    ones = op.ConstantOfShape(lengths.count(x, rows), value=ir.tensor(np.ones(1, np.int64)))
-    row = lengths.squeeze(op.NonZero(ones), [0])
-    begin = lengths.unsqueeze(op.Mul(row, lengths.count(x, axis)), [1])
-    rest = op.Gather(op.Shape(first), np.arange(2, rank), axis=0)
-    flat = op.Reshape(first, op.Concat(np.array([-1], np.int64), rest, axis=0))
-    taken = op.Gather(flat, op.Add(index, begin), axis=0)
-    back = [order.index(i) for i in range(rank)]
-    return taken if order == list(range(rank)) else op.Transpose(taken, perm=back)

@@ -169,38 +169,6 @@ def _scaled(
 
 
 @dataclass(frozen=True)
-class MaskedPool(Repair):
-    """An average counts the frames of its window that are there: the average of what is valid,
-    over the average of how much of the window is valid.
-
-    Attributes:
-        axis: The axis that carries time.
-        state: What was known of its input, by now with a tail of zeros.
-    """
-
-    axis: int
-    state: State
-    what: ClassVar[str] = "its windows count the valid frames only"
-
-    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
-        """``AveragePool(x) / AveragePool(mask)``, both with the padding counted in."""
-        x, dtype = input_of(self.node, 0), lengths.dtype(input_of(self.node, 0))
-        given = {k: v.value for k, v in self.node.attributes.items()} | {"count_include_pad": 1}
-        mask = lengths.cast(lengths.mask(x, self.state.axes or (), self.axis), dtype)
-        others = [i for i in range(self.state.rank) if i not in (0, 1, self.axis)]
-        ones = op.Expand(mask, _kept_sizes(op, x, self.state.rank, [self.axis, *others]))
-        share = op.make("AveragePool", ones, **given)
-        # Behind the valid length there is nothing to count.
-        tiny = np.array(np.finfo(dtype.numpy()).tiny, dtype.numpy())
-        return op.Div(op.make("AveragePool", x, **given), op.Max(share, tiny))
-
-
-def _kept_sizes(op: Builder, x: ir.Value, rank: int, axes: list[int]) -> ir.Value:
-    here = np.array([i in axes for i in range(rank)])
-    return op.Where(here, op.Shape(x), np.ones(rank, np.int64))
-
-
-@dataclass(frozen=True)
 class SequenceLens(Repair):
     """An LSTM, GRU or RNN is told how long each row is.
 

@@ -6,7 +6,6 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from graphfix.lengths.joint_axes import RefusedError, check_apart
-from graphfix.lengths.repairs import MaskedPool
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.rules.quantize import unbiased
 from graphfix.lengths.rules.reduce import masked_mean
@@ -82,56 +81,19 @@ def average_pool(site: Site) -> State:
         _forward(state.at(axis))
         if kernel == 1 or not (past or _hangs(site, axis)):
             continue
-        state = site.need_zero(0, axis, "boundary leak")
-        # Without padding, a window that hangs over the end counts what is there.
-        padded = past or any(attr_ints(site.node, "pads") or ())
-        if not (padded and attr_int(site.node, "count_include_pad", 0)):
-            site.repair(MaskedPool(site.node, "boundary leak", axis, state))
-        elif _hangs(site, axis):
+        if _hangs(site, axis) or not attr_int(site.node, "count_include_pad", 0):
             raise RefusedError("its last window is averaged over fewer frames than the others")
+        state = site.need_zero(0, axis, "boundary leak")
     return dataclasses.replace(_result(site, state, bias=None), sign=min(state.sign, 1))
-
-
-def stft(site: Site) -> State:
-    """Frames cut out of a signal, none past its end, each by itself."""
-    state = site.state()
-    dims = site.out_dims()
-    if state.axes is None or time_of(state.at(1)) is None:
-        raise RefusedError("time is not the second axis of its signal")
-    if not site.is_known(dims[1]):
-        raise RefusedError("how many frames it makes is not known")
-    if not site.grows(dims[1]):
-        raise RefusedError("it makes as many frames however long the clip is")
-    if any(x is not None and x.timed for x in site.states[1:]):
-        raise RefusedError("its window carries time")
-    tail = FINITE if state.is_finite else ANY
-    axes = (state.at(0), (Time(dims[1]),), *(site.axis_of(x) for x in dims[2:]))
-    return State(axes, (None, tail, *(None for _ in dims[2:])))
 
 
 def global_average_pool(site: Site) -> State:
     """A mean over all spatial axes."""
     state = checked(site)
     axes = tuple(range(2, state.rank))
-    return _reduced(masked_mean(site, axes, keep=True), axes)
-
-
-def global_max_pool(site: Site) -> State:
-    """A maximum over all spatial axes."""
-    state = checked(site)
-    axes = tuple(range(2, state.rank))
-    for axis in axes:
-        if carries_time(state.at(axis)):
-            state = site.need_low(0, axis, "maximum pollution")
-    return _reduced(state, axes)
-
-
-def _reduced(state: State, axes: tuple[int, ...]) -> State:
-    return State(
-        tuple(() if i in axes else x for i, x in enumerate(state.axes or ())),
-        tuple(None if i in axes else x for i, x in enumerate(state.tails)),
-        sign=state.sign,
-    )
+    mean = masked_mean(site, axes, keep=True)
+    kept = tuple(() if i in axes else x for i, x in enumerate(mean.axes or ()))
+    return State(kept, tuple(None if i in axes else x for i, x in enumerate(mean.tails)))
 
 
 def checked(site: Site) -> State:
@@ -230,7 +192,5 @@ RULES = {
     "ConvTranspose": Rule(conv_transpose),
     "FusedConv": Rule(conv),
     "GlobalAveragePool": Rule(global_average_pool),
-    "GlobalMaxPool": Rule(global_max_pool),
     "MaxPool": Rule(max_pool),
-    "STFT": Rule(stft),
 }

@@ -346,22 +346,11 @@ def non_zero(site: Site) -> State:
     return State((), (), places=site.state())
 
 
-def reverse_sequence(site: Site) -> State:
-    """Turns what is valid of each row."""
-    data, lens = site.state(0), site.state(1)
-    axis = attr_int(site.node, "time_axis", 0)
-    time = time_of(data.at(axis))
-    if time is None or lens.length is None or lens.length != time.size:
-        raise RefusedError("the lengths that it is given are not those of what is valid")
-    return dataclasses.replace(data, steps=None, length=None)
-
-
 RULES = {
     "Gather": Rule(gather, Takes.SIZES | Takes.CLAMPED),
     "GatherElements": Rule(gather_elements),
     "GatherND": Rule(gather_nd, Takes.PLACES),
     "NonZero": Rule(non_zero, Takes.PLACES),
-    "ReverseSequence": Rule(reverse_sequence),
     "ScatterElements": Rule(scatter),
     "ScatterND": Rule(scatter, Takes.PLACES),
 }

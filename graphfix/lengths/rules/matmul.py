@@ -125,13 +125,6 @@ def matmul_integer(site: Site) -> State:
     return matmul(site)
 
 
-def dynamic_matmul(site: Site) -> State:
-    """A MatMul that takes the range of its first input, which holds 0 in any case."""
-    for axis in site.state().timed:
-        site.need_zero(0, axis, "maximum pollution")
-    return matmul(site)
-
-
 def fused_matmul(site: Site) -> State:
     """com.microsoft's MatMul, which may swap the last two axes of either operand first."""
     if any(attr_int(site.node, name, 0) for name in ("transBatchA", "transBatchB")):
@@ -139,22 +132,10 @@ def fused_matmul(site: Site) -> State:
     return _matmul(site, [i for i, x in enumerate("AB") if attr_int(site.node, f"trans{x}", 0)])
 
 
-def matmul_n_bits(site: Site) -> State:
-    """A MatMul with packed weights: only the last axis is summed over."""
-    state = site.state(0)
-    if carries_time(state.at(state.rank - 1)):
-        raise RefusedError("it sums over time")
-    dims = site.out_dims()
-    axes = (*(state.axes or ())[:-1], site.axis_of(dims[-1]))
-    return State(axes, state.recomputed(zeros=True))
-
-
 RULES = {
-    "DynamicQuantizeMatMul": Rule(dynamic_matmul),
     "Einsum": Rule(einsum),
     "FusedMatMul": Rule(fused_matmul),
     "Gemm": Rule(gemm),
     "MatMul": Rule(matmul),
     "MatMulInteger": Rule(matmul_integer),
-    "MatMulNBits": Rule(matmul_n_bits),
 }

@@ -8,7 +8,7 @@ from graphfix.lengths.joint_axes import RefusedError, check_apart, check_maskabl
 from graphfix.lengths.repairs import MaskedGroupNorm, MaskedNorm
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.rules.reduce import check_sizes
-from graphfix.lengths.tail_state import ANY, State, carries_time, size_of
+from graphfix.lengths.tail_state import State, carries_time, size_of
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
@@ -127,24 +127,12 @@ def skip_norm(site: Site) -> list[State | None]:
     return [state if x.name else None for x in site.node.outputs]
 
 
-def l2_norm(site: Site) -> State:
-    """Divides by the length of a vector."""
-    state = site.state()
-    axis = attr_int(site.node, "axis", -1) % max(state.rank, 1)
-    check_apart(state, (axis,))
-    if carries_time(state.at(axis)):
-        state = site.need_zero(0, axis, "sum pollution")
-    tails = tuple(None if x is None else ANY for x in state.tails)
-    return State(state.axes, tails)
-
-
 RULES = {
     "BatchNormalization": Rule(batch_norm),
     "GroupNormalization": Rule(group_norm),
     "InstanceNormalization": Rule(instance_norm),
     "LRN": Rule(batch_norm),
     "LayerNormalization": Rule(layer_norm),
-    "LpNormalization": Rule(l2_norm),
     "RMSNormalization": Rule(rms_norm),
     "SimplifiedLayerNormalization": Rule(rms_norm),
     "SkipLayerNormalization": Rule(skip_norm),

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from graphfix.lengths.joint_axes import RefusedError, check_apart, join
+from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.repairs import SequenceLens
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.tail_state import (
-    ANY,
-    FINITE,
     ZERO,
     Other,
     Rows,
@@ -19,7 +17,6 @@ from graphfix.lengths.tail_state import (
     Time,
     plain,
     same_size,
-    with_tails,
 )
 from graphfix.model.values import attr_int, is_op
 
@@ -34,8 +31,6 @@ def recur(site: Site) -> list[State | None]:
     time_axis, batch_axis = (1, 0) if layout else (0, 1)
     time = state.at(time_axis)
     check_apart(state, (time_axis,))
-    if state.timed == (batch_axis,):
-        return _each_alone(site, state, batch_axis)
     if [i for i in state.timed if i != time_axis]:
         raise RefusedError("time is its batch or its features")
     if time and not (len(time) == 1 and isinstance(time[0], Time)):
@@ -72,34 +67,6 @@ def recur(site: Site) -> list[State | None]:
     return out
 
 
-def _each_alone(site: Site, state: State, batch_axis: int) -> list[State | None]:
-    """Frames are its batch, and it runs along something else: each for itself."""
-    if site.has(4):
-        raise RefusedError("the lengths that it is given are not those of what is valid")
-    finite = state.is_finite
-    for i, other in enumerate(site.states[1:], 1):
-        if other is None:
-            continue
-        start = i in (5, 6) and other.fill is not None
-        if i in (5, 6) and other.fill is None and other.axes is not None:
-            start = other.timed == (batch_axis,)
-            join([state.at(batch_axis), other.at(batch_axis)])
-        if other.physical or (other.timed and not start):
-            raise RefusedError("a parameter of it carries time")
-        finite &= other.is_finite
-    tail = FINITE if finite else ANY
-    out: list[State | None] = []
-    for value in site.node.outputs:
-        dims = site.dims(value) if value.name else None
-        if dims is None:
-            out.append(None)
-            continue
-        place = len(dims) - 2 if batch_axis else 0
-        axes = [site.axis_of(x) if i != place else state.at(batch_axis) for i, x in enumerate(dims)]
-        out.append(with_tails(axes, tail))
-    return out
-
-
 def _is_whole(site: Site, size: sympy.Expr) -> bool:
     """Whether the lengths that it is given are the padded size, for all rows."""
     value = site.node.inputs[4]
@@ -117,14 +84,4 @@ def _axis(dims: list[sympy.Expr] | None, index: int) -> Axis:
     return (Other(dims[index]),)
 
 
-def recur_dynamically(site: Site) -> list[State | None]:
-    """com.microsoft's LSTM on quantized numbers, in a range that holds 0 in any case."""
-    for axis in site.state().timed:
-        site.need_zero(0, axis, "maximum pollution")
-    return recur(site)
-
-
-RULES = {
-    "DynamicQuantizeLSTM": Rule(recur_dynamically),
-    **dict.fromkeys(("GRU", "LSTM", "RNN"), Rule(recur, Takes.SIZES_BEHIND)),
-}
+RULES = dict.fromkeys(("GRU", "LSTM", "RNN"), Rule(recur, Takes.SIZES_BEHIND))

@@ -15,7 +15,6 @@ from graphfix.lengths.tail_state import (
     ANY,
     FINITE,
     LAST,
-    ONE,
     ZERO,
     Rows,
     State,
@@ -49,9 +48,7 @@ def reduce_(site: Site) -> State:
             site.need_zero(0, axis, "sum pollution")
         elif op_type in ("ReduceMax", "ReduceLogSumExp"):
             site.need_low(0, axis, "maximum pollution")
-        elif op_type == "ReduceMin":
-            site.need_high(0, axis, "maximum pollution")
-        elif not (op_type == "ReduceProd" and state.tail(axis) == ONE):
+        else:
             raise RefusedError("there is no repair for it over time")
     keep = bool(attr_int(site.node, "keepdims", 1))
     state = masked_mean(site, axes, keep=keep) if op_type == "ReduceMean" else site.state()
@@ -127,20 +124,14 @@ def arg(site: Site) -> State:
     check_apart(state, (axis,))
     time = carries_time(state.at(axis))
     if time:
-        _check_forward(state, axis)
-        if attr_int(site.node, "select_last_index", 0):
+        last = attr_int(site.node, "select_last_index", 0)
+        if last or site.node.op_type == "ArgMin" or time_of(state.at(axis)) is None:
             raise RefusedError("there is no repair for it over time")
-        need = site.need_high if site.node.op_type == "ArgMin" else site.need_low
-        state = need(0, axis, "maximum pollution")
+        state = site.need_low(0, axis, "maximum pollution")
     keep = bool(attr_int(site.node, "keepdims", 1))
     result = dropped(state, (axis,), keep=keep, times=time)
     tails = tuple(None if x is None else FINITE for x in result.tails)
     return dataclasses.replace(result, tails=tails, sign=1)
-
-
-def _check_forward(state: State, axis: int) -> None:
-    if time_of(state.at(axis)) is None:
-        raise RefusedError("it counts along an axis that runs backwards, or is not time alone")
 
 
 def cumsum(site: Site) -> State:

@@ -62,11 +62,6 @@ def constant_of_shape(site: Site) -> State:
     return dataclasses.replace(state, fixed=True, fill=fill, sign=sign)
 
 
-def eye_like(site: Site) -> State:
-    """A one on each diagonal place: the same however large."""
-    return dataclasses.replace(with_tails(site.axes_of(), FINITE), fixed=True, sign=1)
-
-
 def random(site: Site) -> State:
     """Numbers that no run repeats: there is nothing to keep."""
     return with_tails(site.axes_of(), FINITE)
@@ -74,7 +69,6 @@ def random(site: Site) -> State:
 
 RULES = {
     "ConstantOfShape": Rule(constant_of_shape, Takes.SIZES),
-    "EyeLike": Rule(eye_like),
     "RandomNormalLike": Rule(random),
     "RandomUniformLike": Rule(random),
     "RandomNormal": Rule(random),

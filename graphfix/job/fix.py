@@ -1,0 +1,66 @@
+"""``graphfix.fix``: a model in, the repaired model out, proved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+import onnx
+import onnx_ir as ir
+
+from graphfix.errors import UsageError, VerificationError
+from graphfix.job.one_file import repair_file
+from graphfix.model import given, io
+from graphfix.runtime.scratch import Folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from graphfix.core import Check
+    from graphfix.job.task import Options
+
+
+def fix(
+    model: given.Given,
+    profile: str | Check | Sequence[str | Check] = "directml",
+    output: given.StrPath | None = None,
+    **options: Unpack[Options],
+) -> Any:  # noqa: ANN401  (as the model is given)
+    """Repair a model, and prove that it still computes the same.
+
+    Args:
+        model: A path, an ``onnx.ModelProto``, an ONNXProgram of torch or an ``onnx_ir.Model``. It
+            is not changed.
+        profile: Profiles and passes, as ``-p`` takes them, or a list of names and passes.
+        output: Of a path, where the repaired model goes: ``model.fixed.onnx`` beside it by default.
+        options: See :class:`graphfix.job.task.Options`.
+
+    Returns:
+        The :class:`graphfix.Report` of a path; else the repaired model, as the model was given: a
+        ModelProto of a ModelProto or an ONNXProgram.
+
+    Raises:
+        VerificationError: The repaired model computes something else; nothing is written.
+        ModelError: The model cannot be read or written, or ONNX Runtime rejects it as given.
+        UsageError: A pass or an option does not fit.
+    """
+    held = given.in_memory(model)
+    if not isinstance(held, ir.Model):
+        report = repair_file(held, output, profile, **options)
+        if not report.ok:
+            raise VerificationError(report)
+        return report
+    if output is not None:
+        raise UsageError("output= is for a path; save what graphfix.fix returns")
+    with Folder() as scratch:
+        report = repair_file(
+            given.path_of(held, scratch.path), scratch.path / "fixed.onnx", profile, **options
+        )
+        if not report.ok:
+            raise VerificationError(report)
+        fixed = io.load(scratch.path / "fixed.onnx")
+        ir.external_data.load_to_model(fixed)  # the folder goes
+    return fixed if isinstance(model, ir.Model) else _proto(fixed)
+
+
+def _proto(model: ir.Model) -> onnx.ModelProto:
+    return ir.to_proto(model)
