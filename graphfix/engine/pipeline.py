@@ -17,6 +17,7 @@ from graphfix.engine.fixpoint import Turns, name_of
 from graphfix.engine.report import Left, Report
 from graphfix.errors import GraphfixError, PassError, UsageError
 from graphfix.model.given import Given, loaded
+from graphfix.model.prepare import one_name
 from graphfix.model.snapshot import Snapshot
 from graphfix.model.values import nodes_of
 from graphfix.model.view import forget_index
@@ -213,15 +214,16 @@ def apply(
     names.keep(model)
     turns, settled = Turns(model, progress), list[Check]()
     try:
-        for given in chosen:
-            check = given
-            if isinstance(given, Pass) and given.measured:
-                turns.again()  # what is measured is what the others have made, all of it
-                if settle is not None and exclusions.why_pass(model, given.spec()) is None:
-                    check = settle(given, model, turns.ran)
-            settled.append(check)
-            turns.take(check, given)
-        turns.again()
+        with one_name(model):
+            for given in chosen:
+                check = given
+                if isinstance(given, Pass) and given.measured:
+                    turns.again()  # what is measured is what the others have made, all of it
+                    if settle is not None and exclusions.why_pass(model, given.spec()) is None:
+                        check = settle(given, model, turns.ran)
+                settled.append(check)
+                turns.take(check, given)
+            turns.again()
     finally:
         forget_index(model)
         names.let_go(model)

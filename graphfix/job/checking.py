@@ -9,6 +9,7 @@ from graphfix import rules
 from graphfix.core import Check, Finding, Match, Pass
 from graphfix.engine import pipeline
 from graphfix.model.given import Given, loaded
+from graphfix.model.prepare import one_name
 from graphfix.model.text import path_of
 from graphfix.model.view import View, forget_index, index
 from graphfix.rules import pass_severity as judged
@@ -57,7 +58,8 @@ def check(
     view = View(model)
     index(model)  # nothing is edited
     try:
-        found = [finding for one in asked for finding in _findings(one, model, view, ep)]
+        with one_name(model):
+            found = [finding for one in asked for finding in _findings(one, model, view, ep)]
     finally:
         forget_index(model)
     # What a rule says of a node in its own words, naming the pass, the pass does not say again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -10,6 +11,8 @@ from graphfix.model.dims import forget_no_names
 from graphfix.model.small_constants import held
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from graphfix.model.external_files import Outside
 
 _TENSOR, _TENSORS = ir.AttributeType.TENSOR, ir.AttributeType.TENSORS
@@ -28,9 +31,29 @@ def make_ready(model: ir.Model, found: Outside) -> None:
     """
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         # The default domain has two names; shape inference knows one. The file's is written back.
-        if "ai.onnx" in graph.opset_imports:
-            graph.opset_imports[""] = graph.opset_imports.pop("ai.onnx")
+        _rename(graph.opset_imports, "ai.onnx", "")
         _in_graph(graph, found)
+
+
+@contextlib.contextmanager
+def one_name(model: ir.Model) -> Iterator[None]:
+    """Call the default domain by the name that shape inference knows, until the end."""
+    tops = (model.graph, *(function.graph for function in model.functions.values()))
+    spelt = [x for top in tops if "ai.onnx" in (x := top.opset_imports) and "" not in x]
+    for imports in spelt:
+        _rename(imports, "ai.onnx", "")
+    try:
+        yield
+    finally:
+        for imports in spelt:
+            _rename(imports, "", "ai.onnx")
+
+
+def _rename(imports: dict[str, int], old: str, new: str) -> None:
+    """Give an entry another name, in its place."""
+    entries = [(new if name == old else name, version) for name, version in imports.items()]
+    imports.clear()
+    imports.update(entries)
 
 
 def _in_graph(graph: ir.Graph, found: Outside) -> None:

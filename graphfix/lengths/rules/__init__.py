@@ -23,6 +23,7 @@ from graphfix.lengths.rules import (
     shape_ops,
     slice,
     softmax,
+    standard_attention,
     transpose,
 )
 
@@ -50,6 +51,7 @@ RULES: dict[str, Rule] = {
         reduce,
         reshape,
         shape_ops,
+        standard_attention,
     )
     for name, rule in family.RULES.items()
 }
