@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from graphfix.model.io import load, save
     from graphfix.model.view import View
     from graphfix.probing.padded import PaddedVerdict, padded
-    from graphfix.probing.probe import Probe, probe, probe_padded
+    from graphfix.probing.probe import Probe, probe_padded
     from graphfix.proof.verify import Tolerance, Verdict, verify
     from graphfix.ship.build import ship_file
     from graphfix.ship.session import Session
@@ -40,7 +40,7 @@ _HOMES = {
     "graphfix.job.checking": "check",
     "graphfix.job": "repair_file",
     "graphfix.probing.padded": "PaddedVerdict padded",
-    "graphfix.probing.probe": "Probe probe probe_padded",
+    "graphfix.probing.probe": "Probe probe_padded",
     "graphfix.proof.verify": "Tolerance Verdict verify",
     "graphfix.model.io": "load save",
     "graphfix.model.view": "View",
@@ -81,7 +81,6 @@ __all__ = [
     "load",
     "load_plugin",
     "padded",
-    "probe",
     "probe_padded",
     "repair_file",
     "run",
