@@ -18,7 +18,6 @@ from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.input import size_of
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import Ep
-from graphfix.runtime.random_nodes import draws, seeded
 from graphfix.runtime.run_errors import RunError
 
 if TYPE_CHECKING:
@@ -158,12 +157,3 @@ class Sizes:
     @staticmethod
     def _elements(dims: Sequence[Dim], sizes: Mapping[str, int]) -> int:
         return math.prod(size_of(dim, sizes) for dim in dims)
-
-
-def seeded_run(
-    source: StrPath | ir.Model, graph: ir.Model, feeds: Mapping[str, Array], ep: Ep = "cpu"
-) -> Run:
-    """A run of a model; each group of tensors draws the same random numbers."""
-    if draws(graph) is not None:
-        graph = source = seeded(graph)
-    return Run(source, graph, feeds, ep)
