@@ -94,8 +94,8 @@ class Report(Proof):
         searched: What came of the search for bad places, in a sentence; "" if there was none.
         elsewhere: Passes that found nothing when their turn came, though they would have before:
             how many of their places each pass before them repaired. Empty if it was not counted.
-        course: How far the inner tensors are that became float16
-            (:func:`graphfix.half.layer_rounding.course`), or None if that was not tried.
+        met: Whether what was made float16 met its aim in all cases that were searched; None if that
+            was not tried.
         endless: Passes that were stopped while they still changed something, as ``-p`` takes them:
             each undoes what another does, or a further run would go on.
     """
@@ -115,7 +115,7 @@ class Report(Proof):
     left: tuple[Left, ...] = ()
     searched: str = ""
     elsewhere: dict[str, dict[str, int]] = field(default_factory=dict)
-    course: dict[str, object] | None = field(default=None)
+    met: bool | None = None
     endless: tuple[str, ...] = ()
 
     @property
