@@ -134,7 +134,7 @@ def measure(command: list[str], runs: Runs, log: Path, memory: int, seconds: int
 
 
 def compare(model: Path, tools: list[str], memory: int, seconds: int) -> dict[str, Runs]:
-    """Every tool on one model, in turns."""
+    """Every tool on one model, alternately."""
     results = {tool: Runs() for tool in tools}
     out = model.with_name("out.onnx")
     for turn in range(TURNS):

@@ -1,4 +1,4 @@
-"""Draws the picture of docs/fast.md: the kernels of a run on DirectML, before and after graphfix.
+"""Draws the picture of docs/fast.md: the kernels per run on DirectML, before and after graphfix.
 
 Run as ``python bench/kernels.py`` or ``make kernels``: it counts with ``graphfix plan``'s own eyes
 over models/, writes docs/kernels.json, and draws docs/kernels.svg and docs/kernels-dark.svg.
@@ -27,7 +27,7 @@ THEMES = {
 
 
 def counted() -> dict[str, dict[str, int]]:
-    """The kernels of a run of each model, on the device and on the CPU together."""
+    """The kernels per run of each model, on the device and on the CPU together."""
     found: dict[str, dict[str, int]] = {}
     for path in sorted(ROOT.glob("models/*/model.onnx")):
         found[path.parent.name] = {}
@@ -53,7 +53,7 @@ def draw(counts: dict[str, dict[str, int]], file: str) -> None:
         axes.bar_label(bars, padding=3, fontsize=8, color=text)
     axes.set_yticks(range(len(models)), models, color=text)
     axes.invert_yaxis()
-    axes.set_title("Kernels of a run on DirectML, any length", loc="left", color=text, fontsize=11)
+    axes.set_title("Kernels per run on DirectML, any length", loc="left", color=text, fontsize=11)
     axes.tick_params(left=False, bottom=False, labelbottom=False)
     axes.spines[:].set_visible(False)
     axes.legend(frameon=False, loc="lower right")

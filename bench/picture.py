@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 
 def draw(data: Json, path: Path) -> None:
-    """A bar for each tool: the kernels of a run over all models, as a share of the exports'."""
+    """A bar for each tool: the kernels per run over all models, as a share of the exports'."""
     text, theirs, ours = THEMES[path.name]
     found = shares(data)
     mpl.rcParams.update({"font.size": 10, "text.color": text})
@@ -39,7 +39,7 @@ def draw(data: Json, path: Path) -> None:
     axes.set_yticks(range(len(found)), [x.tool for x in found], color=text)
     axes.invert_yaxis()
     axes.set_xlim(0, max(x.kernels for x in found) * 1.75)
-    title = f"Kernels of a run on DirectML, {len(data['rows'])} exports together"
+    title = f"Kernels per run on DirectML, {len(data['rows'])} exports together"
     axes.set_title(title, loc="left", color=text, fontsize=11)
     axes.tick_params(left=False, bottom=False, labelbottom=False)
     axes.spines[:].set_visible(False)

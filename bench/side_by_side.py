@@ -239,7 +239,7 @@ def versions(tools: Sequence[str]) -> dict[str, str]:
 
 
 def _tools(specs: Sequence[str], names: Sequence[str] | None) -> dict[str, str]:
-    """The tools by their label, graphfix's specs last; those that are not to be had are said."""
+    """The tools by their label, graphfix's specs last; those that are unavailable are said."""
     found = {}
     for name in TOOLS if names is None else names:
         try:

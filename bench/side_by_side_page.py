@@ -17,7 +17,7 @@ _HEAD = """\
 {files} exports as they are, and after each tool, by `make compare`. Each tool is used as its
 documentation shows first. What a tool has written no file for counts as exported.{kept}
 
-- **Kernels**: what a run takes on the device of DirectML, as `graphfix plan` foresees it: all
+- **Kernels**: what a run takes on the device of DirectML, as `graphfix plan` predicts it: all
   models together, and the median of the ratios to the export, with the least and the most.
 - **Attentions fused**: into one operator each, of those that the exports have.
 - **Wrong**: files that ONNX Runtime does not load, or that `graphfix verify` finds to differ from

@@ -84,7 +84,7 @@ class Store:
             draft.replace(path)
 
     def knows(self, parts: Sequence[str], judge: str = "") -> bool:
-        """Whether :meth:`get` would find nothing anew."""
+        """Whether :meth:`get` would find nothing again."""
         exact, last = self._known([*parts, judge]), self._known(parts)
         return exact.is_file() or (self._keep and last.is_file())
 

@@ -23,7 +23,7 @@ class FeedError(GraphfixError):
 
 
 class PaddingError(GraphfixError):
-    """A model in which padding reaches a node that ilens-mask cannot see through."""
+    """A model in which padding reaches a node that ilens-mask cannot analyse."""
 
 
 class VerificationError(GraphfixError):

@@ -72,7 +72,7 @@ class CompanionSite(Match):
 
 @dataclass(frozen=True)
 class AdditiveMask(NodePass[MaskSite | CompanionSite]):
-    """The Where that hides scores from a Softmax becomes an Add of a mask that is built once.
+    """Replaces the Where that masks scores before a Softmax with an Add of a shared mask.
 
     It is found through whatever lies between it and the Softmax (Add, Mul, Div, Cast, Reshape,
     Transpose, clamps), in both polarities, with any fill from -1e3 down to -inf. The addend is made

@@ -30,7 +30,7 @@ class TruthSite(Match):
 
 @dataclass(frozen=True)
 class BoolCast(NodePass[TruthSite]):
-    """A Cast from float, float16 or double to bool becomes a comparison with 0.
+    """Replaces a Cast from float, float16 or double to bool with a comparison with 0.
 
     Also a CastLike whose model tensor is bool, and a Cast of what a constant has made wider than 32
     bits. Other integers are cast rightly and stay as they are.

@@ -40,7 +40,7 @@ class LimitSite(Match):
 
 @dataclass(frozen=True)
 class ClipMinmax(NodePass[LimitSite]):
-    """A Clip whose min is above its max becomes a Max and a Min.
+    """Replaces a Clip whose min is above its max with a Max and a Min.
 
     Why:
         ONNX says that every number is then the max, Min(Max(x, min), max). Run on

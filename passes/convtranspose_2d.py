@@ -39,7 +39,7 @@ class LineSite(Match):
 
 @dataclass(frozen=True)
 class Convtranspose2d(NodePass[LineSite]):
-    """A 1-D ConvTranspose with output_padding becomes one in 2-D, of height 1.
+    """Rewrites a 1-D ConvTranspose with output_padding as a 2-D one of height 1.
 
     If its output_padding is 0, as torch's dynamo exporter writes it, the attribute goes instead.
 

@@ -38,7 +38,7 @@ class IndexSite(Match):
 
 @dataclass(frozen=True)
 class CumsumIndex(NodePass[IndexSite]):
-    """Indices that a Range makes and a Reshape or Unsqueeze places are counted by a CumSum.
+    """Replaces a Range and the Reshape behind it with ConstantOfShape and CumSum.
 
     Why:
         `arange(T).view(1, 1, -1)` stops DirectML: run on its EP (onnxruntime-directml 1.24.4),
@@ -84,7 +84,7 @@ class CumsumIndex(NodePass[IndexSite]):
         Range is empty. Refused, with the reason: a step that is not constant, a length that needs
         a Max below opset 12, other types than int64 and int32. A Range that is all constant is
         left to constant folding. Where nothing but one Reshape or Unsqueeze uses a Range, the
-        index is counted in its final shape, all ones but for the axis of the index; else the Range
+        index is counted in its final shape, all ones except the axis of the index; else the Range
         itself is replaced, for all its users at once, and each Reshape of it becomes an Unsqueeze.
         So does the Reshape of a Range that is refused. A Reshape that may split the index stays.
         A frozen target that does not fit the index fails at run time, and no longer does.

@@ -28,7 +28,7 @@ class GuardSite(Match):
 
 @dataclass(frozen=True)
 class DropNanGuard(NodePass[GuardSite]):
-    """The guard Where(IsNaN(p), 0, p) after a Softmax goes where no NaN can come from it.
+    """Removes the guard Where(IsNaN(p), 0, p) after a Softmax that cannot give NaN.
 
     A Softmax makes NaN of a row that is -inf throughout, or that holds inf or NaN. Every addend and
     mask before it is followed back to constants and to what MatMul computes, and their bounds are

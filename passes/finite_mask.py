@@ -44,7 +44,7 @@ class LowSite(Match):
 
 @dataclass(frozen=True)
 class FiniteMask(NodePass[LowSite]):
-    """Additive masks of -inf or the float minimum become masks of -1e4.
+    """Replaces -inf and the float minimum in additive masks with -1e4.
 
     Found are the products of a 0/1 mask with such a number, ``(1 - mask) * -3.4e38`` and
     ``(mask - 1) * 1e9``, and constant masks, such as the upper triangle of -inf, that are added to

@@ -47,7 +47,7 @@ class InputSite(Match):
 
 @dataclass(frozen=True)
 class FixDims(Pass):
-    """Symbolic dims of the inputs get a size, and what was computed from them is folded.
+    """Gives symbolic dims of the inputs a size, and folds what was computed from them.
 
     The sizes are written wherever the model declares a shape: inputs, outputs, intermediate
     tensors, also in the graphs inside it. Shape arithmetic that became constant, index vectors and

@@ -35,7 +35,7 @@ class ValueSite(Match):
 
 @dataclass(frozen=True)
 class FixInput(Pass):
-    """An input becomes a constant, and is no input any more.
+    """Bakes an input in as a constant, and removes the input.
 
     Why:
         What selects, such as a sample rate, a language or a flag, is the same in every run of a
@@ -146,7 +146,7 @@ class FixInput(Pass):
         return f"{self.name}: there is no input {name!r}{hint} There are: {', '.join(known)}"
 
     def _forget_lengths(self, model: ir.Model, name: str) -> None:
-        """Nobody can be told lengths by an input that there is no more."""
+        """Nobody can be inferred lengths by an input that there is no more."""
         told = LengthInput.of(model)
         if told is not None and name in (told.input, told.place[0]):
             del model.metadata_props[LENGTHS]

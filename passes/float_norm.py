@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FloatNorm(NodePass[Match]):
-    """A LayerNormalization or InstanceNormalization in float16 is computed in float32.
+    """Computes a float16 LayerNormalization or InstanceNormalization in float32.
 
     Why:
         On DirectML the variance is a float16 as well, and no more than 65504. Run on

@@ -48,7 +48,7 @@ class FoldSite(Match):
 
 @dataclass(frozen=True)
 class Fold(Pass):
-    """What is constant, equal or undone again is computed once, or not at all.
+    """Folds constants, merges duplicate nodes, and cancels inverse operators.
 
     Nodes whose result is the same in each run become constants, and an If that one of them decides
     becomes its branch. Equal computations become one. Chains of Reshape, Unsqueeze, Squeeze,
@@ -63,12 +63,12 @@ class Fold(Pass):
     constant where symbolic shapes prove one.
 
     Why:
-        Counted with `graphfix plan` over the 78 exports of the zoo that load: 11,972 kernels of a
-        run become 9,002, those on the CPU 2,083 become 232. ONNX Runtime's optimizer
+        Counted with `graphfix plan` over the 78 exports of the zoo that load: 11,972 kernels
+        per run become 9,002, those on the CPU 2,083 become 232. ONNX Runtime's optimizer
         does none of this: it compares nodes, not what they hold, and asks each tensor for its own
         shape. Neither do onnx-ir's CommonSubexpressionElimination and onnxscript's constant folding
         (one kernel less in two of eight models, tried beside this pass). On DirectML a kernel whose
-        shape is computed is made anew when that changes (MLOperatorAuthorImpl.cpp 2511-2691), and
+        shape is computed is recompiled when that changes (MLOperatorAuthorImpl.cpp 2511-2691), and
         any If keeps the whole graph from fusing (GraphPartitioner.cpp 380-395).
 
     Before:
@@ -116,7 +116,7 @@ class Fold(Pass):
         }
 
     Safety:
-        Exact, but for the division of integers within k of the least of their type by k, which no
+        Exact, except the division of integers within k of the least of their type by k, which no
         size or length comes near: what is moved, compared or reused is the same to the bit; where 0
         was added, a -0 keeps its sign. Constants are worked out in integers, by operators that move
         data, and in float32 and float64 by those that IEEE 754 rounds alike everywhere. No sum of
@@ -208,7 +208,7 @@ class Fold(Pass):
         return changed
 
     def _shrink(self, look: Look, uniform: Uniform) -> Generator[Change | Skip, None, bool]:
-        """Let what is broadcast be small; the shapes behind it change, and are inferred anew."""
+        """Let what is broadcast be small; the shapes behind it change, and are inferred again."""
         changed = yield from self._round(look, ((SHRUNK, uniform.smaller),))
         for value in uniform.touched:
             value.shape = None

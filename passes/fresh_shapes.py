@@ -37,11 +37,11 @@ class StaleSite(Match):
 
 @dataclass(frozen=True)
 class FreshShapes(Pass):
-    """A declared shape that contradicts the graph becomes the one that follows from the inputs.
+    """Replaces a declared shape that contradicts the graph with the inferred one.
 
     A dim contradicts if it is another number, a number where the inferred one follows a symbolic
     dim of the inputs, or the name of an input's dim that it is not. Only such dims are written
-    anew; a shape of another rank is written as a whole. Dims that cannot be inferred are left
+    again; a shape of another rank is written as a whole. Dims that cannot be inferred are left
     without a name.
 
     Why:

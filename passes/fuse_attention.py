@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FuseAttention(NodePass[Attention]):
-    """The nodes of an attention become one MultiHeadAttention of com.microsoft.
+    """Fuses the nodes of an attention into one MultiHeadAttention of com.microsoft.
 
     It is found at its Softmax between two products (MatMul or Einsum of two computed tensors), and
     followed through whatever splits, merges, turns and scales its tensors: where each axis lies is
@@ -34,7 +34,7 @@ class FuseAttention(NodePass[Attention]):
 
     Why:
         An attention takes 15 to 30 kernels on DirectML in the exports that were looked at, each of
-        them made anew at another length, most of them over [B, H, T, T]; MultiHeadAttention is one
+        them recompiled at another length, most of them over [B, H, T, T]; MultiHeadAttention is one
         kernel on DirectML, CPU and CUDA. onnxscript's rules for it (0.7.2) match 98 of 203 places
         in 79 repaired exports: fixed patterns do not see a merged batch [B * H, T, D], a scale that
         is computed, a Mul after the Softmax. Where they match with a mask, DirectML refuses the

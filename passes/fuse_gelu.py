@@ -39,7 +39,7 @@ class GeluSite(Match):
 
 @dataclass(frozen=True)
 class FuseGelu(NodePass[GeluSite]):
-    """Gelu and SiLU in pieces, with the bias before them, become one operator of com.microsoft.
+    """Fuses Gelu and SiLU, with the bias before them, into one operator of com.microsoft.
 
     An Erf, Tanh or Sigmoid and the products and sums around it are read as a polynomial, so that
     neither their order nor the place of a constant matters: ``x / sqrt(2)`` or a product with
@@ -88,7 +88,7 @@ class FuseGelu(NodePass[GeluSite]):
         }
 
     Safety:
-        Exact, but for rounding: constants may be off by as much as their type makes them (1e-5 in
+        Exact, except rounding: constants may be off by as much as their type makes them (1e-5 in
         float, 0.002 in float16). Refused, with the reason: a part that is used elsewhere or is an
         output, which would have to stay; constants that are only nearly those of a Gelu; types
         other than float and float16, and those of a local function, which are not known. A bias

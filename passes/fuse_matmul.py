@@ -50,7 +50,7 @@ class ProductSite(Match):
 
 @dataclass(frozen=True)
 class FuseMatmul(NodePass[ProductSite]):
-    """A MatMul takes the Transposes and constant factors around it along.
+    """Fuses Transposes and constant factors into the MatMul beside them.
 
     A Transpose of the last two axes becomes an attribute of com.microsoft's FusedMatMul, and so do
     constant factors after the product and before it.
@@ -84,7 +84,7 @@ class FuseMatmul(NodePass[ProductSite]):
         }
 
     Safety:
-        Exact, but for rounding. What a Transpose or a factor makes must be used by the product
+        Exact, except rounding. What a Transpose or a factor makes must be used by the product
         alone; otherwise it would be computed all the same, and stays. A factor before a product in
         float16 stays: a sum of larger numbers may pass 65504 before it is scaled. Transposes of
         weights stay: they are done once, when the model is loaded. A constant with more dims than

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FuseNorm(Pass):
-    """LayerNorm and RMSNorm in pieces become one operator, with the residual sum before them.
+    """Fuses LayerNorm and RMSNorm, with the residual sum before them, into one operator.
 
     The pieces are found in every order and spelling: a square by Pow or Mul, the root by Sqrt or
     Pow, divided by it or multiplied with its inverse, one difference or, as TorchScript writes it,
@@ -74,7 +74,7 @@ class FuseNorm(Pass):
         }
 
     Safety:
-        Exact, but for rounding. Casts around a norm stay: in float16 DirectML's mean of squares
+        Exact, except rounding. Casts around a norm stay: in float16 DirectML's mean of squares
         goes no further than 65504 (float-norm), and float32 was chosen for that. Refused, with the
         reason: a mean over other than the last axes, or that loses them (keepdims=0); parts that
         are used elsewhere or are outputs, which would have to stay; types other than float and

@@ -43,7 +43,7 @@ class ProjectedSite(Match):
 
 @dataclass(frozen=True)
 class FuseProjections(NodePass[ProjectedSite]):
-    """The products that make queries, keys and values of one tensor go into its attention.
+    """Fuses the query, key and value projections of one tensor into its attention.
 
     Three MatMuls of one tensor with weights of the file, and the MultiHeadAttention of what they
     make, become Attention of com.microsoft, which multiplies once, with the weights side by side.
@@ -92,7 +92,7 @@ class FuseProjections(NodePass[ProjectedSite]):
         }
 
     Safety:
-        Exact, but for rounding: the same products and sums. Without any optimization ONNX Runtime
+        Exact, except rounding: the same products and sums. Without any optimization ONNX Runtime
         copies the weights in each run. Refused, with the reason: queries, keys or values that
         something else reads, or of three widths; weights that are computed or inputs, or are used
         by something else than a product, which would keep them twice in memory; a past or a

@@ -39,7 +39,7 @@ class RotarySite(Match):
 
 @dataclass(frozen=True)
 class FuseRotary(NodePass[RotarySite]):
-    """Rotary embeddings in pieces, ``x * cos + rotate(x) * sin``, become one RotaryEmbedding.
+    """Fuses rotary embeddings, ``x * cos + rotate(x) * sin``, into one RotaryEmbedding.
 
     Halves of the features are turned, or pairs of neighbours, all of them or the first; by angles
     that all rows of the batch share, or by those of positions that are fed. What is turned goes
@@ -93,7 +93,7 @@ class FuseRotary(NodePass[RotarySite]):
         }
 
     Safety:
-        Exact, but for rounding: the same products and sums. Tables hold each number twice, which is
+        Exact, except rounding: the same products and sums. Tables hold each number twice, which is
         proved from the graph; otherwise nothing is done.
     """
 

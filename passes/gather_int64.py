@@ -42,7 +42,7 @@ class IndexSite(Match):
 
 @dataclass(frozen=True)
 class GatherInt64(NodePass[IndexSite]):
-    """Indices of Gather and Scatter are listed that are not int64, and made int64 on request.
+    """Reports Gather and Scatter indices that are not int64; converts them on request.
 
     Looked at are Gather, GatherElements, GatherND, Scatter, ScatterElements and ScatterND. With
     convert=yes a constant index is written as int64, and any other gets one Cast that all its users

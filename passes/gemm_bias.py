@@ -32,7 +32,7 @@ class BareSite(Match):
 
 @dataclass(frozen=True)
 class GemmBias(Pass):
-    """A Gemm without a C, with an activation after it, gets a C of zero.
+    """Adds a zero bias to a Gemm that has none and is followed by an activation.
 
     Why:
         DirectML makes one operator of a Gemm and of the Relu, Sigmoid, Tanh or the like after it,

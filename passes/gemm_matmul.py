@@ -39,7 +39,7 @@ class FlatSite(Match):
 
 @dataclass(frozen=True)
 class GemmMatmul(NodePass[FlatSite]):
-    """A Gemm between Reshapes to two dims and back becomes a MatMul and the Add of its bias.
+    """Replaces a Gemm between two Reshapes with a MatMul and an Add.
 
     onnxsim writes the product of [B, T, D] with a weight, and the bias after it, as a Reshape to
     [B * T, D], a Gemm, and a Reshape to sizes that it asks the model for.
@@ -78,7 +78,7 @@ class GemmMatmul(NodePass[FlatSite]):
         }
 
     Safety:
-        Exact, but for rounding: the same products and sums. That the first Reshape only flattens,
+        Exact, except rounding: the same products and sums. That the first Reshape only flattens,
         and the second only undoes that, is proved from symbolic shapes. Refused, with the reason: a
         Gemm that turns a factor or has numbers to multiply with; one whose C is no bias of the last
         axis. A Gemm whose result something else reads is none.

@@ -33,7 +33,7 @@ class EmptySite(Match):
 
 @dataclass(frozen=True)
 class HostOutput(Pass):
-    """An output that may be empty leaves the device by itself, before the run ends.
+    """Copies an output that may be empty to the CPU before the run ends.
 
     Why:
         The DirectML provider copies what a run gives back in one go, and ends that at the first

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from graphfix.lengths.analysis import Analysis
 
 _TOLD = 5
-_PROFILE = ". What the profile makes plain may be seen through: -p directml,ilens-mask"
+_PROFILE = ". What the profile makes plain may be analysed: -p directml,ilens-mask"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Leak(Match):
 
 @dataclass(frozen=True)
 class IlensMask(Pass):
-    """The model gets an input `ilens`, and padding no longer reaches what is valid.
+    """Adds a length input `ilens`, and masks padding wherever it would reach valid frames.
 
     Padding leaks in known ways: a mean over the padded clip (mean pollution), a convolution, a
     frame stack or a filter memory that sees padding (boundary leak), a Softmax that gives padding
@@ -51,7 +51,7 @@ class IlensMask(Pass):
     is valid with what is not: 4 repairs for a HuBERT, 11 for a SenseVoice encoder.
 
     Why:
-        DirectML compiles anew for each shape that it meets, so clips are padded to one container,
+        DirectML compiles again for each shape that it meets, so clips are padded to one container,
         and the numbers change. Measured on exports of SenseVoice, HuBERT, wav2vec2, Whisper and
         Qwen3-ASR encoders without a mask: in a longer container their outputs differ from those of
         the clip alone by 0.13 to 6; repaired, by at most 1e-6 in containers up to 12 times as long,
@@ -147,7 +147,7 @@ class IlensMask(Pass):
         return find(model, self.axis, self.from_).spec
 
     def sites(self, model: ir.Model) -> Iterator[Leak | Skip]:
-        """Every leak, and every node that cannot be seen through."""
+        """Every leak, and every node that cannot be analysed."""
         found = self._analysis(model)
         for repair in found.repairs:
             yield Leak(repair.node, repair.leak, repair.what)
@@ -155,14 +155,14 @@ class IlensMask(Pass):
             yield Skip(refusal.node, refusal.reason)
 
     def findings(self, model: ir.Model) -> Iterator[Finding]:
-        """Leaks are warnings, and so is what cannot be seen through: nothing would be repaired."""
+        """Leaks are warnings, and so is what cannot be analysed: nothing would be repaired."""
         sites = list(self.sites(model))
         # All leaks are closed or none.
         fix = None if any(isinstance(x, Skip) for x in sites) else self.spec()
         for site in sites:
             found = dataclasses.replace(self.finding(site), severity="warning", fix=fix)
             if isinstance(site, Skip):
-                what = f"{site.node.op_type} cannot be seen through: {site.reason}"
+                what = f"{site.node.op_type} cannot be analysed: {site.reason}"
                 found = dataclasses.replace(found, message=what)
             yield found
 
@@ -176,7 +176,7 @@ class IlensMask(Pass):
         """Close every leak, or none.
 
         Raises:
-            PaddingError: A node cannot be seen through.
+            PaddingError: A node cannot be analysed.
         """
         found = self._analysis(model)
         if found.refusals:
@@ -202,7 +202,7 @@ class IlensMask(Pass):
 
 
 def _refused(found: Analysis, model: ir.Model) -> str:
-    """Each node that cannot be seen through, with the reason."""
+    """Each node that cannot be analysed, with the reason."""
     lines = [f"{told(x.node)}: {x.reason}" for x in found.refusals[:_TOLD]]
     more = len(found.refusals) - len(lines)
     rest = f"; and {more} more (graphfix check -p ilens-mask lists them)" if more else ""

@@ -30,7 +30,7 @@ class LostSite(Match):
 
 @dataclass(frozen=True)
 class KeepOutput(Pass):
-    """An output that DirectML would fuse away, with the activation after it, gets an Identity.
+    """Adds an Identity to an output that DirectML would fuse away with its activation.
 
     Why:
         Where an output of the model feeds nothing but a Relu, a Sigmoid or the like, DirectML makes

@@ -42,7 +42,7 @@ class LongestSite(Match):
 
 @dataclass(frozen=True)
 class MaskLength(NodePass[LongestSite]):
-    """A mask as long as the longest row becomes one as long as the tensor that it masks.
+    """Makes a mask as long as the tensor it masks, instead of as long as the longest row.
 
     FunASR's ``make_pad_mask`` counts to ``lengths.max()``, and multiplies frames by what comes of
     it: so one row of every batch must be full, and the size of the mask is data.
@@ -88,7 +88,7 @@ class MaskLength(NodePass[LongestSite]):
         }
 
     Safety:
-        Exact in every run in which a row is full; all others the original refuses, but for those
+        Exact in every run in which a row is full; all others the original refuses, except those
         where all lengths are 1, whose mask of one frame it spreads over all. There the repaired
         model masks what is behind the first frame.
     """

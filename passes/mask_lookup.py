@@ -45,7 +45,7 @@ class LookupSite(Match):
 
 @dataclass(frozen=True)
 class MaskLookup(NodePass[LookupSite]):
-    """A lookup of every element of a mask, each in its own place, becomes the mask itself.
+    """Removes gathers that return a mask unchanged.
 
     transformers 5 writes a padding mask as ``mask[batch, position]`` with two ranges for indices.
     The TorchScript exporter makes of that one Gather from the flattened mask at ``b * T + t``,
@@ -53,7 +53,7 @@ class MaskLookup(NodePass[LookupSite]):
 
     Why:
         The indices are two Ranges, several Unsqueezes, a Mul, an Add and Reshapes, or Expands and a
-        Concat, all made anew on DirectML at another length, for what is one Unsqueeze. And they are
+        Concat, all recompiled on DirectML at another length, for one Unsqueeze. And they are
         sizes used as numbers, behind which it cannot be seen what is padding: ilens-mask refuses
         such a model. Counted on the zoo: 7 of 33 TorchScript exports have one.
 

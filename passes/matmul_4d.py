@@ -43,7 +43,7 @@ class WideSite(Match):
 
 @dataclass(frozen=True)
 class Matmul4d(NodePass[WideSite]):
-    """A MatMul of more than four dims is done in three or four, between Reshapes.
+    """Reshapes a MatMul of more than four dims to three or four.
 
     Why:
         Attention in windows or chunks (SNAC, Swin, dual-path models) has [B, W, H, T, D], and

@@ -34,7 +34,7 @@ class VectorSite(Match):
 
 @dataclass(frozen=True)
 class MatmulVector(NodePass[VectorSite]):
-    """A MatMul with a vector becomes one with a matrix of one column.
+    """Replaces a vector operand of MatMul with a matrix of one column.
 
     Why:
         The DirectML kernel puts the 1 that a vector lacks behind it, and then repeats it as if it

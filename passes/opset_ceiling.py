@@ -38,9 +38,9 @@ class ImportSite(Match):
 
 @dataclass(frozen=True)
 class OpsetCeiling(Pass):
-    """A model of a newer opset becomes one of opset 21, where only the version differs.
+    """Converts a newer opset to 21 where the operators differ in version only.
 
-    Each node of the graph, of the graphs inside it and of its local functions is held against the
+    Each node of the graph, of the graphs inside it and of its local functions is compared with the
     schemas of both versions: its attributes, their defaults, how many inputs and outputs it has,
     and their types. All nodes can go down, and the import is lowered, or none is.
 

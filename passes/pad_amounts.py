@@ -37,7 +37,7 @@ class AmountSite(Match):
 
 @dataclass(frozen=True)
 class PadAmounts(NodePass[AmountSite]):
-    """A Pad whose amounts are computed by way of floats gets numbers, or sums of integers.
+    """Replaces pads that are computed in floats with constants or sums of integers.
 
     Numbers where they are always the same; if all are 0, the Pad goes. Where they follow the
     length, as what fills it up to a multiple of a stride does, they are computed from it again, in

@@ -44,7 +44,7 @@ class CropSite(Match):
 
 @dataclass(frozen=True)
 class PadSlice(NodePass[CropSite]):
-    """Negative pads, which cut, become a Slice; a Pad stays for what is added, if anything is.
+    """Replaces negative pads, which crop, with a Slice.
 
     Why:
         torch's F.pad(x, (-1, 1)) moves a sequence to the left. DirectML's pads have no sign. Run on

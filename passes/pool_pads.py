@@ -44,7 +44,7 @@ class PoolSite(Match):
 
 @dataclass(frozen=True)
 class PoolPads(NodePass[PoolSite]):
-    """A pool with ceil_mode=1 gets pads at its end instead, where DirectML has other last windows.
+    """Replaces ceil_mode=1 of a pool with pads at the end, where DirectML pools otherwise.
 
     Why:
         A window that starts behind the data, in the padding at the end, is none: so torch, ONNX

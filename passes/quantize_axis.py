@@ -41,7 +41,7 @@ class AxisSite(Match):
 
 @dataclass(frozen=True)
 class QuantizeAxis(NodePass[AxisSite]):
-    """A QuantizeLinear or DequantizeLinear of opset 21 with scales along an axis is Microsoft's.
+    """Uses com.microsoft's QuantizeLinear and DequantizeLinear for scales along an axis.
 
     Why:
         The DirectML kernels that came with opset 21, and with blocks, lay the scales along the last

@@ -42,7 +42,7 @@ class ZeroSite(Match):
 
 @dataclass(frozen=True)
 class ReshapeAllowzero(NodePass[ZeroSite]):
-    """Reshape loses allowzero=1 wherever no entry of its shape can be 0.
+    """Removes allowzero=1 from Reshapes whose shape cannot hold a 0.
 
     With allowzero=1 a 0 in the shape means an empty tensor; without, it means "as the input has it
     here". Where there is no 0 the two are one. A -1 in a constant shape becomes the number it

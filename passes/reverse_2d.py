@@ -48,7 +48,7 @@ class SequenceSite(Match):
 
 @dataclass(frozen=True)
 class Reverse2d(NodePass[SequenceSite]):
-    """A ReverseSequence of more than two dims is done in two, or is a Slice with a step of -1.
+    """Reshapes a ReverseSequence to two dims, or replaces it with a reversing Slice.
 
     Why:
         The DirectML kernel tells DirectML that there is a length for each element beside the time

@@ -28,7 +28,7 @@ _OPSET = 12
 
 @dataclass(frozen=True)
 class SkewGather(NodePass[SkewSite]):
-    """Pads and Reshapes that move each row by one more become a GatherElements.
+    """Replaces the pad-and-reshape relative shift with a GatherElements.
 
     Attention with relative positions has a score for each distance and needs one for each key:
     ``y[i, j] = x[i, j - i + T - 1]``. PyTorch code writes that "skew" as Pad, Reshape, Pad, Reshape
@@ -37,8 +37,8 @@ class SkewGather(NodePass[SkewSite]):
 
     Why:
         The Reshapes are to sizes such as [T + 1, 2 * T - 1], which no constant says, and each takes
-        a kernel to copy what is twice as wide as the scores. The table is padded for each layer
-        anew by T - 5, in places a number below 0, which DirectML's Pad computes wrongly (pad-slice,
+        a kernel to copy what is twice as wide as the scores. Each layer pads the table
+        by T - 5, in places a number below 0, which DirectML's Pad computes wrongly (pad-slice,
         at the cost of more kernels). As planned, with the profile directml, the zoo's text encoder
         of a VITS in two layers takes 134 kernels on DirectML for 152 without this pass (144 as
         exported) in TorchScript's export, and 123 for 140 in dynamo's; both run there and agree.

@@ -48,7 +48,7 @@ class PartSite(Match):
 
 @dataclass(frozen=True)
 class SliceGather(NodePass[PartSite]):
-    """A Slice of rows that lie side by side, which DirectML computes on in place, becomes a Gather.
+    """Replaces a Slice of adjacent rows that DirectML would overwrite with a Gather.
 
     Looked at are Slices of fixed sizes along the first axis that is not 1, with a step of 1.
 

@@ -30,7 +30,7 @@ class StartSite(Match):
 
 @dataclass(frozen=True)
 class SliceStart(NodePass[StartSite]):
-    """A Slice from the lowest integer on, up to an end counted from behind, starts at 0.
+    """Replaces the lowest integer as the start of a Slice with 0.
 
     dynamo writes ``x[:-2]`` as a Slice from -9223372036854775808 to -2.
 

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 _TOLD = 3
-_PROFILE = ". What the profile makes plain may be seen through: -p directml,static-cache"
+_PROFILE = ". What the profile makes plain may be analysed: -p directml,static-cache"
 
 
 @dataclass(frozen=True)
 class StaticCache(Pass):
-    """A cache that grows from run to run gets one size, and its valid entries are its last ones.
+    """Gives a growing cache one size, with its valid entries at the end.
 
     The dim that is the length of caches becomes a number, and what comes out is cut to the last so
     many entries, so that it can be fed as it is. What was counted from the length, positions and
@@ -44,7 +44,7 @@ class StaticCache(Pass):
     front of these are hidden in every attention that reads them.
 
     Why:
-        With a growing cache each token is another shape, and DirectML compiles anew for each: of a
+        With a growing cache each token is another shape, and DirectML compiles again for each: of a
         Llama of two layers 158 of 162 kernels, at every token (onnxruntime-directml 1.24.4). With
         caches of one size, and the other sizes fixed, a step is 1 kernel and none is compiled. In
         front, because what is new is then joined where it always was, and positions count on.
@@ -130,7 +130,7 @@ class StaticCache(Pass):
         }
 
     def sites(self, model: ir.Model) -> Iterator[Match | Skip]:
-        """What has to change, and what cannot be seen through."""
+        """What has to change, and what cannot be analysed."""
         if not self.dims and len(model.graph):
             copy = model.clone()
             unify(copy)
@@ -151,7 +151,7 @@ class StaticCache(Pass):
         """Give every cache its size, or none.
 
         Raises:
-            PaddingError: A node cannot be seen through.
+            PaddingError: A node cannot be analysed.
         """
         for name, size in self.dims:
             for cache in StaticCache(((name, size),))._caches(model):

@@ -45,7 +45,7 @@ class RowsSite(Match):
 
 @dataclass(frozen=True)
 class TableRows(NodePass[RowsSite]):
-    """A lookup of the first rows of a table, one after the other, becomes a Slice of it.
+    """Replaces a Gather of the first rows of a table with a Slice.
 
     Learned positions are a table of weights, of which a model takes as many rows as its input is
     long: ``table[arange(T)]``, or ``table[positions[:, :T]]`` with a buffer that counts from 0.

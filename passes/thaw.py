@@ -41,12 +41,12 @@ class FrozenSite(Match):
 
 @dataclass(frozen=True)
 class Thaw(NodePass[FrozenSite]):
-    """A Reshape frozen at the length that a model was traced with follows its input again.
+    """Restores the dynamic length in a Reshape that tracing fixed.
 
     The entry that stands for a symbolic dim is found by counting elements, never by names; it
     becomes 0, or -1 where the dim is at another place. Shapes are inferred again after each round,
     since a frozen Reshape hides the dim from those behind it, and declared shapes that held the
-    frozen size are written anew.
+    frozen size are written again.
 
     Why:
         A size that Python computed while tracing is a constant in the file: the model says that its
@@ -142,7 +142,7 @@ class Thaw(NodePass[FrozenSite]):
         return op.Reshape(match.data, np.array(match.thawed.target, np.int64))
 
     def repair(self, model: ir.Model) -> Iterator[Change | Skip]:
-        """Thaw until nothing more follows, then write the declared shapes anew."""
+        """Thaw until nothing more follows, then write the declared shapes again."""
         before = {x.name: dims for x, dims in _known(model)}
         changed = False
         while True:

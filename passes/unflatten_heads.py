@@ -32,7 +32,7 @@ class ShapeSite(Match):
 
 @dataclass(frozen=True)
 class UnflattenHeads(NodePass[ShapeSite]):
-    """A Reshape to a computed shape becomes one to a constant such as [0, 0, H, D].
+    """Replaces a computed Reshape target with a constant such as [0, 0, H, D].
 
     Every Reshape is looked at whose shape is computed at run time: head splits, head merges,
     chunks, foldings. What the shape holds is proved from symbolic shapes, never from names, so the

@@ -412,7 +412,7 @@ class TestShapes:
     [
         ([], "exact"),
         (["exact", "conditional"], "conditional"),
-        # Not the other way round: rows that one pass gives up must not be held against another.
+        # Not the other way round: rows that one pass gives up must not be compared with another.
         (["conditional", "valid-rows", "exact"], "valid-rows"),
     ],
 )

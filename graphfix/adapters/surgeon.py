@@ -2,7 +2,7 @@
 
 graphsurgeon stands at the edge: its round trip drops the metadata of nodes, graph, model and
 values, ``model_version`` and quantization annotations (measured with 0.6.1). What it drops of the
-nodes and of the model is put back here.
+nodes and of the model is rolled back here.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def bench(
         progress: Called with a short text at each step.
 
     Raises:
-        UsageError: The provider is not to be had, or there is nothing to time.
+        UsageError: The provider is unavailable, or there is nothing to time.
         ModelError: The first model cannot be read.
         FeedError: No inputs could be made at these sizes.
     """

@@ -1,7 +1,7 @@
-"""Processes in turn: each turn is one process of each member, in an order drawn anew.
+"""Processes in turn: each turn is one process of each member, in an order drawn again.
 
 One after the other, never two at once. Whoever is second finds files and caches as the first has
-left them, a machine that has grown warm, and another moment of what else runs there: drawn anew in
+left them, a machine that has grown warm, and another moment of what else runs there: drawn again in
 each turn, the order gives none of them the better place, and a machine that gets slower from
 process to process slows all of them alike.
 """

@@ -114,15 +114,15 @@ class Claim:
     """What is said of one model beside another.
 
     Attributes:
-        ratio: How many times as long it took; None if that cannot be told.
-        why: Why it cannot be told; empty if it can.
+        ratio: How many times as long it took; None if that cannot be inferred.
+        why: Why it cannot be inferred; empty if it can.
     """
 
     ratio: Ratio | None = None
     why: str = ""
 
     def to_json(self) -> dict[str, object]:
-        """As plain data; ``value`` is None where it cannot be told."""
+        """As plain data; ``value`` is None where it cannot be inferred."""
         if self.ratio is not None:
             return self.ratio.to_json()
         return {"value": None, "cannot_tell": self.why}

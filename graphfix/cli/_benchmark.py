@@ -36,7 +36,7 @@ def show(done: Benchmark, *, verbose: bool) -> None:
         _table(done, setup, names, verbose=verbose)
     if len(names) > 1:
         click.echo()
-        text = f"times as long as {names[0]}; ~1: no difference was seen; ?: it cannot be told"
+        text = f"times as long as {names[0]}; ~1: no difference was seen; ?: unknown"
         _terminal.row("x", text)
     click.echo()
     failed = [x for x in done.models if not x.ok]

@@ -39,6 +39,6 @@ def _one(one: Left, *, verbose: bool) -> None:
         text = f"{one.instead}{places}: with {one.by} {one.why}"
         _terminal.row("instead", text, colour="yellow")
     elif one.raised:
-        _terminal.row("left out", f"{one.why}; what it did was put back", colour="yellow")
+        _terminal.row("left out", f"{one.why}; what it did was rolled back", colour="yellow")
     else:
         _terminal.row("left out", f"{one.by}{places}: with it {one.why}", colour="yellow")

@@ -133,7 +133,7 @@ ep = click.option(
     type=click.Choice(["cpu", "dml", "cuda"]),
     default="cpu",
     help="Where the repaired model runs to be compared with the original on the CPU: on the CPU "
-    "too (default), on DirectML, or on CUDA. Exit code 2 where it is not to be had.",
+    "too (default), on DirectML, or on CUDA. Exit code 2 where it is unavailable.",
 )
 # Its argument is an Ep; graphfix.runtime.python says how a verb uses it.
 

@@ -111,7 +111,7 @@ def bench(
 ) -> int:
     """Time models, one a process: making the session, first run, steady, another shape, and back.
 
-    Processes run in turn, in an order drawn anew, and a ratio is over processes. A copy of A runs
+    Processes run in turn, in an order drawn again, and a ratio is over processes. A copy of A runs
     along: where the clock tells A from its copy, it cannot tell of the others, and says so.
     Each is timed as it is, and with its dims fixed by free-dimension overrides.
     Exit code 1 if one does not run, or does not compute what the first one does on the CPU.

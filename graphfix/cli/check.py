@@ -52,7 +52,7 @@ def _gone(option: str, instead: str, *, is_flag: bool = False) -> Callable[[Comm
 @click.option(
     "--padding",
     is_flag=True,
-    help="Say instead what padding does: each leak, and what cannot be seen through (the pass "
+    help="Say instead what padding does: each leak, and what cannot be analysed (the pass "
     "ilens-mask repairs it).",
 )
 @click.option(

@@ -192,7 +192,7 @@ def _head(title: str) -> None:
 
 
 def _prose(text: str, indent: str = "  ") -> None:
-    """Paragraphs, wrapped anew; one with indented lines or a list keeps its lines."""
+    """Paragraphs, wrapped again; one with indented lines or a list keeps its lines."""
     # A terminal needs no markup to show what is code.
     for number, paragraph in enumerate(text.replace("``", "`").split("\n\n")):
         if number:

@@ -36,7 +36,7 @@ _COLOURS = {"fused": "green", "dml": "cyan", "cpu": "yellow", "gone": None}
 @click.option(
     "--against",
     type=click.Choice(["dml"]),
-    help="Ask the real DirectML, too, and say which nodes are elsewhere than foreseen.",
+    help="Ask the real DirectML, too, and say which nodes are elsewhere than predicted.",
 )
 @_options.json_flag
 @_options.plugin
@@ -49,7 +49,7 @@ def plan(
     as_json: bool,
     verbose: bool,
 ) -> int:
-    """Foresee what DirectML does with MODEL; DirectML is not needed, nothing is written.
+    """Predict what DirectML does with MODEL; DirectML is not needed, nothing is written.
 
     Where each node runs and why, how many graphs are fused, how many kernels and copies a run
     takes, and what another length costs. Exit code 1 if --against finds a node elsewhere.
@@ -145,7 +145,7 @@ def _lengths(plan: Plan) -> str:
     if not plan.remade:
         return f"no kernel depends on a size that varies{named}"
     return (
-        f"{plan.remade} of the {kernels} kernels are made anew in each run at another size than "
+        f"{plan.remade} of the {kernels} kernels are recompiled in each run at another size than "
         f"the first one{named}"
     )
 
@@ -176,12 +176,12 @@ def _show_agreement(told: Agreement, *, verbose: bool) -> None:
 
     share = 100 * told.right / max(told.total, 1)
     click.echo()
-    text = f"{told.right} of {told.total} nodes are where they were foreseen ({share:.1f} %)"
+    text = f"{told.right} of {told.total} nodes are where they were predicted ({share:.1f} %)"
     _terminal.row("DirectML", text, colour="yellow" if told.wrong else "green")
     counts = {"graphs": told.graphs, "copies": told.copies, "all steps": told.steps}
-    for what, (foreseen, found) in counts.items():
-        _terminal.row(what, f"{foreseen} foreseen, {found} found")
+    for what, (predicted, found) in counts.items():
+        _terminal.row(what, f"{predicted} predicted, {found} found")
     pairs = [
-        (x.at, f"{x.op} foreseen {WORDS[x.foreseen]}, is {WORDS[x.found]}") for x in told.wrong
+        (x.at, f"{x.op} predicted {WORDS[x.predicted]}, is {WORDS[x.found]}") for x in told.wrong
     ]
     _terminal.reasons(pairs, every=verbose, indent="      ")

@@ -49,7 +49,7 @@ _REASONS = 3
 @click.option(
     "--kernels/--no-kernels",
     default=None,
-    help="Count the kernels of a run on DirectML before and after. Default: if it is verified.",
+    help="Count the kernels per run on DirectML before and after. Default: if it is verified.",
 )
 @click.option(
     "--budget",

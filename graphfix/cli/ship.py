@@ -194,11 +194,11 @@ def _caches(done: Shipped, container: Container) -> str:
 def _kernels(container: Container) -> str:
     before, after = container.kernels["before"], container.kernels["after"]
     if before is None or after is None:
-        return "not foreseen: ONNX Runtime does not load it here"
+        return "not predicted: ONNX Runtime does not load it here"
     graphs = f", {_terminal.plural(after['graphs'], 'fused graph')}" if after["graphs"] else ""
     return (
         f"of a run on DirectML {before['dispatches']} -> {after['dispatches']}{graphs}; on the CPU "
-        f"{before['cpu']} -> {after['cpu']}; made anew at another length {before['remade']} -> "
+        f"{before['cpu']} -> {after['cpu']}; recompiled at another length {before['remade']} -> "
         f"{after['remade']}"
     )
 

@@ -47,25 +47,25 @@ class Placed(Protocol):
 
 @dataclass(frozen=True)
 class Wrong:
-    """A node that is not where it was foreseen."""
+    """A node that is not where it was predicted."""
 
     at: str
     op: str
-    foreseen: Where
+    predicted: Where
     found: Where
     why: str
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """A plan beside the truth; pairs are (foreseen, found).
+    """A plan beside the truth; pairs are (predicted, found).
 
     Attributes:
-        right: How many nodes are where they were foreseen.
+        right: How many nodes are where they were predicted.
         total: How many nodes there are.
         graphs: The number of fused graphs.
         copies: The number of copies between devices.
-        steps: The number of all kernels of a run.
+        steps: The number of all kernels per run.
         wrong: The nodes that are elsewhere.
     """
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from graphfix.directml.kernel_table import Kernel
     from graphfix.model.view import View
 
-OPEN = "a size is open"
+OPEN = "a dim is symbolic"
 CONTROL_FLOW = "with {op} in the graph, nothing of it is fused"
 
 _SIMPLE = frozenset(
@@ -218,7 +218,7 @@ def unfit(
         dims: The symbolic dims of the model's inputs, which a user may fix.
     """
     if not kernel.fuses:
-        return f"{node.op_type} has no place in a fused graph"
+        return f"{node.op_type} cannot be part of a fused graph"
     for i in sorted(kernel.cpu_inputs):
         value = node.inputs[i] if i < len(node.inputs) else None
         if value is not None and not value.is_initializer():

@@ -1,7 +1,7 @@
 """What DirectML's execution provider has kernels for: ``ops.csv``, with typed access.
 
 The table is that of ONNX Runtime's OperatorRegistration.cpp (in providers/dml), one row for each
-registration, held against its own docs/OperatorKernels.md; it is the same for 1.20 to 1.30. Every
+registration, compared with its own docs/OperatorKernels.md; it is the same for 1.20 to 1.30. Every
 kernel is registered open-ended, and such a kernel matches only the version that it was registered
 for (framework/kernel_registry.cc, VerifyVersion, line 120).
 """

@@ -1,4 +1,4 @@
-"""What ONNX Runtime does with a model on DirectML, foreseen without DirectML.
+"""What ONNX Runtime does with a model on DirectML, predicted without DirectML.
 
 ONNX Runtime's own optimizer is run here, on the CPU: what it folds and fuses before any provider
 is asked is the same there. Then come the rules of DirectML's execution provider, each in a file of
@@ -70,7 +70,7 @@ class Step:
         name: What it is called: the operator and node, or the graph.
         on: ``graph`` for a fused graph, ``dml``, ``cpu``, or ``copy``.
         nodes: How many nodes it computes, as ONNX Runtime counts them after its optimizer.
-        remade: Whether it is made anew in each run at another size than the first.
+        remade: Whether it is recompiled in each run at a size other than the first.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Step:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """What is foreseen for a model.
+    """What is predicted for a model.
 
     Attributes:
         places: Every node of the model, of the graphs inside it as well, once, in order.
@@ -113,7 +113,7 @@ class Plan:
 
     @property
     def remade(self) -> int:
-        """How many DirectML kernels are made anew in each run at another size than the first."""
+        """How many DirectML kernels are recompiled in each run at a size other than the first."""
         return sum(x.remade for x in self.steps)
 
     def to_json(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def plan(
     sizes: Mapping[str, int] | None = None,
     notes: Sequence[str] = (),
 ) -> Plan:
-    """Foresee what ONNX Runtime does with a model on DirectML.
+    """Predict what ONNX Runtime does with a model on DirectML.
 
     Args:
         model: The model as it is given to ONNX Runtime.
@@ -262,7 +262,7 @@ class _Planner:
         varies = any(not fusing.is_static(x) for x in (*node.inputs, *made(node)))
         given = (node.inputs[i] for i in kernel.cpu_inputs if i < len(node.inputs))
         varies |= any(x is not None and not x.is_initializer() for x in given)
-        # What makes no tensor on the device has no operator there that could be made anew.
+        # What makes no tensor on the device has no operator there that could be recompiled.
         return Step(name, "dml", 1, remade=varies and not kernel.cpu_outputs)
 
     def _placed(self, node: ir.Node, fate: node_tracing.Fate) -> PlacedNode:

@@ -99,7 +99,7 @@ def _q_sigmoid(node: ir.Node, _: Shapes) -> str | None:
 
 
 def _einsum(node: ir.Node, _: Shapes) -> str | None:
-    """Two operands that are contracted as MatMul does, one that is summed or laid out anew."""
+    """Two operands that are contracted as MatMul does, one that is summed or laid out again."""
     equation = attr_text(node, "equation", "").replace(" ", "")
     left, _arrow, right = equation.partition("->")
     terms = left.split(",")

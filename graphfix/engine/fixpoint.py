@@ -45,10 +45,10 @@ class Turns:
         self._model, self._progress = model, progress
         self._reports: list[PassReport] = []
         self._checks: list[Check] = []
-        # How often the model was changed, and how often when a pass last left nothing to repair.
+        # How often the model was changed, and how often when a pass last found nothing to repair.
         self._changed = 0
         self._seen: dict[str, int] = {}
-        self._renewed = 0  # how often it was changed when its sizes were last inferred anew
+        self._renewed = 0  # how often it was changed when its sizes were last inferred again
         self.endless: tuple[str, ...] = ()
         self._unclear = made_twice(model) is not None
 
@@ -95,7 +95,7 @@ class Turns:
             self.endless = tuple(dict.fromkeys((*self.endless, *busy)))
 
     def _renew(self) -> None:
-        """Infer sizes anew if some are not known and a pass has changed something since.
+        """Infer sizes again if some are not known and a pass has changed something since.
 
         Two tensors whose sizes the data say are seen to be one when what makes them has become one.
         """

@@ -136,8 +136,7 @@ def run(
 ) -> Report:
     """Run passes over a model, in place and in order, and say what they did.
 
-    A pass that raises is put back, with all that it did, and left out; the report says so, and the
-    other passes run.
+    If a pass raises, it is rolled back and skipped; the report says so, and the other passes run.
 
     Args:
         model: The model, an ``onnx_ir.Model`` or an ``onnx.ModelProto``; if no pass matches it is

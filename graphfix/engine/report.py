@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 Kernels = dict[str, dict[str, int] | None]
-"""``before`` and ``after``: all kernels of a run, those on DirectML and on the CPU, and how many
-are made anew at another length; None for a model that ONNX Runtime does not load."""
+"""``before`` and ``after``: all kernels per run, those on DirectML and on the CPU, and how many
+are recompiled at another length; None for a model that ONNX Runtime does not load."""
 
 
 class Hazards(TypedDict):
@@ -59,7 +59,7 @@ class Left:
         at: The paths of the nodes that it leaves alone; none if it was not run at all.
         why: What was found.
         instead: The pass that repairs them in its place, as ``-p`` takes it, or "".
-        raised: Whether the pass raised, and what it did was put back.
+        raised: Whether the pass raised, and what it did was rolled back.
     """
 
     by: str
@@ -82,7 +82,7 @@ class Report(Proof):
         output: The file that was written, or None.
         verdict: What verification found (:meth:`graphfix.proof.verdict.Verdict.to_json`), or None.
         plan: What DirectML does before and after (:func:`graphfix.job.planning.glance`), or None.
-        kernels: The kernels of a run on DirectML before and after, as foreseen
+        kernels: The kernels per run on DirectML before and after, as predicted
             (:func:`graphfix.job.planning.kernels`), or None if they were not counted.
         directml: What ``graphfix check`` finds before and after
             (:meth:`graphfix.job.remaining_findings.Checked.to_json`), or None with ``kernels``.
@@ -137,7 +137,7 @@ class Report(Proof):
         made = [f"{len(x.changes)} {x.name}" for x in self.passes if x.changes]
         found = [str(x["summary"]) for x in (self.verdict, self.padded) if x is not None]
         where = [f"{self.source or 'model'} -> {self.output}"] if self.output else []
-        return "; ".join([*where, ", ".join(made) or "nothing to repair", *found])
+        return "; ".join([*where, ", ".join(made) or "no automatic repair", *found])
 
     @property
     def worse(self) -> str:

@@ -187,7 +187,7 @@ class Signature:
             if x.role.kind in ("lengths", "relative-lengths") and x.dims
             if (s := plain(x.dims[0]))
         }
-        # The nodes of a graph, say, which its edges name; rows that are chosen anew are a batch.
+        # The nodes of a graph, say, which its edges name; rows that are chosen again are a batch.
         indexed = {
             s for x in self.inputs for d in x.role.below for s in symbols(d) - {*symbols_of([x])}
         }

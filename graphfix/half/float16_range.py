@@ -71,7 +71,7 @@ def gap_of(before: Array, after: Array) -> Gap | None:
 
 
 def is_near(array: Array) -> bool:
-    """Whether a tensor in float32 comes near what float16 holds, but for the floor of a mask."""
+    """Whether a tensor in float32 comes near what float16 holds, except the floor of a mask."""
     size = np.abs(array[np.isfinite(array)])
     near = size[size > LIMIT / ROOM]
     if not near.size:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[str], None]
 
-# Bytes of inner tensors at once: both models are run anew for each group of them.
+# Bytes of inner tensors at once: both models are run again for each group of them.
 _BUDGET = 1 << 30
 
 

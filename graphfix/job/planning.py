@@ -29,7 +29,7 @@ _NO_KERNEL = ("Failed to find kernel", "Could not find an implementation", "Kern
 
 
 def plan(model: Given, *, sizes: Mapping[str, int] | None = None) -> Plan:
-    """Foresee where each node of a model runs on DirectML, what is fused and what is copied.
+    """Predict where each node of a model runs on DirectML, what is fused and what is copied.
 
     Args:
         model: The model, or its file; it is not changed.
@@ -45,7 +45,7 @@ def plan(model: Given, *, sizes: Mapping[str, int] | None = None) -> Plan:
     shown = model
     if stand_in.is_heavy(model):
         shown = stand_in.without_weights(model)
-        notes.append("the weights were not read, so fusions that look into them are not foreseen")
+        notes.append("the weights were not read, so fusions that look into them are not predicted")
     try:
         basic, extended = _optimized(shown, sizes)
     except ModelError as error:
@@ -54,7 +54,7 @@ def plan(model: Given, *, sizes: Mapping[str, int] | None = None) -> Plan:
         basic = extended = _as_it_is(model)
         notes.append(
             f"ONNX Runtime cannot show here what its optimizer does: {error}; so what it folds and "
-            "fuses is not foreseen" + (", nor are --dim sizes" if sizes else "")
+            "fuses is not predicted" + (", nor are --dim sizes" if sizes else "")
         )
     if shown is not model:
         stand_in.with_weights(basic)
@@ -67,7 +67,7 @@ _TOO_MANY = 20_000
 
 
 def kernels(before: ir.Model, after: ir.Model, *, always: bool = False) -> Kernels | None:
-    """The kernels of a run before and after, as foreseen; None if that would take too long.
+    """The kernels per run before and after, as predicted; None if that would take too long.
 
     Args:
         before: The model as it was given.
@@ -82,7 +82,7 @@ def kernels(before: ir.Model, after: ir.Model, *, always: bool = False) -> Kerne
 
 
 def kernels_of(model: ir.Model) -> dict[str, int] | None:
-    """The kernels of a run, as foreseen; None where ONNX Runtime rejects the model.
+    """The kernels per run, as predicted; None where ONNX Runtime rejects the model.
 
     Returns:
         How many there are in ``all``, how many of them on ``directml`` and on the ``cpu``, and how
@@ -121,7 +121,7 @@ def against(plan: Plan, model: ir.Model) -> Agreement:
 
     Raises:
         ModelError: ONNX Runtime rejects the model.
-        UsageError: DirectML is not to be had here.
+        UsageError: DirectML is unavailable here.
     """
     from graphfix.runtime.assignment import placement
 

@@ -94,7 +94,7 @@ def _allowed(task: Task, report: Report) -> Tolerance | None:
 
 
 def _must_pad(task: Task, model: ir.Model) -> bool:
-    """Whether clips are held against containers: a pass promises that, or has told of lengths."""
+    """Whether clips are compared with containers: a pass promises that, or has told of lengths."""
     told = LengthInput.of(model)
     promised = any(isinstance(x, Pass) and x.safe_to_pad for x in task.chosen)
     return promised or (told is not None and LengthInput.of(io.load(task.source)) != told)

@@ -41,7 +41,7 @@ class Options(TypedDict, total=False):
         tolerance: What may differ; :class:`graphfix.proof.compare.Tolerance` has the default.
         external_data: Where the weights go, see :data:`graphfix.model.weights.Placement`.
         ep: Where the repaired model is verified; on DirectML it is held to the original on the CPU.
-        kernels: Whether to count the kernels of a run before and after
+        kernels: Whether to count the kernels per run before and after
             (:func:`graphfix.job.planning.kernels`); by default if it is verified and not huge.
         strict: Whether a failed verdict is the end, as is a pass that raises: no bad place is
             searched for, and nothing is written.

@@ -1,4 +1,4 @@
-"""The walk: every tensor of a padded model, every leak, every node that is not seen through."""
+"""The walk: every tensor of a padded model, every leak, every node that is not analysed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _KEEPS_PLACES = ("Transpose", "Cast", "Identity")
 
 @dataclass(frozen=True)
 class Refusal:
-    """A node that padding reaches and that cannot be seen through.
+    """A node that padding reaches and that cannot be analysed.
 
     Attributes:
         node: The node.
@@ -62,7 +62,7 @@ class Analysis:
     Attributes:
         source: The padded dim.
         repairs: What closes the leaks, in the order of the graph.
-        refusals: The nodes that cannot be seen through; with any of these nothing is repaired.
+        refusals: The nodes that cannot be analysed; with any of these nothing is repaired.
         states: What is known of each tensor.
     """
 
@@ -279,7 +279,7 @@ def _unfit(state: State) -> str | None:
         return "runs backwards, its padding in front"
     for axis in state.axes or ():
         if len(axis) > 1 and any(isinstance(x, Rows) for x in axis) and state.timed:
-            return "holds batch and time in one axis; with one row (-p fix-dims:B=1) it can be told"
+            return "holds batch and time in one axis; fix the batch at 1 (-p fix-dims:B=1)"
         if len(axis) > 1 and carries_time(axis):
             return "holds time several times over in one axis, each with its own padding"
     return None

@@ -66,7 +66,7 @@ def apply(
     imports = model.graph.opset_imports
     opset = imports.get("", imports.get("ai.onnx", 1))
     if opset < OLDEST:
-        raise UsageError(f"{by}: masks need opset {OLDEST}, the model has {opset}; export it anew")
+        raise UsageError(f"{by}: masks need opset {OLDEST}, the model has {opset}; export it again")
     for name in (*([] if source.given is not None else [INPUT]), *([OUTPUT] if olens else [])):
         _require_free(model, name)
     given = source.given if source.given is not None else _new_input(model, source.batch)

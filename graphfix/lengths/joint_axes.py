@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class RefusedError(Exception):
-    """A node that cannot be seen through, or a leak that has no repair: the reason, for a user."""
+    """A node that cannot be analysed, or a leak that has no repair: the reason, for a user."""
 
 
 def check_maskable(axes: Sequence[Axis], axis: int, source: Source) -> None:

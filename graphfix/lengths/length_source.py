@@ -69,7 +69,7 @@ def find(model: ir.Model, axis: str = "", source: str = "") -> Source:
             one that an earlier repair has added.
 
     Raises:
-        UsageError: There is no such input or axis, or none can be told from the others.
+        UsageError: There is no such input or axis, or none can be inferred from the others.
     """
     known = LengthInput.of(model)
     if known is not None:
@@ -109,7 +109,7 @@ def find(model: ir.Model, axis: str = "", source: str = "") -> Source:
 def _same_names(
     dims: tuple[Dim, ...], kind: Kind, symbol: str, batch: str | None
 ) -> dict[str, str]:
-    """Exporters name the dims of each input anew; these two are the same."""
+    """Exporters name the dims of each input again; these two are the same."""
     wanted = (batch, symbol) if kind == "mask" else (batch,)
     pairs = ((plain(a), b) for a, b in zip(dims, wanted, strict=False))
     return {a: b for a, b in pairs if a and b and a != b}

@@ -1,4 +1,4 @@
-"""What is computed from the count of a mask, and the frames that it is held against.
+"""What is computed from the count of a mask, and the frames that it is compared with.
 
 ``sum(mask, 1)``, then the strides of each convolution, is where the content of each row ends among
 the frames: the same arithmetic by which their number follows from the length of the audio.
@@ -29,7 +29,7 @@ _HELD = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 
 
 def meetings(model: ir.Model, shapes: Shapes) -> Iterator[tuple[str, str]]:
-    """The names of a mask's positions and of the frames that its count is held against.
+    """The names of a mask's positions and of the frames that its count is compared with.
 
     Only where the count went through arithmetic of its own: that of durations is the number of
     frames as it is, and durations are no frames.

@@ -1,4 +1,4 @@
-"""Names of dims of inputs that stand for one size: exporters name the dims of each input anew.
+"""Names of dims of inputs that stand for one size: exporters name the dims of each input again.
 
 A graph says so where it takes two dims side by side, looks every element of one input up along the
 other, gives one the shape of the other, or computes from the count of one what it holds against the

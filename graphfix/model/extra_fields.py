@@ -1,8 +1,8 @@
-"""What a file says beyond what onnx-ir knows of it, put back when its model is saved.
+"""What a file says beyond what onnx-ir knows of it, rolled back when its model is saved.
 
 onnx-ir has no place for training info, device configurations, fields of a
 newer ONNX, checksums of external data and the like, and it writes some things in another way than
-they were. So what it makes of a file is held against the file, and
+they were. So what it makes of a file is compared with the file, and
 :meth:`Original.restore` is a three-way merge: where no pass has changed what onnx-ir wrote then,
 the file's own words are written again; where one has, its edit is written, and what onnx-ir never
 knew is kept beside it.

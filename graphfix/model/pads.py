@@ -57,7 +57,7 @@ def mode_of(node: ir.Node) -> str:
 
 
 def can_be_split(node: ir.Node, pads: Sequence[Dim], opset: int) -> bool:
-    """Whether what is added and what is cut can be told apart, before a run or in it.
+    """Whether what is added and what is cut can be inferred apart, before a run or in it.
 
     In a run that is the Max and the Min of the pads and 0, which take integers from opset 12 on.
     """

@@ -1,7 +1,7 @@
 """What the schemas of operators ask of a node, as ONNX's own checker says it.
 
-ONNX Runtime asks the same checker of each node. It is asked once for all nodes that are alike but
-for names and values.
+ONNX Runtime asks the same checker of each node. It is asked once for all nodes that differ in
+names and values only.
 """
 
 from __future__ import annotations

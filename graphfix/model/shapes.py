@@ -254,12 +254,12 @@ def _tell(
 def infer(
     model: ir.Model, renamed: Mapping[str, str] | None = None, *, usual: bool = False
 ) -> Shapes:
-    """The shapes of ``model``, inferred anew and not kept.
+    """The shapes of ``model``, inferred again and not kept.
 
     Args:
         model: The model; it is as it was afterwards.
         renamed: Symbols of the inputs' dims that are to have another name: exporters name the same
-            size anew for each input.
+            size again for each input.
         usual: Whether only usual runs count: no size is 0 or over a million, no table is read past
             its end.
     """

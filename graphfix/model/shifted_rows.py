@@ -298,7 +298,7 @@ class _Walk:
 
 
 def _alike(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
-    """Whether two lists of sizes are the same but for sizes of 1."""
+    """Whether two lists of sizes are the same except sizes of 1."""
     left, right = ([x for x in dims if x != 1] for dims in (a, b))
     return len(left) == len(right) and all(map(same, left, right))
 

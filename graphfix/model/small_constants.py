@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Held(ir.TensorProtoTensor):
-    """A small tensor of a file that keeps what onnx-ir makes anew each time it is asked.
+    """A small tensor of a file that keeps what onnx-ir recompiles each time it is asked.
 
     Every pass asks each constant for its size and numbers: on a graph of 100,000 nodes, a quarter
     of which are constants, that was a twelfth of all the work. The numbers of a tensor of a file do

@@ -1,4 +1,4 @@
-"""A model as it was: taken before an edit, put back if the edit fails halfway.
+"""A model as it was: taken before an edit, rolled back if the edit fails halfway.
 
 Weights are shared, not copied.
 """

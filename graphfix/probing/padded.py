@@ -143,7 +143,7 @@ def padded(
     Raises:
         ModelError: The model cannot be read, or ONNX Runtime rejects it.
         FeedError: There is no such dim, a container is too short, or no clip or container runs.
-        UsageError: DirectML is asked for and not to be had.
+        UsageError: DirectML is asked for and unavailable.
     """
     require(ep)
     wanted = [container] if isinstance(container, int) else list(container or ())

@@ -70,7 +70,7 @@ def probe_padded(
     Raises:
         ModelError: The model cannot be read, or ONNX Runtime rejects it.
         FeedError: There is no such dim, or the clip or the container does not run.
-        UsageError: DirectML is asked for and not to be had.
+        UsageError: DirectML is asked for and unavailable.
     """
     require(ep)
     given = {name: [size] for name, size in (dims or {}).items()}

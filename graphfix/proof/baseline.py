@@ -116,7 +116,7 @@ class Baseline:
         self._leaks: dict[tuple[str, str], str] = {}  # the first of each output and poison
 
     def leaks(self, held: Collection[Poison]) -> tuple[str, ...]:
-        """Where the original lets garbage through, which is not held against the repair.
+        """Where the original lets garbage through, which is excluded from the comparison.
 
         Args:
             held: The garbage that is.
@@ -354,7 +354,7 @@ class Baseline:
                 self._leaks.setdefault(
                     (name, case.poison),
                     f"the original leaks {case.poison} from the padding into {name!r} too: "
-                    f"{leaked:,} of {content:,} elements are not held against the repair, "
+                    f"{leaked:,} of {content:,} elements are excluded from the comparison, "
                     f"in case {case.name!r}",
                 )
         return kept

@@ -44,10 +44,10 @@ class Budget:
             StoppedError: It was stopped, and no case ran before.
         """
         volume, taken = self._largest
-        foreseen = taken * max(1.0, case.volume / max(volume, 1))
-        if volume and self._spent + foreseen > self.seconds / _SHARE:
+        predicted = taken * max(1.0, case.volume / max(volume, 1))
+        if volume and self._spent + predicted > self.seconds / _SHARE:
             self.over.append(case.name)
-            raise OverBudgetError(f"it would take {foreseen:.0f} s")
+            raise OverBudgetError(f"it would take {predicted:.0f} s")
         start = time.perf_counter()
         try:
             return run()

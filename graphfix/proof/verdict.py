@@ -28,7 +28,7 @@ class Verdict(Proof):
             run, its interface is another, or an output was never known.
         covered: Sizes that were tried, and conditions on the inputs that held in some case.
         not_tried: What was not tried: larger sizes, conditions that held in no case.
-        notes: What a reader should know: rows not held against the repair, and the like.
+        notes: What a reader should know: rows excluded from the comparison, and the like.
         first_divergence: Where the two part, if they do and it was searched.
     """
 
@@ -117,7 +117,7 @@ class Verdict(Proof):
                 f"at most {worst.max_abs / worst.scale:.2g} of the largest element off, in output "
                 f"{worst.output!r} of case {worst.case!r}",
                 f"cosine {min(d.cosine for d in floats):.6f}",
-                f"the largest element of a vector is the same in {min(tops):.2%} at least",
+                f"top-1 agrees in {min(tops):.2%} at least",
             ]
         if whole and (told or any(d.differing for d in whole)):
             same = min(1 - d.differing / d.compared for d in whole)

@@ -120,7 +120,7 @@ def verify(before: Given, after: Given, **options: Unpack[Options]) -> Verdict:
     Raises:
         ModelError: The original cannot be read, or ONNX Runtime rejects it.
         FeedError: There are no inputs that the original runs.
-        UsageError: The provider that is asked for is not to be had.
+        UsageError: The provider that is asked for is unavailable.
     """
     if unknown := options.keys() - Options.__annotations__.keys():
         raise TypeError(f"verify() has no option {min(unknown)!r}")
@@ -359,7 +359,7 @@ class _Job:
         tried = original.coverage(compared)
         untaken = self._forcing.untaken if self._forcing is not None else ()
         over = (str(original.budget),) if original.budget.over else ()
-        dear = tuple(f"{name} (too much)" for name in dict.fromkeys(original.left_out))
+        dear = tuple(f"{name} (too large)" for name in dict.fromkeys(original.left_out))
         return Verdict(
             ok,
             found,

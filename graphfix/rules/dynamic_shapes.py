@@ -23,7 +23,7 @@ _COUNTED = ("NonZero", "Compress", "Unique", "NonMaxSuppression")
 
 
 class ReshapeRank(Rule):
-    """A Reshape makes a tensor of more than 8 dims.
+    """Flags a Reshape to more than 8 dims.
 
     Why:
         Run on onnxruntime-directml 1.24.4: a Reshape to 9 dims fails with 80070057, to 8 it runs.
@@ -58,7 +58,7 @@ class ReshapeRank(Rule):
 
 
 class KernelRank(Rule):
-    """A node of more dims than its kernel on DirectML takes.
+    """Flags a node with more dims than its DirectML kernel takes.
 
     Why:
         Run on onnxruntime-directml 1.24.4, 60 operators of 3 to 8 dims: MatMul, FusedMatMul,
@@ -106,7 +106,7 @@ def _counted_dims(node: ir.Node, view: View) -> int:
 
 
 class SamePadding(Rule):
-    """A ConvTranspose with auto_pad=SAME and a stride gets another length on DirectML.
+    """Flags a strided ConvTranspose with auto_pad=SAME, whose length differs on DirectML.
 
     Why:
         Run on onnxruntime-directml 1.24.4: in a dynamic model the length is another one than ONNX
@@ -144,13 +144,13 @@ class SamePadding(Rule):
 
 
 class DataDependent(Rule):
-    """How large a tensor is depends on the numbers in another.
+    """Flags tensors whose size depends on the values of another.
 
     Why:
         NonZero, Compress, Unique and NonMaxSuppression, and a Slice whose ends are computed from
         data, make shapes that nobody knows before the run. The count has to come back to the CPU
         first, which waits for all that was queued on the GPU. What follows cannot fuse either, and
-        its kernels are made anew for each result (ORT MLOperatorAuthorImpl.cpp 2511-2691).
+        its kernels are recompiled for each result (ORT MLOperatorAuthorImpl.cpp 2511-2691).
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>

@@ -30,7 +30,7 @@ _WORD = 2**31
 
 
 class NegativePads(Rule):
-    """A Pad with negative pads, which cuts instead.
+    """Flags negative pads, which crop.
 
     Why:
         Run on onnxruntime-directml 1.24.4 (edges.csv, Pad): with a pad of -1 or -2 in front the
@@ -78,7 +78,7 @@ class NegativePads(Rule):
 
 
 class WideComparison(Rule):
-    """An int64 is held against a number beyond 32 bits.
+    """Flags a comparison of int64 with a number beyond 32 bits.
 
     Why:
         Run on onnxruntime-directml 1.24.4 (edges.csv, Less, LessOrEqual, Greater, GreaterOrEqual,
@@ -120,7 +120,7 @@ class WideComparison(Rule):
 
 
 class EmptyReduction(Rule):
-    """A sum, product, maximum or minimum over nothing.
+    """Flags a sum, product, maximum or minimum over no elements.
 
     Why:
         Run on onnxruntime-directml 1.24.4 (edges.csv, ReduceSum and ReduceProd, empty): over an
@@ -160,7 +160,7 @@ class EmptyReduction(Rule):
 
 
 class HalfNorm(Rule):
-    """A LayerNormalization or InstanceNormalization in float16.
+    """Flags a LayerNormalization or InstanceNormalization in float16.
 
     Why:
         Run on onnxruntime-directml 1.24.4 (edges.csv, LayerNormalization and InstanceNormalization,
@@ -197,7 +197,7 @@ class HalfNorm(Rule):
 
 
 class LostNan(Rule):
-    """A test for NaN behind an operator that makes a number of it.
+    """Flags a NaN test behind an operator that turns NaN into a number on DirectML.
 
     Why:
         Run on onnxruntime-directml 1.24.4 (edges.csv, nan): Relu of NaN is 0, Max and Min of NaN

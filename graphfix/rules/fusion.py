@@ -24,7 +24,7 @@ _CONTROL = ("If", "Loop", "Scan")
 
 
 class ControlFlow(Rule):
-    """An If, Loop or Scan turns fusion off for the whole graph that it is in.
+    """Flags an If, Loop or Scan, which turns fusion off for its whole graph.
 
     Why:
         ORT GraphPartitioner.cpp 380-395 and 490-497: if any node contains a subgraph, each node
@@ -66,7 +66,7 @@ class ControlFlow(Rule):
 
 
 class DynamicDims(Rule):
-    """Symbolic dims of the inputs keep the nodes that follow them from fusing.
+    """Flags symbolic input dims, which keep the nodes behind them from fusing.
 
     Why:
         A node joins a fused DirectML graph only if all its shapes are known when the session is
@@ -111,7 +111,7 @@ class DynamicDims(Rule):
 
 
 class UnnamedDims(Rule):
-    """A dim of an input has neither a size nor a name.
+    """Flags an input dim that has neither a size nor a name.
 
     Why:
         Without a name ONNX Runtime's free-dimension overrides cannot set it: they take the name of
@@ -152,13 +152,13 @@ class UnnamedDims(Rule):
 
 
 class ComputedCpuInput(Rule):
-    """A shape, axis or limit that DirectML reads on the CPU is computed in each run.
+    """Flags a shape, axis or limit that DirectML reads on the CPU and that is computed.
 
     Why:
         DirectML reads some inputs on the CPU: the shape of Reshape and Expand, the limits of Range,
         the ends of Slice (the column cpu_inputs of graphfix/directml/ops.csv, from ORT
         OperatorRegistration.cpp). They need not be constant, but if they are not, the node cannot
-        fuse (GraphPartitioner.cpp 145-245), and new contents create its kernel anew for that one
+        fuse (GraphPartitioner.cpp 145-245), and new contents create its kernel again for that one
         run (MLOperatorAuthorImpl.cpp 2511-2691).
 
     Flagged:

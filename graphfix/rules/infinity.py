@@ -19,7 +19,7 @@ _SUMS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceL2", "ReduceProd", "R
 
 
 class PowZero(Rule):
-    """A Pow with an exponent of 0.
+    """Flags a Pow with an exponent of 0.
 
     Why:
         Run on onnxruntime-directml 1.24.4 (edges.csv, Pow, has more of the kind): 0 to the power of
@@ -60,7 +60,7 @@ class PowZero(Rule):
 
 
 class LostInfinity(Rule):
-    """A test for infinity behind a sum in float16.
+    """Flags a test for infinity behind a float16 sum.
 
     Why:
         Run on onnxruntime-directml 1.24.4 (edges.csv, Conv, ConvTranspose, Gemm, MatMul, ReduceL2,

@@ -22,7 +22,7 @@ _CONTROL = frozenset({"If", "Loop", "Scan"})
 
 
 class NoKernel(Rule):
-    """DirectML has no kernel for the operator, or none for it in the model's opset.
+    """Flags an operator without a DirectML kernel, or without one in this opset.
 
     Why:
         DirectML registers its kernels open-ended, and such a kernel matches only the very version
@@ -58,7 +58,7 @@ class NoKernel(Rule):
 
 
 class TypeWithoutKernel(Rule):
-    """DirectML has a kernel for the operator, but not for one of its element types.
+    """Flags an element type that DirectML's kernel for the operator does not take.
 
     Integers that only compute shapes are left out: they are worked out on the CPU anyway.
 
@@ -99,7 +99,7 @@ class TypeWithoutKernel(Rule):
 
 
 class RefusedByKernel(Rule):
-    """DirectML's kernel for the operator refuses the node for its attributes or inputs.
+    """Flags attributes or inputs that DirectML's kernel for the operator refuses.
 
     Why:
         Fourteen kernels have a function that looks at the node first (ORT

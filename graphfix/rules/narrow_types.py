@@ -22,7 +22,7 @@ _FLOAT16 = ir.DataType.FLOAT16
 
 
 class LowFloat16(Rule):
-    """A constant of -inf or the float minimum that is, or would be, a float16.
+    """Flags a float16 constant of -inf or the float minimum, or one that would become so.
 
     In a model of float16 it is a warning. In another it is a note: it matters once a converter
     turns the model to float16.
@@ -97,7 +97,7 @@ def _is_float16(view: View) -> bool:
 
 
 class TypeConflict(Rule):
-    """Two tensors of a node that must have one type have two.
+    """Flags two tensors of a node that must have one type and have two.
 
     Why:
         ONNX Runtime does not load such a model, whatever the provider: "Type (tensor(float16)) of

@@ -19,7 +19,7 @@ _HALF_BYTES = (ir.DataType.INT4, ir.DataType.UINT4)
 
 
 class FourBits(Rule):
-    """A DequantizeLinear of constant integers of 4 bits without blocks.
+    """Flags a DequantizeLinear of constant 4-bit integers without blocks.
 
     Why:
         Run on onnxruntime-directml 1.24.4, int4 and uint4 weights of 16 to 1,024 elements with one

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ResizeMode(Rule):
-    """A Resize has an attribute that DirectML does not know, or knows otherwise.
+    """Flags a Resize attribute that DirectML does not know or reads otherwise.
 
     Why:
         Run on onnxruntime-directml 1.24.4, ONNX's own tests of Resize: antialias, which is for axes

@@ -72,7 +72,7 @@ def placement(model: ir.Model, *, sizes: Mapping[str, int] | None = None) -> Pla
 
     Raises:
         ModelError: ONNX Runtime rejects the model before it places a node.
-        UsageError: DirectML is not to be had here.
+        UsageError: DirectML is unavailable here.
     """
     other = here("dml")
     with Folder() as scratch:

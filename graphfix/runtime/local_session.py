@@ -39,7 +39,7 @@ class Session(RemoteSession):
     Raises:
         ModelError: The file cannot be read, ONNX Runtime rejects the model, or dies of it; with
             its reason.
-        UsageError: The provider is not to be had; with how to get it.
+        UsageError: The provider is unavailable; with how to get it.
     """
 
     def __init__(

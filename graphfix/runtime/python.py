@@ -1,4 +1,4 @@
-"""Which Python has an execution provider, and whether it is to be had at all.
+"""Which Python has an execution provider, and whether it is available at all.
 
 All that a verb with ``--ep`` needs, a line each::
 
@@ -42,7 +42,7 @@ HOME = "GRAPHFIX_DML_HOME"
 
 _ROOT = Path(__file__).parents[2]
 # On the CPU a session gives its memory back; verifying makes dozens, and to start Python and ONNX
-# Runtime anew takes a fifth of a second.
+# Runtime again takes a fifth of a second.
 _CPU_SESSIONS = 200
 
 
@@ -77,7 +77,7 @@ def find() -> Runner:
     if os.access(home / "dml-python", os.X_OK):
         return Runner((str(home / "dml-python"),), os.environ.get(PATHS, "Z:\\host"))
     raise UsageError(
-        "DirectML is not to be had here: this ONNX Runtime does not have it, and no other Python "
+        "DirectML is unavailable here: this ONNX Runtime does not have it, and no other Python "
         f"is known. On Debian, run 'make dml' (as root); else set {COMMAND} to the command line "
         "of a Python with onnxruntime-directml, or use --ep cpu"
     )
@@ -87,7 +87,7 @@ def here(ep: Ep) -> Runner:
     """The Python that has a provider, in a process of its own: this one, or that of :func:`find`.
 
     Raises:
-        UsageError: DirectML is wanted and not to be had.
+        UsageError: DirectML is wanted and unavailable.
     """
     if ep == "dml" and not native():
         return find()
@@ -99,13 +99,13 @@ def require(ep: Ep) -> None:
     """Say that a provider is missing before anything is run, not after half of it.
 
     Raises:
-        UsageError: The provider is not to be had; with what to install.
+        UsageError: The provider is unavailable; with what to install.
     """
     if ep == "dml" and not native():
         find()
     if ep == "cuda" and PROVIDERS[ep] not in available():
         raise UsageError(
-            "CUDA is not to be had here: this ONNX Runtime does not have it. In an environment of "
+            "CUDA is unavailable here: this ONNX Runtime does not have it. In an environment of "
             "its own, 'pip install onnxruntime-gpu' on a machine with an NVIDIA GPU and CUDA; or "
             "use --ep cpu"
         )
@@ -117,7 +117,7 @@ def choose(wanted: Wanted) -> tuple[Ep, str]:
     ``"auto"`` is DirectML, or the CPU with the reason why it is not DirectML.
 
     Raises:
-        UsageError: A provider is asked for by name, and not to be had.
+        UsageError: A provider is asked for by name, and unavailable.
     """
     if wanted != "auto":
         require(wanted)

@@ -1,6 +1,6 @@
 """Models that draw random numbers, such as the noise of a text-to-speech flow, made repeatable.
 
-ONNX Runtime's random operators start anew with each session and draw on from run to run. With the
+ONNX Runtime's random operators start again with each session and draw on from run to run. With the
 same seed, a new session for each run draws the same numbers, in the original as in the repaired
 model: a node's seed comes from the name of what it makes, which a repair keeps.
 
@@ -50,7 +50,7 @@ def seeded(model: ir.Model) -> ir.Model:
 
 
 class Repeatable:
-    """A seeded model that gives the same outputs for the same inputs: loaded anew for each run."""
+    """A seeded model that gives the same outputs for the same inputs: loaded again for each run."""
 
     def __init__(self, model: ir.Model, ep: Ep = "cpu") -> None:
         self._model, self._ep = model, ep

@@ -161,7 +161,7 @@ class RemoteSession:
     def memory(self) -> dict[str, Any]:
         """The process's ``peak`` memory and what it holds of the ``gpu``'s, in bytes.
 
-        Each is None where it is not to be had; ``gpu_reason`` says why.
+        Each is None where it is unavailable; ``gpu_reason`` says why.
         """
         return self._ask({"verb": "memory"}, "counting memory")
 

@@ -47,7 +47,7 @@ def default_passes(*, float16: bool = False) -> str:
 
 
 def _place_of_mask(items: Sequence[Sequence[str]]) -> int:
-    """Where ``ilens-mask`` goes: it does not see through what is fused, or rounds."""
+    """Where ``ilens-mask`` goes: it does not analyse what is fused, or rounds."""
     for i, (name, *_) in enumerate(items):
         if name in (_FAST, *_FUSING, *_ROUND):
             return i
@@ -133,7 +133,7 @@ class Order:
         """What passes make of the model at the sizes of a container, and what they did.
 
         Raises:
-            PaddingError: ContainerProof reaches a node that cannot be seen through.
+            PaddingError: ContainerProof reaches a node that cannot be analysed.
             UsageError: The model cannot have these sizes.
         """
         model = self.original()

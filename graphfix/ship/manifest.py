@@ -83,7 +83,7 @@ class Container:
     Attributes:
         file: Its file, beside the manifest.
         sizes: The size of each dim.
-        kernels: What a run on DirectML launches, as foreseen: ``before`` and ``after``.
+        kernels: What a run on DirectML launches, as predicted: ``before`` and ``after``.
     """
 
     file: str

@@ -83,7 +83,7 @@ def read(
     Raises:
         UsageError: A size is missing, or the model is none that can be put into containers.
         FeedError: It runs at none of the lengths.
-        ModelError: The shape of an output cannot be told.
+        ModelError: The shape of an output cannot be inferred.
     """
     reasons: dict[str, str] = {}
     with open_given(source) as session:

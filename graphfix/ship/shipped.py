@@ -64,7 +64,7 @@ class Shipped(Proof):
 
     @property
     def faults(self) -> tuple[Left, ...]:
-        """Passes that raised and were put back, each once."""
+        """Passes that raised and were rolled back, each once."""
         return tuple(dict.fromkeys(x for done in self.reports for x in done.left))
 
     def __str__(self) -> str:

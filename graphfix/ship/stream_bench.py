@@ -47,7 +47,7 @@ def stream(
         progress: Called with a short text at each step.
 
     Raises:
-        UsageError: The provider is not to be had, or a clip or step fits into no container.
+        UsageError: The provider is unavailable, or a clip or step fits into no container.
         ModelError: A file cannot be read.
     """
     tell = progress or (lambda _: None)

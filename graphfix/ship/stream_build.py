@@ -95,7 +95,7 @@ class StreamOrder:
         """A container, and what the passes did.
 
         Raises:
-            PaddingError: A cache of one size cannot be seen through.
+            PaddingError: A cache of one size cannot be analysed.
             UsageError: The model cannot have these sizes.
         """
         try:
@@ -171,7 +171,7 @@ def ship_stream(
 
     Raises:
         UsageError: Sizes, states or passes do not fit.
-        PaddingError: A cache of one size cannot be seen through.
+        PaddingError: A cache of one size cannot be analysed.
         FeedError: The model does not run.
     """
     spec = passes or ",".join(["directml", _CACHE, _DIMS, _FAST, *([_ROUND] if float16 else [])])

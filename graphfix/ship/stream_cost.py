@@ -63,7 +63,7 @@ class StreamCost:
         on_cpu: Kernels on the CPU.
         moved: Bytes of inputs that go to the device, and of outputs that come back.
         copies: Tensors that are copied from the device to the CPU or back in a run; predicted.
-        peak: The most memory of a process, in bytes; None where it is not to be had.
+        peak: The most memory of a process, in bytes; None where it is unavailable.
     """
 
     launched: int | None = None
@@ -210,7 +210,7 @@ def that_runs(source: Path, feeds: Feeds, runner: Runner, stack: ExitStack) -> t
 
 
 def peak(seen: dict[str, int], session: RemoteSession) -> None:
-    """Note the most memory of a session's process, where it is to be had."""
+    """Note the most memory of a session's process, where it is available."""
     if most := session.memory().get("peak"):
         seen["peak"] = max(int(most), seen.get("peak", 0))
 

@@ -252,8 +252,8 @@ def _outputs(
         dims = plain.get(value.name or "", known.dims(value))
         if dims is None or not all(symbols_of(x) <= names for x in dims) or _unknown(dims):
             raise UsageError(
-                f"the shape of the output {value.name!r} cannot be told, so it is not known what "
-                f"of it is valid; leave it out, -p keep-output:..."
+                f"the shape of the output {value.name!r} cannot be inferred, so its valid part is "
+                "unknown; leave it out, -p keep-output:..."
             )
         if value.name not in states and any(symbols_of(x) & set(grows) for x in dims):
             raise UsageError(

@@ -83,7 +83,7 @@ def outputs_of(
     """The outputs of a model, with what is valid of each.
 
     Raises:
-        ModelError: The shape of an output cannot be told.
+        ModelError: The shape of an output cannot be inferred.
         UsageError: Containers have several rows, and an output has no axis for them.
     """
     users = {signature.user_name(s): s for s in signature.symbols()}

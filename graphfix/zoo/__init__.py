@@ -66,7 +66,7 @@ def run(
         The rows: first those that are known, then the others as they come.
 
     Raises:
-        UsageError: A recipe names no passes, DirectML or the cluster is not to be had, or nothing
+        UsageError: A recipe names no passes, DirectML or the cluster is unavailable, or nothing
             can be written into ``out``.
     """
     requests = []

@@ -73,7 +73,7 @@ def figure(before: float | None, after: float | None, why: str = "") -> Figure:
 def mask_wheres(model: ir.Model) -> int:
     """How many Wheres hide scores from a Softmax, those that additive-mask refuses among them.
 
-    The places of that pass, but for a Where that sets hidden weights to zero after the Softmax.
+    The places of that pass, except a Where that sets hidden weights to zero after the Softmax.
     """
     sites = registry.get_pass("additive-mask").sites(model)
     return sum(

@@ -37,7 +37,7 @@ def judge(
             low, high = figures[name].get("interval", (value, value))
             noise = f" ({low:.3g} to {high:.3g})" if low != high else ""
             text = f"{title}: {value:.3g}{noise}, at most {most:g} is allowed"
-            found.append(_gate(name, low <= most, text))  # noise is not held against anyone
+            found.append(_gate(name, low <= most, text))  # noise fails no gate
     return found
 
 

@@ -109,7 +109,7 @@ def check(job: ZooJob) -> Json:
 
 
 def plan(job: ZooJob) -> Json:
-    """Where the nodes of both will run on DirectML, foreseen on any machine."""
+    """Where the nodes of both will run on DirectML, predicted on any machine."""
     from graphfix.job import planning
     from graphfix.show import html, kernel_strip
 
@@ -118,7 +118,7 @@ def plan(job: ZooJob) -> Json:
     why = "ONNX Runtime rejects it" if job.after.is_file() else "there is no repaired model"
     pictures = [
         {
-            "title": f"Where nodes run on DirectML, foreseen, {side}",
+            "title": f"Where nodes run on DirectML, predicted, {side}",
             "svg": html.render("strip.svg", strip=one["strip"], wheres=kernel_strip.WORDS),
         }
         for side, one in found.items()

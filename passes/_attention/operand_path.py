@@ -151,7 +151,7 @@ def scaling_of(node: ir.Node, view: View) -> tuple[ir.Value, float] | None:
 
 
 def keeps_dims(node: ir.Node, source: ir.Value, view: View, but: int = 0) -> bool:
-    """Whether what ``node`` makes has the dims of this one of its inputs, but for so many last."""
+    """Whether what ``node`` makes has the dims of this one of its inputs, except so many last."""
     mine, theirs = view.shapes.dims(node.outputs[0]), view.shapes.dims(source)
     if mine is None or theirs is None or len(mine) != len(theirs):
         return False

@@ -80,7 +80,7 @@ def part_of(value: ir.Value, view: View) -> Part | None:
     if step is None or step < 1:
         return None
     start += length * (start < 0)
-    # Where it ends follows from how long it is, but for a step.
+    # Where it ends follows from how long it is, except a step.
     inside = start >= 0 and start + (size - 1) * step < length
     return (source, start, step) if inside else None
 

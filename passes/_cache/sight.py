@@ -112,7 +112,7 @@ class Sight:
         self._hidden: set[ir.Value] = set()
 
     def sites(self) -> Iterator[Recount | Skip]:
-        """Every node that must change, and every node that cannot be seen through."""
+        """Every node that must change, and every node that cannot be analysed."""
         for node in self._model.graph:
             try:
                 yield from self._look(node)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class UnclearError(Exception):
-    """Why a node cannot be seen through."""
+    """Why a node cannot be analysed."""
 
 
 @dataclass(frozen=True)

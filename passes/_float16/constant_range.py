@@ -67,7 +67,7 @@ def _hides(stay: Stay, value: ir.Value) -> bool:
 
 
 def _maker(value: ir.Value | None) -> ir.Node | None:
-    """What makes a tensor that may be laid out anew on the way."""
+    """What makes a tensor that may be laid out again on the way."""
     maker = value.producer() if value is not None else None
     return _maker(maker.inputs[0]) if maker is not None and is_op(maker, *_LAYOUT) else maker
 

@@ -1,4 +1,4 @@
-"""Making a model float16, but for the nodes that stay: types, constants, Casts at the borders."""
+"""Making a model float16, except the nodes that stay: types, constants, Casts at the borders."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def _kind(value: ir.Value, kinds: dict[ir.Value, Kind]) -> Kind:
 
 
 def _only(given: list[Kind], kind: Kind) -> bool:
-    """Whether all are of this kind, but for constants."""
+    """Whether all are of this kind, except constants."""
     return kind in given and all(x in (kind, Kind.CONSTANT) for x in given)
 
 

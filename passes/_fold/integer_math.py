@@ -37,7 +37,7 @@ def _rounded_down(node: ir.Node, look: Look) -> Replacement | None:
     """``x // k``: what is cut towards zero is one too much where x is below 0 and leaves a rest.
 
     TorchScript chooses between the two with a Where, dynamo subtracts the condition. Both are
-    ``(x - x mod k) / k``, but for the k smallest integers of the type, of which that overflows.
+    ``(x - x mod k) / k``, except the k smallest integers of the type, of which that overflows.
     """
     if is_op(node, "Where"):
         condition, less, cut = node.inputs

@@ -326,7 +326,7 @@ class Apart:
         return made
 
     def _of(self, value: ir.Value, region: _Region, op: Builder) -> ir.Value:
-        """``value`` with its dims apart: what it was merged from, or made anew."""
+        """``value`` with its dims apart: what it was merged from, or recompiled."""
         if value not in region.made:
             start, maker = region.starts.get(value), value.producer()
             if start is not None and (source := start.views[-1].inputs[0]) is not None:

@@ -1,6 +1,6 @@
 """Shape arithmetic with the fewest nodes: what to make each size from.
 
-Exporters ask each tensor for its shape and take it apart anew in every layer. Here each shape
+Exporters ask each tensor for its shape and take it apart again in every layer. Here each shape
 tensor that something needs is made the cheapest way: as the dims of a tensor that stand side by
 side, of a few pieces, or as it was. All of it is planned first; if it is not less, nothing is done.
 """

@@ -237,7 +237,7 @@ def _is_ref(node: ir.Node, name: str) -> bool:
     return name in node.attributes and node.attributes[name].is_ref()
 
 
-# Operators by name: the version that reads some nodes anew, and which. Every other revision from 22
+# Operators by name: the version that rereads some nodes, and which. Every other revision from 22
 # to READ_UP_TO adds types, attributes or inputs, or words its text better, and nothing else.
 _REREAD: dict[str, tuple[tuple[int, Callable[[ir.Node, View], str | None]], ...]] = {
     "AveragePool": ((22, _rounds_windows_up),),

@@ -140,7 +140,7 @@ def renewed(
     names: frozenset[str],
     spelling: Spelling,
 ) -> ir.Shape:
-    """The declared dims, but for those that contradict."""
+    """The declared dims, except those that contradict."""
     here = (x if isinstance(x, int) or symbols_of(x) <= names else None for x in inferred)
     fresh = [None if x is None else spelling.write(x) for x in here]
     if declared is None or len(declared) != len(inferred):

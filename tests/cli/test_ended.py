@@ -25,7 +25,7 @@ PRODUCTS = " ".join(f"p{i + 1} = MatMul (p{i}, p0)" for i in range(200))
 CONSTANT = f"""{HEAD} m (float[1, T, 4] x) => (float[1, T, 4] y)
     <float one = {{1.0}}, int64[2] size = {{3000, 3000}}>
     {{ p0 = Expand (one, size) {PRODUCTS} s = ReduceMax <keepdims = 0> (p200) y = Mul (x, s) }}"""
-# One node that takes an hour: ONNX Runtime cannot be told to stop in it.
+# One node that takes an hour: ONNX Runtime cannot be inferred to stop in it.
 LONE = f"""{HEAD} m (float[1, T, 4] x) => (float[1, T, 4] y)
     <int64 one = {{1}}, int64[2] size = {{4000, 4000}}>
     {{ a = Expand (one, size) p = MatMul (a, a) s = ReduceMax <keepdims = 0> (p)

@@ -79,7 +79,7 @@ _TEXT = """\
 `make conformance` wrote this page: {taken} backend tests that come with onnx {onnx}
 went through every pass and profile, three times: with their dims as numbers, with equal sizes
 under one name, and with a name for each dim. What a pass changed was run in ONNX Runtime
-{onnxruntime}, without its own optimizations, and held against what that computes of the untouched
+{onnxruntime}, without its own optimizations, and compared with what that computes of the untouched
 model. Where it does not run that, what ONNX says the outputs are decides, in ONNX Runtime or in
 ONNX's reference evaluator.
 

@@ -1,4 +1,4 @@
-"""What graphfix plan foresees, one graph for each reason; tests/dml/test_plan.py asks DirectML."""
+"""What graphfix plan predicts, one graph for each reason; tests/dml/test_plan.py asks DirectML."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MODELS = Path(__file__).parents[2] / "models"
 
 @dataclass(frozen=True)
 class Case:
-    """A graph, and what is foreseen for it."""
+    """A graph, and what is predicted for it."""
 
     text: str
     where: str
@@ -161,9 +161,9 @@ CASES = {
         "g (float[2, 4] x) => (float[2, 4] y) { a = Exp (x)  b = Neg (a)  y = Add (a, b) }",
         "fff", graphs=1,
     ),
-    "a size is open": Case(
+    "a dim is symbolic": Case(
         "g (float[T, 4] x) => (float[T, 4] y) { a = Exp (x)  y = Neg (a) }",
-        "dd", "a size is open",
+        "dd", "a dim is symbolic",
     ),
     "a length from data": Case(
         "g (float[2, 4] x, int64[2] s) => (float[N, M] y) { a = Exp (x)  y = Reshape (a, s) }",
@@ -203,7 +203,7 @@ CASES = {
     "an activation of a Gemm": Case(
         "g (float[T, 3] x, float[3, 4] w, float[4] b) => (float[T, 4] y) "
         "{ a = Gemm (x, w, b)  y = Sigmoid (a) }",
-        "dd", "a size is open",
+        "dd", "a dim is symbolic",
     ),
     "an activation with a second input": Case(
         "g (float[1, 3, T] x, float[4, 3, 3] w, float[4, 1] p) => (float[1, 4, U] y) "
@@ -212,7 +212,7 @@ CASES = {
     ),
     "an activation": Case(
         "g (float[T, 4] x, float[T, 4] z) => (float[T, 4] y) { a = Add (x, z)  y = Relu (a) }",
-        "dd", "a size is open",
+        "dd", "a dim is symbolic",
     ),
     # Control flow.
     "an If": Case(
@@ -279,7 +279,7 @@ def test_an_output_that_directml_loses_is_told() -> None:
 
 
 def test_a_size_makes_it_one_graph() -> None:
-    model = CASES["a size is open"].model()
+    model = CASES["a dim is symbolic"].model()
     before, after = planning.plan(model), planning.plan(model, sizes={"T": 7})
     assert (before.steps_on("dml"), before.remade, before.dims) == (2, 2, ("T",))
     assert (after.steps_on("graph"), after.remade, after.dims) == (1, 0, ())
@@ -294,7 +294,7 @@ def test_a_dim_without_a_name_is_told() -> None:
 
 def test_an_unknown_dim_is_an_error_that_names_those_there_are() -> None:
     with pytest.raises(UsageError, match=r"no input has a dim 'S'; there are: T"):
-        planning.plan(CASES["a size is open"].model(), sizes={"S": 7})
+        planning.plan(CASES["a dim is symbolic"].model(), sizes={"S": 7})
 
 
 def test_what_onnx_runtime_rejects_is_an_error() -> None:
@@ -448,7 +448,7 @@ def run(*words: str) -> int:
     return main(["plan", *words])
 
 
-def saved(folder: Path, name: str = "a size is open") -> str:
+def saved(folder: Path, name: str = "a dim is symbolic") -> str:
     path = folder / "model.onnx"
     ir.save(CASES[name].model(), path)
     return str(path)
@@ -457,9 +457,9 @@ def saved(folder: Path, name: str = "a size is open") -> str:
 def test_the_command_prints_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(saved(tmp_path)) == 0
     out = capsys.readouterr().out
-    assert "2 x a size is open" in out
+    assert "2 x a dim is symbolic" in out
     assert "2 kernels on DirectML; 0 on the CPU; 0 copies between them" in out
-    assert "2 of the 2 kernels are made anew" in out
+    assert "2 of the 2 kernels are recompiled" in out
     assert "open: T (--dim T=SIZE)" in " ".join(out.split())
     assert max(map(len, out.splitlines()[1:])) <= 80
 

@@ -1,8 +1,8 @@
-"""How often ``graphfix plan`` is right, over a zoo of models, held against the real DirectML.
+"""How often ``graphfix plan`` is right, over a zoo of models, compared with the real DirectML.
 
 Run as ``python tests/dml/agreement.py [NAME ...]`` or ``make agreement``. Each model is planned and
 asked of DirectML as it was exported, after the profile ``directml`` and with its dims fixed, after
-``fast`` and with its dims fixed; a node is right if it is where it was foreseen (in a fused graph,
+``fast`` and with its dims fixed; a node is right if it is where it was predicted (in a fused graph,
 on DirectML by itself, on the CPU, or gone), a model if the numbers of its fused graphs and of its
 kernels are exact.
 """
@@ -108,8 +108,8 @@ def study(row: dict[str, Any], state: str, keep: Path | None) -> Row:
                 result.error = "has no symbolic dim"
                 return result
             graphfix.run(model, f"fix-dims:{given}")
-        foreseen = plan(model)
-        result.agreement = compare(foreseen, model, asked(model, keep, f"{row['name']}.{state}"))
+        predicted = plan(model)
+        result.agreement = compare(predicted, model, asked(model, keep, f"{row['name']}.{state}"))
     except GraphfixError as error:
         result.error = str(error)
     return result
@@ -156,7 +156,7 @@ def show(row: Row, *, verbose: bool) -> None:
         f"steps {a.steps[0]}/{a.steps[1]}",
         flush=True,
     )
-    seen = Counter(f"{x.op}: foreseen {x.foreseen}, is {x.found} ({x.why})" for x in a.wrong)
+    seen = Counter(f"{x.op}: predicted {x.predicted}, is {x.found} ({x.why})" for x in a.wrong)
     for text, times in seen.most_common(None if verbose else 3):
         print(f"    {times} x {text}")
 
@@ -177,7 +177,7 @@ def summary(done: list[Row]) -> int:
         print(f"left out: {times} x {reason[:120]}")
     causes: Counter[str] = Counter()
     for one in known:
-        causes.update(f"{x.op}: foreseen {x.foreseen}, is {x.found}" for x in one.wrong)
+        causes.update(f"{x.op}: predicted {x.predicted}, is {x.found}" for x in one.wrong)
     for cause, times in causes.most_common(12):
         print(f"  {times:4} {cause}")
     good = right >= 0.99 * total and min(exact, steps) >= 0.9 * len(known)

@@ -27,7 +27,7 @@ def _lacking() -> str:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip them where DirectML is not to be had; --dist loadgroup gives one worker them all."""
+    """Skip them where DirectML is unavailable; --dist loadgroup gives one worker them all."""
     mine = [item for item in items if HERE in item.path.parents]
     why = _lacking() if mine else ""
     for item in mine:

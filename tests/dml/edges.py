@@ -105,7 +105,7 @@ class Job:
 
 
 def prepared(graph: Graph, folder: Path) -> Job | Row:
-    """The graph run on the CPU, or the line that says why it is not held against DirectML."""
+    """The graph run on the CPU, or the line that says why it is not compared with DirectML."""
     proto = model_of([graph])
     if not has_kernel(graph, proto):
         return Row(graph.op, graph.dtype, "all", "none")

@@ -134,7 +134,7 @@ WEIGHTS = """<float[4, 4] w = {1, -1, 0.5, 0, 1, 2, -2, 1, 0, 0.5, 1, 1, -1, 1, 
 SUM, LINE = "float[4, 4]", "float[1, 1, 6]"
 LOST = {
     "a sum": (SUM, "h = Add (x, w) y = Relu (h)"),
-    "a sum of an open size": ("float[N, 4]", "h = Sum (x, w) y = LeakyRelu (h)"),
+    "a sum of a symbolic dim": ("float[N, 4]", "h = Sum (x, w) y = LeakyRelu (h)"),
     "a product": (SUM, "h = MatMul (x, w) y = Sigmoid (h)"),
     "a bias that makes a Gemm": ("float[N, 4]", "p = MatMul (x, w) h = Add (p, b) y = Tanh (h)"),
     "a convolution": (LINE, "h = Conv (x, k) y = Relu (h)"),

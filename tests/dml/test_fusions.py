@@ -85,9 +85,9 @@ def test_directml_computes_what_the_cpu_does(case: str, fixed: bool) -> None:
     for name, array in want.items():
         np.testing.assert_allclose(got[name], array, rtol=1e-5, atol=1e-5)
     if not fixed:  # one kernel for each node, none of them on the CPU
-        foreseen = planning.plan(after)
-        assert foreseen.steps_on("dml") == len(wanted)
-        told = planning.against(foreseen, after)
+        predicted = planning.plan(after)
+        assert predicted.steps_on("dml") == len(wanted)
+        told = planning.against(predicted, after)
         assert not told.wrong
         assert told.steps[0] == told.steps[1]
 
@@ -133,8 +133,8 @@ def test_projections_and_their_attention_are_one_kernel(more: str, given: str, f
     with Session(after, ep="dml", free_dims=sizes if fixed else None) as dml:
         np.testing.assert_allclose(dml.run(feeds)["y"], want, rtol=1e-5, atol=1e-5)
     if not fixed:
-        foreseen = planning.plan(after)
-        assert foreseen.steps_on("dml", "cpu") == 1  # the Concat is done when the model is loaded
-        told = planning.against(foreseen, after)
+        predicted = planning.plan(after)
+        assert predicted.steps_on("dml", "cpu") == 1  # the Concat is done when the model is loaded
+        told = planning.against(predicted, after)
         assert not told.wrong
         assert told.steps[0] == told.steps[1]

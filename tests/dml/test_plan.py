@@ -1,4 +1,4 @@
-"""Every graph of tests/test_plan.py, asked of the real DirectML: it does what was foreseen."""
+"""Every graph of tests/test_plan.py, asked of the real DirectML: it does what was predicted."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ COMPUTED = f"""{HEAD} m (float[B, T, 4] x) => (float[B, U, 4] y)
 
 
 def left_for(profile: str, model: ir.Model) -> list[str]:
-    """The passes of a profile that have a site, with shapes inferred anew."""
+    """The passes of a profile that have a site, with shapes inferred again."""
     fresh = ir.from_proto(ir.to_proto(model))
     passes = pipeline.parse(profile)
     return [x.name for x in passes if any(isinstance(y, Match) for y in x.sites(fresh))]

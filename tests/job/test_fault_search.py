@@ -583,7 +583,7 @@ def test_a_pass_that_fails_is_said_and_with_strict_its_traceback(
     assert code == 0
     flat = " ".join(out.split())
     assert "left out the pass planted failed: NameError at plugin.py:" in flat
-    assert "what it did was put back" in flat
+    assert "what it did was rolled back" in flat
     monkeypatch.setattr(registry, "_plugins", {})
     code, _, err = said(capsys, *given, "-o", "s.onnx", "--strict")
     assert code == 2

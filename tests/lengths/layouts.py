@@ -1,4 +1,4 @@
-"""Steps of generated graphs that lay frames out anew: edges, orders of axes, positions, masks.
+"""Steps of generated graphs that lay frames out again: edges, orders of axes, positions, masks.
 
 As in :mod:`tests.lengths.steps` a step takes and gives [B, T, 4] for some T.
 """
@@ -84,7 +84,7 @@ def _float_one() -> object:
 
 
 def differences(g: Graph, x: str) -> str:
-    """Of frames to their neighbours, with a frame put back at either side."""
+    """Of frames to their neighbours, with a frame rolled back at either side."""
     by = g.integer(1, 2)
     y = g.op("Sub", g.slice(x, by, FAR), g.slice(x, 0, -by))
     way = g.integer(0, 4)

@@ -109,7 +109,7 @@ def last_kept(g: Graph, x: str) -> str:
 
 
 def counted_frames(g: Graph, x: str) -> str:
-    """The count of the mask through the arithmetic of a convolution, held against its frames."""
+    """The count of the mask through the arithmetic of a convolution, compared with its frames."""
     kernel, stride = g.integer(1, 3), g.integer(1, 3)
     w = g.weights(FEATURES, FEATURES, kernel)
     h = g.turn(g.op("Conv", g.turn(x), w, strides=[stride], kernel_shape=[kernel]))

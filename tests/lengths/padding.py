@@ -169,7 +169,7 @@ def hold(model: onnx.ModelProto, seed: int, batch: object) -> Outcome:
 
 
 def nudged(rng: np.random.Generator, x: Array) -> Array:
-    """The clip with each number rounded anew: what comes of it says how well it is conditioned."""
+    """The clip with each number rounded again: what comes of it says how well it is conditioned."""
     result: Array = x * (1 + 3e-7 * rng.choice([-1, 1], x.shape)).astype(np.float32)
     return result
 

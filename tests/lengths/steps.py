@@ -663,7 +663,7 @@ def pooled(g: Graph, x: str) -> str:
 def place(g: Graph, x: str) -> str:
     op_type = str(g.pick("ArgMax", "ArgMin"))
     x = g.op("Clip", x, g.const(-1e20), g.const(1e20))  # an infinity is not hidden
-    # Which of several is the largest that are equal but for rounding is another in each run.
+    # Which of several is the largest that are equal except rounding is another in each run.
     x = g.op("Round", g.op("Mul", x, g.const(16.0)))
     last = g.integer(0, 1) if g.opset >= 12 else None
     return g.op(op_type, x, axis=g.integer(1, 2), keepdims=0, select_last_index=last)

@@ -1,4 +1,4 @@
-"""Attention in chunks: ends of chunks, cut to the padded length, held against positions."""
+"""Attention in chunks: ends of chunks, cut to the padded length, compared with positions."""
 
 from __future__ import annotations
 

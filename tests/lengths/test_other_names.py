@@ -69,7 +69,7 @@ PLACED = (
     keep = Unsqueeze (bool, second)"""
     + ATTENTION
 )
-# What the mask is held against is another input's, by no arithmetic of the mask's own.
+# What the mask is compared with is another input's, by no arithmetic of the mask's own.
 UNSAID = """h = Identity (x) n = ReduceSum <keepdims = 1> (mask, second)
     t = Shape <start = 1, end = 2> (x) ts = Squeeze (t) r = Range (zero, ts, step)
     in = Less (r, n) keep = Unsqueeze (in, second)"""
@@ -151,7 +151,7 @@ def test_where_nothing_says_so_each_way_out_is_named_and_works() -> None:
 
 
 def test_durations_are_no_frames() -> None:
-    """Their sum is held against the frames as it is; phonemes are as many as they are."""
+    """Their sum is compared with the frames as it is; phonemes are as many as they are."""
     with pytest.raises(UsageError, match="several dims may be time"):
         graphfix.run(ir.from_proto(model(UNSAID)), "ilens-mask")
 

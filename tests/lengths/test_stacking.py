@@ -103,7 +103,7 @@ def model(text: str, opset: int = 17, head: str = "float[B, T, 4] x") -> onnx.Mo
 
 
 def hold(before: onnx.ModelProto, lengths: range | list[int] = range(1, 15)) -> ir.Model:
-    """Rows of all lengths in containers of NaN, held against each row alone."""
+    """Rows of all lengths in containers of NaN, compared with each row alone."""
     after = ir.from_proto(before)
     graphfix.run(after, "ilens-mask:axis=x.1")
     alone, together = session(before), session(ir.to_proto(after))

@@ -1,4 +1,4 @@
-"""Shapes of com.microsoft's operators, held against what ONNX Runtime makes."""
+"""Shapes of com.microsoft's operators, compared with what ONNX Runtime makes."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def test_names_in_the_place_of_calls_are_those_of_onnx_ir(monkeypatch: pytest.Mo
     tried = calls.inliner._make_unique_name
     monkeypatch.setattr(calls, "_counted_names", nullcontext)
     calls.inline(theirs)
-    assert calls.inliner._make_unique_name is tried, "theirs is put back"
+    assert calls.inliner._make_unique_name is tried, "theirs is rolled back"
     assert ir.to_proto(ours) == ir.to_proto(theirs)
     assert "t_10" in {x.name for node in ours.graph for x in node.outputs}
 

@@ -126,16 +126,16 @@ def test_shapes_that_are_kept_are_those_of_the_repaired_graph(name: str) -> None
     model = ir.from_onnx_text(manual.before)
     shapes.shapes_of(model)
     graphfix.run(model, manual.spec or name)
-    kept, anew = shapes.shapes_of(model), shapes.infer(model)
+    kept, again = shapes.shapes_of(model), shapes.infer(model)
     for graph in (model.graph, *model.graph.subgraphs()):
         for value in (x for node in graph for x in node.outputs):
-            inferred = anew.dims(value)
+            inferred = again.dims(value)
             known = kept.dims(value)
             if inferred is None or not all(map(shapes.is_named, inferred)):
                 continue
             assert known is not None, value.name
             assert [_at_sizes(x) for x in known] == [_at_sizes(x) for x in inferred], value.name
-            assert kept.dtype(value) == anew.dtype(value), value.name
+            assert kept.dtype(value) == again.dtype(value), value.name
 
 
 def _at_sizes(dim: shapes.Dim) -> int | None:

@@ -1,4 +1,4 @@
-"""fresh-shapes: which declared shapes are written anew, and which are left alone."""
+"""fresh-shapes: which declared shapes are written again, and which are left alone."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def run(m: ir.Model) -> list[np.ndarray]:
 
 
 def fused(body: str, spec: str = "fuse-gelu", **given: object) -> ir.Model:
-    """The model after the pass, held against the one before."""
+    """The model after the pass, compared with the one before."""
     before, after = (model(body, **given) for _ in range(2))  # type: ignore[arg-type]
     report = graphfix.run(after, spec)
     assert report.changed, report.passes[0].skips

@@ -42,7 +42,7 @@ def run(m: ir.Model) -> list[np.ndarray]:
 
 
 def fused(body: str, **given: object) -> ir.Model:
-    """The model after the pass, held against the one before."""
+    """The model after the pass, compared with the one before."""
     before, after = (model(body, **given) for _ in range(2))  # type: ignore[arg-type]
     report = graphfix.run(after, "fuse-matmul")
     assert report.changed, report.passes[0].skips

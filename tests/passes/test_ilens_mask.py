@@ -286,7 +286,7 @@ def test_a_mask_of_pairs_says_no_length() -> None:
         graphfix.run(model_of(body, "float[B, T, 4] x, bool[B, T, T] mask"), "ilens-mask:from=mask")
 
 
-# Exporters name the dims of each input anew; the sum says that C is B, or 1.
+# Exporters name the dims of each input again; the sum says that C is B, or 1.
 SECOND = """<float one_f = {{1.0}}, float low = {{-10000.0}}, int64[1] m1 = {{1}},
     int64[1] from0 = {{0}}> {{
     f = Cast <to = 1> (mask) {0} u = Unsqueeze (g, m1) n = Sub (one_f, u) a = Mul (n, low)
@@ -442,7 +442,7 @@ def test_check_says_each_leak_and_what_will_be_done(
     assert {x["fix"] for x in found} == {"ilens-mask:axis=x.1"}
     path = saved(tmp_path / "n.onnx", REFUSED["an operator that has no rule"][0])
     assert main(["check", path, "-p", "ilens-mask:axis=x.1"]) == 1
-    assert "Det cannot be seen through" in capsys.readouterr().out
+    assert "Det cannot be analysed" in capsys.readouterr().out
     assert main(["check", path, "--axis", "x.1"]) == 2
 
 

@@ -33,7 +33,7 @@ def planned(model: ir.Model) -> Plan | None:
 
 
 def kernels(plan: Plan) -> tuple[int, int, int]:
-    """Of a run, on the device, and made anew at another length."""
+    """Of a run, on the device, and recompiled at another length."""
     device = plan.steps_on("graph", "dml")
     return device + plan.steps_on("cpu"), device, plan.remade
 

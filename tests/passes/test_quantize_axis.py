@@ -61,7 +61,7 @@ def test_microsoft_s(case: str, opset: int) -> None:
     assert (node.domain, node.op_type) == ("com.microsoft", REPAIRED[case][0])
     assert len(node.inputs) == 3
     assert not graphfix.run(after, "quantize-axis").changed
-    old, new = (infer(x) for x in (before, after))  # others go on with what is inferred anew
+    old, new = (infer(x) for x in (before, after))  # others go on with what is inferred again
     y, made = before.graph.outputs[0], after.graph.outputs[0]
     assert (str(new.dims(made)), new.dtype(made)) == (str(old.dims(y)), old.dtype(y))
     check_same(before, after, feeds(before))

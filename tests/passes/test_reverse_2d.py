@@ -95,7 +95,7 @@ def test_nothing_at_all_is_left_alone() -> None:
 
 
 def test_lengths_that_a_caller_may_override_are_no_constant() -> None:
-    """What a pass makes of them is inferred anew, and is no constant then, either."""
+    """What a pass makes of them is inferred again, and is no constant then, either."""
     text = f"""m (float[3, 5, 4] x, int64[3] n) => (float[3, 5, 4] y) <int64[3] n = {{5, 5, 5}}>
         {{ y = ReverseSequence <{SECOND}> (x, n) }}"""
     before, after = model(text), model(text)

@@ -74,7 +74,7 @@ def unskew(x: str, y: str, lead: int) -> str:
 
 
 def layer(name: str, window: int, style: str, lead: int) -> str:
-    """An attention with relative keys and values, but for what is not relative in it."""
+    """An attention with relative keys and values, except what is not relative in it."""
     return f"""{cut(f"{name}_k", window, style)}
         {name}_columns = Transpose <perm = [0, 2, 1]> ({name}_k)
         {name}_x = MatMul (q, {name}_columns) {skew(f"{name}_x", f"{name}_scores", lead)}

@@ -23,7 +23,7 @@ frozen = importlib.import_module("graphfix.passes._sizes.frozen")
 
 
 def test_the_inputs_are_asked_for_their_dims_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    # For each node anew, a decoder of 27,000 nodes and 400 caches took minutes to check.
+    # For each node again, a decoder of 27,000 nodes and 400 caches took minutes to check.
     asked: list[ir.Model] = []
     symbols = view.input_symbols
     monkeypatch.setattr(view, "input_symbols", lambda x: asked.append(x) or symbols(x))

@@ -1,4 +1,4 @@
-"""The verdict: what must be caught, what must not be held against a repair, what is said."""
+"""The verdict: what must be caught, what must not be compared with a repair, what is said."""
 
 from __future__ import annotations
 

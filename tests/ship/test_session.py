@@ -236,7 +236,7 @@ def test_several_threads_at_once(mean: Pair) -> None:
 
 
 def test_directml_is_asked_for_with_its_device(mean: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without one it is not to be had on older Windows, and the CPU takes over in silence."""
+    """Without one it is unavailable on older Windows, and the CPU takes over in silence."""
     known = ["DmlExecutionProvider", *CPU]
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: known)
     session = graphfix.Session(mean[1])

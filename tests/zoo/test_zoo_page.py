@@ -296,7 +296,7 @@ class TestHeadline:
 
 
 class TestPicture:
-    """The picture of README is of the page, but for what no other machine would show."""
+    """The picture of README is of the page, except what no other machine would show."""
 
     def test_no_time_is_in_it(self, row: dict[str, Any]) -> None:
         spec = importlib.util.spec_from_file_location("picture", ROOT / "tests/dml/picture.py")

@@ -1,4 +1,4 @@
-"""Frames picked out anew: the last ones, copies of them, what follows them."""
+"""Frames picked out again: the last ones, copies of them, what follows them."""
 
 from __future__ import annotations
 

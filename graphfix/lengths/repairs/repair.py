@@ -54,7 +54,7 @@ class Repair(abc.ABC):
 
 @dataclass(frozen=True)
 class FrameRepair(Repair):
-    """A repair that picks frames anew, for each row of the batch by its own length.
+    """A repair that picks frames again, for each row of the batch by its own length.
 
     Attributes:
         axis: The axis that they are picked from.

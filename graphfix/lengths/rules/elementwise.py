@@ -154,7 +154,7 @@ def _flat(site: Site, axes: tuple[Axis, ...]) -> State | None:
 
 
 def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
-    """Positions held against a length: all true, or a mask whose tail is False."""
+    """Positions compared with a length: all true, or a mask whose tail is False."""
     op_type = site.node.op_type
     if op_type not in _ASKS or len(site.states) != 2:
         return None

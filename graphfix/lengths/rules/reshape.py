@@ -1,4 +1,4 @@
-"""Reshape and Flatten: the factors of the axes are dealt out anew, in order."""
+"""Reshape and Flatten: the factors of the axes are dealt out again, in order."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def deal(atoms: Sequence[Piece], out: Sequence[sympy.Expr]) -> list[list[Piece]]
         rest = size
         while rest != 1:
             if not left:
-                raise RefusedError("how it deals out the axes cannot be told")
+                raise RefusedError("how it deals out the axes cannot be inferred")
             atom, origin = left.pop(0)
             ratio = sympy.cancel(rest / atom.size)
             if same_size(rest, atom.size):
@@ -105,7 +105,7 @@ def deal(atoms: Sequence[Piece], out: Sequence[sympy.Expr]) -> list[list[Piece]]
                 rest = sympy.Integer(1)
         axes.append(axis)
     if any(x.size != 1 for x, _ in left):
-        raise RefusedError("how it deals out the axes cannot be told")
+        raise RefusedError("how it deals out the axes cannot be inferred")
     return axes
 
 

@@ -31,7 +31,7 @@ def _repeats(state: State, from_end: int) -> bool:
 
 
 _PASSES = ("Add", "Where", "Min", "Max", "Identity", "Cast")
-"""What makes nothing lower than the lowest of what it takes, but for a sum of two such."""
+"""What makes nothing lower than the lowest of what it takes, except a sum of two such."""
 _HUGE = 1e30
 """No score is as large as that."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def of_sizes(site: Site) -> State:
-    """Sizes, arranged anew: they count padding in if one of them does."""
+    """Sizes, arranged again: they count padding in if one of them does."""
     data = site.held(site.node.outputs[0])
     physical = data is None or any(site.grows(x) for x in data)
     dims = site.dims(site.node.outputs[0])

@@ -41,7 +41,7 @@ LONGEST = 120
 # How often a size may be multiplied with itself. Of a power of a sum sympy looks for the roots: the
 # square of a square of a square took minutes. No tensor has as many axes of one size.
 STEEPEST = 6
-# How often a size may be held against what is known to be positive, which takes sympy milliseconds
+# How often a size may be compared with what is known to be positive, which takes sympy milliseconds
 # each time; the most in the 79 exports of the zoo is 358.
 TRIES = 1000
 INTEGERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)

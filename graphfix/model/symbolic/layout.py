@@ -1,4 +1,4 @@
-"""Shapes that are joined, dealt out anew, cut and filled up."""
+"""Shapes that are joined, dealt out again, cut and filled up."""
 
 from __future__ import annotations
 
