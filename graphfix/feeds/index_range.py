@@ -6,8 +6,7 @@ Where in front of a Gather. What the input's numbers become there says which of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -41,8 +40,7 @@ _AT = 64
 _NEAR = np.arange(-_AT, _AT + 1, dtype=np.float64)
 
 
-@dataclass(frozen=True)
-class IndexRange:
+class IndexRange(NamedTuple):
     """What may be fed: ``low <= x < high``, and ``x`` below each of ``below`` in the same run."""
 
     low: int
