@@ -134,7 +134,7 @@ def look(path: Path, ledger: Ledger) -> None:
     with ledger.watch(name):
         graphfix.check(graphfix.load(path))
     with ledger.watch(name):
-        planning.before_after(graphfix.load(path))
+        planning.plan(graphfix.load(path))
 
 
 def work(path: Path, ledger: Ledger) -> None:

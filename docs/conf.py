@@ -39,6 +39,7 @@ CONTENTS = {
     "From Python": (
         "docs/library",
         "docs/own-pass",
+        "docs/repository",
     ),
     "Look up": (
         "passes/README",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from graphfix.model.io import load, save
     from graphfix.model.view import View
     from graphfix.probing.padded import PaddedVerdict, padded
-    from graphfix.probing.probe import Probe, probe, probe_padded
+    from graphfix.probing.probe import Probe, probe_padded
     from graphfix.proof.verify import Tolerance, Verdict, verify
     from graphfix.ship.build import ship_file
     from graphfix.ship.session import Session
@@ -54,7 +54,7 @@ _HOMES = {
     "graphfix.job.planning": "plan",
     "graphfix.job": "repair_file",
     "graphfix.probing.padded": "PaddedVerdict padded",
-    "graphfix.probing.probe": "Probe probe probe_padded",
+    "graphfix.probing.probe": "Probe probe_padded",
     "graphfix.proof.verify": "Tolerance Verdict verify",
     "graphfix.model.io": "load save",
     "graphfix.model.view": "View",
@@ -99,7 +99,6 @@ __all__ = [
     "load_plugin",
     "padded",
     "plan",
-    "probe",
     "probe_padded",
     "repair_file",
     "run",

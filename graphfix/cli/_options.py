@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -90,7 +91,22 @@ def _whole(values: str, said: str, wrong: str, what: str) -> list[int]:
     return numbers
 
 
+def _expanded(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Patterns as the files that they match: not every shell does that."""
+    found: list[str] = []
+    for text in given:
+        if Path(text).exists() or not glob.has_magic(text):
+            found.append(text)
+            continue
+        matched = sorted(glob.glob(text, recursive=True))  # noqa: PTH207  (absolute ones, too)
+        if not matched:
+            raise click.UsageError(f"{text}: matches no file.")
+        found += matched
+    return tuple(dict.fromkeys(found))
+
+
 model = click.argument("model", metavar="MODEL", callback=_remember)
+models = click.argument("models", metavar="MODEL ...", nargs=-1, required=True, callback=_expanded)
 
 passes = click.option(
     "-p",

@@ -183,7 +183,7 @@ def reasons(
             paragraph(f"at {', '.join(shown)}{more}", indent + "    ", indent + "       ")
     if shortened:
         rest = sum(len(places) for _, places in order[most:])
-        paragraph(f"{rest} x for other reasons (-v)", indent)
+        paragraph(f"{rest} x for {len(order) - (most or 0)} more reasons (-v lists them)", indent)
 
 
 def counted(tell: Callable[[str], None]) -> Callable[[int, int, str], None]:

@@ -15,25 +15,37 @@ if TYPE_CHECKING:
 
 
 def show(verdict: Verdict, *, verbose: bool) -> None:
-    """Print what was compared, the worst of it, and what was left out and why."""
-    if verdict["ok"]:
-        _terminal.row("verified", verdict["summary"], colour="green")
-    else:
-        _terminal.row("failed", verdict["summary"], colour="red")
-    if covered := verdict["covered"]:
-        _terminal.row("covered", ", ".join(covered))
+    """Print what was compared, the worst of it, and what was not tried."""
+    sizes, others = _covered(verdict)
+    tried = f" ({', '.join(sizes)})" if sizes and verdict["ok"] else ""
+    colour = "green" if verdict["ok"] else "red"
+    _terminal.row("numbers", verdict["summary"].rstrip(".") + tried, colour=colour)
     if not_tried := verdict["not_tried"]:
-        _terminal.row("not tried", ", ".join(not_tried))
+        _terminal.row("not tried", f"{', '.join(not_tried)} (--dims)")
     if verbose:
+        if others:
+            _terminal.row("covered", ", ".join(others))
         for case in verdict["cases"]:
             _case(case)
     if dropped := verdict["dropped"]:
         count = _terminal.plural(len(dropped), "case")
-        _terminal.row("dropped", f"{count} that the original cannot run")
+        told = f"{count} that the original cannot run{'' if verbose else ' (-v)'}"
+        _terminal.row("dropped", told)
         pairs = ((case["name"], case["reason"]) for case in dropped)
-        _terminal.reasons(pairs, every=verbose, indent=" " * 12, alike=True)
-    for note in verdict["notes"]:
+        if verbose:
+            _terminal.reasons(pairs, every=True, indent=" " * 12, alike=True)
+    notes = verdict["notes"]
+    for note in notes if verbose else notes[:1]:
         _terminal.row("note", note)
+    if len(notes) > 1 and not verbose:
+        _terminal.row("", f"{len(notes) - 1} more with -v")
+
+
+def _covered(verdict: Verdict) -> tuple[list[str], list[str]]:
+    """What was covered: sizes of dims, and the rest."""
+    dims = {name for case in verdict["cases"] for name in case["dims"]}
+    sizes = [x for x in verdict["covered"] if x.partition(" ")[0] in dims]
+    return sizes, [x for x in verdict["covered"] if x not in sizes]
 
 
 def _case(case: Verdict) -> None:

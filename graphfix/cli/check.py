@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _options, _terminal
+from graphfix.errors import GraphfixError
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from graphfix.core import Check, Finding
     from graphfix.rules import Provider
@@ -38,7 +39,7 @@ def _gone(option: str, instead: str, *, is_flag: bool = False) -> Callable[[Comm
 
 
 @click.command()
-@_options.model
+@_options.models
 @click.option(
     "-p",
     "--passes",
@@ -85,7 +86,7 @@ def _gone(option: str, instead: str, *, is_flag: bool = False) -> Callable[[Comm
 @_options.plugin
 @click.option("-v", "--verbose", "--all", is_flag=True, help="List every node.")
 def check(
-    model: str,
+    models: tuple[str, ...],
     spec: str | None,
     padding: bool,
     half: bool,
@@ -95,7 +96,9 @@ def check(
     sarif: bool,
     verbose: bool,
 ) -> int:
-    """Say what in MODEL fails, is wrong or is slow; nothing is run or written.
+    """Say what in each MODEL fails, is wrong or is slow; nothing is run or written.
+
+    A pattern such as "models/**/*.onnx" stands for all files that it matches.
 
     An error crashes there or computes something else, a warning is slow or runs on the CPU, a note
     matters only elsewhere. Exit code 1 if there is an error.
@@ -111,25 +114,41 @@ def check(
     from graphfix.model import io
 
     asked = pipeline.resolve(spec) if spec is not None else checking.everything(ep)
+    found: dict[str, list[Finding]] = {}
+    unread = 0
     with _terminal.progress(quiet=as_json or sarif) as say:
-        say(f"loading {model}")
-        loaded = io.load(model)
-        say("looking")
-        found = checking.check(loaded, asked, ep=ep)
-        found.sort(key=lambda x: _WORST.index(x.severity))
+        for model in models:
+            say(f"checking {model}")
+            click.get_current_context().meta[_options.MODEL] = model
+            try:
+                here = checking.check(io.load(model), asked, ep=ep)
+            except GraphfixError as error:
+                if len(models) == 1:
+                    raise
+                _terminal.remark(f"error: {error}")
+                unread += 1
+                continue
+            found[model] = sorted(here, key=lambda x: _WORST.index(x.severity))
     limit = fail_on or ("error" if spec is None else "warning")
     if sarif:
         from graphfix.show.sarif import document
 
-        _terminal.print_json(document(model, found, _about(asked)))
+        _terminal.print_json(document(found, _about(asked)))
     elif as_json:
-        _terminal.print_json(_as_json(model, ep, asked, found))
+        each = [_as_json(model, ep, asked, here) for model, here in found.items()]
+        several = {"schema": 1, "graphfix": __version__, "models": each}
+        _terminal.print_json(each[0] if len(models) == 1 else several)
     else:
-        _print(model, found, verbose=verbose)
-        if padding and found:
-            measured = "graphfix padded measures what reaches the outputs"
-            _terminal.row("how", f"seen in the graph, for any size; {measured}")
-    return int(any(_WORST.index(x.severity) <= _WORST.index(limit) for x in found))
+        for model, here in found.items():
+            _print(model, here, verbose=verbose)
+            if padding and here:
+                measured = "graphfix padded measures what reaches the outputs"
+                _terminal.row("how", f"seen in the graph, for any size; {measured}")
+        if len(models) > 1:
+            click.echo()
+            _total(found)
+    bad = any(_WORST.index(x.severity) <= _WORST.index(limit) for y in found.values() for x in y)
+    return 2 if unread else int(bad)
 
 
 def _about(asked: Sequence[Check]) -> dict[str, str]:
@@ -164,11 +183,24 @@ def _print(model: str, found: Sequence[Finding], *, verbose: bool) -> None:
     show_findings(found, verbose=verbose)
     if found:
         click.echo()
+    counted = _counted(found)
+    nothing = "" if any(x.fix is not None for x in found) else "no automatic repair"
+    text = "; ".join(filter(None, (counted, nothing))) if found else "no hazard"
+    _terminal.row("found", text, colour="red" if "error" in counted else None)
+
+
+def _counted(found: Sequence[Finding]) -> str:
+    """``8 errors, 3 warnings``."""
     count: Counter[str] = Counter(x.severity for x in found)
-    counted = ", ".join(_terminal.plural(count[x], x) for x in _WORST if count[x])
-    nothing = "" if any(x.fix is not None for x in found) else "nothing to repair"
-    text = "; ".join(filter(None, (counted, nothing)))
-    _terminal.row("found", text, colour="red" if count["error"] else None)
+    return ", ".join(_terminal.plural(count[x], x) for x in _WORST if count[x])
+
+
+def _total(found: Mapping[str, Sequence[Finding]]) -> None:
+    """The last line, where there are several models."""
+    every = [x for here in found.values() for x in here]
+    failing = sum(any(x.severity == "error" for x in here) for here in found.values())
+    text = f"{_terminal.plural(len(found), 'model')}, {failing} with errors"
+    _terminal.row("in all", f"{text}: {_counted(every) or 'no hazard'}")
 
 
 def show_findings(found: Sequence[Finding], *, verbose: bool) -> None:

@@ -15,20 +15,15 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("models", metavar="A.onnx [B.onnx]", nargs=-1, required=True)
-@click.option(
-    "--padded",
-    is_flag=True,
-    help="Compare one model with itself: a clip alone, and the same clip in a container.",
-)
+@click.argument("models", metavar="MODEL", nargs=-1, required=True)
+@click.option("--padded", is_flag=True, hidden=True, help="It is what probe does.")
 @_options.lengths
 @click.option(
     "--fill",
     type=click.Choice(["zero", "noise", "large", "nan", "inf"]),
     default="noise",
-    help="What the padding holds with --padded; noise by default.",
+    help="What the padding holds; noise by default.",
 )
-@click.option("--feeds", metavar="FILE.npz", help="Compare A and B on these inputs, by name.")
 @click.option(
     "--max-abs",
     type=float,
@@ -42,7 +37,6 @@ if TYPE_CHECKING:
     default="cpu",
     help="Where the second run is: on the CPU (default), or on DirectML. The first is on the CPU.",
 )
-@click.option("--report", metavar="PAGE.html", help="Also write a page with a plot.")
 @_options.json_flag
 @_options.verbose
 def probe(
@@ -53,84 +47,46 @@ def probe(
     axis: str,
     original: str | None,
     fill: Fill,
-    feeds: str | None,
     max_abs: float | None,
     ep: Ep,
-    report: str | None,
     as_json: bool,
     verbose: bool,
 ) -> int:
-    """Find the first tensor at which two runs part.
+    """Find the first tensor at which a clip in a container parts from the clip alone.
 
-    Either A and B on the same input, or with --padded a clip alone and in a container. Every inner
-    tensor that both have is compared; of a container, only what is valid.
-
-    Exit code 1 if an output parts.
+    Every inner tensor is compared as far as it is valid. Exit code 1 if an output parts.
     """
-    _check_usage(models, padded, container, axis, original, feeds)
+    if len(models) != 1:
+        raise click.UsageError(
+            "give one model; graphfix verify names the first tensor at which two models part."
+        )
     sizes = _options.one_each("--dim", dims) or {}
     if container is not None and len(container) > 1:
         raise click.UsageError(f"--container: one size, not {len(container)}.")
     gate = _options.gates(max_abs)
     with _terminal.progress(quiet=as_json) as tell:
-        from graphfix.probing.probe import probe as compare
         from graphfix.probing.probe import probe_padded
 
-        if padded:
-            found = probe_padded(
-                models[0],
-                dims=sizes,
-                container=container[0] if container else None,
-                axis=axis,
-                original=original,
-                fill=fill,
-                tolerance=gate,
-                ep=ep,
-                progress=_terminal.counted(tell),
-            )
-        else:
-            found = compare(
-                *models,
-                dims=sizes,
-                feeds=feeds,
-                tolerance=gate,
-                ep=ep,
-                progress=_terminal.counted(tell),
-            )
-    if report:
-        from graphfix.show import probe_page
-
-        probe_page.write(found, " and ".join(models), report)
+        found = probe_padded(
+            models[0],
+            dims=sizes,
+            container=container[0] if container else None,
+            axis=axis,
+            original=original,
+            fill=fill,
+            tolerance=gate,
+            ep=ep,
+            progress=_terminal.counted(tell),
+        )
     if as_json:
         _terminal.print_json(found.to_json())
     else:
-        _show(found, models, every=verbose)
-        if report:
-            _terminal.row("page", report)
+        _show(found, models[0], every=verbose)
     return 0 if found.ok else 1
 
 
-def _check_usage(
-    models: tuple[str, ...],
-    padded: bool,
-    container: list[int] | None,
-    axis: str,
-    original: str | None,
-    feeds: str | None,
-) -> None:
-    if padded and len(models) != 1:
-        raise click.UsageError("--padded takes one model; name another one with --original.")
-    if padded and feeds:
-        raise click.UsageError("--feeds goes with two models, not with --padded.")
-    if not padded and len(models) != 2:
-        hint = " To compare one model with itself, say --padded." if len(models) == 1 else ""
-        raise click.UsageError(f"give two models, not {len(models)}.{hint}")
-    if not padded and (container or axis or original):
-        raise click.UsageError("--container, --axis and --original go with --padded.")
-
-
-def _show(found: Probe, models: tuple[str, ...], *, every: bool) -> None:
-    _terminal.paragraph(" and ".join(models))
+def _show(found: Probe, model: str, *, every: bool) -> None:
+    _terminal.paragraph(model)
     _terminal.paragraph(found.case)
     click.echo()
     if found.ok:

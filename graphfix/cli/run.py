@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import gc
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from graphfix.engine.report import Kernels, PassReport, Report
     from graphfix.model.weights import Placement
     from graphfix.runtime.provider import Ep
+
+_REASONS = 3
 
 
 @click.command()
@@ -183,12 +186,60 @@ def _page_path(
 
 
 def _print(report: Report, *, diff: bool, verbose: bool, dry_run: bool) -> None:
-    _terminal.paragraph(str(report.source))
-    click.echo()
+    _terminal.paragraph(f"{report.source} -> {_target(report, dry_run=dry_run)}")
     if report.worse:
         text = f"on DirectML than the original, predicted: {report.worse}"
         _terminal.row("worse", text, colour="yellow")
-        click.echo()
+    if report.directml is not None:
+        failing = report.directml["after"]["error"]
+        _terminal.row("DirectML", report.on_directml, colour="red" if failing else None)
+    if report.kernels is not None:
+        _terminal.row("kernels", _kernels(report.kernels, verbose=verbose))
+    if report.verdict is not None:
+        _verdict.show(report.verdict, verbose=verbose)
+    elif not dry_run:
+        _terminal.row("numbers", "not compared, as asked (--no-verify)", colour="yellow")
+    if report.padded is not None:
+        colour = "green" if report.padded["ok"] else "red"
+        _terminal.row("padded", str(report.padded["summary"]), colour=colour)
+    _terminal.row("repairs", _repairs(report), colour=None if report.changed else "green")
+    _left.show(report.left, report.searched, verbose=verbose)
+    _left.endless(report.endless)
+    _skipped(report, verbose=verbose)
+    if verbose or diff:
+        _details(report, diff=diff, verbose=verbose)
+
+
+def _target(report: Report, *, dry_run: bool) -> str:
+    """What became of the model, behind an arrow."""
+    if report.output is None:
+        return "nothing, a dry run" if dry_run else "nothing was written"
+    return f"{report.output}{'' if report.changed else ' (an identical graph)'}"
+
+
+def _repairs(report: Report) -> str:
+    """``33: 16 unflatten-heads, 12 fold``, the most first."""
+    made: Counter[str] = Counter()
+    for one in report.passes:
+        made[one.name] += len(one.changes)
+    told = ", ".join(f"{n} {name}" for name, n in made.most_common() if n)
+    return f"{made.total()}: {told}" if told else "none needed"
+
+
+def _skipped(report: Report, *, verbose: bool) -> None:
+    """How many places were skipped; why, if nothing else was done or a pass rounds."""
+    count = sum(len(one.skips) for one in report.passes)
+    if not count or verbose:
+        return
+    shown = [x for one in report.passes if not report.changed or one.advice for x in one.skips]
+    more = "" if len(shown) == count else " (-v lists each with its reason)"
+    _terminal.row("skipped", f"{_terminal.plural(count, 'place')}{more}")
+    _terminal.reasons(shown, every=False, indent=" " * 12, most=_REASONS, alike=True)
+
+
+def _details(report: Report, *, diff: bool, verbose: bool) -> None:
+    """Each pass that did something, the others by name, and the nodes by operator."""
+    click.echo()
     busy = [p for p in report.passes if p.changes or p.skips or p.findings or p.left]
     names = {p.name for p in busy} | report.elsewhere.keys()
     idle = dict.fromkeys(p.name for p in report.passes if p.name not in names)
@@ -199,35 +250,11 @@ def _print(report: Report, *, diff: bool, verbose: bool, dry_run: bool) -> None:
         _print_pass(one, name.ljust(wide), diff=diff, verbose=verbose)
     for name, by in report.elsewhere.items():
         told = ", ".join(f"{count} by {other}" for other, count in by.items())
-        _terminal.paragraph(f"{name}: repaired already, {told}", "  ")
+        _terminal.paragraph(f"{name}: already repaired, {told}", "  ")
     if idle:
-        _terminal.paragraph(f"nothing to repair for {', '.join(idle)}", "  ")
+        _terminal.paragraph(f"no repairs: {', '.join(idle)}", "  ")
     click.echo()
-    _left.show(report.left, report.searched, verbose=verbose)
-    _left.endless(report.endless)
-    if report.changed:
-        _terminal.row("nodes", _ops(report.ops_before, report.ops_after))
-    else:
-        _terminal.row("nodes", "nothing to repair", colour="green")
-    if report.kernels is not None:
-        _terminal.row("kernels", _kernels(report.kernels))
-    if report.verdict is not None:
-        _verdict.show(report.verdict, verbose=verbose)
-    elif not dry_run:
-        _terminal.row("verified", "no, as asked (--no-verify)", colour="yellow")
-    if report.padded is not None:
-        colour = "green" if report.padded["ok"] else "red"
-        _terminal.row("padded", str(report.padded["summary"]), colour=colour)
-    if report.output is not None:
-        same = "" if report.changed else " (an identical graph)"
-        _terminal.row("written", f"{report.output}{same}")
-    elif dry_run:
-        _terminal.row("written", "nothing: a dry run")
-    else:
-        _terminal.row("written", "nothing", colour="red")
-    if report.directml is not None:
-        failing = report.directml["after"]["error"]
-        _terminal.row("DirectML", report.on_directml, colour="red" if failing else None)
+    _terminal.row("nodes", _ops(report.ops_before, report.ops_after))
 
 
 def _print_pass(one: PassReport, name: str, *, diff: bool, verbose: bool) -> None:
@@ -265,17 +292,15 @@ def _diff(at: str, removed: tuple[str, ...], added: tuple[str, ...]) -> None:
             click.secho(f"    {sign} {_terminal.line(line)}", fg=colour)
 
 
-def _kernels(counted: Kernels) -> str:
-    """``147 -> 132 of a run on DirectML, foreseen: on the device 120 -> 115, ...``."""
+def _kernels(counted: Kernels, *, verbose: bool) -> str:
+    """``181 -> 145 per run, recompiled at a new length 160 -> 142``."""
     before, after = counted["before"] or {}, counted["after"] or {}
 
     def pair(key: str) -> str:
         return f"{before.get(key, '?')} -> {after.get(key, '?')}"
 
-    return (
-        f"{pair('all')} in a run on DirectML, foreseen: {pair('directml')} on the device, "
-        f"{pair('cpu')} on the CPU; {pair('remade')} made anew at another length"
-    )
+    where = f" ({pair('directml')} on DirectML, {pair('cpu')} on the CPU)" if verbose else ""
+    return f"{pair('all')} per run{where}, recompiled at a new length {pair('remade')}"
 
 
 def _ops(before: Mapping[str, int], after: Mapping[str, int]) -> str:

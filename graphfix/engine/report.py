@@ -11,6 +11,8 @@ from graphfix.version import __version__
 from graphfix.wording import Proof, plural
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from graphfix.core import Change, Finding, Safety
 
 SCHEMA = 1
@@ -21,10 +23,11 @@ are made anew at another length; None for a model that ONNX Runtime does not loa
 
 
 class Hazards(TypedDict):
-    """Errors and warnings before and after, and each finding after."""
+    """Errors and warnings before and after, each error before and each finding after."""
 
     before: dict[str, int]
     after: dict[str, int]
+    had: list[dict[str, str]]
     left: list[dict[str, str]]
 
 
@@ -91,8 +94,8 @@ class Report(Proof):
         searched: What came of the search for bad places, in a sentence; "" if there was none.
         elsewhere: Passes that found nothing when their turn came, though they would have before:
             how many of their places each pass before them repaired. Empty if it was not counted.
-        course: How far the inner tensors are that became float16
-            (:func:`graphfix.half.layer_rounding.course`), or None if that was not tried.
+        met: Whether what was made float16 met its aim in all cases that were searched; None if that
+            was not tried.
         endless: Passes that were stopped while they still changed something, as ``-p`` takes them:
             each undoes what another does, or a further run would go on.
     """
@@ -112,7 +115,7 @@ class Report(Proof):
     left: tuple[Left, ...] = ()
     searched: str = ""
     elsewhere: dict[str, dict[str, int]] = field(default_factory=dict)
-    course: dict[str, object] | None = field(default=None)
+    met: bool | None = None
     endless: tuple[str, ...] = ()
 
     @property
@@ -153,16 +156,21 @@ class Report(Proof):
         """What ``graphfix check`` says of the result, in a line; "" if it was not asked."""
         if self.directml is None:
             return ""
-        before, after = self.directml["before"]["error"], self.directml["after"]["error"]
-        text = f"{plural(before, 'error')} -> {after}, predicted"
-        first = next((x for x in self.directml["left"] if x["severity"] == "error"), None)
-        if first is None:
-            return text
-        return (
-            f"{text}; does not run correctly: {first['rule']} at {first['at']}: " + first["message"]
-        )
+        found = self.directml
+        before = _runs(found["before"], found["had"])
+        after = _runs(found["after"], found["left"])
+        return f"{after if before == after else f'{before} -> {after}'}, predicted"
 
     def to_json(self) -> dict[str, object]:
         """The report as plain data; ``schema`` grows when a field changes its meaning."""
         data = {"schema": SCHEMA, "graphfix": __version__, **dataclasses.asdict(self)}
         return {**data, "worse": self.worse}
+
+
+def _runs(counts: dict[str, int], found: Sequence[dict[str, str]]) -> str:
+    """Whether a model runs on DirectML by what was found; with the first error."""
+    first = next((x for x in found if x["severity"] == "error"), None)
+    if first is None:
+        return "runs"
+    errors = plural(counts["error"], "error")
+    return f"does not run correctly ({errors}: {first['rule']} at {first['at']})"

@@ -24,7 +24,6 @@ from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.run_cost import Work
 from graphfix.feeds.signature import Signature
 from graphfix.half.emulate import rounded
-from graphfix.half.layer_rounding import course
 from graphfix.half.overflow import overflowing
 from graphfix.half.trials import Kept, Trials, extremes, name_of
 from graphfix.model.half_weights import KEPT
@@ -64,15 +63,13 @@ class Found:
         reasons: Why a node stays, by the name of its first tensor.
         stored: Weights of what stays that are float16 in the file nonetheless.
         verdict: How far the model that results is from float32, or None if it could not be run.
-        course: How far inner tensors are in the worst case, see
-            :func:`graphfix.half.layer_rounding.course`, and ``met``: whether all cases were within
-            the share of the gate that was aimed at; None if nothing could be run.
+        met: Whether all cases were within what was aimed at; None if that was not tried.
     """
 
     reasons: dict[str, str] = field(default_factory=dict)
     stored: tuple[str, ...] = ()
     verdict: Verdict | None = None
-    course: dict[str, object] | None = None
+    met: bool | None = None
 
 
 def settle(
@@ -105,11 +102,12 @@ def settle(
     search = _Search(trials, strict, safety, _cases(trials.before, dims or {}, feeds))
     search.all_of_them = feeds is None and margin < _USUAL
     kept = search.run(loud=feeds is None)
-    found = search.course(kept, tolerance.max_abs)
     if feeds is None:
         reasons = {name: f"{why} ({_MADE_UP})" for name, why in kept.reasons.items()}
         kept = dataclasses.replace(kept, reasons=reasons)
-    return trials.made(kept), Found(kept.reasons, kept.stored, search.verdict, found)
+    told = search.verdict
+    met = None if told is None or told.worst is None else told.ok
+    return trials.made(kept), Found(kept.reasons, kept.stored, search.verdict, met)
 
 
 @dataclass
@@ -158,15 +156,6 @@ class _Search:
         if not self._passes(kept):
             kept = self._bisected(kept)
         return self._stored(kept)
-
-    def course(self, kept: Kept, allowed: float) -> dict[str, object] | None:
-        """How far inner tensors are in the case that is worst; ``met``: what was aimed at is."""
-        worst = None if self.verdict is None else self.verdict.worst
-        cases = [x for x in self._original.cases if worst is not None and x.name == worst.case]
-        if self.verdict is None or not cases:
-            return None
-        self.trials.tell("float16: the course of the error")
-        return {**course(self.trials, kept, cases[0], allowed), "met": self.verdict.ok}
 
     # Candidates
 

@@ -37,8 +37,16 @@ class Checked:
     def to_json(self) -> Hazards:
         """As plain data."""
         names = ("rule", "severity", "at", "message")
-        left = [{name: getattr(x, name) for name in names} for x in self.after]
-        return {"before": _counted(self.before), "after": _counted(self.after), "left": left}
+        had, left = (
+            [{name: getattr(x, name) for name in names} for x in found]
+            for found in (self.before, self.after)
+        )
+        return {
+            "before": _counted(self.before),
+            "after": _counted(self.after),
+            "had": [x for x in had if x["severity"] == "error"],
+            "left": left,
+        }
 
     def __str__(self) -> str:
         return f"on DirectML {_told(self.before)} in the original; {_told(self.after)} left"

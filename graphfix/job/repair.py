@@ -67,5 +67,5 @@ def make(
         else:
             write_passes(model, leave)
             told = tuple(Left(spec, (), why, raised=True) for spec, why in faults.items())
-            course = None if settle is None else settle.course
-            return model, dataclasses.replace(report, left=told, course=course)
+            met = None if settle is None else settle.met
+            return model, dataclasses.replace(report, left=told, met=met)

@@ -38,7 +38,7 @@ class Settling:
         tolerance: The gate.
         tell: Called with a short text at each step.
         margin: Which share of the gate may be used.
-        course: How far the inner tensors are of what it settled on.
+        met: Whether what it settled on meets its aim.
     """
 
     chosen: Sequence[Check]
@@ -47,7 +47,7 @@ class Settling:
     tolerance: Tolerance | None
     tell: pipeline.Progress
     margin: float
-    course: dict[str, object] | None = None
+    met: bool | None = None
 
     def __call__(self, check: Check, model: ir.Model, ran: tuple[PassReport, ...]) -> Check:
         """The pass that is to run instead of ``check``."""
@@ -81,13 +81,13 @@ class Settling:
                 open_given(given).close()  # says so if it is the model as given
             raise
         mark(model, found.reasons)
-        self.course = found.course
+        self.met = found.met
         return new
 
 
 def is_hopeless(report: Report) -> bool:
     """Whether the search met its aim in no way: then it does not meet a closer one either."""
-    return report.course is not None and not report.course["met"]
+    return report.met is False
 
 
 def gate(chosen: Sequence[Check]) -> Tolerance | None:

@@ -239,9 +239,6 @@ class _Walk:
         _check_sizes(site, rule)
         if Takes.SHRINKING not in rule.takes:
             _check_room(around)
-        cut = any(x.clamped is not None for x in around)
-        if cut and Takes.CLAMPED not in rule.takes:
-            raise RefusedError("it computes with what is cut to the padded length")
         if any(x.places is not None for x in around) and Takes.PLACES not in rule.takes:
             if node.op_type in _KEEPS_PLACES:
                 return [next(x for x in around if x.places is not None)]
@@ -272,7 +269,7 @@ def _unfit(state: State) -> str | None:
     """Why the valid part of an output is not what the clip alone gives, if it is not."""
     if state.physical:
         return "is a size that counts the padding in; drop it (-p keep-output keeps the others)"
-    if state.clamped is not None or state.places is not None:
+    if state.places is not None:
         return "holds indices that depend on the padded length"
     if state.moving or state.shifted:
         return "holds positions that move when the clip is padded"

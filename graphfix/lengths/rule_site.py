@@ -301,7 +301,6 @@ class Takes(enum.Flag):
     """Padded sizes."""
     SIZES_BEHIND = enum.auto()
     """Padded sizes, in all inputs but the first."""
-    CLAMPED = enum.auto()
     """Indices that are cut to the padded length."""
     SHRINKING = enum.auto()
     """What is less for some longer clip."""

@@ -140,8 +140,6 @@ class State:
         steps: (start, step), if along its only axis it holds start, start + step, ...
         stride: The padded size E, if it holds row * E, or row * E + position: an index into the
             axes [B, E] taken as one.
-        clamped: The padded size that its elements are cut to, but for which it is valid: an index
-            that stops at the last frame.
         length: The valid length that its rows hold, as an expression like those of the axes.
         moving: Whether relative positions are on the way to their places in it, or indices that
             put them there: see :mod:`graphfix.lengths.cell_moves`.
@@ -158,7 +156,6 @@ class State:
     point: ir.Value | None = None
     steps: tuple[int, int] | None = None
     stride: sympy.Expr | None = None
-    clamped: sympy.Expr | None = None
     length: sympy.Expr | None = None
     moving: bool = False
     places: State | None = None

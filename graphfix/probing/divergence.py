@@ -50,14 +50,13 @@ class Parting:
     Args:
         graph: The graph of the second run.
         tolerance: What outputs may differ.
-        crop: Whether the second run is of a container, so that only its valid prefix is compared.
         carries: Whether a value is computed from the contents of an input, not from sizes alone.
     """
 
     def __init__(
-        self, graph: ir.Model, tolerance: Tolerance, *, crop: bool, carries: frozenset[ir.Value]
+        self, graph: ir.Model, tolerance: Tolerance, *, carries: frozenset[ir.Value]
     ) -> None:
-        self._tolerance, self._crop, self._carries = tolerance, crop, carries
+        self._tolerance, self._carries = tolerance, carries
         self._values = {
             v.name: v for node in graph.graph for v in node.outputs if v.name is not None
         }
@@ -95,7 +94,7 @@ class Parting:
         value = self._values.get(name)
         node = value.producer() if value is not None else None
         above = [self.inner[x.name] for x in self._inputs(node) if x.name in self.inner]
-        if self._crop and is_op(node, "Reshape", "Flatten") and self._merged(node, before, after):
+        if is_op(node, "Reshape", "Flatten") and self._merged(node, before, after):
             return Inner(name, "skipped", _MERGED, **shapes)  # type: ignore[arg-type]
         found = self._compare(name, before, after, _ANY)
         if isinstance(found, str):
@@ -122,21 +121,14 @@ class Parting:
         """What is wrong, the difference, the cosine and the scale; or why it is not compared."""
         if before.dtype.kind in "OUS" or after.dtype.kind in "OUS":
             return "it holds text"
-        if self._crop and before.shape != after.shape:
+        if before.shape != after.shape:
             found = cropped(after, before)
             if isinstance(found, str):
                 return found
             after = found
-        if (
-            before.shape == after.shape
-            and before.dtype == after.dtype
-            and np.array_equal(before, after)
-        ):
+        if before.dtype == after.dtype and np.array_equal(before, after):
             return "", 0.0, 1.0, _scale(before)  # most tensors, and at a tenth of the cost
-        try:
-            before, after = alike(before, after)
-        except ValueError:
-            return f"its shape is {[*before.shape]} in one model and {[*after.shape]} in the other"
+        before, after = alike(before, after)
         diff = compare(name, "", before, after, tolerance, where=unfilled(before, after))
         reason = diff.reason
         if before.dtype.kind not in "fV":  # equal or not; how far is told as of other numbers

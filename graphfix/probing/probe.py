@@ -1,6 +1,5 @@
-"""Where two runs part: the first tensor, and the course of the error.
+"""Where a clip alone and the same clip in a container part: the first tensor, and all others.
 
-The runs are of two models on the same input, or of one model on a clip alone and in a container.
 Tensors are matched by name and compared while they stream by; only their statistics are kept.
 """
 
@@ -15,8 +14,6 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.feeds.clips import Fill
-from graphfix.feeds.full_lengths import full_lengths
-from graphfix.model import io
 from graphfix.model.text import module_path, path_of
 from graphfix.model.values import is_op
 from graphfix.probing.compared import ComparedTensor, Inner, PartingNode
@@ -24,9 +21,8 @@ from graphfix.probing.containers import Job
 from graphfix.probing.content_values import carrying
 from graphfix.probing.divergence import Parting
 from graphfix.probing.probe_result import Probe
-from graphfix.probing.witness import gate_of, parting_case
 from graphfix.proof.compare import Tolerance
-from graphfix.proof.inner_tensors import BUDGET, Run, Sizes, Stream, seeded_run
+from graphfix.proof.inner_tensors import BUDGET, Run, Sizes, Stream
 from graphfix.runtime.compared_session import open_given
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.python import require
@@ -35,64 +31,11 @@ from graphfix.runtime.run_errors import RunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from graphfix.proof.compare import Array
-
     Progress = Callable[[int, int, str], None]
 
-__all__ = ["Inner", "PartingNode", "Probe", "probe", "probe_padded"]
+__all__ = ["Inner", "PartingNode", "Probe", "probe_padded"]
 
 StrPath = str | os.PathLike[str]
-
-
-def probe(
-    before: StrPath | ir.Model,
-    after: StrPath | ir.Model,
-    *,
-    dims: Mapping[str, int] | None = None,
-    feeds: StrPath | Mapping[str, Array] | None = None,
-    tolerance: Tolerance | None = None,
-    ep: Ep = "cpu",
-    budget: int = BUDGET,
-    seconds: float | None = None,
-    progress: Progress | None = None,
-) -> Probe:
-    """Find where two models part on the same input.
-
-    Args:
-        before: One model; it runs on the CPU.
-        after: The other.
-        dims: Sizes of symbolic dims of ``before``, by name.
-        feeds: The user's own inputs, an ``.npz`` or arrays by name, instead of made-up ones.
-        tolerance: What outputs may differ, as in :func:`graphfix.verify`; the inside is held to a
-            tenth of it.
-        ep: Where ``after`` runs.
-        budget: How many bytes of inner tensors to hold at once.
-        seconds: For how long to look at inner tensors; those that are left then are skipped, the
-            outputs are not. No end by default.
-        progress: Called with the number of tensors done, of how many, and what is done.
-
-    Raises:
-        ModelError: A model cannot be read, or ONNX Runtime rejects it.
-        FeedError: There are no inputs that both run.
-        UsageError: DirectML is asked for and not to be had.
-    """
-    require(ep)
-    ours = before if isinstance(before, ir.Model) else io.load(before)
-    theirs = after if isinstance(after, ir.Model) else io.load(after)
-    gate = gate_of(tolerance, ours, theirs)
-    first, second = seeded_run(before, ours, {}), seeded_run(after, theirs, {}, ep)
-    case, signature = parting_case(first, second, dims, feeds, gate)
-    runs = (
-        Run(first.source, first.graph, case.feeds),
-        Run(second.source, second.graph, full_lengths(second.graph, case.feeds), ep),
-    )
-    known = frozenset(v for v in _all_values(second.graph))
-    parting = Parting(second.graph, gate, crop=False, carries=known)
-    bytes_of = Sizes(signature, case.dims, case.dims)
-    outputs = frozenset(v.name or "" for v in second.graph.graph.outputs)
-    stream = Stream(*runs, bytes_of, budget=budget, seconds=seconds, always=outputs)
-    _compare_all(parting, stream, progress)
-    return _result(parting, stream, f"with {case.name}")
 
 
 def probe_padded(
@@ -160,7 +103,7 @@ def probe_padded(
         ) from error
     shares = {x.name for x in alone.signature.inputs if x.role.kind == "relative-lengths"}
     known = carrying(job.graph, frozenset(shares))
-    parting = Parting(job.graph, job.tolerance, crop=True, carries=known)
+    parting = Parting(job.graph, job.tolerance, carries=known)
     short, long = (alone.clips.sizes(n) for n in (length, size))
     stream = Stream(*runs, Sizes(alone.signature, short, long), budget=budget)
     _compare_all(parting, stream, progress)
@@ -190,14 +133,13 @@ def _compare_all(parting: Parting, stream: Stream, progress: Progress | None) ->
     if names and not done:
         raise FeedError(f"nothing could be compared: {next(iter(stream.failed.values()), '')}")
     for name in names:
-        if name in stream.late:
-            parting.skip(name, f"there was no time for it within {stream.seconds:g} s")
-        elif name not in parting.inner:
+        if name not in parting.inner:
             parting.skip(name, "it is no array, or cannot be looked at")
 
 
 def _result(parting: Parting, stream: Stream, case: str) -> Probe:
     sites, reached = parting.sites()
+    where = stream.after.ep
     places = []
     for name, inner in parting.inner.items():
         node = parting.node_of(name)
@@ -233,16 +175,7 @@ def _result(parting: Parting, stream: Stream, case: str) -> Probe:
         healed=tuple(name for name in parted if name not in reached),
         runs=stream.runs,
         peak_bytes=stream.peak,
-        notes=tuple(_notes(stream)),
+        notes=()
+        if where == "cpu"
+        else (f"the container ran on {LABELS[where]}, the clip on the CPU",),
     )
-
-
-def _notes(stream: Stream) -> list[str]:
-    if stream.after.ep == "cpu":
-        return []
-    return [f"the second run was on {LABELS[stream.after.ep]}, the first on the CPU"]
-
-
-def _all_values(model: ir.Model) -> list[ir.Value]:
-    own = [v for v in model.graph.inputs if not v.is_initializer()]
-    return own + [v for node in model.graph if not is_op(node, "Constant") for v in node.outputs]

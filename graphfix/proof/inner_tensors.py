@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.input import size_of
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import Ep
-from graphfix.runtime.random_nodes import draws, seeded
 from graphfix.runtime.run_errors import RunError
 
 if TYPE_CHECKING:
@@ -78,12 +76,9 @@ class Stream:
         bytes_of: How many bytes a tensor will have in both runs together; None if unknown.
         budget: How many bytes of inner tensors to hold at once.
         most: How many inner tensors to hold at once.
-        seconds: After how long to look at no more than :attr:`always`; None for no end.
-        always: Tensors that are looked at however long it takes.
         runs: How often both models have been run.
         peak: The most bytes of tensors that were held at once.
         failed: Why a tensor could not be looked at.
-        late: Tensors that there was no time for.
     """
 
     before: Run
@@ -91,13 +86,9 @@ class Stream:
     bytes_of: Callable[[str], int | None]
     budget: int = BUDGET
     most: int = MOST
-    seconds: float | None = None
-    always: frozenset[str] = frozenset()
     runs: int = 0
     peak: int = 0
     failed: dict[str, str] = field(default_factory=dict)
-    late: set[str] = field(default_factory=set)
-    _start: float = field(default_factory=time.monotonic)
 
     def pairs(self, names: Sequence[str]) -> Iterator[tuple[str, Array, Array]]:
         """Each tensor with what it is in both runs, in the given order.
@@ -108,8 +99,6 @@ class Stream:
         seen = (0, 0)  # bytes, tensors
         rest = list(names)
         while rest:
-            if not (rest := self._in_time(rest)):
-                return
             count, expected = 0, 0
             typical = math.ceil(seen[0] / seen[1]) if seen[1] else _UNSEEN
             while count < min(len(rest), self.most):
@@ -123,16 +112,7 @@ class Stream:
                 seen = (seen[0] + ours.nbytes + theirs.nbytes, seen[1] + 1)
                 yield name, ours, theirs
 
-    def _in_time(self, names: list[str]) -> list[str]:
-        """What there is still time to look at; :attr:`late` has the others."""
-        if self.seconds is None or time.monotonic() - self._start < self.seconds:
-            return names
-        self.late.update(name for name in names if name not in self.always)
-        return [name for name in names if name in self.always]
-
-    def _both(self, wanted: Sequence[str]) -> Iterator[tuple[str, Array, Array]]:
-        if not (names := self._in_time([*wanted])):
-            return
+    def _both(self, names: Sequence[str]) -> Iterator[tuple[str, Array, Array]]:
         self.runs += 1
         try:
             ours, theirs = self.before.peek(names), self.after.peek(names)
@@ -177,12 +157,3 @@ class Sizes:
     @staticmethod
     def _elements(dims: Sequence[Dim], sizes: Mapping[str, int]) -> int:
         return math.prod(size_of(dim, sizes) for dim in dims)
-
-
-def seeded_run(
-    source: StrPath | ir.Model, graph: ir.Model, feeds: Mapping[str, Array], ep: Ep = "cpu"
-) -> Run:
-    """A run of a model; each group of tensors draws the same random numbers."""
-    if draws(graph) is not None:
-        graph = source = seeded(graph)
-    return Run(source, graph, feeds, ep)

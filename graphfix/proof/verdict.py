@@ -94,9 +94,9 @@ class Verdict(Proof):
             where = "" if self.first_divergence is None else f" {self.first_divergence}"
             return f"output {worst.output!r} {worst.reason}, in case {worst.case!r}.{where}"
         count = len(self.cases)
-        text = f"the same in {plural(count, 'case')}: "
         if worst.max_abs == 0:
-            return text + "not one number differs."
+            return f"identical in {plural(count, 'case')}."
+        text = f"the same in {plural(count, 'case')}: "
         if (half := self._half()) is not None:
             return text + half
         return text + (

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from graphfix.json_types import plain
 from graphfix.model import atomic_file
-from graphfix.show import error_plot, kernel_strip
+from graphfix.show import kernel_strip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -54,7 +54,6 @@ def page(data: Data) -> str:
         notes=dict.fromkeys(note for one in plans.values() for note in one["notes"]),
         wheres=kernel_strip.WORDS,
         missed=missed(data["passes"]),
-        course=_course(data),
         embedded=embedded(data),
     )
 
@@ -79,15 +78,6 @@ def render(template: str, **values: object) -> str:
 def anchor(name: str) -> str:
     """A name as a link to a part of the page has it; a file's may be in no encoding."""
     return quote(name, errors="backslashreplace")  # as the page is written
-
-
-def _course(data: Data) -> dict[str, Any] | None:
-    """The course of the error of what was made float16, drawn; None if it was not followed."""
-    found = data.get("course")
-    if not found or not found["points"]:
-        return None
-    worst = max(found["points"], key=error_plot.relative)
-    return {**error_plot.draw(found, 960, 300), "worst": worst, "of": found}
 
 
 def missed(passes: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:

@@ -27,17 +27,15 @@ SCHEMA = (
 _HELP = "https://onnxruntime.ai/docs/execution-providers/"
 
 
-def document(
-    source: str, findings: Sequence[Finding], about: Mapping[str, str]
-) -> dict[str, object]:
-    """A SARIF log of one run over one model.
+def document(found: Mapping[str, Sequence[Finding]], about: Mapping[str, str]) -> dict[str, object]:
+    """A SARIF log of one run.
 
     Args:
-        source: The model's file.
-        findings: What was found.
+        found: What was found, by the model's file.
         about: For each pass and rule that was asked, its summary.
     """
-    names = list(dict.fromkeys([*about, *(x.rule for x in findings)]))
+    every = [x for findings in found.values() for x in findings]
+    names = list(dict.fromkeys([*about, *(x.rule for x in every)]))
     return {
         "$schema": SCHEMA,
         "version": "2.1.0",
@@ -50,7 +48,7 @@ def document(
                         "rules": [_rule(name, about.get(name, name)) for name in names],
                     }
                 },
-                "results": list(_results(source, findings, names)),
+                "results": [y for x in found.items() for y in _results(*x, names)],
             }
         ],
     }

@@ -155,47 +155,6 @@ def padding(job: ZooJob) -> Json:
     }
 
 
-def probe(job: ZooJob) -> Json:
-    """How far each inner tensor is from that of the original on the CPU, in their order."""
-    from graphfix.probing.probe import probe as compare
-    from graphfix.runtime.process import stop_all
-    from graphfix.show import error_plot
-
-    if job.results.get("directml", {}).get("after", {}).get("reason"):
-        return {"skipped": "the repaired model does not run on DirectML"}
-    verdict = job.results.get("repair", {}).get("verdict") or {"cases": []}
-    tried: list[dict[str, int]] = [case["dims"] for case in verdict["cases"]]
-    try:
-        found = compare(
-            job.before,
-            job.after,
-            dims=max(tried, key=lambda dims: sum(dims.values()), default=None),
-            feeds=job.recipe.feeds,
-            tolerance=job.tolerance,
-            ep=job.ep,
-            seconds=_PROBE_SECONDS,
-            progress=lambda done, count, name: job.tell(f"comparing {done}/{count}: {name}"),
-        ).to_json()
-    except GraphfixError as error:  # the figure is lacking; what the model is held to is not
-        return {"skipped": f"its inner tensors cannot be compared: {error}"}
-    finally:
-        stop_all()  # a process that has held all inner tensors is large
-    kept = ("ok", "summary", "case", "compared", "runs", "notes")
-    return {
-        "ep": job.ep,
-        **{key: found[key] for key in kept},
-        "left_out": found["skipped"],
-        "harmless": len(found["healed"]),  # type: ignore[arg-type]
-        "course": error_plot.points(found, _PROBE_POINTS),
-    }
-
-
-# Of a model with more tensors than this, the worst of each bin is kept: 10,000 would be megabytes.
-_PROBE_POINTS = 240
-# A share of the hour that a model has for everything.
-_PROBE_SECONDS = 600.0
-
-
 def bench(job: ZooJob) -> Json:
     """How long both take: one model a process, processes in turn."""
     from graphfix.benchmark import bench as measure
@@ -236,6 +195,5 @@ STAGES = (
     Stage("padding", padding, ("padding",)),
     Stage("directml", directml, ("crashes", "worst"), only_dml=True),
     Stage("placement", placement, PLACED, only_dml=True),
-    Stage("probe", probe),
     Stage("bench", bench, ("ratio",)),
 )

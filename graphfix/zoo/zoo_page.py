@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphfix.model import atomic_file
-from graphfix.show import error_plot, html
+from graphfix.show import html
 from graphfix.version import __version__
 from graphfix.zoo import page_plot
 from graphfix.zoo.figures import CANNOT_TELL, FIGURES, is_known
@@ -57,7 +57,6 @@ def page(rows: Sequence[Json]) -> str:
         ),
         width=page_plot.WIDTH,
         cell=cell,
-        drawn=_drawn,
         missed=html.missed,
         phases=page_plot.phases,
         places={"dml": "DirectML", "cpu": "the CPU"},
@@ -103,10 +102,3 @@ def _tiles(rows: Sequence[Json]) -> list[tuple[str, str]]:
 def _skipped(stages: Json) -> dict[str, list[str]]:
     """The stages that were not done, by the reason."""
     return html.grouped((x["skipped"], name) for name, x in stages.items() if "skipped" in x)
-
-
-def _drawn(course: Json) -> Json:
-    """The error through the layers, drawn, with the worst of it."""
-    worst = max(course["points"], key=error_plot.relative, default=None)
-    same = worst is not None and not error_plot.relative(worst)
-    return {**error_plot.draw(course, 640, 230), "worst": worst, "same": same}

@@ -92,7 +92,7 @@ class TestSeverities:
     ) -> None:
         code, out, _ = said(capsys, "check", saved(tmp_path, SOUND), "--fail-on", "note")
         assert code == 0
-        assert out.splitlines()[-1] == "  found     nothing to repair"
+        assert out.splitlines()[-1] == "  found     no hazard"
 
     def test_repeated_findings_are_one_line_and_all_on_request(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -104,7 +104,7 @@ class TestSeverities:
         path = saved(tmp_path, text)
         _, out, _ = said(capsys, "check", path)
         assert "warning no-kernel: 5; repair with -p opset-ceiling" in out
-        assert "2 x for other reasons (-v)" in out
+        assert "2 x for 2 more reasons (-v lists them)" in out
         for flag in ("-v", "--all"):
             _, out, _ = said(capsys, "check", path, flag)
             assert all(f"no kernel for {op} of" in out for op in ops)
@@ -236,7 +236,7 @@ class TestSarif:
         monkeypatch.chdir(tmp_path)
         finding = Finding("no-kernel", "warning", "Sin of y", "no kernel", None)
         for source in ("models/a b.onnx", str(tmp_path / "models" / "a b.onnx")):
-            log: Any = document(source, [finding], {})
+            log: Any = document({source: [finding]}, {})
             place = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
             assert place["artifactLocation"]["uri"] == "models/a%20b.onnx"
 
@@ -250,14 +250,14 @@ class TestSarif:
         names = ["m\udcff.onnx", "模型.onnx", str(Path("/a/m.onnx").absolute())]
         monkeypatch.setattr(Path, "cwd", gone)
         for name in names:
-            log: Any = document(name, [finding], {})
+            log: Any = document({name: [finding]}, {})
             place = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
             uri = place["artifactLocation"]["uri"]
             assert os.fsdecode(unquote_to_bytes(uri)).endswith(Path(name).name)
 
     def test_the_same_finding_has_the_same_fingerprint_and_another_has_not(self) -> None:
         def prints(*findings: Finding) -> list[str]:
-            log: Any = document("model.onnx", findings, {})
+            log: Any = document({"model.onnx": findings}, {})
             results = log["runs"][0]["results"]
             return [x["partialFingerprints"]["primaryLocationLineHash"] for x in results]
 
@@ -267,7 +267,7 @@ class TestSarif:
 
     def test_a_module_is_part_of_the_name_and_a_repair_of_the_message(self) -> None:
         finding = Finding("no-kernel", "warning", "/a/b/Sin", "no kernel", "opset-ceiling", "a.b")
-        log: Any = document("some model.onnx", [finding], {})
+        log: Any = document({"some model.onnx": [finding]}, {})
         (result,) = log["runs"][0]["results"]
         place = result["locations"][0]
         assert place["logicalLocations"][0]["fullyQualifiedName"] == "a.b::/a/b/Sin"
@@ -277,7 +277,7 @@ class TestSarif:
     def test_a_finding_keeps_its_fingerprint(self) -> None:
         one = Finding("a", "note", "x", "m", None)
         two = Finding("a", "note", "y", "m", None)
-        logs: list[Any] = [document("m.onnx", [x], {}) for x in (one, one, two)]
+        logs: list[Any] = [document({"m.onnx": [x]}, {}) for x in (one, one, two)]
         prints = [x["runs"][0]["results"][0]["partialFingerprints"] for x in logs]
         assert prints[0] == prints[1] != prints[2]
 
@@ -296,3 +296,50 @@ def test_float16_says_what_would_stay_and_writes_nothing(
     assert {x["severity"] for x in found} == {"note"}
     assert any("may hold whole numbers past 2,048" in x["message"] for x in found)
     assert [x.name for x in tmp_path.iterdir()] == ["m.onnx"]
+
+
+class TestSeveralModels:
+    @pytest.fixture
+    def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "deep").mkdir()
+        saved(tmp_path, CRASH).rename("bad.onnx")
+        saved(tmp_path, f"{HEAD} (float[4] x) => (float[4] y) {{ y = Relu (x) }}").rename(
+            "deep/good.onnx"
+        )
+        return tmp_path
+
+    def test_each_is_checked_and_the_last_line_sums_up(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code, out, _ = said(capsys, "check", "**/*.onnx", "bad.onnx")
+        assert code == 1
+        assert "bad.onnx\n" in out
+        assert f"{Path('deep/good.onnx')}\n" in out
+        assert out.splitlines()[-1] == "  in all    2 models, 1 with errors: 1 error, 1 warning"
+
+    def test_json_and_sarif_hold_all(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        given = ("check", "bad.onnx", Path("deep/good.onnx"))
+        data = json.loads(said(capsys, *given, "--json")[1])
+        assert [len(x["findings"]) for x in data["models"]] == [2, 0]
+        (run,) = json.loads(said(capsys, *given, "--sarif")[1])["runs"]
+        places = [x["locations"][0]["physicalLocation"] for x in run["results"]]
+        assert {x["artifactLocation"]["uri"] for x in places} == {"bad.onnx"}
+
+    def test_one_that_cannot_be_read_does_not_hide_the_others(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (folder / "broken.onnx").write_bytes(b"no model")
+        code, out, err = said(capsys, "check", "broken.onnx", "bad.onnx")
+        assert code == 2
+        assert err.startswith("graphfix: error: broken.onnx: ")
+        assert "1 error" in out
+
+    def test_a_pattern_without_files_is_an_error(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code, _, err = said(capsys, "check", "none/*.onnx")
+        assert code == 2
+        assert "none/*.onnx: matches no file" in err

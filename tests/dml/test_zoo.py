@@ -28,10 +28,6 @@ def test_what_crashed_runs_and_is_placed(tmp_path: Path, monkeypatch: pytest.Mon
     assert "8007" in row["stages"]["directml"]["before"]["reason"]
     assert "8007" in row["figures"]["copies"]["why"]
     assert row["figures"]["worst"]["after"] < 1e-5
-    found = row["stages"]["probe"]
-    assert (found["ep"], found["ok"]) == ("dml", True)
-    assert [x["tensor"] for x in found["course"]["points"]] == ["a", "b", "y"]
-    assert max(x["max_abs"] for x in found["course"]["points"]) < 1e-5
     ran = [(node["op"], node["on"]) for node in row["stages"]["placement"]["after"]["nodes"]]
     assert ran
     assert {on for _, on in ran} == {"dml"}

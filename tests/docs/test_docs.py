@@ -37,7 +37,7 @@ PAGES = [
 MANUALS = {ROOT / "passes/README.md", ROOT / "docs/rules.md"}
 # The blocks that a test of its own runs: here, and the recipe in tests/zoo/test_zoo.py.
 TESTED = {"diff", "library", "square.py", "entry-point", "recipe", "session", "program", "host"}
-TESTED |= {"greedy", "steps", "fix"}
+TESTED |= {"greedy", "steps", "fix", "hook", "action"}
 CACHES = [f"past_key_values.{i}.{x}" for i in range(2) for x in ("key", "value")]
 
 
@@ -108,7 +108,7 @@ def without_numbers(lines: list[str]) -> list[str]:
     kept, label = [], ""
     for line in lines:
         label = line[:12].strip() if line[:12].strip() else label
-        if label not in ("verified", "note"):
+        if label not in ("numbers", "note"):
             kept.append(line)
     return kept
 

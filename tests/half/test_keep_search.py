@@ -21,7 +21,6 @@ from graphfix.model.half_weights import KEPT
 from graphfix.proof.compare import HALF_GATE
 from graphfix.proof.verify import Verdict
 from graphfix.runtime.local_session import Session
-from graphfix.show import html
 
 RNG = np.random.default_rng(3)
 
@@ -266,26 +265,6 @@ def test_a_large_weight_of_what_stays_is_stored_in_float16_if_that_passes() -> N
     asked = graphfix.get_pass("float16", keep="a+c")
     _, kept = settle(model, asked, tolerance=HALF_GATE, dims={"B": [1], "T": [9]})
     assert kept.stored == ()
-
-
-def test_the_page_shows_the_course_of_the_error_through_the_layers(tmp_path: Path) -> None:
-    source = tmp_path / "m.onnx"
-    ir.save(CANCELS.clone(), source)
-    report = job.repair_file(
-        source,
-        tmp_path / "half.onnx",
-        "float16",
-        dims={"B": [1], "T": [9]},
-        kernels=False,
-    )
-    assert report.ok
-    assert report.course is not None
-    names = [x["tensor"] for x in report.course["points"]]
-    assert names
-    assert set(names) <= {"a", "b", "c", "d", "e", "y"}
-    page = html.page(report.to_json())
-    assert "float16: the course of the error" in page
-    assert page.count("<circle") == len(names)
 
 
 def test_what_only_the_loud_cases_of_verification_overflow_stays_too() -> None:

@@ -112,9 +112,6 @@ def test_where_callers_would_see_it_the_gate_refuses_and_the_page_says_where(
     assert "raise --rtol" in told.err
     text = page.read_text(encoding="utf-8")
     assert "Failed: the repaired model does not compute the same" in text
-    assert "float16: the course of the error" in text
-    assert text.count("<circle") == 3
-    assert "Red is more than an output may differ, 0.01" in " ".join(text.split())
 
 
 def test_what_stays_whole_is_said_to_gain_nothing(tmp_path: Path) -> None:
@@ -151,7 +148,7 @@ def test_a_search_that_meets_its_aim_in_no_way_is_not_begun_again(
 
     def settle(model: ir.Model, chosen: Pass, *, margin: float, **_: object) -> tuple[Pass, Found]:
         margins.append(margin)
-        return chosen, Found(course={"met": margin > least[-1], "points": [], "sites": []})
+        return chosen, Found(met=margin > least[-1])
 
     monkeypatch.setattr(keep_search, "settle", settle)
     for met, tried in ((1.0, [0.5]), (0.0, [0.5, 0.4, 0.2])):

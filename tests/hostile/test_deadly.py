@@ -22,7 +22,7 @@ VERBS = {
     "run": ["--dims", "T=3"],
     "fix-dims": [],
     "verify": ["m.onnx", "--dims", "T=3"],
-    "probe": ["m.onnx"],
+    "probe": ["--dim", "T=4"],
     "padded": ["--dim", "T=4"],
     "bench": ["m.onnx", "--ep", "cpu"],
     "ship": ["-o", "folder", "--container", "T=8"],

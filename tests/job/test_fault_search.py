@@ -563,7 +563,7 @@ def test_the_command_line_and_the_page_say_what_was_left(
     assert code == 0
     assert all(len(line) <= 80 for line in out.splitlines())
     flat = " ".join(out.split())
-    assert "planted 2 repairs (exact), 1 near miss" in flat
+    assert "repairs 2: 2 planted" in flat
     assert "left out planted at Softmax of w1: with it output 'y' differs by" in flat
     assert "searched 1 of 3 places is to blame, found in" in flat
     assert (tmp_path / "m.fixed.onnx").is_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ def test_a_model_is_the_same_as_itself():
     assert verdict.ok
     assert verdict.worst is not None
     assert verdict.worst.max_abs < 1e-6  # on most machines 0
-    assert str(verdict).startswith("the same in 24 cases: ")
+    assert re.match("(identical|the same) in 24 cases", str(verdict))
     assert verdict.first_divergence is None
 
 
@@ -41,7 +42,7 @@ def test_a_difference_of_nothing_is_said_in_words():
     text = "m (float[B, T] x) => (float[B, T] y) { a = Relu (x)  y = Neg (a) }"
     verdict = verify(model(text), model(text))
     assert verdict.worst.max_abs == 0
-    assert "not one number differs" in str(verdict)
+    assert str(verdict).startswith("identical in ")
 
 
 def test_a_repair_that_keeps_the_numbers():

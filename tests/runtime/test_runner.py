@@ -9,9 +9,8 @@ import numpy as np
 import onnx
 import pytest
 
-from graphfix.errors import FeedError, ModelError, UsageError
+from graphfix.errors import ModelError, UsageError
 from graphfix.probing.padded import padded
-from graphfix.probing.probe import probe
 from graphfix.proof.verify import verify
 from graphfix.runtime import process, python
 from graphfix.runtime.local_session import Session
@@ -206,11 +205,6 @@ class TestOwnProcess:
         verdict = verify(*self.pair(tmp_path, "y = Relu (x)", self.DEADLY), ep=ep)
         assert "the process died while running the model" in verdict.reason
         assert verdict.reason.endswith("it dies at node 'fatal' (Div)")
-
-    def test_a_probe_says_so(self, tmp_path: Path, ep: Ep) -> None:
-        files = self.pair(tmp_path, "r = Relu (x)  y = Identity (r)", self.DEADLY)
-        with pytest.raises(FeedError, match=r"second model does not run .* the process died"):
-            probe(*files, ep=ep)
 
     def test_a_container_that_kills_it_is_a_verdict(self, tmp_path: Path, ep: Ep) -> None:
         before, after = self.pair(tmp_path, "y = Relu (x)", self.DEADLY)

@@ -19,7 +19,7 @@ from graphfix import zoo
 from graphfix.benchmark import bench
 from graphfix.benchmark.timing import Timing, claim
 from graphfix.cli import main
-from graphfix.errors import FeedError, UsageError
+from graphfix.errors import UsageError
 from graphfix.runtime import process, python
 from graphfix.zoo import cache, model_process, stages
 from graphfix.zoo.figures import FIGURES, dynamic_reshapes, mask_wheres
@@ -267,9 +267,6 @@ class TestWork:
         assert row["stages"]["repair"]["verdict"]["ok"]
         assert row["stages"]["check"]["after"]["left"] == {}
         assert [m["model"] for m in row["stages"]["bench"]["models"]] == ["before", "after"]
-        found = row["stages"]["probe"]
-        assert (found["ep"], found["ok"]) == ("cpu", True)
-        assert [(x["tensor"], x["max_abs"]) for x in found["course"]["points"]] == [("y", 0)]
         assert {gate["gate"]: gate["ok"] for gate in row["gates"]} == {
             "verified": True,
             "bench": True,
@@ -339,10 +336,6 @@ class TestWork:
         assert row["figures"]["crashes"] == {"before": 0, "after": 0, "why": ""}
         assert row["figures"]["worst"]["before"] == 0
         assert row["figures"]["copies"] == {"before": 0, "after": 0, "why": ""}
-        assert row["stages"]["probe"]["ep"] == "dml"
-        assert row["stages"]["probe"]["notes"] == [
-            "the second run was on DirectML, the first on the CPU"
-        ]
         ran = row["stages"]["placement"]["after"]["nodes"]
         assert [(node["op"], node["on"]) for node in ran] == [("Reshape", "cpu")]
 
@@ -443,21 +436,6 @@ class TestFailures:
         assert row_of("b")["stages"]["bench"]["skipped"] == "there is no repaired model"
         (gate,) = row_of("b")["gates"]  # not one for each stage that reads it
         assert gate["text"].startswith("repair, check: ")
-
-    def test_a_probe_that_cannot_be_made_is_a_reason_and_no_fault(
-        self, done: list[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        from graphfix.probing import probe
-
-        def fails(*_: object, **__: object) -> object:
-            raise FeedError("the second model does not run on the inputs of the first: oh")
-
-        monkeypatch.setattr(probe, "probe", fails)
-        model("a")
-        assert main(["zoo"]) == 0
-        row = row_of("a")
-        assert row["stages"]["probe"]["skipped"].endswith("inputs of the first: oh")
-        assert row["stages"]["bench"]["models"]
 
     @pytest.mark.usefixtures("unmeasured")
     def test_a_fault_in_a_stage_is_a_reason(

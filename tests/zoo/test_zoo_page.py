@@ -15,8 +15,6 @@ from urllib.parse import unquote
 import onnx
 import pytest
 
-from graphfix.show import html
-from graphfix.show import probe_page as course
 from graphfix.zoo import model_process, page_plot, zoo_page
 from graphfix.zoo.figures import FIGURES, figure, gather
 from graphfix.zoo.model_process import Request
@@ -174,109 +172,6 @@ def test_a_model_shows_what_was_found(row: dict[str, Any]) -> None:
     assert "A head split." in text
     assert "4 nodes, 1 fused, 1 on the CPU, 1 copies" in text
     assert "Reshape node 'y': 8007023E" in text
-
-
-def probed(row: dict[str, Any], shares: list[float | str], most: int = 240) -> dict[str, Any]:
-    """The row of a model whose tensors differ by these shares of their scale of 2."""
-    tensors = [
-        {
-            "tensor": f"t{i}",
-            "op": "Add",
-            "module": f"encoder/layers.{i * 4 // len(shares)}/norm",
-            "state": "skipped" if share == "skipped" else "same",
-            "max_abs": share if isinstance(share, str) else 2 * share,
-            "scale": 2.0,
-            "relative": share,
-            "leads_out": isinstance(share, float) and share > 1e-3,
-        }
-        for i, share in enumerate(shares)
-    ]
-    copied: dict[str, Any] = json.loads(json.dumps(row))
-    copied["stages"]["probe"].update(
-        ep="dml",
-        ok=False,
-        case="with T=7",
-        left_out={"it is no array, or cannot be looked at": shares.count("skipped")},
-        course=course.points({"tensors": tensors, "sites": []}, most),
-    )
-    return copied
-
-
-def circles(seen: Reader) -> list[tuple[str, float, str]]:
-    """Of each point of the figure of the error: its class, its place on the y axis, its title."""
-    found = re.findall(
-        r'<circle class="(\w+)" cx="[\d.]+" cy="([\d.]+)" r="2.2"><title>([^<]*)', seen.source
-    )
-    return [(kind, float(y), title) for kind, y, title in found]
-
-
-class TestProbe:
-    """The error through the layers."""
-
-    def test_zero_is_on_the_line_of_zero(self, row: dict[str, Any]) -> None:
-        found = row["stages"]["probe"]
-        assert found["ok"]
-        assert [x["max_abs"] for x in found["course"]["points"]] == [0.0] * found["compared"]
-        seen = read(row)
-        text = f"Not one number differs in {found['compared']} tensors."
-        assert "the repaired model against the original, both on the CPU" in seen.text
-        assert text in seen.text
-        floor = re.search(r'<line class="floor" [^>]*y1="(\d+)"', seen.source)
-        assert floor is not None
-        assert {(kind, y) for kind, y, _ in circles(seen)} == {("same", float(floor[1]))}
-
-    def test_the_numbers_are_those_of_the_json(self, row: dict[str, Any]) -> None:
-        shares: list[float | str] = [0.0, 1e-12, 1e-9, 1e-7, "skipped", 2.5e-6, 0.25, 4.0, "nan"]
-        seen = read(probed(row, shares))
-        carried = json.loads(seen.embedded)["rows"][0]["stages"]["probe"]["course"]["points"]
-        assert [x["relative"] for x in carried] == [x for x in shares if x != "skipped"]
-        drawn = circles(seen)
-        assert [title for _, _, title in drawn] == [
-            f"{x['tensor']}: {html.number(x['max_abs'])} of 2 (Add)" for x in carried
-        ]
-        zero, *heights = [y for _, y, _ in drawn]
-        # What is too small for the axis lies at its end, not on the line of zero.
-        assert zero > heights[0] == heights[1] > heights[2] > heights[3] > heights[4] > heights[5]
-        assert heights[5] == heights[6]
-        assert (heights[0] - heights[2]) / (heights[0] - heights[5]) == pytest.approx(
-            2 / 9, abs=0.01
-        )
-        assert [kind for kind, _, _ in drawn] == ["same"] * 5 + ["bad", "bad", "same"]
-        assert "on DirectML against the original on the CPU, with T=7." in seen.text
-        assert "At most 4 of a tensor's scale: 8 of 2 in t7 (Add), of 8 tensors." in seen.text
-        assert "1 not compared: it is no array, or cannot be looked at." in seen.text
-        assert ">layers.1/norm<" in seen.source or ">encoder/layers.1/norm<" in seen.source
-
-    def test_a_difference_without_a_scale_is_no_zero(self, row: dict[str, Any]) -> None:
-        tensor = {"tensor": "t", "op": "Sub", "module": "", "state": "same", "leads_out": False}
-        same = {**tensor, "max_abs": 0.0, "scale": 0.0, "relative": 0.0}
-        copied = json.loads(json.dumps(row))
-        for other in ({**same, "max_abs": 1e-9}, {**same, "relative": 1.0}):
-            data = {"tensors": [same, other], "sites": []}
-            copied["stages"]["probe"]["course"] = course.points(data, 240)
-            seen = read(copied)
-            (_, first, _), (_, second, _) = circles(seen)
-            assert second < first
-            assert "Not one number" not in seen.text
-
-    def test_of_many_tensors_the_worst_of_each_bin_is_kept(self, row: dict[str, Any]) -> None:
-        shares: list[float | str] = [1e-8] * 10_000
-        shares[4321] = 0.5
-        spoiled = probed(row, shares)
-        seen = read(spoiled)
-        assert len(circles(seen)) == 240
-        assert (
-            "of 10000 tensors; the worst of each of 240 groups of neighbours is drawn." in seen.text
-        )
-        assert "0.5 of a tensor's scale: 1 of 2 in t4321" in seen.text
-        extra = len(zoo_page.page([spoiled])) - len(zoo_page.page([{**row, "stages": {}}]))
-        assert extra < 200_000
-
-    def test_one_that_was_not_done_says_why(self, row: dict[str, Any]) -> None:
-        copied = json.loads(json.dumps(row))
-        copied["stages"]["probe"] = {"skipped": "its inner tensors cannot be compared: too bad"}
-        text = read(copied).text
-        assert "not done: probe; its inner tensors cannot be compared: too bad" in text
 
 
 def test_every_refusal_has_its_reason(row: dict[str, Any]) -> None:

@@ -10,7 +10,6 @@ from graphfix.lengths.repairs.fill_tail import (
 )
 from graphfix.lengths.repairs.frames import (
     Append,
-    ClampedFrames,
     FillUp,
     LastFrames,
     PadFrames,
@@ -27,7 +26,6 @@ from graphfix.lengths.repairs.statistics import (
 __all__ = [
     "MASK_FILTER",
     "Append",
-    "ClampedFrames",
     "FillUp",
     "FrameRepair",
     "Hide",

@@ -41,39 +41,6 @@ class LastFrames(FrameRepair):
 
 
 @dataclass(frozen=True)
-class ClampedFrames(FrameRepair):
-    """An index that is cut to the last frame is cut to the last valid one.
-
-    Attributes:
-        rank: How many axes the index has.
-    """
-
-    rank: int
-    what: ClassVar[str] = "it stops at the last valid frame"
-
-    def rewrite(self, op: Builder, lengths: Lengths) -> ir.Value:
-        """``x[min(index, length - 1)]``."""
-        x, index = input_of(self.node, 0), input_of(self.node, 1)
-        flat = op.Reshape(index, np.array([1, -1], np.int64))
-        if lengths.dtype(index) != ir.DataType.INT64:
-            flat = op.Cast(flat, to=ir.DataType.INT64)
-        at = lengths.smaller(flat, lengths.unsqueeze(lengths.rows(self.size - 1), [1]))
-        taken = take_rows(op, lengths, x, at, self.state, self.axis)
-        if self.rank == 1:
-            return taken
-        size = op.Shape(x)
-        parts = [op.Shape(index)]
-        if self.axis > 0:
-            before = np.arange(self.axis)
-            parts.insert(0, op.Gather(size, before, axis=0))
-        if self.axis < self.state.rank - 1:
-            behind = np.arange(self.axis + 1, self.state.rank)
-            parts.append(op.Gather(size, behind, axis=0))
-        target = op.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
-        return op.Reshape(taken, target)
-
-
-@dataclass(frozen=True)
 class PadFrames(FrameRepair):
     """Padding with copies (edge, reflect) copies what is valid.
 

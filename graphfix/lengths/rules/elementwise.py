@@ -50,9 +50,6 @@ def elementwise(site: Site) -> State:
     compared = _compared(site, axes)
     if compared is not None:
         return compared
-    clamped = _clamped(site, axes)
-    if clamped is not None:
-        return clamped
     for i, state in enumerate(site.states):
         if state is not None and state.physical:
             if i and op_type in _PARAMETERS and site.source.batch is not None:
@@ -95,11 +92,10 @@ def _combined(site: Site, op_type: str, states: Sequence[State], axes: tuple[Axi
         result = dataclasses.replace(result, inside=inside)
     elif op_type == "Where" and levels[0] is not None:
         result = dataclasses.replace(result, inside=states[1 if levels[0] else 2].level)
-    cut = states[0].clamped if op_type in ("Cast", "Identity") else None
     length = _length(site, op_type, states)
     if length is not None and not result.sign and never_negative(length):
         result = dataclasses.replace(result, sign=1)  # of a row that has anything
-    return dataclasses.replace(result, steps=_steps(op_type, states), length=length, clamped=cut)
+    return dataclasses.replace(result, steps=_steps(op_type, states), length=length)
 
 
 def _largest(site: Site) -> float:
@@ -157,22 +153,6 @@ def _flat(site: Site, axes: tuple[Axis, ...]) -> State | None:
     return None
 
 
-def _clamped(site: Site, axes: tuple[Axis, ...]) -> State | None:
-    """An index cut to a padded size: valid but for that, which is made good where it is used."""
-    states = site.states
-    at = {"Min": (0, 1), "Clip": (2,)}.get(site.node.op_type, ())
-    limit = next((i for i in at if i < len(states) and (x := states[i]) and x.physical), None)
-    whole, _ = _kind(site)
-    if limit is None or not whole or site.source.batch is None or len(at) > len(states):
-        return None
-    size, other = site.contents(limit), site.state(1 - limit if len(at) == 2 else 0)
-    low = states[1] if site.node.op_type == "Clip" else None
-    if size is None or len(size) != 1 or other.physical or other.clamped is not None:
-        return None
-    sign = 1 if low is not None and low.fill is not None and low.fill >= 0 else min(other.sign, 1)
-    return State(axes, other.recomputed(), sign=sign, clamped=size[0])
-
-
 def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
     """Positions held against a length: all true, or a mask whose tail is False."""
     op_type = site.node.op_type
@@ -185,20 +165,12 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
         left, right, j = right, left, i
         ask = turned.get(op_type, "LessOrEqual")
     if left.steps is None or left.steps[1] < 1 or len(left.timed) != 1:
-        if any(x.clamped is not None for x in (left, right)):
-            raise RefusedError("it compares what is cut to the padded length")
         return None
     time = left.at(left.timed[0])[0]
     if not isinstance(time, Time):
         return None
     start, step = left.steps
     behind = start + time.size * step
-    if right.clamped is not None:
-        # No position is past the size that it is cut to, or at it: so the cut decides nothing.
-        spare = right.clamped - (behind - step) - (1 if ask in ("Less", "GreaterOrEqual") else 0)
-        if not never_negative(sympy.expand(spare)):
-            raise RefusedError("it compares what is cut to the padded length")
-        return dataclasses.replace(with_tails(axes, FINITE), sign=1)
     if right.physical:
         limit = (site.contents(j) or [None])[0]
         if limit is None:
@@ -299,6 +271,6 @@ def _number(state: State) -> sympy.Expr | None:
 
 RULES = {
     **dict.fromkeys((*number_effects.UNARY, *number_effects.MANY), Rule(elementwise, Takes.SIZES)),
-    **dict.fromkeys((*_ASKS, "Cast"), Rule(elementwise, Takes.SIZES | Takes.CLAMPED)),
-    "Identity": Rule(elementwise, Takes.SIZES | Takes.CLAMPED | Takes.SHRINKING),
+    **dict.fromkeys((*_ASKS, "Cast"), Rule(elementwise, Takes.SIZES)),
+    "Identity": Rule(elementwise, Takes.SIZES | Takes.SHRINKING),
 }

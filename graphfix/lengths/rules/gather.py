@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from graphfix.lengths.joint_axes import RefusedError, check_apart, join
 from graphfix.lengths.number_effects import MANY, UNARY
-from graphfix.lengths.repairs import ClampedFrames, LastFrames
+from graphfix.lengths.repairs import LastFrames
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.result_tail import hidden
 from graphfix.lengths.rules.shape_ops import of_sizes
@@ -48,8 +48,6 @@ def gather(site: Site) -> State:
     axis = attr_int(site.node, "axis", 0) % data.rank
     if carries_time(data.at(axis)):
         return _along_time(site, data, index, axis)
-    if index.clamped is not None:
-        raise RefusedError("it reads a table at a place that is cut to the padded length")
     if index.physical:
         raise RefusedError("it reads a table at the padded length")
     if data.timed and _has_rows(data, axis):
@@ -133,24 +131,9 @@ def _along_time(site: Site, data: State, index: State, axis: int) -> State:
         return dataclasses.replace(_joined(data, plain(index.axes), axis), length=length)
     if index.physical:
         raise RefusedError("it reads at a place that depends on the padded length")
-    if index.clamped is not None:
-        return _clamped(site, data, index, axis, time)
     if index.sign < 1 and not (array is not None and np.greater_equal(array, 0).all()):
         raise RefusedError("it reads along time at an index that may count from the end")
     return _joined(data, index, axis)
-
-
-def _clamped(site: Site, data: State, index: State, axis: int, time: Time) -> State:
-    """An index that stops at the last frame stops at the last valid one."""
-    limit = index.clamped
-    if limit is None or limit != time.size - 1 or index.sign < 1:
-        raise RefusedError("its index is cut to another size than that of what it reads")
-    if any(isinstance(y, Rows) for x in index.axes or () for y in x):
-        raise RefusedError("its index is another for each row of the batch")
-    site.check_size(limit)
-    site.repair(ClampedFrames(site.node, "frame copy", axis, time.size, data, index.rank))
-    plain_index = dataclasses.replace(index, clamped=None)
-    return _joined(data, plain_index, axis)
 
 
 def _by_row(data: State, index: State, axis: int) -> State:
@@ -347,7 +330,7 @@ def non_zero(site: Site) -> State:
 
 
 RULES = {
-    "Gather": Rule(gather, Takes.SIZES | Takes.CLAMPED),
+    "Gather": Rule(gather, Takes.SIZES),
     "GatherElements": Rule(gather_elements),
     "GatherND": Rule(gather_nd, Takes.PLACES),
     "NonZero": Rule(non_zero, Takes.PLACES),

@@ -162,4 +162,4 @@ def merged(axis: Sequence[Atom]) -> Axis:
     return tuple(found)
 
 
-RULES = dict.fromkeys(("Flatten", "Reshape"), Rule(reshape, Takes.SIZES | Takes.CLAMPED))
+RULES = dict.fromkeys(("Flatten", "Reshape"), Rule(reshape, Takes.SIZES))

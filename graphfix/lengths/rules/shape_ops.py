@@ -74,6 +74,6 @@ RULES = {
     "RandomNormal": Rule(random),
     "RandomUniform": Rule(random),
     "Range": Rule(range_, Takes.SIZES),
-    "Shape": Rule(of_sizes, Takes.SIZES | Takes.CLAMPED | Takes.SHRINKING | Takes.PLACES),
+    "Shape": Rule(of_sizes, Takes.SIZES | Takes.SHRINKING | Takes.PLACES),
     "Size": Rule(of_sizes, Takes.SIZES | Takes.SHRINKING),
 }

@@ -146,7 +146,7 @@ def trilu(site: Site) -> State:
     )
 
 
-_SIZES = Takes.SIZES | Takes.CLAMPED
+_SIZES = Takes.SIZES
 RULES = {
     "Expand": Rule(expand, _SIZES | Takes.SHRINKING | Takes.PLACES),
     "Split": Rule(split, Takes.SIZES_BEHIND),

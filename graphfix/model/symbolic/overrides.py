@@ -56,7 +56,6 @@ def register() -> None:
     if norm is not None and registry.get("", "LayerNormalization", 1) is None:
         registry.register("", "LayerNormalization", 1)(norm)
     register_contrib()
-    registry.register("com.microsoft", "DynamicQuantizeLSTM", 1)(windows.quantized_lstm)
     registry.register("", "Slice", 1)(_slice_by_attributes)
     for version in registry.version_boundaries("", "Constant"):
         library = registry.get("", "Constant", version)

@@ -10,7 +10,6 @@ import sympy
 
 from graphfix.model.symbolic.expressions import Dim, dim_of, expr_of, settled, whole_numbers
 from graphfix.model.symbolic.floats import factor
-from graphfix.model.symbolic.inferred import current
 from graphfix.model.symbolic.layout import join_shapes, set_shape
 from graphfix.model.values import attr_int, attr_ints, attr_text, const_of
 
@@ -82,18 +81,6 @@ def stft(facts: Facts, ctx: Context, node: ir.Node) -> None:
     frames = settled(sympy.floor(spare / step[0]) + 1)
     bins = size[0] // 2 + 1 if attr_int(node, "onesided", 1) else size[0]
     set_shape(out, [signal.shape[0], dim_of(frames), bins, 2])
-
-
-def quantized_lstm(ctx: Context, node: ir.Node) -> None:
-    """com.microsoft's DynamicQuantizeLSTM: [T, directions, B, hidden], and its last states."""
-    x = node.inputs[0]
-    if x is None or x.shape is None or current() is None:
-        return
-    both = node.attributes.get("direction")
-    many = 2 if both is not None and both.as_string() == "bidirectional" else 1
-    hidden: list[Dim] = [many, x.shape[1], attr_int(node, "hidden_size", 1)]
-    for i, out in enumerate(node.outputs):
-        ctx.set_shape_and_dtype(out, ir.Shape([x.shape[0], *hidden] if i == 0 else hidden), x.dtype)
 
 
 def conv_transpose(facts: Facts, ctx: Context, node: ir.Node) -> None:
