@@ -55,8 +55,8 @@ _REASONS = 3
     "--budget",
     type=click.FloatRange(min=1),
     metavar="SECONDS",
-    help="How long verification may take, about: of a slow model fewer and smaller sizes are "
-    "tried, and what is left untried is said. Default: 60.",
+    help="Time for verification, about. A slow model is verified at fewer and smaller sizes, and "
+    "the report lists what was not tried. Default: 60.",
 )
 @_options.feeding
 @_options.rtol

@@ -45,7 +45,7 @@ class Turns:
         self._model, self._progress = model, progress
         self._reports: list[PassReport] = []
         self._checks: list[Check] = []
-        # How often the model was changed, and how often when a pass last found nothing to repair.
+        # How often the model was changed, and how often when a pass last found no automatic repair.
         self._changed = 0
         self._seen: dict[str, int] = {}
         self._renewed = 0  # how often it was changed when its sizes were last inferred again

@@ -134,8 +134,8 @@ def _numbers(item: Input, had: Array) -> Iterator[tuple[str, bool]]:
         return
     span = f"{low} to {high}" if high > low else str(low)
     if len(had) <= _FEW < most:
-        yield f"other values of {item.name!r} than {span}", False
+        yield f"values of {item.name!r} other than {span}", False
     else:
-        yield f"{item.name!r} with {len(had):,} values of {span}", True
+        yield f"{len(had):,} values of {item.name!r} ({span})", True
     if role.kind == "tokens" and not role.below and high < role.high - 1:
         yield f"the last id of {item.name!r}", False

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from graphfix.errors import ModelError
 from graphfix.model.dims import dim_names, identifier, is_expression, is_nameless
 from graphfix.model.local_functions import inline
+from graphfix.model.prepare import plain_name
 from graphfix.model.symbolic import Dim
 
 
@@ -25,7 +26,8 @@ def scratch(model: ir.Model) -> ir.Model:
         try:
             inline(copy)
         except ModelError:
-            return model.clone()
+            copy = model.clone()
+    plain_name(copy)
     return copy
 
 

@@ -6,8 +6,7 @@ Where in front of a Gather. What the input's numbers become there says which of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -41,8 +40,7 @@ _AT = 64
 _NEAR = np.arange(-_AT, _AT + 1, dtype=np.float64)
 
 
-@dataclass(frozen=True)
-class IndexRange:
+class IndexRange(NamedTuple):
     """What may be fed: ``low <= x < high``, and ``x`` below each of ``below`` in the same run."""
 
     low: int
@@ -90,7 +88,7 @@ def _is_partial(made: Numbers) -> bool:
 
 def _bounds(trail: _Trail, sizes: dict[ir.Value, int]) -> tuple[int, int]:
     """The numbers that are in range at each end, from 0 up if 0 is; as many as change something."""
-    grid = np.arange(-_AT, min(4 * max(sizes.values()) + _AT, _MOST), dtype=np.float64)
+    grid = np.arange(-_AT, min(2 * max(sizes.values()) + _AT, _MOST), dtype=np.float64)
     found = trail.numbers(grid)
     # Where something is added that is not known, the first half has the best chances.
     made = [np.where(np.isnan(found[x][_AT:]).all(), 2 * grid[:, None], found[x]) for x in sizes]
@@ -183,13 +181,10 @@ def _computed(
         if to == ir.DataType.BOOL:
             return np.where(np.isnan(first), first, first != 0)
         return np.trunc(first) if to.is_integer() else first
-    if op == "Clip" and first is not None and on[0]:
-        low, high = (scalar_of(x) for x in [*node.inputs[1:], None, None][:2])
-        return np.clip(first, -np.inf if low is None else low, np.inf if high is None else high)
     if op in ("Concat", *_SCATTER):
         parts = (x for i, x in enumerate(given) if on[i] and not (op in _SCATTER and i == 1))
         return next(parts, None)
-    if (op in THROUGH or op == "Gather") and on[0]:
+    if (op in THROUGH or op in ("Clip", "Gather")) and on[0]:
         return first
     if op in UNARY and first is not None:
         return _each(UNARY[op], first)

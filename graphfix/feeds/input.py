@@ -45,11 +45,12 @@ class Input:
 
     def at(self, sizes: Mapping[str, int]) -> Input:
         """The same where its integers stay below the sizes of one run."""
-        known = [d for d in self.role.below if symbols(d) <= sizes.keys()]
-        if not self.role.below:
+        below = self.role.below
+        if not below:
             return self
-        # What it indexes is only known inside the graph: its first element alone is safe.
-        high = min([self.role.high, *(size_of(d, sizes) for d in known)] if known else [1])
+        # Of a size that is only known inside the graph the first element alone is safe.
+        known = all(symbols(d) <= sizes.keys() for d in below)
+        high = min(self.role.high, *(size_of(d, sizes) for d in below)) if known else 1
         role = replace(self.role, high=max(high, self.role.low + 1))
         return replace(self, role=role)
 

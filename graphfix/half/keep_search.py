@@ -52,6 +52,7 @@ _WEIGHT = 1024
 _WORK = 20_000_000_000
 # What the user wants in float32.
 _WANTED = ("keep=", "it is not among only=")
+_MADE_UP = "on made-up inputs; --feeds uses yours"
 
 
 @dataclass
@@ -101,6 +102,9 @@ def settle(
     search = _Search(trials, strict, safety, _cases(trials.before, dims or {}, feeds))
     search.all_of_them = feeds is None and margin < _USUAL
     kept = search.run(loud=feeds is None)
+    if feeds is None:
+        reasons = {name: f"{why} ({_MADE_UP})" for name, why in kept.reasons.items()}
+        kept = dataclasses.replace(kept, reasons=reasons)
     told = search.verdict
     met = None if told is None or told.worst is None else told.ok
     return trials.made(kept), Found(kept.reasons, kept.stored, search.verdict, met)

@@ -126,10 +126,13 @@ def _written(
             if task.check:
                 report = prove(task, draft.path, model, report, held=held)
             if report.ok:
+                if not task.measured:
+                    draft.keep()
                 report = counted(task, report, model, None if held is None else held.graph)
                 why = rounds_for_nothing(task, report, model)
                 if not why:
-                    draft.keep()
+                    if task.measured:
+                        draft.keep()
                     return dataclasses.replace(report, output=str(place.target))
         if report.ok:
             way = next(ways(task.chosen, why, BadPlaces()))

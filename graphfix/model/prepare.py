@@ -29,19 +29,24 @@ def make_ready(model: ir.Model, found: Outside) -> None:
         model: The model; its nodes and tensors are as onnx-ir made them.
         found: The files that it refers to.
     """
+    plain_name(model)  # the file's is written back
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
-        # The default domain has two names; shape inference knows one. The file's is written back.
-        _rename(graph.opset_imports, "ai.onnx", "")
         _in_graph(graph, found)
 
 
-@contextlib.contextmanager
-def one_name(model: ir.Model) -> Iterator[None]:
-    """Call the default domain by the name that shape inference knows, until the end."""
+def plain_name(model: ir.Model) -> list[dict[str, int]]:
+    """Call the default domain by the name that shape inference knows; what was called otherwise."""
     tops = (model.graph, *(function.graph for function in model.functions.values()))
     spelt = [x for top in tops if "ai.onnx" in (x := top.opset_imports) and "" not in x]
     for imports in spelt:
         _rename(imports, "ai.onnx", "")
+    return spelt
+
+
+@contextlib.contextmanager
+def one_name(model: ir.Model) -> Iterator[None]:
+    """The same until the end."""
+    spelt = plain_name(model)
     try:
         yield
     finally:

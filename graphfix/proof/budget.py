@@ -53,7 +53,9 @@ class Budget:
             return run()
         except StoppedError as error:
             if not volume:
-                raise StoppedError(f"{error}; the case is {case.name!r}, see --dims") from error
+                raise StoppedError(
+                    f"{error}; it was case {case.name!r}: give smaller sizes with --dims"
+                ) from error
             self.over.append(case.name)
             raise OverBudgetError(str(error)) from error
         finally:
@@ -63,4 +65,4 @@ class Budget:
 
     def __str__(self) -> str:
         more = plural(len(dict.fromkeys(self.over)), "more case")
-        return f"{more}, such as {self.over[0]} (over --budget {self.seconds:g})"
+        return f"{more}, such as {self.over[0]!r} (over --budget {self.seconds:g})"

@@ -141,10 +141,10 @@ def test_what_whole_numbers_were_fed_is_said():
     text = """m (int64[B, T] a) => (float[B, T, 1] y) <float[5, 1] t = {1, 2, 3, 4, 5}>
         { y = Gather (t, a) }"""
     cases = covered(text)
-    assert "'a' with 5 values of 0 to 4" in coverage(cases, cases.signature).covered
+    assert "5 values of 'a' (0 to 4)" in coverage(cases, cases.signature).covered
     narrow = [replace(x, feeds={"a": np.minimum(x.feeds["a"], 1)}) for x in cases]
     told = coverage(narrow, cases.signature)
-    assert {"other values of 'a' than 0 to 1", "the last id of 'a'"} <= {*told.missing}
+    assert {"values of 'a' other than 0 to 1", "the last id of 'a'"} <= {*told.missing}
     assert not any("'a'" in x for x in told.covered)
 
 

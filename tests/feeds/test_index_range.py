@@ -139,3 +139,11 @@ def test_a_mask_that_selects_positions_is_no_index() -> None:
           w = Softmax (v) }"""
     model = HEAD + text.replace("<float[66, 1] table,", f"<float[66, 1] table = {{{'0,' * 65}0}},")
     assert roles_of(ir.from_onnx_text(model))["a"].kind == "mask"
+
+
+def test_what_only_the_graph_knows_the_size_of_is_indexed_at_0() -> None:
+    text = """m (float[T] x, int64[E] a) => (float[E] y)
+        { p = NonZero (x) r = Transpose (p) k = GatherND (x, r) y = Gather (k, a) }"""
+    cases = make_cases(ir.from_onnx_text(HEAD + text))
+    assert cases
+    assert all(not x.feeds["a"].any() for x in cases)

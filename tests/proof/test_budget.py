@@ -50,14 +50,14 @@ def test_what_would_take_too_long_is_not_begun(clock: Clock) -> None:
     with pytest.raises(OverBudgetError):  # 16 s, with 10 s left of a third of a minute
         asked.run(case(80), lambda: took(0))
     asked.run(case(1), lambda: took(0))
-    assert str(asked) == "1 more case, such as T=80 (over --budget 60)"
+    assert str(asked) == "1 more case, such as 'T=80' (over --budget 60)"
 
 
 def test_a_run_without_an_end_is_the_end_only_where_none_ran_before(clock: Clock) -> None:
     def stopped() -> None:
         raise StoppedError("the model ran for 120 s without an end")
 
-    with pytest.raises(StoppedError, match="the case is 'T=3', see --dims"):
+    with pytest.raises(StoppedError, match="it was case 'T=3': give smaller sizes"):
         Budget().run(case(3), stopped)
     asked = Budget()
     asked.run(case(1), lambda: None)

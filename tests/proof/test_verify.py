@@ -480,7 +480,7 @@ def test_an_input_of_which_no_change_reaches_an_output_is_named():
     assert not any("'x' that reaches" in x for x in found.not_tried)
     heard = model(text.replace("Mul (a, none)", "Add (a, none)"))
     found = verify(heard, heard)
-    assert "'a' with 5 values of 0 to 4" in found.covered
+    assert "5 values of 'a' (0 to 4)" in found.covered
     assert not any("reaches an output" in x for x in found.not_tried)
 
 
