@@ -10,7 +10,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-rest test-all lowest lint graphs fuzz conformance types docs site zoo counts headline kernels mutants bench rent compare dml windows agreement edges wheel clean
+.PHONY: help install test test-rest test-all lowest lint graphs fuzz conformance types docs site zoo counts headline kernels mutants bench rent compare dml windows edges wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -122,9 +122,6 @@ WINDOWS ?= tests
 windows: $(STAMP)  ## Run the tests natively in the Windows Python of make dml (WINDOWS="tests/model tests/cli")
 	$(PIP) install --quiet 'uv>=0.7'
 	UV=$(BIN)/uv dml/windows.sh $(WINDOWS)
-
-agreement: $(STAMP)  ## Hold graphfix plan against DirectML, over a zoo (GRAPHFIX_ZOO=folder)
-	$(BIN)/python tests/dml/agreement.py
 
 edges: $(STAMP)  ## Run every operator at edge values on the real DirectML (half an hour)
 	$(BIN)/python tests/dml/edges.py

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from graphfix.model.io import load, save
     from graphfix.model.view import View
     from graphfix.probing.padded import PaddedVerdict, padded
-    from graphfix.probing.probe import Probe, probe_padded
     from graphfix.proof.verify import Tolerance, Verdict, verify
     from graphfix.ship.build import ship_file
     from graphfix.ship.session import Session
@@ -54,7 +53,6 @@ _HOMES = {
     "graphfix.job.planning": "plan",
     "graphfix.job": "repair_file",
     "graphfix.probing.padded": "PaddedVerdict padded",
-    "graphfix.probing.probe": "Probe probe_padded",
     "graphfix.proof.verify": "Tolerance Verdict verify",
     "graphfix.model.io": "load save",
     "graphfix.model.view": "View",
@@ -80,7 +78,6 @@ __all__ = [
     "Pass",
     "PassReport",
     "PluginError",
-    "Probe",
     "Report",
     "Result",
     "Session",
@@ -99,7 +96,6 @@ __all__ = [
     "load_plugin",
     "padded",
     "plan",
-    "probe_padded",
     "repair_file",
     "run",
     "save",

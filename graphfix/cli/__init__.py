@@ -22,7 +22,6 @@ from graphfix.cli.explain import explain
 from graphfix.cli.padded import padded
 from graphfix.cli.passes import passes
 from graphfix.cli.plan import plan
-from graphfix.cli.probe import probe
 from graphfix.cli.run import run
 from graphfix.cli.ship import ship
 from graphfix.cli.verify import verify
@@ -36,6 +35,10 @@ if TYPE_CHECKING:
 DONE, FOUND, BAD, INTERRUPTED = 0, 1, 2, 130
 _NOTHING = "interrupted; nothing was written"
 _NO_THREAD = "can't start new thread"  # a RuntimeError of Python
+_GONE = {
+    "probe": "'padded MODEL' measures what padding changes, 'check MODEL --padding' says at which "
+    "node it leaks, and 'verify A B' names the first tensor at which two models part"
+}
 
 
 class _Group(click.Group):
@@ -44,6 +47,13 @@ class _Group(click.Group):
     The gate knows what a graph is, not which types and shapes its operators take. What stumbles
     over a model that ONNX Runtime rejects is told so, with its reason, and is no fault of ours.
     """
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if instead := _GONE.get(args[0]):
+            ctx.fail(f"{args[0]} is no verb any more; {instead}.")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -91,7 +101,7 @@ def group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _verb in (run, ship, check, plan, verify, padded, probe, bench, zoo, passes, explain):
+for _verb in (run, ship, check, plan, verify, padded, bench, zoo, passes, explain):
     group.add_command(_verb)
 
 

@@ -13,7 +13,7 @@ import click
 from graphfix.spec.quoting import halves, unquoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from graphfix.proof.compare import Tolerance
 
@@ -53,19 +53,11 @@ def one_size(
     context: click.Context, option: click.Parameter, given: tuple[str, ...]
 ) -> dict[str, int] | None:
     """The same where a dim has one size."""
-    return one_each(option.opts[0], sizes(context, option, given))
-
-
-def one_each(option: str, given: Mapping[str, list[int]] | None) -> dict[str, int] | None:
-    """The one size of each dim.
-
-    Raises:
-        UsageError: One has several.
-    """
-    for name, values in (given or {}).items():
+    found = sizes(context, option, given) or {}
+    for name, values in found.items():
         if len(values) != 1:
-            raise click.UsageError(f"{option} {name}: one size, not {len(values)}.")
-    return {name: values[0] for name, values in given.items()} if given else None
+            raise click.UsageError(f"{option.opts[0]} {name}: one size, not {len(values)}.")
+    return {name: values[0] for name, values in found.items()} or None
 
 
 def containers(

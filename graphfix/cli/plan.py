@@ -11,7 +11,6 @@ from graphfix.spec.quoting import quoted
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
-    from graphfix.directml.agreement import Agreement
     from graphfix.directml.plan import Plan, Where
 
 _COLOURS = {"fused": "green", "dml": "cyan", "cpu": "yellow", "gone": None}
@@ -35,8 +34,8 @@ _COLOURS = {"fused": "green", "dml": "cyan", "cpu": "yellow", "gone": None}
 )
 @click.option(
     "--against",
-    type=click.Choice(["dml"]),
-    help="Ask the real DirectML, too, and say which nodes are elsewhere than predicted.",
+    hidden=True,
+    help="Gone: graphfix zoo --ep dml says which node ran where.",
 )
 @_options.json_flag
 @_options.plugin
@@ -48,14 +47,18 @@ def plan(
     against: str | None,
     as_json: bool,
     verbose: bool,
-) -> int:
+) -> None:
     """Predict what DirectML does with MODEL; DirectML is not needed, nothing is written.
 
     Where each node runs and why, how many graphs are fused, how many kernels and copies a run
-    takes, and what another length costs. Exit code 1 if --against finds a node elsewhere.
+    takes, and what another length costs.
     """
     if spec is not None:
         raise click.UsageError("--before-after is no option any more; plan what run has written.")
+    if against is not None:
+        raise click.UsageError(
+            "--against is no option any more; graphfix zoo --ep dml says which node ran where."
+        )
     sizes = {name: several[0] for name, several in (dims or {}).items()}
     for name, several in (dims or {}).items():
         if len(set(several)) > 1:
@@ -69,10 +72,6 @@ def plan(
         loaded = io.load(model)
         say("planning")
         found = planning.plan(loaded, sizes=sizes)
-        told: Agreement | None = None
-        if against is not None:
-            say("asking DirectML")
-            told = planning.against(found, loaded)
     if as_json:
         _terminal.print_json(
             {
@@ -80,16 +79,12 @@ def plan(
                 "graphfix": __version__,
                 "source": model,
                 "plan": found.to_json(),
-                "agreement": told.to_json() if told is not None else None,
             }
         )
     else:
         _terminal.paragraph(model)
         click.echo()
         _show(found, verbose=verbose)
-        if told is not None:
-            _show_agreement(told, verbose=verbose)
-    return int(told is not None and bool(told.wrong))
 
 
 def _show(plan: Plan, *, verbose: bool) -> None:
@@ -169,19 +164,3 @@ def _key() -> None:
     from graphfix.show.kernel_strip import WORDS
 
     click.echo("  " + "   ".join(f"{_block(where)} {word}" for where, word in WORDS.items()))
-
-
-def _show_agreement(told: Agreement, *, verbose: bool) -> None:
-    from graphfix.show.kernel_strip import WORDS
-
-    share = 100 * told.right / max(told.total, 1)
-    click.echo()
-    text = f"{told.right} of {told.total} nodes are where they were predicted ({share:.1f} %)"
-    _terminal.row("DirectML", text, colour="yellow" if told.wrong else "green")
-    counts = {"graphs": told.graphs, "copies": told.copies, "all steps": told.steps}
-    for what, (predicted, found) in counts.items():
-        _terminal.row(what, f"{predicted} predicted, {found} found")
-    pairs = [
-        (x.at, f"{x.op} predicted {WORDS[x.predicted]}, is {WORDS[x.found]}") for x in told.wrong
-    ]
-    _terminal.reasons(pairs, every=verbose, indent="      ")

@@ -241,16 +241,13 @@ def _details(report: Report, *, diff: bool, verbose: bool) -> None:
     """Each pass that did something, the others by name, and the nodes by operator."""
     click.echo()
     busy = [p for p in report.passes if p.changes or p.skips or p.findings or p.left]
-    names = {p.name for p in busy} | report.elsewhere.keys()
+    names = {p.name for p in busy}
     idle = dict.fromkeys(p.name for p in report.passes if p.name not in names)
     specs = {p.name: {other.spec for other in busy if other.name == p.name} for p in busy}
     called = [p.spec if len(specs[p.name]) > 1 else p.name for p in busy]
     wide = max((len(_terminal.line(name)) for name in called), default=0)
     for one, name in zip(busy, called, strict=True):
         _print_pass(one, name.ljust(wide), diff=diff, verbose=verbose)
-    for name, by in report.elsewhere.items():
-        told = ", ".join(f"{count} by {other}" for other, count in by.items())
-        _terminal.paragraph(f"{name}: already repaired, {told}", "  ")
     if idle:
         _terminal.paragraph(f"no repairs: {', '.join(idle)}", "  ")
     click.echo()

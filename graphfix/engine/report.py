@@ -92,8 +92,6 @@ class Report(Proof):
             (:meth:`graphfix.runtime.memory_need.Need.to_json`), or None if nothing was run.
         left: The bad places: what was left out, or done in another way, since the verdict failed.
         searched: What came of the search for bad places, in a sentence; "" if there was none.
-        elsewhere: Passes that found nothing when their turn came, though they would have before:
-            how many of their places each pass before them repaired. Empty if it was not counted.
         met: Whether what was made float16 met its aim in all cases that were searched; None if that
             was not tried.
         endless: Passes that were stopped while they still changed something, as ``-p`` takes them:
@@ -114,7 +112,6 @@ class Report(Proof):
     directml: Hazards | None = field(default=None)
     left: tuple[Left, ...] = ()
     searched: str = ""
-    elsewhere: dict[str, dict[str, int]] = field(default_factory=dict)
     met: bool | None = None
     endless: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""What DirectML will do with a model, and what it did: the steps of :mod:`graphfix.directml`."""
+"""What DirectML will do with a model: the steps of :mod:`graphfix.directml`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
-from graphfix.directml import agreement
 from graphfix.directml import plan as planner
 from graphfix.errors import ModelError, UsageError
 from graphfix.model import io, local_functions, stand_in
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from graphfix.directml.agreement import Agreement
     from graphfix.directml.plan import Plan
     from graphfix.engine.report import Kernels
 
@@ -114,18 +112,6 @@ def _at_a_glance(path: str | Path | None) -> dict[str, object] | None:
     data = found.to_json()
     kept = {key: data[key] for key in ("nodes", "run", "open", "dynamic", "notes")}
     return {"strip": kernel_strip.runs(x.where for x in found.places), **kept}
-
-
-def against(plan: Plan, model: ir.Model) -> Agreement:
-    """Hold a plan against the real DirectML.
-
-    Raises:
-        ModelError: ONNX Runtime rejects the model.
-        UsageError: DirectML is unavailable here.
-    """
-    from graphfix.runtime.assignment import placement
-
-    return agreement.compare(plan, model, placement(model, sizes=plan.sizes))
 
 
 def _optimized(model: ir.Model, sizes: Mapping[str, int] | None) -> tuple[ir.Model, ir.Model]:

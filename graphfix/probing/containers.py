@@ -36,7 +36,7 @@ _LONGER = (1.5, 12.0)
 
 
 class Job:
-    """One padded check, in steps that the probe shares.
+    """One padded check.
 
     Attributes:
         graph: The model that runs the containers.

@@ -193,7 +193,7 @@ def content_of(
 def _rows_with_content(
     lengths: Mapping[str, tuple[int, ...]], row_axis: int | None, shape: tuple[int, ...]
 ) -> Mask:
-    """Rows that have content; where they cannot be inferred apart, one without spoils the tensor."""
+    """Rows that have content; where they cannot be told apart, one without spoils the tensor."""
     full = np.ones([1] * len(shape), np.bool_)
     for ends in lengths.values():
         has = np.asarray(ends) > 0

@@ -70,9 +70,9 @@ def _script(name: str) -> Any:  # noqa: ANN401
 
 def _open(request: dict[str, Any]) -> dict[str, Any]:
     options = onnxruntime.SessionOptions()
-    # Errors come back as exceptions; warnings are for who asked for a log.
-    options.log_severity_level = 0 if request.get("log") else 4
-    onnxruntime.set_default_logger_severity(2 if request.get("log") else 4)
+    # Errors come back as exceptions.
+    options.log_severity_level = 4
+    onnxruntime.set_default_logger_severity(4)
     # DirectML does without, and every run may have another shape.
     options.enable_mem_pattern = False
     if request.get("threads"):
@@ -91,10 +91,6 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     for name, size in request["free_dims"].items():
         options.add_free_dimension_override_by_name(name, size)
-    for key, value in request.get("config", {}).items():
-        options.add_session_config_entry(key, value)
-    if request.get("optimized"):
-        options.optimized_model_filepath = request["optimized"]
     provider = request["provider"]
     # Without a device, onnxruntime makes no DirectML provider and falls back in silence.
     wanted: list[Any] = [(provider, {"device_id": 0}) if provider in _DEVICES else provider]
@@ -111,7 +107,7 @@ def _open(request: dict[str, Any]) -> dict[str, Any]:
         with open(model, "rb") as file:  # noqa: PTH123
             model = file.read()
     start = time.perf_counter()
-    with _logging_to(request.get("log", "")), _bounded_memory(request.get("memory")):
+    with _bounded_memory(request.get("memory")):
         session = onnxruntime.InferenceSession(
             model,
             options,
@@ -207,23 +203,6 @@ def _can_be_named(path: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-@contextlib.contextmanager
-def _logging_to(path: str) -> Iterator[None]:
-    """Let what onnxruntime logs go to a file; it has no other way out than standard error."""
-    if not path:
-        yield
-        return
-    before = os.dup(2)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0))
-    os.dup2(file, 2)
-    os.close(file)
-    try:
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
 
 
 def _run(request: dict[str, Any]) -> dict[str, Any]:

@@ -47,9 +47,6 @@ class RemoteSession:
         free_dims: Sizes for symbolic dims, as ONNX Runtime's free-dimension overrides.
         profile: Whether to record what each node does, for :meth:`profile`.
         extra_outputs: Names of inner tensors of the main graph to return besides the outputs.
-        config: Entries for ONNX Runtime's session configuration.
-        log: A file for all that ONNX Runtime says while it makes the session.
-        optimized: A file for the graph as ONNX Runtime has rewritten it.
         threads: How many threads one operator may use; what ONNX Runtime likes by default.
         bounded: Whether asking for more memory than there is fails, and a run ends that takes
             longer than :func:`graphfix.runtime.time_limits.run_seconds`.
@@ -75,9 +72,6 @@ class RemoteSession:
         profile: bool = False,
         without: Sequence[str] = (),
         extra_outputs: Sequence[str] = (),
-        config: Mapping[str, str] | None = None,
-        log: Path | None = None,
-        optimized: Path | None = None,
         threads: int = 0,
         bounded: bool = False,
     ) -> None:
@@ -98,9 +92,6 @@ class RemoteSession:
                 "profile": runner.path(self._folder() / "profile") if profile else "",
                 "without": list(without),
                 "weights": "" if weights is None else runner.path(weights),
-                "config": dict(config or {}),
-                "log": runner.path(log) if log is not None else "",
-                "optimized": runner.path(optimized) if optimized is not None else "",
                 "threads": threads,
             }
             self._open()

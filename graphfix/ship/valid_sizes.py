@@ -103,7 +103,7 @@ def outputs_of(
         if rows > 1 and axis is None:
             raise UsageError(
                 f"the output {name!r} has no axis of rows, so the clips of a container with "
-                f"{rows} of them cannot be inferred apart; say B=1"
+                f"{rows} of them cannot be told apart; say B=1"
             )
         kind = type_of(value.dtype or ir.DataType.FLOAT)
         found.append(Port(name, kind, tuple(text_of(d, rename) for d in dims), axis))

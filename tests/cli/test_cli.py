@@ -653,6 +653,10 @@ class TestBadInput:
         given = ("run", plain, "--plugin", wrong, "-p", "wrong")
         self.refuses(capsys, plain.parent, "nothing_of_this_name", *given)
 
+    def test_a_verb_that_is_gone(self, plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        says = "probe is no verb any more; 'padded MODEL' measures"
+        self.refuses(capsys, plain.parent, says, "probe", plain, "--dim", "T=6")
+
 
 class TestTrouble:
     """What the system does to us: a sentence, the right code, and nothing half-written."""

@@ -35,7 +35,6 @@ VERBS = {
     "verify": ["verify", "model.onnx", "model.onnx"],
     "one node": ["run", "lone.onnx"],
     "padded": ["padded", "model.onnx"],
-    "probe": ["probe", "model.onnx"],
     "zoo": ["zoo"],
     "bench": ["bench", "model.onnx", "model.onnx", "--ep", "cpu"],
     "ship": ["ship", "constant.onnx", "-o", "folder", "--container", "T=8,16"],

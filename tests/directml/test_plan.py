@@ -19,7 +19,6 @@ from graphfix.directml import node_tracing
 from graphfix.errors import ModelError, UsageError
 from graphfix.job import planning
 from graphfix.model import stand_in
-from graphfix.runtime.assignment import parse
 from graphfix.show import html, kernel_strip
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -422,26 +421,6 @@ def test_the_page_shows_before_and_after(tmp_path: Path) -> None:
 def test_a_report_without_a_plan_has_no_strip() -> None:
     report = graphfix.run(CASES["all static"].model())
     assert '<svg class="strip"' not in html.page(report.to_json())
-
-
-def test_a_log_of_windows_is_read() -> None:
-    lines = [
-        "x [V:onnxruntime:, session_state.cc:1313 onnxruntime::VerifyEachNodeIsAssignedToAnEp]"
-        f"{said}"
-        for said in (
-            " Node placements",
-            "  Node(s) placed on [DmlExecutionProvider]. Number of nodes: 2",
-            "   Shape (a b)",
-            "   DmlFusedNode_0_1 (f (1))",
-            "  Node(s) placed on [CPUExecutionProvider]. Number of nodes: 1",
-            "   Concat ()",
-        )
-    ]
-    text = "\r\n".join(f"\x1b[0;93m{x}\x1b[m" for x in ["other", *lines])
-    assert parse(text.encode("utf-16-le")) == {
-        "DmlExecutionProvider": {("Shape", "a b"): 1, ("DmlFusedNode_0_1", "f (1)"): 1},
-        "CPUExecutionProvider": {("Concat", ""): 1},
-    }
 
 
 def run(*words: str) -> int:

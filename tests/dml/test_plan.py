@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from graphfix.errors import ModelError
-from graphfix.job import planning
 from graphfix.runtime.local_session import Session
+from tests.dml.ran import found, predicted
 
 _spec = importlib.util.spec_from_file_location(
     "plan_cases", Path(__file__).parents[1] / "directml" / "test_plan.py"
@@ -23,11 +23,10 @@ _spec.loader.exec_module(plan_cases)
 @pytest.mark.parametrize("name", plan_cases.CASES)
 def test_directml_does_what_was_foreseen(name: str) -> None:
     model = plan_cases.CASES[name].model()
-    told = planning.against(planning.plan(model), model)
-    assert not told.wrong
-    assert told.graphs[0] == told.graphs[1]
-    assert told.copies[0] == told.copies[1]
-    assert told.steps[0] == told.steps[1]
+    ran, plan = found(model), predicted(model)
+    if name in ("an If", "a Loop"):  # a profile has no fused graph of what is inside
+        assert ran.pop("graph") < plan.pop("graph")
+    assert ran == plan
 
 
 def test_an_output_that_feeds_an_activation_breaks_the_session() -> None:

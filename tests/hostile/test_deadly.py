@@ -22,7 +22,6 @@ VERBS = {
     "run": ["--dims", "T=3"],
     "fix-dims": [],
     "verify": ["m.onnx", "--dims", "T=3"],
-    "probe": ["--dim", "T=4"],
     "padded": ["--dim", "T=4"],
     "bench": ["m.onnx", "--ep", "cpu"],
     "ship": ["-o", "folder", "--container", "T=8"],

@@ -202,7 +202,7 @@ def test_a_failed_model_comes_first_in_the_verdict(row: dict[str, Any]) -> None:
 def test_a_picture_of_a_stage_is_shown(row: dict[str, Any]) -> None:
     copied = json.loads(json.dumps(row))
     picture = {"title": "Error through the layers", "svg": "<svg><path d='M0 0'></path></svg>"}
-    copied["stages"]["probe"] = {"pictures": [picture]}
+    copied["stages"]["drawn"] = {"pictures": [picture]}
     text = zoo_page.page([copied])
     assert "Error through the layers" in text
     assert picture["svg"] in text

@@ -80,7 +80,7 @@ def deal(atoms: Sequence[Piece], out: Sequence[sympy.Expr]) -> list[list[Piece]]
     """The factors that make up axes of the given sizes, in order, each with where it came from.
 
     Raises:
-        RefusedError: They cannot be inferred apart: time would not stay in one piece.
+        RefusedError: They cannot be told apart: time would not stay in one piece.
     """
     left = list(atoms)
     axes: list[list[Piece]] = []

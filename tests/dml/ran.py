@@ -1,0 +1,33 @@
+"""What DirectML did with a model, beside what was predicted."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from graphfix.feeds.case_search import make_cases
+from graphfix.job import planning
+from graphfix.runtime.profiling import placed
+from graphfix.runtime.provider import DML
+from graphfix.runtime.python import here
+from graphfix.runtime.remote import RemoteSession
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+def predicted(model: ir.Model) -> dict[str, int]:
+    """How many fused graphs, nodes on DirectML and on the CPU, and copies are predicted."""
+    plan = planning.plan(model)
+    return {on: plan.steps_on(on) for on in ("graph", "dml", "cpu", "copy")}
+
+
+def found(model: ir.Model) -> dict[str, int]:
+    """How many of each ran."""
+    case = make_cases(model)[0]
+    with closing(RemoteSession(model, here("dml"), profile=True)) as session:
+        session.run(case.feeds)
+        ran = placed(session.profile())
+    alone = ran.counts.get(DML, 0) - ran.fused
+    cpu = sum(ran.counts.values()) - ran.counts.get(DML, 0)
+    return {"graph": ran.fused, "dml": alone, "cpu": cpu, "copy": ran.copies}
