@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from graphfix.cli import _terminal
+from graphfix.spec.quoting import quoted
+
+_SIZES = re.compile(r" \d+( to \d+)?$")
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,8 +47,8 @@ def show(verdict: Verdict, *, verbose: bool) -> None:
 
 def _covered(verdict: Verdict) -> tuple[list[str], list[str]]:
     """What was covered: sizes of dims, and the rest."""
-    dims = {name for case in verdict["cases"] for name in case["dims"]}
-    sizes = [x for x in verdict["covered"] if x.partition(" ")[0] in dims]
+    dims = {quoted(name) for case in verdict["cases"] for name in case["dims"]}
+    sizes = [x for x in verdict["covered"] if _SIZES.sub("", x) in dims]
     return sizes, [x for x in verdict["covered"] if x not in sizes]
 
 

@@ -171,7 +171,7 @@ CASES = {
     "no form for a graph": Case(
         "g (float[3, 1, 4] x, float[1, 12, 4] w, float[1, 12, 4] r) => (float[3, 1, 1, 4] y) "
         "{ a = Exp (x)  h = GRU <hidden_size = 4> (a, w, r)  y = Neg (h) }",
-        "fdf", "GRU has no place", graphs=2,
+        "fdf", "GRU cannot be part", graphs=2,
     ),
     "three operands": Case(
         "g (float[4] x, float[4] z) => (float[4] y) { a = Exp (x)  b = Neg (z)  "

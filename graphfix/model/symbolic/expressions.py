@@ -282,7 +282,9 @@ def evaluator(dim: Dim) -> Callable[[Mapping[str, Ints]], Ints]:
     names, compute = _compiled(str(dim))
 
     def at(sizes: Mapping[str, Ints]) -> Ints:
-        found: Ints = np.round(compute(*(sizes[x] for x in names))).astype(np.int64)
+        # In floats: an end such as the greatest int64 and 1 is no number of numpy's integers.
+        given = (np.asarray(sizes[x], np.float64) for x in names)
+        found: Ints = np.round(compute(*given)).astype(np.int64)
         return found
 
     return at
