@@ -109,12 +109,13 @@ def bench(
     as_json: bool,
     verbose: bool,
 ) -> int:
-    """Time models, one a process: making the session, first run, steady, another shape, and back.
+    """Time models side by side.
 
-    Processes run in turn, in an order drawn again, and a ratio is over processes. A copy of A runs
-    along: where the clock tells A from its copy, it cannot tell of the others, and says so.
-    Each is timed as it is, and with its dims fixed by free-dimension overrides.
-    Exit code 1 if one does not run, or does not compute what the first one does on the CPU.
+    Phases: making the session, first run, steady runs, another shape, and back. Models alternate,
+    one process at a time, in random order; ratios compare processes. If A differs measurably from
+    its own copy, no ratio is reported. Each model is timed with symbolic and with fixed dims.
+
+    Exit code 1 if a model does not run, or its outputs differ from the first model's on the CPU.
     """
     if ship is not None:
         from graphfix.cli._stream import show_stream

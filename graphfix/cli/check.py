@@ -96,8 +96,9 @@ def check(
     sarif: bool,
     verbose: bool,
 ) -> int:
-    """Say what in each MODEL fails, is wrong or is slow; nothing is run or written.
+    """Report what fails, is wrong or is slow on DirectML.
 
+    Nothing is run or written.
     A pattern such as "models/**/*.onnx" stands for all files that it matches.
 
     An error crashes there or computes something else, a warning is slow or runs on the CPU, a note

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @_options.json_flag
 @_options.plugin
 def explain(name: str, model: str | None, as_json: bool) -> int:
-    """Print the manual of the pass, profile or rule NAME, or explain an error.
+    """Explain a pass, a profile, a rule or an error.
 
     An error is a code such as 8007023E, or the line that was printed, in quotes. With MODEL, the
     nodes are listed that cause it, and the pass that repairs them.

@@ -53,12 +53,12 @@ def padded(
     as_json: bool,
     verbose: bool,
 ) -> int:
-    """Run clips alone and inside longer containers, and compare what is valid.
+    """Measure whether padding changes the results.
 
-    The padding is filled with zeros, with noise and with large values. Masks and lengths that the
-    model has are made to fit; a model that has none is run as it is.
+    Each clip runs alone and padded to longer containers, with zeros, noise and large values in the
+    padding. Masks and lengths of the model are filled in.
 
-    Exit code 1 if some output of some clip is past the gates.
+    Exit code 1 if an output of a clip differs by more than the tolerance.
     """
     gates = _options.gates(max_abs, cosine)
     with _terminal.progress(quiet=as_json) as tell:

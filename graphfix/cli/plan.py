@@ -48,10 +48,10 @@ def plan(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Predict what DirectML does with MODEL; DirectML is not needed, nothing is written.
+    """Predict what DirectML does with a model.
 
     Where each node runs and why, how many graphs are fused, how many kernels and copies a run
-    takes, and what another length costs.
+    takes, and what another length costs. DirectML is not needed, and nothing is written.
     """
     if spec is not None:
         raise click.UsageError("--before-after is no option any more; plan what run has written.")

@@ -83,11 +83,11 @@ def run(
     ep: Ep,
     verbose: bool,
 ) -> int:
-    """Repair MODEL and write the result, if it computes the same.
+    """Repair a model, verify it, and write it.
 
-    If it does not, the places that are to blame are found and left out, and the rest is written.
-    Nothing is written if none are found, or with --strict (exit code 1), or if anything goes wrong
-    (2).
+    If the repaired model computes something else, the repairs to blame are searched for and
+    skipped, and the rest is written. Exit code 1 if none are found, or with --strict: then nothing
+    is written.
     """
     _options.require_name(output)
     page = _page_path(report, model, output, feeds)

@@ -95,10 +95,11 @@ def ship(
     as_json: bool,
     verbose: bool,
 ) -> int:
-    """Make of MODEL a folder with one graph of fixed sizes for each container.
+    """Create a folder of fixed-size graphs to deploy.
 
-    graphfix.Session runs it like the original, with clips of any length. Nothing is written unless
-    clips in every container give what they give alone on MODEL (exit code 1 if they do not).
+    One graph per container, with shared weights. graphfix.Session is a drop-in replacement for
+    onnxruntime.InferenceSession, for clips of any length. Exit code 1, and nothing is written, if
+    a padded clip differs from the clip alone on MODEL.
     """
     _options.load_plugins()
     with _terminal.progress(quiet=as_json) as tell:

@@ -41,9 +41,10 @@ def verify(
     as_json: bool,
     verbose: bool,
 ) -> int:
-    """Run BEFORE and AFTER at several lengths and compare their outputs.
+    """Compare the outputs of two models.
 
-    What the pass float16 has made may differ as far as that pass promises.
+    Both run at several lengths, batch sizes and paddings. A model that the pass float16 made may
+    differ as far as that pass promises.
 
     Exit code 1 if they differ by more than the tolerance.
     """

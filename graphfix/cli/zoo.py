@@ -55,9 +55,10 @@ def zoo(
     dask: str | None,
     as_json: bool,
 ) -> int:
-    """Do the same work for each model: repair, check, verify, run, time; and make one page of it.
+    """Repair, check, verify and time a folder of models.
 
-    Only what changed is done again. Exit code 1 if a model misses what its recipe asks for.
+    Results go to one page. Unchanged models are taken from the cache. Exit code 1 if a model
+    misses what its recipe asks for.
     """
     if jobs < 1:
         raise click.UsageError(f"-j {jobs}: at least 1.")
