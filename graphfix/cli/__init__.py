@@ -97,6 +97,7 @@ def group(context: click.Context) -> None:
 
     Exit codes: 0 done, 1 findings or a failed verdict, 2 wrong usage or bad input.
     """
+    context.color = _terminal.colours()
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

@@ -117,6 +117,16 @@ def clean(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
+def colours() -> bool | None:
+    """What ``NO_COLOR`` and ``FORCE_COLOR`` ask for; None if nothing: colours on a terminal.
+
+    Of both, ``NO_COLOR`` holds (no-color.org; force-color.org).
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    return True if os.environ.get("FORCE_COLOR") else None
+
+
 def is_unicode() -> bool:
     """Whether standard output takes any character; a Windows pipe may be cp1252."""
     encoding = getattr(sys.stdout, "encoding", None) or ""
@@ -206,6 +216,9 @@ def progress(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
         return
     from rich.console import Console
     from rich.markup import escape
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    with Console(stderr=True).status("starting") as status:
-        yield lambda text: status.update(escape(clean(text)))
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        step = bar.add_task("starting", total=None)
+        yield lambda text: bar.update(step, description=escape(clean(text)))

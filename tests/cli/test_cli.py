@@ -826,3 +826,20 @@ def test_shared_options_are_spelled_once() -> None:
     assert _options.plugin is not None
     for verb in ("run", "check", "verify", "passes", "explain"):
         assert "--plugin" in {x for p in group.commands[verb].params for x in p.opts}
+
+
+@pytest.mark.parametrize(
+    ("variables", "coloured"),
+    [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],
+)
+def test_colours_are_as_the_environment_asks(
+    variables: dict[str, str],
+    coloured: bool,
+    plain: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    _, out, _ = said(capsys, "run", plain, "-p", "additive-mask", "--dry-run")
+    assert ("\x1b[" in out) == coloured
