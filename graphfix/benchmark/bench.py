@@ -59,11 +59,17 @@ class Effort:
 
 # Under Wine a process takes seconds to start, and six are the fewest that hold an interval.
 EFFORT: Mapping[Ep, Effort] = {
+    "cpu": Effort(6, 3, 0.1),
+    "cuda": Effort(6, 3, 0.1),
+    "dml": Effort(6, 3, 0.3),
+}
+"""What is done where nothing else is said: an answer within half a minute for a small model."""
+CAREFUL: Mapping[Ep, Effort] = {
     "cpu": Effort(9, 3, 0.5),
     "cuda": Effort(9, 3, 0.5),
     "dml": Effort(6, 3, 1.5),
 }
-"""What is done where nothing else is said."""
+"""What is done for a narrower interval."""
 
 
 def bench(
@@ -77,6 +83,7 @@ def bench(
     processes: int | None = None,
     runs: int | None = None,
     seconds: float | None = None,
+    careful: bool = False,
     io_binding: bool = False,
     map_feeds: Sequence[MapFeeds | None] | None = None,
     tolerance: Tolerance | None = None,
@@ -99,6 +106,7 @@ def bench(
             comes of fewer than six.
         runs: How many steady runs in each at least.
         seconds: How long steady runs go on at least.
+        careful: Whether the defaults of these three are those of :data:`CAREFUL`.
         io_binding: Whether inputs and outputs stay in the device's memory while the clock runs.
         map_feeds: For each model, what makes its inputs from those of the first; None for those
             that take the same.
@@ -119,7 +127,7 @@ def bench(
             raise UsageError(f"{option} {count}: at least 1")
     tell = progress or (lambda _: None)
     where, note = choose(ep)
-    effort = EFFORT[where]
+    effort = (CAREFUL if careful else EFFORT)[where]
     effort = Effort(
         processes or effort.processes,
         runs or effort.runs,

@@ -167,6 +167,7 @@ def bench(job: ZooJob) -> Json:
         other=asked.get("other"),
         processes=asked.get("processes"),
         runs=asked.get("runs"),
+        fixed=False,  # the page looks at the first setup alone
         tolerance=job.tolerance,
         progress=job.tell,
     )
