@@ -97,9 +97,8 @@ def test_the_numbers_are_those_of_the_json(data: dict[str, Any]) -> None:
     page = read(data)
     assert json.loads(page.embedded) == json.loads(json.dumps(data))
     assert "Repaired, and it computes the same" in page.text
-    assert f"nodes {sum(data['ops_before'].values())} → {sum(data['ops_after'].values())}" in (
-        page.text
-    )
+    before, after = (sum(data[x].values()) for x in ("ops_before", "ops_after"))
+    assert f"{before} nodes became {after}" in page.text
     assert "Where 2 → 0" in page.text
     for case in data["verdict"]["cases"]:
         assert case["name"] in page.text
@@ -119,6 +118,30 @@ def test_nothing_in_it_is_markup_but_ours() -> None:
     assert escapes.escape(EVIL, quote=False) in text.replace("&#34;", '"')
 
 
+def test_four_questions_are_answered_first(data: dict[str, Any]) -> None:
+    text = read(data).text
+    asked = ["What was wrong", "What was changed", "Is it right", "Is it faster"]
+    places = [text.index(x) for x in asked]
+    assert places == sorted(places)
+    assert places[-1] < text.index("Passes that found something")
+    had = [{"rule": "r", "severity": "error", "at": "here", "message": "DirectML refuses it"}]
+    counts = {"error": 1, "warning": 2}
+    found = {"before": counts, "after": {"error": 0, "warning": 2}, "had": had, "left": []}
+    kernels = dict.fromkeys(("all", "directml", "cpu", "remade"), 7)
+    both = {"before": kernels, "after": {**kernels, "all": 3, "remade": 1}}
+    text = read({**data, "directml": found, "kernels": both}).text
+    assert "1 error on DirectML, predicted; 2 warnings: 1 × r : DirectML refuses it" in text
+    assert "On DirectML, predicted: 0 errors left, 2 warnings." in text
+    assert "7 → 3 kernels per run, 7 → 1 of them recompiled" in text
+
+
+def test_float16_is_rounded_and_not_the_same(data: dict[str, Any]) -> None:
+    verdict = {**data["verdict"], "summary": "the same in 2 cases: top-1 agrees in 85.71% at least"}
+    page = read({**data, "verdict": verdict})
+    assert "Rounded to float16" in page.text
+    assert not [a for _, a in page.seen if "good" in (a.get("class") or "")]
+
+
 def test_a_failed_verdict_is_told() -> None:
     page = read(evil())
     assert "Failed: the repaired model does not compute the same" in page.text
@@ -135,7 +158,9 @@ def test_it_asks_for_no_other_file(data: dict[str, Any]) -> None:
     page = read(data)
     tags = {tag for tag, _ in page.seen}
     assert not tags & {"link", "img", "iframe", "object", "embed", "base"}
-    assert not [a for _, a in page.seen if {"src", "href", "action", "data"} & a.keys()]
+    links = [a["href"] for _, a in page.seen if "href" in a]
+    assert all(x and x.startswith("#") for x in links)
+    assert not [a for _, a in page.seen if {"src", "action", "data"} & a.keys()]
     assert not re.search(r"url\(|@import|https?:", html.page(data))
 
 
@@ -147,7 +172,7 @@ def test_light_dark_and_print(data: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "verdict", "says"),
-    [(0, None, "Nothing to repair"), (1, None, "Not verified")],
+    [(0, None, "No automatic repair"), (1, None, "Not verified")],
 )
 def test_a_run_that_was_not_verified(changes: int, verdict: None, says: str) -> None:
     change = Change("p", "n", "t", ("a",), ("b",))
