@@ -147,10 +147,18 @@ class Signature:
         return self._names.get(symbol, symbol)
 
     def symbol_of(self, name: str) -> str | None:
-        """The symbol that a user calls ``name``, or by its place ``x.0``, if there is one."""
+        """The symbol that a user calls ``name``, or by its place ``x.0``, if there is one.
+
+        Where no dim has the name, ``B`` is the batch, and ``T`` the one dim that grows besides.
+        """
         for symbol in self.symbols():
             if name in (symbol, self.user_name(symbol)):
                 return symbol
+        if name in ("B", "batch"):
+            return self.batch
+        usual = [x for x in self.times if x not in self.past]
+        if name == "T" and len(usual) == 1:
+            return usual[0]
         at = place_of(self._model, name)
         if at is None or at[0].shape is None:
             return None

@@ -9,6 +9,7 @@ from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from graphfix.directml import plan as planner
 from graphfix.errors import ModelError, UsageError
+from graphfix.feeds.signature import Signature
 from graphfix.model import io, local_functions, stand_in
 from graphfix.model.given import Given, loaded
 from graphfix.model.shapes import shapes_of
@@ -38,7 +39,7 @@ def plan(model: Given, *, sizes: Mapping[str, int] | None = None) -> Plan:
         UsageError: The model has no such dim.
     """
     model = loaded(model)
-    _require_known(model, sizes or {})
+    sizes = _named(model, sizes or {})
     notes: list[str] = []
     shown = model
     if stand_in.is_heavy(model):
@@ -155,15 +156,17 @@ def _as_it_is(model: ir.Model) -> ir.Model:
     return copy
 
 
-def _require_known(model: ir.Model, sizes: Mapping[str, int]) -> None:
-    known = _dims(model)
-    for name in sizes:
-        if name not in known:
-            there = ", ".join(known) if known else "none at all"
+def _named(model: ir.Model, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes by the names of the model's own dims: ``T`` and ``B`` stand for some."""
+    found: dict[str, int] = {}
+    signature = Signature(model) if sizes else None
+    for name, size in sizes.items():
+        assert signature is not None
+        symbol = signature.symbol_of(name)
+        if symbol is None:
+            there = ", ".join(map(signature.user_name, signature.symbols())) or "none at all"
             raise UsageError(f"no input has a dim {name!r}; there are: {there}")
-
-
-def _dims(model: ir.Model) -> list[str]:
-    """The names of the symbolic dims of the inputs, each once."""
-    dims = (dim for x in model.graph.inputs for dim in x.shape or () if not isinstance(dim, int))
-    return list(dict.fromkeys(dim.value for dim in dims if dim.value))
+        found |= dict.fromkeys(
+            map(signature.user_name, signature.members(signature.group(symbol))), size
+        )
+    return found
