@@ -185,9 +185,9 @@ def ship_stream(
     order = dataclasses.replace(order, tolerance=allowed)
 
     @functools.cache
-    def steps(joins: bool) -> tuple[tuple[Steps, ...], bool]:
+    def steps(joins: bool, may_roll: bool) -> tuple[tuple[Steps, ...], bool]:
         tell("running the original step by step")
-        return sequences(found, str(source), constants, joins=joins)
+        return sequences(found, str(source), constants, joins=joins, may_roll=may_roll)
 
     first: Shipped | None = None
     for way in _ways(order, plainly=bool(passes) or strict):
@@ -201,24 +201,22 @@ def ship_stream(
 
 def _uses(
     found: StreamPlan,
-    steps: Callable[[bool], tuple[tuple[Steps, ...], bool]],
+    steps: Callable[[bool, bool], tuple[tuple[Steps, ...], bool]],
     *,
     strict: bool,
 ) -> Iterator[tuple[Streaming, tuple[Steps, ...]]]:
     """How a stream may use the containers, the most useful first, with the steps to prove it by."""
-    if min(x[found.new] for x in found.containers) > 1:  # no sum of them is any number
-        alone, rolls = steps(False)
-        yield Streaming((), (), rolls, joins=False), alone
-        return
-    joined, rolls = steps(True)
-    whole = all(x.axis is not None for x in found.states)
-    yield Streaming((), (), rolls, whole), joined
-    if strict:
-        return
-    if whole:
-        yield Streaming((), (), rolls), joined
-    else:
-        yield Streaming((), (), rolls, joins=False), steps(False)[0]
+    joins = min(x[found.new] for x in found.containers) == 1  # sums of them are any number
+    partial = joins and all(x.axis is not None for x in found.states)
+    ways = [(joins, partial), *([(partial, False)] if joins and not strict else [])]
+    for may_roll in (True, False):
+        rolled = False
+        for joined, filled in ways:
+            made, rolls = steps(joined, may_roll)
+            yield Streaming((), (), rolls, filled, joined), made
+            rolled = rolled or rolls
+        if not rolled or strict:
+            return
 
 
 def _ways(order: StreamOrder, *, plainly: bool) -> Iterator[StreamOrder]:

@@ -373,7 +373,13 @@ def _runs(plan: StreamPlan, source: str, constants: Feeds) -> bool:
 
 
 def sequences(
-    plan: StreamPlan, source: str, constants: Feeds, *, joins: bool = True, seed: int = 0
+    plan: StreamPlan,
+    source: str,
+    constants: Feeds,
+    *,
+    joins: bool = True,
+    may_roll: bool = True,
+    seed: int = 0,
 ) -> tuple[tuple[Steps, ...], bool]:
     """Sequences of the original, and whether its full caches may roll.
 
@@ -382,6 +388,7 @@ def sequences(
         source: Its file.
         constants: What the file is fed besides.
         joins: Whether many new entries are run in parts.
+        may_roll: Whether full caches roll if nothing of the original reads what falls out.
         seed: The same seed makes the same inputs.
 
     Raises:
@@ -390,5 +397,5 @@ def sequences(
     """
     with open_given(source) as session:
         made = Sequences(plan, lambda feeds: session.run({**feeds, **constants}), seed)
-        rolls = bool(plan.caches) and made.rolls()
+        rolls = may_roll and bool(plan.caches) and made.rolls()
         return tuple(made.made(rolls=rolls, joins=joins)), rolls

@@ -217,7 +217,9 @@ class Sight:
 
     def _cumsum(self, node: ir.Node) -> Iterator[Recount]:
         axis = self._axis_in(node.inputs[1], node.inputs[0])
-        yield from self._cleaned(node, 0, [axis], "sums valid entries")
+        for found in self._cleaned(node, 0, [axis], "sums valid entries"):
+            value = node.inputs[0]
+            yield _counts_on(node, value, found) if value is not None else found
         self._counted.add(node.outputs[0])
 
     def _reduce(self, node: ir.Node) -> Iterator[Recount]:
@@ -478,6 +480,21 @@ class Sight:
         ):
             return given[0] in self._zeros
         return False
+
+
+def _counts_on(node: ir.Node, summed: ir.Value, found: Recount) -> Recount:
+    """A CumSum over entries: of ones it makes positions, which go on where caches have rolled."""
+    if not _is_one(summed):
+        return found
+    clean = found.inputs[0]
+    return Recount(node, found.what, output=lambda op, _: op.rolled(node, clean(op, summed)))
+
+
+def _is_one(value: ir.Value) -> bool:
+    """Whether all elements are 1, so that their sums are positions."""
+    node = value.producer()
+    given = node.attributes.get("value") if node is not None else None
+    return is_op(node, "ConstantOfShape") and given is not None and given.as_tensor().numpy() == 1
 
 
 def _moved(counts: Sequence[int]) -> Make:

@@ -33,6 +33,11 @@ SLICED = """p_1 = Unsqueeze (p, nought_1) t_1 = Unsqueeze (t, nought_1)
 NEAR = f"""{PLACES} from = Sub (row, window) old = LessOrEqual (keys_at, from)
     new_keys = LessOrEqual (keys_at, row) near = Not (old) seen = And (near, new_keys)
     hidden = Where (seen, scores, low)"""
+SUMMED = NEAR.replace(
+    "keys_at = Range (nought, t, one)",
+    """t_1 = Unsqueeze (t, nought_1) ones = ConstantOfShape <value = int64[1] {1}> (t_1)
+    counts = CumSum (ones, nought) keys_at = Sub (counts, one)""",
+)
 BIASED = f"""{CAUSAL} far = Sub (keys_at, row) near = Max (far, least) index = Sub (near, least)
     up = Min (index, most) bias = Gather (biases, up) biased = Add (hidden, bias)"""
 CUT = """present_key = Slice (keys, kept, end, first)
@@ -76,6 +81,7 @@ FORMS = {
     "table by gather": step("now = Range (p, t, one) l = Gather (positions, now) h = Add (x, l)"),
     "relative bias": step(mask=BIASED, scores="biased"),
     "window of the mask": step(mask=NEAR),
+    "window of the mask by sums": step(mask=SUMMED),
     "window of the cache": step(mask=CAUSAL, out=CUT),
     "rolling": step(mask=NEAR, out=CUT),
     "cross": step(mask=CAUSAL, after=CROSSED, inputs=CROSS),

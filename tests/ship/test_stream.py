@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -167,6 +168,25 @@ def test_what_does_not_fit_is_a_sentence(
     with pytest.raises(FeedError, match=told):
         stream.run(names, fed)
     follow(stream, form, [1], grows, 3)
+
+
+SUMS = "window of the mask by sums"
+
+
+def test_positions_that_are_counted_go_on_in_caches_that_roll(tmp_path: Path) -> None:
+    _, folder = shipped(SUMS, tmp_path, (FULL,))
+    assert Manifest.read(folder).stream.rolls
+    stream, grows = graphfix.Session(folder, providers=CPU).stream(), Growing(SUMS)
+    follow(stream, SUMS, [4, FULL - 6, *[1] * 12, 4, 1, 1], grows)
+
+
+def test_what_rolls_wrongly_is_shipped_with_caches_that_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    makers = importlib.import_module("graphfix.passes._cache.makers").Makers
+    monkeypatch.setattr(makers, "rolled", makers.counted)
+    _, folder = shipped(SUMS, tmp_path, (FULL,))
+    assert not Manifest.read(folder).stream.rolls
 
 
 def test_a_cache_with_a_window_rolls_for_ever(rolling: tuple[Path, Path]) -> None:
