@@ -13,6 +13,7 @@ from graphfix.version import __version__
 if TYPE_CHECKING:
     from graphfix.directml.plan import Plan, Where
 
+_WORDS: dict[Where, str] = {"fused": "fused", "dml": "DirectML", "cpu": "CPU", "gone": "gone"}
 _COLOURS = {"fused": "green", "dml": "cyan", "cpu": "yellow", "gone": None}
 
 
@@ -88,17 +89,12 @@ def plan(
 
 
 def _show(plan: Plan, *, verbose: bool) -> None:
-    from graphfix.show.kernel_strip import ORDER, WORDS
-
-    _strip(plan)
-    _key()
-    click.echo()
-    for where in ORDER:
+    for where, word in _WORDS.items():
         here = [x for x in plan.places if x.where == where]
         if not here:
             continue
-        word = click.style(f"{WORDS[where]:<10}", fg=_COLOURS[where], bold=True)
-        click.echo(f"  {word}{_terminal.plural(len(here), 'node')}{_sizes_of_graphs(plan, where)}")
+        head = click.style(f"{word:<10}", fg=_COLOURS[where], bold=True)
+        click.echo(f"  {head}{_terminal.plural(len(here), 'node')}{_sizes_of_graphs(plan, where)}")
         pairs = [(x.at, x.why) for x in here if x.why]
         _terminal.reasons(pairs, every=verbose, indent="      ")
     click.echo()
@@ -143,24 +139,3 @@ def _lengths(plan: Plan) -> str:
         f"{plan.remade} of the {kernels} kernels are made anew in each run at another size than "
         f"the first one{named}"
     )
-
-
-def _strip(plan: Plan) -> None:
-    from graphfix.show.kernel_strip import text
-
-    cells = text([x.where for x in plan.places], _terminal.width() - 2)
-    click.echo(f"  {''.join(map(_block, cells))}")
-
-
-def _block(where: Where) -> str:
-    """What the strip is drawn with, where it goes: a pipe on Windows may know no blocks."""
-    from graphfix.show.kernel_strip import BLOCKS, LETTERS
-
-    blocks = BLOCKS if _terminal.is_unicode() else LETTERS
-    return click.style(blocks[where], fg=_COLOURS[where])
-
-
-def _key() -> None:
-    from graphfix.show.kernel_strip import WORDS
-
-    click.echo("  " + "   ".join(f"{_block(where)} {word}" for where, word in WORDS.items()))

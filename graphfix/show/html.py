@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 from graphfix.json_types import plain
 from graphfix.model import atomic_file
-from graphfix.show import kernel_strip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -52,7 +51,6 @@ def page(data: Data) -> str:
         longest=max((x.get(op, 0) for op in ops for x in (before, after)), default=1),
         plans=plans,
         notes=dict.fromkeys(note for one in plans.values() for note in one["notes"]),
-        wheres=kernel_strip.WORDS,
         missed=missed(data["passes"]),
         embedded=embedded(data),
     )

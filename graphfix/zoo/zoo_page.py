@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from graphfix.model import atomic_file
 from graphfix.show import html
 from graphfix.version import __version__
-from graphfix.zoo import page_plot
 from graphfix.zoo.figures import CANNOT_TELL, FIGURES, is_known
 
 if TYPE_CHECKING:
@@ -55,13 +54,10 @@ def page(rows: Sequence[Json]) -> str:
         unknown=html.grouped(
             (rows[0]["figures"][name]["why"], FIGURES[name]) for name in empty if rows
         ),
-        width=page_plot.WIDTH,
         cell=cell,
         missed=html.missed,
-        phases=page_plot.phases,
         places={"dml": "DirectML", "cpu": "the CPU"},
         skipped=_skipped,
-        spans=page_plot.strip,
         embedded=html.embedded({"schema": 1, "graphfix": __version__, "rows": list(rows)}),
     )
 
