@@ -72,7 +72,6 @@ def bench(
     ep: Wanted = "auto",
     dims: Mapping[str, int] | None = None,
     other: Mapping[str, int] | None = None,
-    buckets: Mapping[str, Sequence[int]] | None = None,
     fixed: bool = True,
     processes: int | None = None,
     runs: int | None = None,
@@ -85,16 +84,15 @@ def bench(
 ) -> Benchmark:
     """Compare what models compute, and time them, one model a process and processes in turn.
 
-    Each is timed as it is; with its dims fixed by free-dimension overrides, if any are symbolic;
-    and with a session for each bucket.
+    Each is timed as it is, and with its dims fixed by free-dimension overrides, if any are
+    symbolic.
 
     Args:
         models: Files; the first is what the others are compared with.
         ep: Where: ``"auto"`` is DirectML if there is one, else the CPU, and says so.
         dims: The sizes to time at, by the name of the symbolic dim.
         other: The sizes of another shape; by default three quarters of the longest dim.
-        buckets: Sizes of a dim that get a session each, with the dims fixed.
-        fixed: Whether they are timed with their dims fixed at all, buckets left aside.
+        fixed: Whether they are timed with their dims fixed at all.
         processes: How many processes of each model; by default those of :data:`EFFORT`. No ratio
             comes of fewer than six.
         runs: How many steady runs in each at least.
@@ -127,7 +125,7 @@ def bench(
     )
     entrants, results = _entered(models, map_feeds)
     tell("making inputs")
-    plan = plan_of(models[0], entrants, dims, other, buckets, fixed=fixed, seed=seed)
+    plan = plan_of(models[0], entrants, dims, other, fixed=fixed, seed=seed)
     notes = [notes_of(x, plan) if x is not None else () for x in entrants]
     tolerance = tolerance or Tolerance()
     if any(x is not None and computes_in_half(x.graph) for x in entrants):

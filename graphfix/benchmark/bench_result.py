@@ -28,8 +28,7 @@ class Setup:
     """A way to make the sessions.
 
     Attributes:
-        name: ``"any shape"``; ``"fixed dims"``, by free-dimension overrides; or ``"bucket T=300"``,
-            the same for one bucket of several.
+        name: ``"any shape"``, or ``"fixed dims"``, by free-dimension overrides.
         dims: The sizes that it is timed at, by symbolic dim.
         other: Those of the other shape; empty if it takes one shape only.
         fixed: Whether the dims are fixed when the session is made.
@@ -51,15 +50,11 @@ class Seen:
         placed: What ran where.
         peak_memory: The most memory, in bytes, that the process had in use; None if it could not
             be had.
-        gpu_memory: What it held of the device's memory, in bytes; None if it could not be had.
-        gpu_reason: Why not.
     """
 
     diffs: tuple[OutputDiff, ...] = ()
     placed: Placed = field(default_factory=Placed)
     peak_memory: int | None = None
-    gpu_memory: int | None = None
-    gpu_reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,8 +95,6 @@ class Result:
             "copy": {name: ratio.to_json() for name, ratio in self.copy.items()},
             "placement": self.seen.placed.to_json(),
             "peak_memory_bytes": self.seen.peak_memory,
-            "gpu_memory_bytes": self.seen.gpu_memory,
-            "gpu_memory_reason": self.seen.gpu_reason,
             "outputs": [
                 {
                     "output": d.output,

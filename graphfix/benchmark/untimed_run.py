@@ -50,13 +50,11 @@ def look(trial: Trial, entrant: Entrant, reference: Reference, tolerance: Tolera
                     known = worst.get((diff.output, diff.case))
                     if known is None or _badness(diff) > _badness(known):
                         worst[diff.output, diff.case] = diff
-            memory = session.memory()
+            peak = session.peak_memory()
             return Seen(
                 diffs=tuple(worst.values()),
                 placed=placed(session.profile()),
-                peak_memory=memory["peak"],
-                gpu_memory=memory["gpu"],
-                gpu_reason=memory["gpu_reason"],
+                peak_memory=peak,
             )
     except (ModelError, RunError, FeedError) as error:
         raise trial.failed(entrant, error, case) from error

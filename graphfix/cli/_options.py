@@ -195,6 +195,17 @@ padded_ep = click.option(
 )
 
 
+def gone(option: str, instead: str) -> Callable[[F], F]:
+    """An option that a verb had, and what does the same."""
+
+    def told(_: click.Context, __: click.Parameter, value: object) -> None:
+        if value:
+            raise click.UsageError(f"{option} is no option any more; {instead}.")
+
+    about = f"Gone: {instead}."
+    return click.option(option, hidden=True, expose_value=False, callback=told, help=about)
+
+
 def plugins() -> tuple[str, ...]:
     """The files of ``--plugin``."""
     found: tuple[str, ...] = click.get_current_context().meta[PLUGINS]

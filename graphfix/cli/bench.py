@@ -38,12 +38,8 @@ if TYPE_CHECKING:
     metavar="T=480",
     help="The same for the other shape, timed too.",
 )
-@click.option(
-    "--bucket",
-    multiple=True,
-    callback=_options.sizes,
-    metavar="T=300,500",
-    help="Time a session of its own, with the dims fixed, for each of these sizes, too.",
+@_options.gone(
+    "--bucket", "ship makes a container of each size, and bench --ship times clips in them"
 )
 @click.option(
     "--fixed/--no-fixed",
@@ -95,7 +91,6 @@ def bench(
     ep: Wanted,
     dims: dict[str, int] | None,
     other: dict[str, int] | None,
-    bucket: _options.Sizes | None,
     fixed: bool,
     processes: int | None,
     runs: int | None,
@@ -135,7 +130,6 @@ def bench(
             ep=ep,
             dims=dims,
             other=other,
-            buckets=bucket,
             fixed=fixed,
             processes=processes,
             runs=runs,

@@ -27,25 +27,14 @@ _COLOURS = {"fused": "green", "dml": "cyan", "cpu": "yellow", "gone": None}
     metavar="T=500",
     help="Plan with a symbolic dim at this size; may be given for several dims.",
 )
-@click.option(
-    "--before-after",
-    "spec",
-    hidden=True,
-    help="Gone: plan what graphfix run has written, with --no-verify if you like.",
-)
-@click.option(
-    "--against",
-    hidden=True,
-    help="Gone: graphfix zoo --ep dml says which node ran where.",
-)
+@_options.gone("--before-after", "plan what run has written")
+@_options.gone("--against", "graphfix zoo --ep dml says which node ran where")
 @_options.json_flag
 @_options.plugin
 @_options.verbose
 def plan(
     model: str,
     dims: _options.Sizes | None,
-    spec: str | None,
-    against: str | None,
     as_json: bool,
     verbose: bool,
 ) -> None:
@@ -54,12 +43,6 @@ def plan(
     Where each node runs and why, how many graphs are fused, how many kernels and copies a run
     takes, and what another length costs.
     """
-    if spec is not None:
-        raise click.UsageError("--before-after is no option any more; plan what run has written.")
-    if against is not None:
-        raise click.UsageError(
-            "--against is no option any more; graphfix zoo --ep dml says which node ran where."
-        )
     sizes = {name: several[0] for name, several in (dims or {}).items()}
     for name, several in (dims or {}).items():
         if len(set(several)) > 1:

@@ -50,9 +50,8 @@ def _machine(request: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _memory(request: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = _script("_machine").memory(request["provider"], _script)
-    return found
+def _memory(_: dict[str, Any]) -> dict[str, Any]:
+    return {"peak": _script("_machine").memory(_script)}
 
 
 def _script(name: str) -> Any:  # noqa: ANN401

@@ -149,12 +149,10 @@ class RemoteSession:
         """What the other Python says of the machine: adapter, driver, processors, clock."""
         return {k: str(v) for k, v in self._ask({"verb": "machine"}, "looking around").items()}
 
-    def memory(self) -> dict[str, Any]:
-        """The process's ``peak`` memory and what it holds of the ``gpu``'s, in bytes.
-
-        Each is None where it is not to be had; ``gpu_reason`` says why.
-        """
-        return self._ask({"verb": "memory"}, "counting memory")
+    def peak_memory(self) -> int | None:
+        """The most memory of the process, in bytes; None where it is not to be had."""
+        peak: int | None = self._ask({"verb": "memory"}, "counting memory")["peak"]
+        return peak
 
     def _ask(self, request: Mapping[str, object], doing: str) -> dict[str, Any]:
         if self._worker is None:

@@ -211,8 +211,8 @@ def that_runs(source: Path, feeds: Feeds, runner: Runner, stack: ExitStack) -> t
 
 def peak(seen: dict[str, int], session: RemoteSession) -> None:
     """Note the most memory of a session's process, where it is to be had."""
-    if most := session.memory().get("peak"):
-        seen["peak"] = max(int(most), seen.get("peak", 0))
+    if most := session.peak_memory():
+        seen["peak"] = max(most, seen.get("peak", 0))
 
 
 def count_of_original(model: Path, runs: int, others: int) -> StreamCost:
