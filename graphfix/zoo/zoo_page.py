@@ -49,7 +49,6 @@ def page(rows: Sequence[Json]) -> str:
         "zoo.html",
         version=__version__,
         rows=rows,
-        tiles=_tiles(rows),
         columns={name: FIGURES[name] for name in _COLUMNS},
         unknown=html.grouped(
             (rows[0]["figures"][name]["why"], FIGURES[name]) for name in empty if rows
@@ -77,22 +76,6 @@ def cell(name: str, one: Figure) -> str:
         return " → ".join(_RUNS[None if x is None else int(x)] for x in (before, after))
     number = html.number if name == "padding" else "{:g}".format
     return " → ".join("-" if x is None else number(x) for x in (before, after))
-
-
-def _tiles(rows: Sequence[Json]) -> list[tuple[str, str]]:
-    """The figures of all models together, those that are known."""
-    tiles = [("models", str(len(rows)))]
-    passes = [p for row in rows for p in row["stages"].get("repair", {}).get("passes", ())]
-    tiles.append(("repairs", str(sum(len(p["changes"]) for p in passes))))
-    for name in ("crashes", "mask-wheres", "dynamic-reshapes"):
-        pairs = [row["figures"][name] for row in rows if row["figures"][name]["after"] is not None]
-        if pairs:
-            before, after = (sum(x[side] or 0 for x in pairs) for side in ("before", "after"))
-            tiles.append((FIGURES[name], f"{before:g} → {after:g}"))
-    gaps = [x for row in rows if (x := row["figures"]["worst"]["after"]) is not None]
-    if gaps:
-        tiles.append((FIGURES["worst"], html.number(max(gaps, key=float))))
-    return tiles
 
 
 def _skipped(stages: Json) -> dict[str, list[str]]:
