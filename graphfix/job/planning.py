@@ -93,17 +93,8 @@ def kernels_of(model: ir.Model) -> dict[str, int] | None:
     return {"all": sum(on.values()), **on, "remade": found.remade}
 
 
-def glance(before: str | Path, after: str | Path | None) -> dict[str, object]:
-    """The plans of two files at a glance, for a report: where nodes run, in numbers.
-
-    A file that cannot be planned, because ONNX Runtime rejects it, or that is not there is None.
-    """
-    return {"before": _at_a_glance(before), "after": _at_a_glance(after)}
-
-
-def _at_a_glance(path: str | Path | None) -> dict[str, object] | None:
-    if path is None:
-        return None
+def glance(path: str | Path) -> dict[str, object] | None:
+    """The plan of a file at a glance, in numbers; None where ONNX Runtime rejects the model."""
     try:
         data = plan(io.load(path)).to_json()
     except ModelError:

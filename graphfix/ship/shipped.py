@@ -161,5 +161,5 @@ def in_place(folder: Path, result: Shipped) -> Shipped:
 
 
 def _kernels(path: Path) -> dict[str, int] | None:
-    glance: Any = planning.glance(path, None)["before"]
+    glance: Any = planning.glance(path)
     return None if glance is None else dict(glance["run"])

@@ -217,7 +217,7 @@ def peak(seen: dict[str, int], session: RemoteSession) -> None:
 
 def count_of_original(model: Path, runs: int, others: int) -> StreamCost:
     """What so many runs launch; of each whose lengths are others, the shapes are compiled again."""
-    glance: Any = planning.glance(model, None)["before"]
+    glance: Any = planning.glance(model)
     if glance is None:
         return StreamCost()
     run = glance["run"]

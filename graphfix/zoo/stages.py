@@ -111,7 +111,10 @@ def plan(job: ZooJob) -> Json:
     """Where the nodes of both will run on DirectML, foreseen on any machine."""
     from graphfix.job import planning
 
-    found: Json = planning.glance(job.before, job.after if job.after.is_file() else None)
+    found: Json = {
+        "before": planning.glance(job.before),
+        "after": planning.glance(job.after) if job.after.is_file() else None,
+    }
     first, second = ((found[side] or {"run": {}})["run"] for side in ("before", "after"))
     why = "ONNX Runtime rejects it" if job.after.is_file() else "there is no repaired model"
     return {

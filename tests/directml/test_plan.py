@@ -395,8 +395,8 @@ def test_the_page_shows_before_and_after(tmp_path: Path) -> None:
     assert main(words) == 0
     text = page.read_text(encoding="utf-8")
     held = json.loads(text.split('id="report">')[1].split("</script>")[0])
-    assert held["plan"]["before"]["run"]["dispatches"] == 2
-    assert held["plan"]["after"]["run"]["dispatches"] == 1
+    assert held["kernels"]["before"]["directml"] == 2
+    assert held["kernels"]["after"]["directml"] == 1
 
 
 def run(*words: str) -> int:
