@@ -76,7 +76,6 @@ def bench(
     processes: int | None = None,
     runs: int | None = None,
     seconds: float | None = None,
-    io_binding: bool = False,
     map_feeds: Sequence[MapFeeds | None] | None = None,
     tolerance: Tolerance | None = None,
     seed: int = 0,
@@ -97,7 +96,6 @@ def bench(
             comes of fewer than six.
         runs: How many steady runs in each at least.
         seconds: How long steady runs go on at least.
-        io_binding: Whether inputs and outputs stay in the device's memory while the clock runs.
         map_feeds: For each model, what makes its inputs from those of the first; None for those
             that take the same.
         tolerance: How far outputs may differ from those of the first model on the CPU; a hundred
@@ -144,7 +142,6 @@ def bench(
             here(where),
             effort.runs,
             effort.seconds,
-            io_binding,
             lambda said, name=setup.name: tell(f"{name}: {said}"),  # type: ignore[misc]
         )
         for i, result in _tried(trial, taking, effort.processes, tolerance, seed).items():
@@ -154,7 +151,7 @@ def bench(
         for model, found, said in zip(models, results, notes, strict=True)
     )
     setups = tuple(x[0] for x in plan)
-    return Benchmark(where, note, about, setups, tuple(timed), io_binding)
+    return Benchmark(where, note, about, setups, tuple(timed))
 
 
 def _entered(

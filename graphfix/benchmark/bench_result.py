@@ -162,7 +162,6 @@ class Benchmark(Proof):
         about: Versions, the adapter, the driver, the clock and the machine.
         setups: How sessions were made, and at which sizes.
         models: The models.
-        bound: Whether inputs and outputs stayed on the device, by I/O binding.
     """
 
     ep: Ep
@@ -170,7 +169,6 @@ class Benchmark(Proof):
     about: dict[str, str]
     setups: tuple[Setup, ...]
     models: tuple[Timed, ...]
-    bound: bool = False
 
     def __str__(self) -> str:
         failed = [x.model for x in self.models if not x.ok]
@@ -199,7 +197,6 @@ class Benchmark(Proof):
             "ok": self.ok,
             "ep": self.ep,
             "note": self.note,
-            "io_binding": self.bound,
             "about": self.about,
             "dims": self.dims,
             "other": self.other,

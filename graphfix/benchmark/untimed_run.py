@@ -45,7 +45,7 @@ def look(trial: Trial, entrant: Entrant, reference: Reference, tolerance: Tolera
             trial.open(entrant, replace(trial.runner, sessions=1), profile=True)
         ) as session:
             for case, original in zip(cases, wanted, strict=True):
-                outputs = session.run(entrant.feeds(case.feeds), bind=trial.bind)
+                outputs = session.run(entrant.feeds(case.feeds))
                 for diff in _diffs(original, outputs, case.name, tolerance):
                     known = worst.get((diff.output, diff.case))
                     if known is None or _badness(diff) > _badness(known):

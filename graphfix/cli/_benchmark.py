@@ -86,7 +86,7 @@ def _title(done: Benchmark, setup: Setup) -> str:
     if setup.other:
         changed = {k: v for k, v in setup.other.items() if setup.dims.get(k) != v}
         text += f", other shape {_sizes(changed)}"
-    return text + (", I/O bound to the device" if done.bound else "")
+    return text
 
 
 def _phases(shown: Sequence[tuple[str, Result]], label: str) -> None:

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     help="The same for the other shape, timed too.",
 )
 @_options.gone(
+    "--io-binding", "bench --ship keeps the states of a stream on the device", is_flag=True
+)
+@_options.gone(
     "--bucket", "ship makes a container of each size, and bench --ship times clips in them"
 )
 @click.option(
@@ -61,11 +64,6 @@ if TYPE_CHECKING:
     "--seconds",
     type=click.FloatRange(min=0.0),
     help="How long steady runs go on in each process at least; 0.5 by default, 1.5 on DirectML.",
-)
-@click.option(
-    "--io-binding",
-    is_flag=True,
-    help="Keep inputs and outputs in the device's memory while the clock runs.",
 )
 @click.option(
     "--atol",
@@ -95,7 +93,6 @@ def bench(
     processes: int | None,
     runs: int | None,
     seconds: float | None,
-    io_binding: bool,
     atol: float | None,
     ship: str | None,
     against: str | None,
@@ -134,7 +131,6 @@ def bench(
             processes=processes,
             runs=runs,
             seconds=seconds,
-            io_binding=io_binding,
             map_feeds=[_feeds(models[0], model) for model in models],
             tolerance=_options.tolerance(atol),
             progress=tell,

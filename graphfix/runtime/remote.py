@@ -220,7 +220,6 @@ class RemoteSession:
         runs: int,
         *,
         seconds: float = 0.0,
-        bind: bool = False,
     ) -> tuple[float, ...]:
         """Run the model again and again in the other process, one run after the other.
 
@@ -228,7 +227,6 @@ class RemoteSession:
             feeds: An array for each input, by name.
             runs: How many runs at least.
             seconds: And until so much time has passed; but never more than 10,000 times.
-            bind: As in :meth:`run`.
 
         Returns:
             How long each run took, in seconds.
@@ -243,7 +241,6 @@ class RemoteSession:
             "runs": runs,
             "seconds": seconds,
             "most": _MOST_RUNS,
-            "bind": bind,
         }
         if self._worker is None:
             raise RunError("the session is closed")

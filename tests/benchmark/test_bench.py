@@ -265,12 +265,6 @@ def test_a_graph_that_kills_the_process_is_a_result_and_the_others_are_timed() -
     assert bad.error.endswith("it dies at node 'fatal' (Div)")
 
 
-def test_inputs_and_outputs_may_be_bound_to_the_device() -> None:
-    done = timed("one", io_binding=True)
-    assert done.ok
-    assert done.bound
-
-
 @pytest.mark.parametrize("ep", ["dml", "cuda"])
 def test_what_is_not_to_be_had_is_refused_with_how_to_get_it(
     ep: str, capsys: pytest.CaptureFixture[str]
