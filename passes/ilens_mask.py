@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.core import Change, Finding, Match, Pass, Safety, Skip
 from graphfix.editing.builder import is_as_exported
 from graphfix.errors import PaddingError
 from graphfix.lengths.analysis import analyse
-from graphfix.lengths.apply import OUTPUT, apply
+from graphfix.lengths.apply import apply
 from graphfix.lengths.length_input import LengthInput
 from graphfix.lengths.length_source import find
 from graphfix.model.text import told
@@ -97,9 +97,9 @@ class IlensMask(Pass):
     Safety:
         With `ilens` equal to the padded size the model computes what it did, up to rounding where a
         mean has become a sum and a quotient; that is verified. With less, the first valid-length
-        entries of each output are those of the clip alone; what lies behind them is anything finite
-        (`outputs=zero` zeroes it). All repairs are made or none: an operator that has no rule, or a
-        leak that has no repair, is an error that names the node, and nothing is written. Proved for
+        entries of each output are those of the clip alone; what lies behind them is anything
+        finite. All repairs are made or none: an operator that has no rule, or a leak that has no
+        repair, is an error that names the node, and nothing is written. Proved for
         the operators and sizes of the graph, in runs with no size of 0 and no table read past its
         end; a pool makes no frame of a clip that is shorter than its window, as the standard has
         it, where ONNX Runtime may make one, and a Slice of the last frames (`x[:, -3:]`) takes as
@@ -121,9 +121,6 @@ class IlensMask(Pass):
             inputs are of one size, and the batches of these inputs too, where the graph does not.
         from: A mask or length input that the model has already and that is to say what is valid,
             such as `from=attention_mask`; no `ilens` is added then.
-        outputs: `zero` also zeroes what lies behind the valid length of each output.
-        olens: `yes` adds an output `olens`, int64 like `ilens`: the valid length of the first
-            output that carries time.
         floor: What is added to a score that is to weigh nothing; finite, at most -1000. Without it
             the least number of the type, which hides what is below any score.
     """
@@ -134,8 +131,6 @@ class IlensMask(Pass):
 
     axis: str = ""
     from_: str = ""
-    outputs: Literal["keep", "zero"] = "keep"
-    olens: bool = False
     floor: float | None = None
 
     def __post_init__(self) -> None:
@@ -181,15 +176,9 @@ class IlensMask(Pass):
         found = self._analysis(model)
         if found.refusals:
             raise PaddingError(_refused(found, model))
-        outputs = {x.name for x in model.graph.outputs}
-        olens = self.olens and OUTPUT not in outputs
-        open_ends = self.outputs == "zero" and any(
-            state is not None and any(x is not None and not x.is_zero for x in state.tails)
-            for state in map(found.states.get, model.graph.outputs)
-        )
-        if not (found.repairs or olens or open_ends):
+        if not found.repairs:
             return
-        for made in apply(model, found, self.name, self.floor, zero=open_ends, olens=olens):
+        for made in apply(model, found, self.name, self.floor):
             yield Change(self.name, made.at, made.tensor, made.removed, made.added, made.note)
 
     def _analysis(self, model: ir.Model) -> Analysis:

@@ -78,13 +78,11 @@ def bench(
     ep: Wanted = "auto",
     dims: Mapping[str, int] | None = None,
     other: Mapping[str, int] | None = None,
-    buckets: Mapping[str, Sequence[int]] | None = None,
     fixed: bool = True,
     processes: int | None = None,
     runs: int | None = None,
     seconds: float | None = None,
     careful: bool = False,
-    io_binding: bool = False,
     map_feeds: Sequence[MapFeeds | None] | None = None,
     tolerance: Tolerance | None = None,
     seed: int = 0,
@@ -92,22 +90,20 @@ def bench(
 ) -> Benchmark:
     """Compare what models compute, and time them, one model a process and processes in turn.
 
-    Each is timed as it is; with its dims fixed by free-dimension overrides, if any are symbolic;
-    and with a session for each bucket.
+    Each is timed as it is, and with its dims fixed by free-dimension overrides, if any are
+    symbolic.
 
     Args:
         models: Files; the first is what the others are compared with.
         ep: Where: ``"auto"`` is DirectML if there is one, else the CPU, and says so.
         dims: The sizes to time at, by the name of the symbolic dim.
         other: The sizes of another shape; by default three quarters of the longest dim.
-        buckets: Sizes of a dim that get a session each, with the dims fixed.
-        fixed: Whether they are timed with their dims fixed at all, buckets left aside.
+        fixed: Whether they are timed with their dims fixed at all.
         processes: How many processes of each model; by default those of :data:`EFFORT`. No ratio
             comes of fewer than six.
         runs: How many steady runs in each at least.
         seconds: How long steady runs go on at least.
         careful: Whether the defaults of these three are those of :data:`CAREFUL`.
-        io_binding: Whether inputs and outputs stay in the device's memory while the clock runs.
         map_feeds: For each model, what makes its inputs from those of the first; None for those
             that take the same.
         tolerance: How far outputs may differ from those of the first model on the CPU; a hundred
@@ -135,7 +131,7 @@ def bench(
     )
     entrants, results = _entered(models, map_feeds)
     tell("making inputs")
-    plan = plan_of(models[0], entrants, dims, other, buckets, fixed=fixed, seed=seed)
+    plan = plan_of(models[0], entrants, dims, other, fixed=fixed, seed=seed)
     notes = [notes_of(x, plan) if x is not None else () for x in entrants]
     tolerance = tolerance or Tolerance()
     if any(x is not None and computes_in_half(x.graph) for x in entrants):
@@ -154,7 +150,6 @@ def bench(
             here(where),
             effort.runs,
             effort.seconds,
-            io_binding,
             lambda said, name=setup.name: tell(f"{name}: {said}"),  # type: ignore[misc]
         )
         for i, result in _tried(trial, taking, effort.processes, tolerance, seed).items():
@@ -164,7 +159,7 @@ def bench(
         for model, found, said in zip(models, results, notes, strict=True)
     )
     setups = tuple(x[0] for x in plan)
-    return Benchmark(where, note, about, setups, tuple(timed), io_binding)
+    return Benchmark(where, note, about, setups, tuple(timed))
 
 
 def _entered(

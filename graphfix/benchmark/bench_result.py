@@ -28,8 +28,7 @@ class Setup:
     """A way to make the sessions.
 
     Attributes:
-        name: ``"any shape"``; ``"fixed dims"``, by free-dimension overrides; or ``"bucket T=300"``,
-            the same for one bucket of several.
+        name: ``"any shape"``, or ``"fixed dims"``, by free-dimension overrides.
         dims: The sizes that it is timed at, by symbolic dim.
         other: Those of the other shape; empty if it takes one shape only.
         fixed: Whether the dims are fixed when the session is made.
@@ -51,15 +50,11 @@ class Seen:
         placed: What ran where.
         peak_memory: The most memory, in bytes, that the process had in use; None if it could not
             be had.
-        gpu_memory: What it held of the device's memory, in bytes; None if it could not be had.
-        gpu_reason: Why not.
     """
 
     diffs: tuple[OutputDiff, ...] = ()
     placed: Placed = field(default_factory=Placed)
     peak_memory: int | None = None
-    gpu_memory: int | None = None
-    gpu_reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,8 +95,6 @@ class Result:
             "copy": {name: ratio.to_json() for name, ratio in self.copy.items()},
             "placement": self.seen.placed.to_json(),
             "peak_memory_bytes": self.seen.peak_memory,
-            "gpu_memory_bytes": self.seen.gpu_memory,
-            "gpu_memory_reason": self.seen.gpu_reason,
             "outputs": [
                 {
                     "output": d.output,
@@ -169,7 +162,6 @@ class Benchmark(Proof):
         about: Versions, the adapter, the driver, the clock and the machine.
         setups: How sessions were made, and at which sizes.
         models: The models.
-        bound: Whether inputs and outputs stayed on the device, by I/O binding.
     """
 
     ep: Ep
@@ -177,7 +169,6 @@ class Benchmark(Proof):
     about: dict[str, str]
     setups: tuple[Setup, ...]
     models: tuple[Timed, ...]
-    bound: bool = False
 
     def __str__(self) -> str:
         failed = [x.model for x in self.models if not x.ok]
@@ -206,7 +197,6 @@ class Benchmark(Proof):
             "ok": self.ok,
             "ep": self.ep,
             "note": self.note,
-            "io_binding": self.bound,
             "about": self.about,
             "dims": self.dims,
             "other": self.other,

@@ -48,7 +48,6 @@ class Trial:
         runner: The Python to start for each process.
         runs: How many steady runs at least.
         seconds: How long steady runs go on at least.
-        bind: Whether inputs and outputs stay on the device.
         tell: Called with a short text at each step.
     """
 
@@ -58,7 +57,6 @@ class Trial:
     runner: Runner
     runs: int
     seconds: float
-    bind: bool
     tell: Callable[[str], None]
 
     def cases(self, entrant: Entrant) -> list[Case]:
@@ -115,14 +113,12 @@ def time_alone(trial: Trial, entrant: Entrant) -> Phases:
         with closing(trial.open(entrant, runner)) as session:
             found: dict[str, tuple[float, ...]] = {SESSION: (session.open_seconds,)}
             feeds = entrant.feeds(case.feeds)
-            found[FIRST] = session.time(feeds, 1, bind=trial.bind)
-            found[STEADY] = session.time(feeds, trial.runs, seconds=trial.seconds, bind=trial.bind)
+            found[FIRST] = session.time(feeds, 1)
+            found[STEADY] = session.time(feeds, trial.runs, seconds=trial.seconds)
             for case in trial.cases(entrant)[1:]:
                 for phase, at in ((OTHER, case), (BACK, trial.first)):
                     again = entrant.feeds(at.feeds)
-                    found[phase] = session.time(
-                        again, half, seconds=trial.seconds / 2, bind=trial.bind
-                    )
+                    found[phase] = session.time(again, half, seconds=trial.seconds / 2)
     except (ModelError, RunError, FeedError) as error:
         raise trial.failed(entrant, error, case) from error
     return found

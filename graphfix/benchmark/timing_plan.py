@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from typing import TYPE_CHECKING
 
 from graphfix.benchmark.bench_result import AS_IT_IS, FIXED, Setup
@@ -29,7 +28,6 @@ def plan_of(
     entrants: Sequence[Entrant | None],
     dims: Mapping[str, int] | None,
     other: Mapping[str, int] | None,
-    buckets: Mapping[str, Sequence[int]] | None,
     *,
     fixed: bool,
     seed: int,
@@ -41,7 +39,6 @@ def plan_of(
         entrants: All of them, it among them; None for those that cannot be read.
         dims: The sizes to time at, by the name of the symbolic dim.
         other: The sizes of another shape; by default three quarters of the longest dim.
-        buckets: Sizes of a dim that get a session each, with the dims fixed.
         fixed: Whether the first sizes are timed with the dims fixed, too.
         seed: The same seed makes the same inputs.
 
@@ -54,12 +51,6 @@ def plan_of(
     plan = [(Setup(AS_IT_IS, first.dims, second.dims if second else {}), first, second)]
     if fixed and any(x is not None and x.free_dims(first.feeds) for x in entrants):
         plan.append((Setup(FIXED, first.dims, fixed=True), first, None))
-    for combination in itertools.product(*(buckets or {}).values()) if buckets else ():
-        bucket = dict(zip(buckets or {}, combination, strict=True))
-        exact = {name: [size] for name, size in {**first.dims, **bucket}.items()}
-        case = _exactly(make, exact)
-        name = " ".join(f"{quoted(name)}={size}" for name, size in bucket.items())
-        plan.append((Setup(f"bucket {name}", case.dims, fixed=True), case, None))
     return plan
 
 

@@ -45,18 +45,16 @@ def look(trial: Trial, entrant: Entrant, reference: Reference, tolerance: Tolera
             trial.open(entrant, replace(trial.runner, sessions=1), profile=True)
         ) as session:
             for case, original in zip(cases, wanted, strict=True):
-                outputs = session.run(entrant.feeds(case.feeds), bind=trial.bind)
+                outputs = session.run(entrant.feeds(case.feeds))
                 for diff in _diffs(original, outputs, case.name, tolerance):
                     known = worst.get((diff.output, diff.case))
                     if known is None or _badness(diff) > _badness(known):
                         worst[diff.output, diff.case] = diff
-            memory = session.memory()
+            peak = session.peak_memory()
             return Seen(
                 diffs=tuple(worst.values()),
                 placed=placed(session.profile()),
-                peak_memory=memory["peak"],
-                gpu_memory=memory["gpu"],
-                gpu_reason=memory["gpu_reason"],
+                peak_memory=peak,
             )
     except (ModelError, RunError, FeedError) as error:
         raise trial.failed(entrant, error, case) from error

@@ -50,11 +50,6 @@ def show(done: Benchmark, *, verbose: bool) -> None:
     for name in ("adapter", "clock"):
         if name in about:
             _terminal.row(name, about[name])
-    unknown = {
-        r.seen.gpu_reason for x in done.models for r in x.results.values() if r.seen.gpu_reason
-    }
-    for reason in sorted(unknown):
-        _terminal.row("unknown", f"memory on the device: {reason}")
 
 
 def _said(about: dict[str, str], *names: str) -> str:
@@ -91,7 +86,7 @@ def _title(done: Benchmark, setup: Setup) -> str:
     if setup.other:
         changed = {k: v for k, v in setup.other.items() if setup.dims.get(k) != v}
         text += f", other shape {_sizes(changed)}"
-    return text + (", I/O bound to the device" if done.bound else "")
+    return text
 
 
 def _phases(shown: Sequence[tuple[str, Result]], label: str) -> None:
@@ -139,13 +134,8 @@ def _facts(name: str, result: Result, label: str, *, verbose: bool) -> None:
     if verbose:
         for node in result.seen.placed.nodes:
             _terminal.row("", f"{node.provider}  {node.op}  {node.name}")
-    memory = []
     if result.seen.peak_memory is not None:
-        memory.append(f"{result.seen.peak_memory / _MIB:.0f} MiB at the peak")
-    if result.seen.gpu_memory is not None:
-        memory.append(f"{result.seen.gpu_memory / _MIB:.0f} MiB on the device")
-    if memory:
-        _terminal.row("", f"memory: {', '.join(memory)}")
+        _terminal.row("", f"memory: {result.seen.peak_memory / _MIB:.0f} MiB at the peak")
 
 
 def _claim(found: Claim) -> str:

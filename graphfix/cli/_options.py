@@ -211,6 +211,23 @@ padded_ep = click.option(
 )
 
 
+def gone(option: str, instead: str, *, is_flag: bool = False) -> Callable[[F], F]:
+    """An option that a verb had, and what does the same."""
+
+    def told(_: click.Context, __: click.Parameter, value: object) -> None:
+        if value:
+            raise click.UsageError(f"{option} is no option any more; {instead}.")
+
+    return click.option(
+        option,
+        is_flag=is_flag,
+        hidden=True,
+        expose_value=False,
+        callback=told,
+        help=f"Gone: {instead}.",
+    )
+
+
 def plugins() -> tuple[str, ...]:
     """The files of ``--plugin``."""
     found: tuple[str, ...] = click.get_current_context().meta[PLUGINS]

@@ -127,12 +127,6 @@ def colours() -> bool | None:
     return True if os.environ.get("FORCE_COLOR") else None
 
 
-def is_unicode() -> bool:
-    """Whether standard output takes any character; a Windows pipe may be cp1252."""
-    encoding = getattr(sys.stdout, "encoding", None) or ""
-    return bool(encoding.lower().replace("-", "") == "utf8")
-
-
 def width() -> int:
     """How many columns there are; 80 where nobody says."""
     return min(shutil.get_terminal_size((80, 24)).columns, _WIDEST)

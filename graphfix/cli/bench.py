@@ -38,12 +38,11 @@ if TYPE_CHECKING:
     metavar="T=480",
     help="The same for the other shape, timed too.",
 )
-@click.option(
-    "--bucket",
-    multiple=True,
-    callback=_options.sizes,
-    metavar="T=300,500",
-    help="Time a session of its own, with the dims fixed, for each of these sizes, too.",
+@_options.gone(
+    "--io-binding", "bench --ship keeps the states of a stream on the device", is_flag=True
+)
+@_options.gone(
+    "--bucket", "ship makes a container of each size, and bench --ship times clips in them"
 )
 @click.option(
     "--fixed/--no-fixed",
@@ -71,11 +70,6 @@ if TYPE_CHECKING:
     help="Take longer for a narrower interval: 9 processes and 0.5 seconds, 6 and 1.5 on DirectML.",
 )
 @click.option(
-    "--io-binding",
-    is_flag=True,
-    help="Keep inputs and outputs in the device's memory while the clock runs.",
-)
-@click.option(
     "--atol",
     type=float,
     metavar="X",
@@ -99,13 +93,11 @@ def bench(
     ep: Wanted,
     dims: dict[str, int] | None,
     other: dict[str, int] | None,
-    bucket: _options.Sizes | None,
     fixed: bool,
     processes: int | None,
     runs: int | None,
     seconds: float | None,
     careful: bool,
-    io_binding: bool,
     atol: float | None,
     ship: str | None,
     against: str | None,
@@ -141,13 +133,11 @@ def bench(
             ep=ep,
             dims=dims,
             other=other,
-            buckets=bucket,
             fixed=fixed,
             processes=processes,
             runs=runs,
             seconds=seconds,
             careful=careful,
-            io_binding=io_binding,
             map_feeds=[_feeds(models[0], model) for model in models],
             tolerance=_options.tolerance(atol),
             progress=tell,

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @_options.model
 @_options.lengths
-@click.option(
-    "--seeds", type=click.IntRange(1), help="How many contents to try; 1, or 5 for whole numbers."
-)
+@_options.gone("--seeds", "graphfix.padded(model, seeds=5) tries as many contents")
 @click.option(
     "--poison",
     type=click.Choice(["nan", "inf"]),
@@ -45,7 +43,6 @@ def padded(
     container: list[int] | None,
     axis: str,
     original: str | None,
-    seeds: int | None,
     poison: tuple[str, ...],
     max_abs: float | None,
     cosine: float | None,
@@ -73,7 +70,6 @@ def padded(
             original=original,
             fills=(*FILLS, *poison),  # type: ignore[arg-type]
             tolerance=gates,
-            seeds=seeds,
             ep=ep,
             progress=_terminal.counted(tell),
         )

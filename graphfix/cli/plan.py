@@ -13,6 +13,7 @@ from graphfix.version import __version__
 if TYPE_CHECKING:
     from graphfix.directml.plan import Plan, Where
 
+_WORDS: dict[Where, str] = {"fused": "fused", "dml": "DirectML", "cpu": "CPU", "gone": "gone"}
 _COLOURS = {"fused": "green", "dml": "cyan", "cpu": "yellow", "gone": None}
 
 
@@ -26,25 +27,14 @@ _COLOURS = {"fused": "green", "dml": "cyan", "cpu": "yellow", "gone": None}
     metavar="T=500",
     help="Plan with a symbolic dim at this size; may be given for several dims.",
 )
-@click.option(
-    "--before-after",
-    "spec",
-    hidden=True,
-    help="Gone: plan what graphfix run has written, with --no-verify if you like.",
-)
-@click.option(
-    "--against",
-    hidden=True,
-    help="Gone: graphfix zoo --ep dml says which node ran where.",
-)
+@_options.gone("--before-after", "plan what run has written")
+@_options.gone("--against", "graphfix zoo --ep dml says which node ran where")
 @_options.json_flag
 @_options.plugin
 @_options.verbose
 def plan(
     model: str,
     dims: _options.Sizes | None,
-    spec: str | None,
-    against: str | None,
     as_json: bool,
     verbose: bool,
 ) -> None:
@@ -53,12 +43,6 @@ def plan(
     Where each node runs and why, how many graphs are fused, how many kernels and copies a run
     takes, and what another length costs. DirectML is not needed, and nothing is written.
     """
-    if spec is not None:
-        raise click.UsageError("--before-after is no option any more; plan what run has written.")
-    if against is not None:
-        raise click.UsageError(
-            "--against is no option any more; graphfix zoo --ep dml says which node ran where."
-        )
     sizes = {name: several[0] for name, several in (dims or {}).items()}
     for name, several in (dims or {}).items():
         if len(set(several)) > 1:
@@ -88,17 +72,12 @@ def plan(
 
 
 def _show(plan: Plan, *, verbose: bool) -> None:
-    from graphfix.show.kernel_strip import ORDER, WORDS
-
-    _strip(plan)
-    _key()
-    click.echo()
-    for where in ORDER:
+    for where, word in _WORDS.items():
         here = [x for x in plan.places if x.where == where]
         if not here:
             continue
-        word = click.style(f"{WORDS[where]:<10}", fg=_COLOURS[where], bold=True)
-        click.echo(f"  {word}{_terminal.plural(len(here), 'node')}{_sizes_of_graphs(plan, where)}")
+        head = click.style(f"{word:<10}", fg=_COLOURS[where], bold=True)
+        click.echo(f"  {head}{_terminal.plural(len(here), 'node')}{_sizes_of_graphs(plan, where)}")
         pairs = [(x.at, x.why) for x in here if x.why]
         _terminal.reasons(pairs, every=verbose, indent="      ")
     click.echo()
@@ -143,24 +122,3 @@ def _lengths(plan: Plan) -> str:
         f"{plan.remade} of the {kernels} kernels are recompiled in each run at another size than "
         f"the first one{named}"
     )
-
-
-def _strip(plan: Plan) -> None:
-    from graphfix.show.kernel_strip import text
-
-    cells = text([x.where for x in plan.places], _terminal.width() - 2)
-    click.echo(f"  {''.join(map(_block, cells))}")
-
-
-def _block(where: Where) -> str:
-    """What the strip is drawn with, where it goes: a pipe on Windows may know no blocks."""
-    from graphfix.show.kernel_strip import BLOCKS, LETTERS
-
-    blocks = BLOCKS if _terminal.is_unicode() else LETTERS
-    return click.style(blocks[where], fg=_COLOURS[where])
-
-
-def _key() -> None:
-    from graphfix.show.kernel_strip import WORDS
-
-    click.echo("  " + "   ".join(f"{_block(where)} {word}" for where, word in WORDS.items()))

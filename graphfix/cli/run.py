@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import gc
 from collections import Counter
 from pathlib import Path
@@ -122,12 +121,6 @@ def run(
             progress=tell,
         )
     with _terminal.told(_outcome(done)):
-        if page is not None:
-            with _terminal.progress(quiet=as_json) as tell:
-                from graphfix.job import planning
-
-                tell("planning for DirectML")
-                done = dataclasses.replace(done, plan=planning.glance(model, done.output))
         if as_json:
             _terminal.print_json(done.to_json())
         else:

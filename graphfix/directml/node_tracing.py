@@ -86,7 +86,7 @@ def _written_out(place: str, graph: ir.Graph, node: ir.Node) -> list[str]:
 
 
 def _traced(graph: ir.Graph, final: ir.Graph) -> dict[ir.Node, Fate]:
-    makes = {x.name: _maker(node) for node in final for x in node.outputs if x.name}
+    makes = {x.name: node for node in final for x in node.outputs if x.name}
     named = {node.name: node for node in final if node.name}
     constants = set(final.initializers)
     outputs = {x.name for x in graph.outputs}
@@ -114,16 +114,6 @@ def _traced(graph: ir.Graph, final: ir.Graph) -> dict[ir.Node, Fate]:
             if found[node].how != CONSTANT:
                 found[node] = Fate(None, COMPUTED)
     return found
-
-
-def _maker(node: ir.Node) -> ir.Node:
-    """The node itself; of a copy between devices, which takes over the name, what it copies."""
-    while node.op_type.startswith("Memcpy") and (source := node.inputs[0]) is not None:
-        before = source.producer()
-        if before is None:
-            break
-        node = before
-    return node
 
 
 def _was_folded(node: ir.Node, fate: Fate, known: set[ir.Value]) -> bool:

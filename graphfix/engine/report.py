@@ -81,7 +81,6 @@ class Report(Proof):
         source: The input file, if there was one.
         output: The file that was written, or None.
         verdict: What verification found (:meth:`graphfix.proof.verdict.Verdict.to_json`), or None.
-        plan: What DirectML does before and after (:func:`graphfix.job.planning.glance`), or None.
         kernels: The kernels per run on DirectML before and after, as predicted
             (:func:`graphfix.job.planning.kernels`), or None if they were not counted.
         directml: What ``graphfix check`` finds before and after
@@ -105,7 +104,6 @@ class Report(Proof):
     source: str | None = None
     output: str | None = None
     verdict: dict[str, object] | None = field(default=None)
-    plan: dict[str, object] | None = field(default=None)
     memory: dict[str, int | None] | None = field(default=None)
     padded: dict[str, object] | None = field(default=None)
     kernels: Kernels | None = field(default=None)

@@ -147,10 +147,6 @@ class Clips:
             return False
         return not item.dims or item.dims[0] == 1
 
-    def sizes(self, length: int) -> dict[str, int]:
-        """The size of each symbol of the inputs, for one clip or a container of this length."""
-        return self._signature.sizes(self._groups(self._signature, self._time, length, 1))
-
     def refusal(self, length: int) -> str | None:
         """Why nothing so short is a clip; None for one that is long enough, as far as is known.
 

@@ -14,7 +14,6 @@ from graphfix.model import io, local_functions, stand_in
 from graphfix.model.given import Given, loaded
 from graphfix.model.shapes import shapes_of
 from graphfix.runtime.optimizer import Optimizer
-from graphfix.show import kernel_strip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,24 +94,13 @@ def kernels_of(model: ir.Model) -> dict[str, int] | None:
     return {"all": sum(on.values()), **on, "remade": found.remade}
 
 
-def glance(before: str | Path, after: str | Path | None) -> dict[str, object]:
-    """The plans of two files at a glance, for a report: where nodes run, in rows, and in numbers.
-
-    A file that cannot be planned, because ONNX Runtime rejects it, or that is not there is None.
-    """
-    return {"before": _at_a_glance(before), "after": _at_a_glance(after)}
-
-
-def _at_a_glance(path: str | Path | None) -> dict[str, object] | None:
-    if path is None:
-        return None
+def glance(path: str | Path) -> dict[str, object] | None:
+    """The plan of a file at a glance, in numbers; None where ONNX Runtime rejects the model."""
     try:
-        found = plan(io.load(path))
+        data = plan(io.load(path)).to_json()
     except ModelError:
         return None
-    data = found.to_json()
-    kept = {key: data[key] for key in ("nodes", "run", "open", "dynamic", "notes")}
-    return {"strip": kernel_strip.runs(x.where for x in found.places), **kept}
+    return {key: data[key] for key in ("nodes", "run", "open", "dynamic", "notes")}
 
 
 def _optimized(model: ir.Model, sizes: Mapping[str, int] | None) -> tuple[ir.Model, ir.Model]:

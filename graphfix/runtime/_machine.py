@@ -48,19 +48,12 @@ def about(provider: str, script: Script) -> dict[str, Any]:
     return found
 
 
-def memory(provider: str, script: Script) -> dict[str, Any]:
-    """The peak of this process and what it has on the device: bytes, or None and why not."""
-    answer: dict[str, Any] = {"peak": None, "gpu": None, "gpu_reason": ""}
+def memory(script: Script) -> int | None:
+    """The most memory that this process ever had in use, in bytes; None if it is unavailable."""
     try:
-        answer["peak"] = _peak_memory(script)
-    except Exception as error:  # whatever is not there
-        answer["peak_reason"] = str(error)
-    if provider in _ON_DEVICE:
-        try:
-            answer["gpu"] = _gpu_memory(provider, script)
-        except Exception as error:  # whatever is not there
-            answer["gpu_reason"] = str(error)
-    return answer
+        return _peak_memory(script)
+    except Exception:  # whatever is not there
+        return None
 
 
 def _processor() -> str:
@@ -104,20 +97,6 @@ def _peak_memory(script: Script) -> int:
 
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
-
-
-def _gpu_memory(provider: str, script: Script) -> int:
-    if provider == "CUDAExecutionProvider":
-        for line in _nvidia("--query-compute-apps=pid,used_memory"):
-            pid, used = line.split(",")
-            if int(pid) == os.getpid():
-                return int(used) << 20
-        raise OSError("nvidia-smi does not list this process")
-    try:
-        version = _wine()
-    except (OSError, AttributeError):
-        return int(script("_windows").video_memory())
-    raise OSError(f"Wine {version} does not count it")
 
 
 def _nvidia(query: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 For :mod:`graphfix.runtime._worker`, which may be run by a Python that has nothing but the standard
 library and onnxruntime: so Windows itself is asked, through :mod:`ctypes`. Under Wine the answers
-are Wine's, whose DXGI names the Vulkan adapter and may not count its memory.
+are Wine's, whose DXGI names the Vulkan adapter.
 
 https://learn.microsoft.com/windows/win32/api/dxgi1_4/nn-dxgi1_4-idxgiadapter3
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import uuid
-from ctypes import byref, c_int64, c_long, c_size_t, c_uint, c_uint64, c_void_p, wintypes
+from ctypes import byref, c_int64, c_long, c_size_t, c_uint, c_void_p, wintypes
 from typing import Any, Self
 
 assert sys.platform == "win32"
@@ -23,7 +23,7 @@ _ADAPTER3 = uuid.UUID("645967a4-1392-4310-a798-8053ce3e93fd").bytes_le
 # Places in the interfaces' tables of functions.
 _QUERY_INTERFACE, _RELEASE = 0, 2
 _ENUM_ADAPTERS1 = 12  # of IDXGIFactory1
-_CHECK_INTERFACE_SUPPORT, _GET_DESC1, _QUERY_VIDEO_MEMORY = 9, 10, 14  # of IDXGIAdapter3
+_CHECK_INTERFACE_SUPPORT, _GET_DESC1 = 9, 10  # of IDXGIAdapter3
 
 
 class _Desc(ctypes.Structure):
@@ -34,10 +34,6 @@ class _Desc(ctypes.Structure):
         ("luid", c_int64),
         ("flags", c_uint),
     )
-
-
-class _VideoMemory(ctypes.Structure):
-    _fields_ = (("budget", c_uint64), ("used", c_uint64), ("more", c_uint64 * 2))
 
 
 class _ProcessMemory(ctypes.Structure):
@@ -83,17 +79,6 @@ def adapter() -> dict[str, Any]:
             words = [version.value >> shift & 0xFFFF for shift in (48, 32, 16, 0)]
             found["driver"] = ".".join(map(str, words))
         return found
-
-
-def video_memory() -> int:
-    """What this process holds of the adapter's memory, borrowed memory included, in bytes."""
-    with _Adapter() as one:
-        used = 0
-        for segment in (0, 1):  # the adapter's own, and what it borrows
-            info = _VideoMemory()
-            _check(_call(one.at, _QUERY_VIDEO_MEMORY, c_uint(0), c_uint(segment), byref(info)))
-            used += info.used
-        return used
 
 
 def peak_memory() -> int:

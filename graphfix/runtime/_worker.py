@@ -50,9 +50,8 @@ def _machine(request: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _memory(request: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = _script("_machine").memory(request["provider"], _script)
-    return found
+def _memory(_: dict[str, Any]) -> dict[str, Any]:
+    return {"peak": _script("_machine").memory(_script)}
 
 
 def _script(name: str) -> Any:  # noqa: ANN401
@@ -248,7 +247,6 @@ def _time(request: dict[str, Any]) -> dict[str, Any]:
     """
     session = _sessions[request["id"]]
     feeds = _given(request)
-    timed = _run_bound if request["bind"] else _run_plain
     names = [x.name for x in session.get_outputs()]
     seconds: list[float] = []
     end = time.perf_counter() + request["seconds"]
@@ -257,7 +255,7 @@ def _time(request: dict[str, Any]) -> dict[str, Any]:
         while len(seconds) < request["runs"] or (
             time.perf_counter() < end and len(seconds) < request["most"]
         ):
-            seconds.append(timed(session, feeds, names)[0])
+            seconds.append(_run_plain(session, feeds, names)[0])
     finally:
         gc.enable()
     return {"seconds": seconds}

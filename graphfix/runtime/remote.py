@@ -149,12 +149,10 @@ class RemoteSession:
         """What the other Python says of the machine: adapter, driver, processors, clock."""
         return {k: str(v) for k, v in self._ask({"verb": "machine"}, "looking around").items()}
 
-    def memory(self) -> dict[str, Any]:
-        """The process's ``peak`` memory and what it holds of the ``gpu``'s, in bytes.
-
-        Each is None where it is unavailable; ``gpu_reason`` says why.
-        """
-        return self._ask({"verb": "memory"}, "counting memory")
+    def peak_memory(self) -> int | None:
+        """The most memory of the process, in bytes; None where it is unavailable."""
+        peak: int | None = self._ask({"verb": "memory"}, "counting memory")["peak"]
+        return peak
 
     def _ask(self, request: Mapping[str, object], doing: str) -> dict[str, Any]:
         if self._worker is None:
@@ -222,7 +220,6 @@ class RemoteSession:
         runs: int,
         *,
         seconds: float = 0.0,
-        bind: bool = False,
     ) -> tuple[float, ...]:
         """Run the model again and again in the other process, one run after the other.
 
@@ -230,7 +227,6 @@ class RemoteSession:
             feeds: An array for each input, by name.
             runs: How many runs at least.
             seconds: And until so much time has passed; but never more than 10,000 times.
-            bind: As in :meth:`run`.
 
         Returns:
             How long each run took, in seconds.
@@ -245,7 +241,6 @@ class RemoteSession:
             "runs": runs,
             "seconds": seconds,
             "most": _MOST_RUNS,
-            "bind": bind,
         }
         if self._worker is None:
             raise RunError("the session is closed")

@@ -30,7 +30,7 @@ from graphfix.ship.stream import Stream
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
@@ -78,8 +78,6 @@ class Session:
             is made when it is first needed.
         fallback: A model for clips that are longer than every container: a path. Without it they
             are an error.
-        progress: Called with the number of sessions made, how many there are, and the file, while
-            they are made with ``warm``.
 
     Raises:
         ModelError: The folder has no manifest, or ONNX Runtime rejects a model of it.
@@ -94,7 +92,6 @@ class Session:
         share: bool = False,
         warm: bool = False,
         fallback: str | os.PathLike[str] | None = None,
-        progress: Callable[[int, int, str], None] | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.manifest = manifest = Manifest.read(self.folder)
@@ -106,7 +103,7 @@ class Session:
             lambda x, n: ClipFit(manifest, manifest.containers[x], n)
         )
         if warm:
-            self._warm(progress or (lambda done, total, file: None))
+            self._warm()
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs of the original model."""
@@ -350,10 +347,8 @@ class Session:
                 "ship the model again"
             )
 
-    def _warm(self, progress: Callable[[int, int, str], None]) -> None:
-        total = len(self.manifest.containers)
-        for done, container in enumerate(self.manifest.containers):
-            progress(done, total, container.file)
+    def _warm(self) -> None:
+        for container in self.manifest.containers:
             session = self._session(container)
             zeros = {
                 x.name: np.zeros(x.shape, DTYPES[x.type])
@@ -365,7 +360,6 @@ class Session:
             ):  # a clip that fills it
                 zeros[self.manifest.lengths or ""][:] = container.sizes[self.manifest.axis.dim]
             self._opened.run(session, [x.name for x in session.get_outputs()], zeros)
-        progress(total, total, "")
 
 
 def _whole(port: Port, parts: Sequence[Array]) -> Array:

@@ -11,8 +11,6 @@ from graphfix.core import Pass
 from graphfix.job import planning
 from graphfix.model import atomic_file, io
 from graphfix.ship.manifest import NAME, Container, Manifest
-from graphfix.ship.ship_page import page
-from graphfix.ship.target_folder import REPORT
 from graphfix.version import __version__
 from graphfix.wording import Proof
 
@@ -101,7 +99,7 @@ def put_models(models: Sequence[ir.Model], paths: Sequence[Path], name: str) -> 
 
 
 def put_verdict(folder: Path, result: Shipped) -> Shipped:
-    """Write what the proof found into the manifest and a page; the result with that manifest."""
+    """Write what the proof found into the manifest; the result with that manifest."""
     assert result.whole is not None
     verdict = {
         "ok": result.ok,
@@ -111,7 +109,6 @@ def put_verdict(folder: Path, result: Shipped) -> Shipped:
     }
     manifest = dataclasses.replace(result.manifest, verdict=verdict)
     atomic_file.put_text(folder / NAME, manifest.to_text())
-    atomic_file.put_text(folder / REPORT, page(manifest, result.padding, result.whole))
     return dataclasses.replace(result, manifest=manifest)
 
 
@@ -164,5 +161,5 @@ def in_place(folder: Path, result: Shipped) -> Shipped:
 
 
 def _kernels(path: Path) -> dict[str, int] | None:
-    glance: Any = planning.glance(path, None)["before"]
+    glance: Any = planning.glance(path)
     return None if glance is None else dict(glance["run"])

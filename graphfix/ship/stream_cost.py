@@ -211,13 +211,13 @@ def that_runs(source: Path, feeds: Feeds, runner: Runner, stack: ExitStack) -> t
 
 def peak(seen: dict[str, int], session: RemoteSession) -> None:
     """Note the most memory of a session's process, where it is available."""
-    if most := session.memory().get("peak"):
-        seen["peak"] = max(int(most), seen.get("peak", 0))
+    if most := session.peak_memory():
+        seen["peak"] = max(most, seen.get("peak", 0))
 
 
 def count_of_original(model: Path, runs: int, others: int) -> StreamCost:
     """What so many runs launch; of each whose lengths are others, the shapes are compiled again."""
-    glance: Any = planning.glance(model, None)["before"]
+    glance: Any = planning.glance(model)
     if glance is None:
         return StreamCost()
     run = glance["run"]

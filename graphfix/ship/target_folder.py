@@ -7,7 +7,7 @@ from pathlib import Path
 from graphfix.errors import ModelError, UsageError
 from graphfix.ship.manifest import NAME, Manifest
 
-REPORT = "report.html"
+_REPORT = "report.html"  # made by graphfix 0.2
 
 
 def refuse(source: Path, folder: Path) -> None:
@@ -38,7 +38,7 @@ def refuse(source: Path, folder: Path) -> None:
         raise UsageError(
             f"-o {folder}: is not empty, and 'graphfix ship' did not make it; name another folder"
         ) from None
-    ours = {NAME, REPORT, *manifest.weights, *(x.file for x in manifest.containers)}
+    ours = {NAME, _REPORT, *manifest.weights, *(x.file for x in manifest.containers)}
     if strange := sorted(there - ours):
         raise UsageError(
             f"-o {folder}: holds {', '.join(strange[:3])}, which 'graphfix ship' did not make; "

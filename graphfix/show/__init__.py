@@ -1,1 +1,1 @@
-"""What a person looks at: pages, figures, the strip of kernels, SARIF."""
+"""What a person looks at: pages, the generated manuals, SARIF."""

@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 from graphfix.json_types import plain
 from graphfix.model import atomic_file
-from graphfix.show import kernel_strip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,8 +40,7 @@ def page(data: Data) -> str:
     """The page of a report as HTML."""
     before, after = data["ops_before"], data["ops_after"]
     ops = [op for op in {*before, *after} if before.get(op, 0) != after.get(op, 0)]
-    plan = data.get("plan") or {}
-    plans = {when: plan[when] for when in ("before", "after") if plan.get(when)}
+    kernels = data.get("kernels") or {}
     return render(
         "report.html",
         data=data,
@@ -50,9 +48,7 @@ def page(data: Data) -> str:
         title="/".join(PurePath(data["source"] or "a model in memory").parts[-2:]),
         ops=sorted(ops, key=lambda op: (after.get(op, 0) - before.get(op, 0), op)),
         longest=max((x.get(op, 0) for op in ops for x in (before, after)), default=1),
-        plans=plans,
-        notes=dict.fromkeys(note for one in plans.values() for note in one["notes"]),
-        wheres=kernel_strip.WORDS,
+        kernels={when: counts for when, counts in kernels.items() if counts},
         missed=missed(data["passes"]),
         embedded=embedded(data),
     )

@@ -1,9 +1,8 @@
 """What is done with each model: stages, one function each, that give plain data.
 
-A stage gets the :class:`ZooJob` and returns a dict for JSON. Two keys of it mean something
-to others: ``figures`` (see :mod:`graphfix.zoo.figures`) goes into the table and to the gates, and
-``pictures`` (``{"title": ..., "svg": ...}``) onto the model's part of the page. A new stage is a
-function here, and a line in ``STAGES``.
+A stage gets the :class:`ZooJob` and returns a dict for JSON. One key of it means something to
+others: ``figures`` (see :mod:`graphfix.zoo.figures`) goes into the table and to the gates. A new
+stage is a function here, and a line in ``STAGES``.
 """
 
 from __future__ import annotations
@@ -111,22 +110,15 @@ def check(job: ZooJob) -> Json:
 def plan(job: ZooJob) -> Json:
     """Where the nodes of both will run on DirectML, predicted on any machine."""
     from graphfix.job import planning
-    from graphfix.show import html, kernel_strip
 
-    found: Json = planning.glance(job.before, job.after if job.after.is_file() else None)
+    found: Json = {
+        "before": planning.glance(job.before),
+        "after": planning.glance(job.after) if job.after.is_file() else None,
+    }
     first, second = ((found[side] or {"run": {}})["run"] for side in ("before", "after"))
     why = "ONNX Runtime rejects it" if job.after.is_file() else "there is no repaired model"
-    pictures = [
-        {
-            "title": f"Where nodes run on DirectML, predicted, {side}",
-            "svg": html.render("strip.svg", strip=one["strip"], wheres=kernel_strip.WORDS),
-        }
-        for side, one in found.items()
-        if one is not None
-    ]
     return {
         "plan": found,
-        "pictures": pictures,
         "figures": {
             name: figure(first.get(key), second.get(key), why) for name, key in _FORESEEN.items()
         },

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from graphfix.model import atomic_file
 from graphfix.show import html
 from graphfix.version import __version__
-from graphfix.zoo import page_plot
 from graphfix.zoo.figures import CANNOT_TELL, FIGURES, is_known
 
 if TYPE_CHECKING:
@@ -50,18 +49,14 @@ def page(rows: Sequence[Json]) -> str:
         "zoo.html",
         version=__version__,
         rows=rows,
-        tiles=_tiles(rows),
         columns={name: FIGURES[name] for name in _COLUMNS},
         unknown=html.grouped(
             (rows[0]["figures"][name]["why"], FIGURES[name]) for name in empty if rows
         ),
-        width=page_plot.WIDTH,
         cell=cell,
         missed=html.missed,
-        phases=page_plot.phases,
         places={"dml": "DirectML", "cpu": "the CPU"},
         skipped=_skipped,
-        spans=page_plot.strip,
         embedded=html.embedded({"schema": 1, "graphfix": __version__, "rows": list(rows)}),
     )
 
@@ -81,22 +76,6 @@ def cell(name: str, one: Figure) -> str:
         return " → ".join(_RUNS[None if x is None else int(x)] for x in (before, after))
     number = html.number if name == "padding" else "{:g}".format
     return " → ".join("-" if x is None else number(x) for x in (before, after))
-
-
-def _tiles(rows: Sequence[Json]) -> list[tuple[str, str]]:
-    """The figures of all models together, those that are known."""
-    tiles = [("models", str(len(rows)))]
-    passes = [p for row in rows for p in row["stages"].get("repair", {}).get("passes", ())]
-    tiles.append(("repairs", str(sum(len(p["changes"]) for p in passes))))
-    for name in ("crashes", "mask-wheres", "dynamic-reshapes"):
-        pairs = [row["figures"][name] for row in rows if row["figures"][name]["after"] is not None]
-        if pairs:
-            before, after = (sum(x[side] or 0 for x in pairs) for side in ("before", "after"))
-            tiles.append((FIGURES[name], f"{before:g} → {after:g}"))
-    gaps = [x for row in rows if (x := row["figures"]["worst"]["after"]) is not None]
-    if gaps:
-        tiles.append((FIGURES["worst"], html.number(max(gaps, key=float))))
-    return tiles
 
 
 def _skipped(stages: Json) -> dict[str, list[str]]:

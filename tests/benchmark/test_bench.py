@@ -76,12 +76,12 @@ def timed(*models: str, **options: object) -> Benchmark:
 
 
 def test_two_that_are_the_same() -> None:
-    done = timed("a", "b", dims={"T": 8}, other={"T": 6}, buckets={"T": [3]}, runs=4, processes=2)
+    done = timed("a", "b", dims={"T": 8}, other={"T": 6}, runs=4, processes=2)
     assert done.ok
     assert done.ep == "cpu"
     assert (done.dims, done.other) == ({"T": 8}, {"T": 6})
-    assert [x.name for x in done.setups] == [AS_IT_IS, FIXED, "bucket T=3"]
-    assert [x.dims for x in done.setups] == [{"T": 8}, {"T": 8}, {"T": 3}]
+    assert [x.name for x in done.setups] == [AS_IT_IS, FIXED]
+    assert [x.dims for x in done.setups] == [{"T": 8}, {"T": 8}]
     wanted = {"session": 1, "first run": 1, "steady": 4, "other shape": 2, "back": 2}
     for one in done.models:
         for name, result in one.results.items():
@@ -232,15 +232,12 @@ def test_half_models_get_half_feeds_also_beside_a_whole_one() -> None:
 
 
 def test_a_model_of_one_size_sets_the_size_and_is_left_out_at_others() -> None:
-    done = timed("a", "one", buckets={"T": [3]})
+    done = timed("a", "one")
     assert done.ok
     assert done.dims == {"T": 8}
     whole, fixed = done.models
     assert whole.results[AS_IT_IS].timing("other shape").processes
     assert not fixed.results[AS_IT_IS].timing("other shape").processes
-    assert "bucket T=3" in whole.results
-    assert "bucket T=3" not in fixed.results
-    assert any("T=3" in note for note in fixed.notes)
     done = timed("a", "one", dims={"T": 5})
     assert done.models[0].ok
     assert done.models[1].error == "it does not take T=5"
@@ -266,12 +263,6 @@ def test_a_graph_that_kills_the_process_is_a_result_and_the_others_are_timed() -
     assert len(good.phases["steady"].seconds) == 2
     assert "the process died while running the model" in bad.error
     assert bad.error.endswith("it dies at node 'fatal' (Div)")
-
-
-def test_inputs_and_outputs_may_be_bound_to_the_device() -> None:
-    done = timed("one", io_binding=True)
-    assert done.ok
-    assert done.bound
 
 
 @pytest.mark.parametrize("ep", ["dml", "cuda"])
@@ -309,7 +300,7 @@ def test_it_fits_the_terminal(
             phases,
             claims=dict.fromkeys(PHASES, Claim(ratio)) if i else {},
             copy={} if i else dict.fromkeys(PHASES, ratio),
-            seen=Seen(peak_memory=1 << 40, gpu_reason="no " * 40),
+            seen=Seen(peak_memory=1 << 40),
         )
         models.append(replace(one, results={AS_IT_IS: result}))
     show(Benchmark("dml", "", {"adapter": "A card " * 20}, (setup,), tuple(models)), verbose=True)

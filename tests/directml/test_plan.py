@@ -19,7 +19,6 @@ from graphfix.directml import node_tracing
 from graphfix.errors import ModelError, UsageError
 from graphfix.job import planning
 from graphfix.model import stand_in
-from graphfix.show import html, kernel_strip
 
 MODELS = Path(__file__).parents[2] / "models"
 
@@ -390,37 +389,14 @@ def test_a_node_that_a_transpose_was_moved_past_is_itself() -> None:
     assert found == {"moved": "moved", "gone": "last", "last": "last"}
 
 
-def test_the_strip_shows_what_most_nodes_of_a_cell_are() -> None:
-    row = ["fused"] * 8 + ["cpu"] * 2 + ["gone"] * 2 + ["dml", "gone"]
-    assert kernel_strip.text(row, 7) == ["fused"] * 4 + ["cpu", "gone", "dml"]
-    assert kernel_strip.text(row[:3], 80) == ["fused"] * 3
-    assert kernel_strip.text([], 80) == []
-    assert kernel_strip.runs(row)[:2] == [("fused", 8), ("cpu", 2)]
-
-
-def test_the_svg_says_in_words_what_it_shows() -> None:
-    text = html.render("strip.svg", strip=[("fused", 3), ("cpu", 1)], wheres=kernel_strip.WORDS)
-    assert 'aria-label="3 fused, 1 CPU"' in text
-    assert text.count("<rect") == 2
-    assert 'viewBox="0 0 4 1"' in text
-
-
 def test_the_page_shows_before_and_after(tmp_path: Path) -> None:
     before, page, after = saved(tmp_path), tmp_path / "page.html", str(tmp_path / "after.onnx")
     words = ["run", before, "-o", after, "-p", "fix-dims:T=7", "--report", str(page)]
     assert main(words) == 0
     text = page.read_text(encoding="utf-8")
-    assert text.count('<svg class="strip"') == 2
-    assert 'aria-label="2 DirectML"' in text
-    assert 'aria-label="2 fused"' in text
     held = json.loads(text.split('id="report">')[1].split("</script>")[0])
-    assert held["plan"]["before"]["run"]["dispatches"] == 2
-    assert held["plan"]["after"]["run"]["dispatches"] == 1
-
-
-def test_a_report_without_a_plan_has_no_strip() -> None:
-    report = graphfix.run(CASES["all static"].model())
-    assert '<svg class="strip"' not in html.page(report.to_json())
+    assert held["kernels"]["before"]["directml"] == 2
+    assert held["kernels"]["after"]["directml"] == 1
 
 
 def run(*words: str) -> int:

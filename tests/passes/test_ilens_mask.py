@@ -227,19 +227,6 @@ def test_what_does_not_mix_along_time_is_left_alone() -> None:
     assert ir.to_proto(model).SerializeToString(deterministic=True) == before
 
 
-def test_outputs_end_in_zeros_on_request_and_say_how_long_they_are() -> None:
-    body = """{ c = Transpose <perm = [0, 2, 1]> (x)
-        y = Conv <pads = [1, 1], strides = [2]> (c, k, b) }"""
-    model = weighted(body)
-    graphfix.run(model, f"{SPEC}:outputs=zero:olens=yes")
-    x = np.ones((2, 11, 4), np.float32)
-    found = run(session(model), {"x": x, "ilens": np.array([5, 11], np.int64)})
-    assert found["olens"].tolist() == [3, 6]
-    assert (found["y"][0, :, 3:] == 0).all()
-    assert (found["y"][0, :, :3] != 0).any()
-    assert (found["y"][1] != 0).any(axis=0).all()
-
-
 def test_a_mask_that_is_there_already_says_what_is_valid() -> None:
     body = """<float one_f = {1.0}, float low = {-10000.0}, int64[1] m1 = {1}> {
         f = Cast <to = 1> (mask) u = Unsqueeze (f, m1) n = Sub (one_f, u) a = Mul (n, low)

@@ -29,7 +29,7 @@ def test_both_get_through_in_every_phase(done: object) -> None:
 
 
 def test_what_is_launched_and_made_anew_is_counted(mean: Pair, done: object) -> None:
-    plan = planning.glance(mean[0], None)["before"]["run"]
+    plan = planning.glance(mean[0])["run"]
     assert done.original.count.launched == 4 * plan["dispatches"]
     assert done.original.count.remade == 2 * plan["remade"]  # 5 and 20 are not 8
     small, large = (x.kernels["after"]["dispatches"] for x in Manifest.read(mean[1]).containers)
@@ -48,7 +48,7 @@ def test_padding_moves_more(done: object) -> None:
 
 
 def test_copies_within_a_run_are_counted(mean: Pair, done: object) -> None:
-    plan = planning.glance(mean[0], None)["before"]["run"]
+    plan = planning.glance(mean[0])["run"]
     assert done.original.count.copies == 4 * plan["copies"]
     assert done.shipped.count.copies == 0
 

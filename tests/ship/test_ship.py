@@ -53,7 +53,6 @@ class TestFolder:
         manifest = Manifest.read(mean[1])
         assert names == {
             "graphfix.json",
-            "report.html",
             *manifest.weights,
             *(x.file for x in manifest.containers),
         }
