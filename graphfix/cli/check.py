@@ -25,19 +25,6 @@ _WORST = ("error", "warning", "note")
 _REASONS = 3
 
 
-def _gone(option: str, instead: str, *, is_flag: bool = False) -> Callable[[Command], Command]:
-    """An option that ``check`` had, and what does the same."""
-
-    def told(_: click.Context, __: click.Parameter, value: object) -> None:
-        if value:
-            raise click.UsageError(f"{option} is no option any more; {instead}.")
-
-    gone = f"Gone: {instead}."
-    return click.option(
-        option, is_flag=is_flag, hidden=True, expose_value=False, callback=told, help=gone
-    )
-
-
 @click.command()
 @_options.models
 @click.option(
@@ -75,14 +62,16 @@ def _gone(option: str, instead: str, *, is_flag: bool = False) -> Callable[[Comm
 )
 @_options.json_flag
 @click.option("--sarif", is_flag=True, help="Print SARIF 2.1.0 on stdout.")
-@_gone("--fix", "graphfix run repairs and verifies, with -p and what is named", is_flag=True)
-@_gone(
+@_options.gone(
+    "--fix", "graphfix run repairs and verifies, with -p and what is named", is_flag=True
+)
+@_options.gone(
     "--run",
     "graphfix verify MODEL MODEL --ep dml runs it, padded measures",
     is_flag=True,
 )
-@_gone("--axis", "say -p ilens-mask:axis=INPUT.AXIS")
-@_gone("--from", "say -p ilens-mask:axis=INPUT.AXIS:from=INPUT")
+@_options.gone("--axis", "say -p ilens-mask:axis=INPUT.AXIS")
+@_options.gone("--from", "say -p ilens-mask:axis=INPUT.AXIS:from=INPUT")
 @_options.plugin
 @click.option("-v", "--verbose", "--all", is_flag=True, help="List every node.")
 def check(

@@ -126,10 +126,13 @@ def run(
         else:
             _print(done, diff=diff, verbose=verbose, dry_run=dry_run)
     if page is not None:  # whether or not the standard output takes what is printed
+        from graphfix.job import planning
         from graphfix.show.html import write
 
         with _terminal.told(_outcome(done)):
-            write(done.to_json(), page)
+            files = {"before": model, "after": done.output}
+            strips = {when: planning.strip(file) for when, file in files.items() if file}
+            write({**done.to_json(), "strips": strips}, page)
             if not as_json:
                 _terminal.row("report", str(page))
     if done.ok:
@@ -236,11 +239,9 @@ def _details(report: Report, *, diff: bool, verbose: bool) -> None:
     busy = [p for p in report.passes if p.changes or p.skips or p.findings or p.left]
     names = {p.name for p in busy}
     idle = dict.fromkeys(p.name for p in report.passes if p.name not in names)
-    specs = {p.name: {other.spec for other in busy if other.name == p.name} for p in busy}
-    called = [p.spec if len(specs[p.name]) > 1 else p.name for p in busy]
-    wide = max((len(_terminal.line(name)) for name in called), default=0)
-    for one, name in zip(busy, called, strict=True):
-        _print_pass(one, name.ljust(wide), diff=diff, verbose=verbose)
+    wide = max((len(_terminal.line(p.name)) for p in busy), default=0)
+    for one in busy:
+        _print_pass(one, one.name.ljust(wide), diff=diff, verbose=verbose)
     if idle:
         _terminal.paragraph(f"no repairs: {', '.join(idle)}", "  ")
     click.echo()

@@ -196,12 +196,9 @@ def _kernels(container: Container) -> str:
     before, after = container.kernels["before"], container.kernels["after"]
     if before is None or after is None:
         return "not predicted: ONNX Runtime does not load it here"
-    graphs = f", {_terminal.plural(after['graphs'], 'fused graph')}" if after["graphs"] else ""
-    return (
-        f"of a run on DirectML {before['dispatches']} -> {after['dispatches']}{graphs}; on the CPU "
-        f"{before['cpu']} -> {after['cpu']}; recompiled at another length {before['remade']} -> "
-        f"{after['remade']}"
-    )
+    all_before, all_after = (x["dispatches"] + x["cpu"] for x in (before, after))
+    remade = f"{before['remade']} -> {after['remade']}"
+    return f"{all_before} -> {all_after} per run, recompiled at a new length {remade}"
 
 
 def _bytes(size: int) -> str:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 PASSES = f"thaw,{pipeline.DEFAULT}"
 """The passes that are asked by default. thaw is in no profile, since it may cost lengths."""
-ORDER = ("error", "warning", "note")
 
 
 def everything(ep: Provider = "dml") -> list[Check]:

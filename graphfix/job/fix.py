@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
-import onnx
 import onnx_ir as ir
 
 from graphfix.errors import UsageError, VerificationError
@@ -52,15 +51,11 @@ def fix(
     if output is not None:
         raise UsageError("output= is for a path; save what graphfix.fix returns")
     with Folder() as scratch:
-        report = repair_file(
-            given.path_of(held, scratch.path), scratch.path / "fixed.onnx", profile, **options
-        )
+        source, target = scratch.path / "model.onnx", scratch.path / "fixed.onnx"
+        io.save(held, source)
+        report = repair_file(source, target, profile, **options)
         if not report.ok:
             raise VerificationError(report)
-        fixed = io.load(scratch.path / "fixed.onnx")
+        fixed = io.load(target)
         ir.external_data.load_to_model(fixed)  # the folder goes
-    return fixed if isinstance(model, ir.Model) else _proto(fixed)
-
-
-def _proto(model: ir.Model) -> onnx.ModelProto:
-    return ir.to_proto(model)
+    return fixed if isinstance(model, ir.Model) else ir.to_proto(fixed)

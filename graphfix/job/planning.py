@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -94,6 +95,15 @@ def kernels_of(model: ir.Model) -> dict[str, int] | None:
     return {"all": sum(on.values()), **on, "remade": found.remade}
 
 
+def strip(path: str | Path) -> list[tuple[str, int]]:
+    """Where the nodes of a file run, in order: where, and how many in a row."""
+    try:
+        places = plan(path).places
+    except ModelError:
+        return []
+    return [(where, len([*here])) for where, here in groupby(x.where for x in places)]
+
+
 def glance(path: str | Path) -> dict[str, object] | None:
     """The plan of a file at a glance, in numbers; None where ONNX Runtime rejects the model."""
     try:
@@ -146,10 +156,10 @@ def _as_it_is(model: ir.Model) -> ir.Model:
 
 def _named(model: ir.Model, sizes: Mapping[str, int]) -> dict[str, int]:
     """The sizes by the names of the model's own dims: ``T`` and ``B`` stand for some."""
-    found: dict[str, int] = {}
-    signature = Signature(model) if sizes else None
+    if not sizes:
+        return {}
+    found, signature = dict[str, int](), Signature(model)
     for name, size in sizes.items():
-        assert signature is not None
         symbol = signature.symbol_of(name)
         if symbol is None:
             there = ", ".join(map(signature.user_name, signature.symbols())) or "none at all"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnx
@@ -51,13 +50,3 @@ def loaded(given: Given) -> ir.Model:
 def sizes_of(dims: Mapping[str, int | Sequence[int]] | None) -> dict[str, Sequence[int]]:
     """Sizes by the name of a dim, where one may be given alone."""
     return {k: (x,) if isinstance(x, int) else tuple(x) for k, x in (dims or {}).items()}
-
-
-def path_of(given: Given, folder: Path) -> Path:
-    """The file of a path; of what is in memory a file that is written to ``folder``."""
-    model = in_memory(given)
-    if not isinstance(model, ir.Model):
-        return Path(model)
-    path = folder / "model.onnx"
-    io.save(model, path)
-    return path

@@ -11,7 +11,7 @@ from graphfix.model.values import const_tensor, is_op, tensor_in
 from graphfix.wording import a_or_an
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
 # What says which pass wrote a node, and what its name begins with.
 _PASS, _OURS = "graphfix.pass", re.compile(r"gf_")
@@ -101,7 +101,7 @@ def line_of(node: ir.Node, name: Callable[[ir.Value | None], str] | None = None)
         node: The node.
         name: How to write a tensor, if not by its name or its contents.
     """
-    return Line.of(node, name or _operand).text()
+    return Line.of(node, name or operand).text()
 
 
 class Line(NamedTuple):
@@ -150,34 +150,8 @@ def stands_in_place(node: ir.Node) -> bool:
     return is_op(node, "Constant") and const_tensor(node.outputs[0], limit=_FEW) is not None
 
 
-def canonical(model: ir.Model, known: Collection[str] | None = None) -> str:
-    """A model as text that two equal graphs share: signature, then nodes, constants in place.
-
-    Node names, metadata and the names of small constants take no part.
-
-    Args:
-        model: The model.
-        known: If given, a tensor with another name is called by the order in which it appears, so
-            that a manual may give readable names to what a pass names ``gf_...``.
-    """
-    names: dict[str, str] = {}
-
-    def rename(value: ir.Value | None) -> str:
-        name = _operand(value)
-        if value is None or known is None or name in known or name != value.name:
-            return name
-        return names.setdefault(name, f"new_{len(names)}")
-
-    graph = model.graph
-    lines = [f"opset {version} {domain}" for domain, version in sorted(model.opset_imports.items())]
-    lines += [f"in {x.name}: {x.type} {x.shape}" for x in graph.inputs]
-    lines += [f"out {x.name}: {x.type} {x.shape}" for x in graph.outputs]
-    for body in (graph, *graph.subgraphs(), *(f.graph for f in model.functions.values())):
-        lines += [line_of(node, rename) for node in body if not is_op(node, "Constant")] + [""]
-    return "\n".join(lines)
-
-
-def _operand(value: ir.Value | None) -> str:
+def operand(value: ir.Value | None) -> str:
+    """A tensor in a line: its name, or a small constant."""
     return _text(_kept(value))
 
 

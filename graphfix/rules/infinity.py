@@ -1,4 +1,4 @@
-"""What DirectML makes of zero and infinity, by the table edges.csv."""
+"""What DirectML makes of infinity, by the table edges.csv."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import onnx_ir as ir
 
-from graphfix.model.values import const_of, is_op
+from graphfix.model.values import is_op
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 if TYPE_CHECKING:
@@ -16,47 +16,6 @@ if TYPE_CHECKING:
 
 _LAYOUT = ("Cast", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity")
 _SUMS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceL2", "ReduceProd", "ReduceSum")
-
-
-class PowZero(Rule):
-    """Flags a Pow with an exponent of 0.
-
-    Why:
-        Run on onnxruntime-directml 1.24.4 (edges.csv, Pow, has more of the kind): 0 to the power of
-        0 is 0 there, and infinity and NaN to the power of 0 are NaN; ONNX says 1 for all three.
-        Constant exponents of 1 to 5, -1 and -2 are right for every number.
-
-    Flagged:
-        <ir_version: 8, opset_import: ["" : 17]>
-        powers (float[B, 1] x) => (float[B, 3] y)
-        <float[3] exponents = {0.0, 1.0, 2.0}>
-        {
-            y = Pow (x, exponents)
-        }
-
-    Clean:
-        <ir_version: 8, opset_import: ["" : 17]>
-        powers (float[B, 1] x) => (float[B, 3] y)
-        <float[2] exponents = {1.0, 2.0}, float zero = {0.0}, float one = {1.0}>
-        {
-            nothing = Mul (x, zero)
-            first = Add (nothing, one)
-            rest = Pow (x, exponents)
-            y = Concat <axis = 1> (first, rest)
-        }
-    """
-
-    name: ClassVar[str] = "pow-zero"
-
-    def hazards(self, view: View) -> Iterator[Hazard]:
-        """Each with a 0 among its exponents, and a base that may be 0."""
-        for node in view.nodes("Pow"):
-            base, exponent = (const_of(x) for x in node.inputs[:2])
-            if exponent is None or not (exponent == 0).any() or is_folded(node, view):
-                continue
-            if base is None or (base == 0).any():
-                message = "Pow has an exponent of 0: where its base is 0, DirectML returns 0, not 1"
-                yield Hazard(node, message, "error")
 
 
 class LostInfinity(Rule):

@@ -49,6 +49,7 @@ def page(data: Data) -> str:
         ops=sorted(ops, key=lambda op: (after.get(op, 0) - before.get(op, 0), op)),
         longest=max((x.get(op, 0) for op in ops for x in (before, after)), default=1),
         kernels={when: counts for when, counts in kernels.items() if counts},
+        strips=data.get("strips", {}),
         missed=missed(data["passes"]),
         embedded=embedded(data),
     )

@@ -29,8 +29,8 @@ SLOW = HEAD + "(float[N, 4] x) => (float[N, 4] z) { y = Relu (x) z = Add (y, x) 
 SOUND = HEAD + "(float[2, 4] x) => (float[2, 4] z) { y = Relu (x) z = Add (y, x) }"
 LAYOUT = HEAD + """(float[2, 3, 4] x, float[1, 8, 4] w, float[1, 8, 2] r) => (float[2, 3, 1, 2] y)
     { y = LSTM <hidden_size = 2, layout = 1> (x, w, r) }"""  # fmt: skip
-POWER = HEAD + """(float[4, 1] x) => (float[4, 2] y) <float[2] e = {0, 1}>
-    { y = Pow (x, e) }"""  # fmt: skip
+RESIZE = HEAD + """(float[1, 3, 8, 8] x) => (float[1, 3, 4, 4] y) <float[4] s = {1, 1, 0.5, 0.5}>
+    { y = Resize <mode = "linear", antialias = 1> (x, , s) }"""  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ class TestSeverities:
             (CRASH, ["-p", "reshape-allowzero"], 1),
             (SLOW, ["--rules", "dynamic-dims"], 1),  # asked for, so it counts
             (SLOW, ["--rules", "dynamic-dims", "--fail-on", "error"], 0),
-            (POWER, [], 1),
+            (RESIZE, [], 1),
         ],
     )
     def test_the_exit_code(

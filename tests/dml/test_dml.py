@@ -200,10 +200,10 @@ def test_a_slice_from_the_lowest_integer_on_fails_or_is_empty(tmp_path: Path) ->
         np.testing.assert_array_equal(session.run({"x": x})["y"], x[:-2])
 
 
-def test_the_silent_differences_at_zero_and_infinity_are_still_there(tmp_path: Path) -> None:
+def test_the_silent_difference_at_infinity_is_still_there(tmp_path: Path) -> None:
     """The rules of graphfix/rules/infinity.py."""
     large = {"x": np.full((1, 4), 6e4, np.float16), "w": np.ones((4, 4), np.float16)}
-    cases = {"pow-zero": {"x": np.zeros((1, 1), np.float32)}, "lost-infinity": large}
+    cases = {"lost-infinity": large}
     for name, feeds in cases.items():
         path = saved(tmp_path, rule_manual_of(rules()[name]).flagged)
         with Session(path) as cpu, Session(path, ep="dml") as dml:

@@ -12,7 +12,8 @@ import graphfix
 from graphfix.core import Pass, changed_by
 from graphfix.engine import pipeline, registry
 from graphfix.model import shapes
-from graphfix.model.text import canonical
+from graphfix.model.text import line_of, operand
+from graphfix.model.values import is_op
 from graphfix.spec.manual import manual_of
 
 NAMES = registry.names()
@@ -24,6 +25,33 @@ def repaired(name: str) -> tuple[ir.Model, ir.Model, graphfix.Report]:
     before, after = ir.from_onnx_text(manual.before), ir.from_onnx_text(manual.before)
     # A check shows in Before what its fix repairs, so the example runs with that fix.
     return before, after, graphfix.run(after, manual.spec or name)
+
+
+def canonical(model: ir.Model, known: set[str]) -> str:
+    """A model as text that two equal graphs share: signature, then nodes, constants in place.
+
+    Node names, metadata and the names of small constants take no part.
+
+    Args:
+        model: The model.
+        known: A tensor with another name is called by the order in which it appears, so that a
+            manual may give readable names to what a pass names ``gf_...``.
+    """
+    names: dict[str, str] = {}
+
+    def rename(value: ir.Value | None) -> str:
+        name = operand(value)
+        if value is None or name in known or name != value.name:
+            return name
+        return names.setdefault(name, f"new_{len(names)}")
+
+    graph = model.graph
+    lines = [f"opset {version} {domain}" for domain, version in sorted(model.opset_imports.items())]
+    lines += [f"in {x.name}: {x.type} {x.shape}" for x in graph.inputs]
+    lines += [f"out {x.name}: {x.type} {x.shape}" for x in graph.outputs]
+    for body in (graph, *graph.subgraphs(), *(f.graph for f in model.functions.values())):
+        lines += [line_of(node, rename) for node in body if not is_op(node, "Constant")] + [""]
+    return "\n".join(lines)
 
 
 def names_in(model: ir.Model) -> set[str]:

@@ -430,13 +430,6 @@ class TestEdges:
         (hazard,) = found(text, "negative-pads")
         assert "negative pads where a size known only at run time is below 0" in hazard.message
 
-    def test_a_base_that_is_never_0_may_have_an_exponent_of_0(self) -> None:
-        body = """(float[N] x) => (float[M] y) <float[2] base = {10000, 1}, float zero = {0},
-            float[2] e = {0, 1}> { b = %s  y = Pow (b, e) }"""
-        assert severities(graph(body % "Identity (x)"), "pow-zero") == ["error"]
-        rotary = "(float[N] e) => (float[N] y) <float base = {10000}> { y = Pow (base, e) }"
-        assert not severities(graph(rotary), "pow-zero")
-
     def test_an_infinity_in_float32_is_not_lost(self) -> None:
         text = graph(
             """(float[N, 4] x, float[4, 4] w) => (bool[N, 4] y)
