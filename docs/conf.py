@@ -28,6 +28,7 @@ CONTENTS = {
         "docs/float16",
         "docs/ship",
         "docs/decoders",
+        "docs/troubleshooting",
         "docs/check",
         "docs/verification",
         "docs/verification-mutants",
@@ -44,6 +45,7 @@ CONTENTS = {
     "Look up": (
         "passes/README",
         "docs/rules",
+        "docs/glossary",
         "docs/benchmarks",
         "docs/compare",
         "docs/conformance",
