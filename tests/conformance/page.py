@@ -91,7 +91,8 @@ ONNX's reference evaluator.
 
 {table}
 
-`ilens-mask` was asked to pad each dim of each input in turn, and refuses what it cannot analyse; `plan` says what ONNX Runtime rejects. `float16` is held to its own gate, a hundredth of
+`ilens-mask` was asked to pad each dim of each input in turn, and refuses what it cannot analyse;
+`plan` says what ONNX Runtime rejects. `float16` is held to its own gate, a hundredth of
 the largest element, the rest to 1e-4. What is told differs as the change itself says it may:
 `reshape-allowzero` rests on no tensor being empty, and some tests are of empty ones.
 
