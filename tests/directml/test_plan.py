@@ -462,3 +462,17 @@ def test_weights_in_a_constant_node_are_planned_with(tmp_path: Path) -> None:
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     found = planning.plan(graphfix.load(path))
     assert [x.where for x in found.places] == ["gone", "dml"]
+
+
+REJECTED = """<ir_version: 8, opset_import: ["": 18]>
+    g (float[2] x, float[3] z) => (float[2] y) { y = Add (x, z) }"""
+
+
+def test_a_strip_is_where_the_nodes_run_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    text = """g (float[3, 1, 4] x, float[1, 12, 4] w, float[1, 12, 4] r) => (float[3, 1, 1, 4] y)
+        { a = Exp (x)  h = GRU <hidden_size = 4> (a, w, r)  y = Neg (h) }"""
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]> {text}'), path)
+    assert planning.strip(path) == [("fused", 1), ("dml", 1), ("fused", 1)]
+    path.write_bytes(onnx.parser.parse_model(REJECTED).SerializeToString())
+    assert planning.strip(path) == []

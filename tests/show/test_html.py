@@ -135,6 +135,14 @@ def test_four_questions_are_answered_first(data: dict[str, Any]) -> None:
     assert "7 → 3 kernels per run, 7 → 1 of them recompiled" in text
 
 
+def test_where_nodes_run_is_drawn_before_and_after(data: dict[str, Any]) -> None:
+    strips = {"before": [("dml", 3), ("cpu", 1)], "after": [("fused", 2)]}
+    page = read({**data, "strips": strips})
+    drawn = [(a["class"], a["style"]) for tag, a in page.seen if tag == "span" and "style" in a]
+    assert drawn[:3] == [("dml", "flex: 3"), ("cpu", "flex: 1"), ("fused", "flex: 2")]
+    assert "Where the nodes run" not in read(data).text
+
+
 def test_float16_is_rounded_and_not_the_same(data: dict[str, Any]) -> None:
     verdict = {**data["verdict"], "summary": "the same in 2 cases: top-1 agrees in 85.71% at least"}
     page = read({**data, "verdict": verdict})
