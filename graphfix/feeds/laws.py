@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphfix.lengths import number_effects
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -14,34 +16,17 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.float64]
     Law = Callable[..., Any]
 
+_COMPARISONS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 UNARY: dict[str, Law] = {
-    "Neg": np.negative,
-    "Abs": np.abs,
-    "Not": np.logical_not,
-    "Floor": np.floor,
-    "Ceil": np.ceil,
-    "Round": np.round,
-    "Sign": np.sign,
+    x: number_effects.OF_ONE[x] for x in ("Neg", "Abs", "Not", "Floor", "Ceil", "Round", "Sign")
 }
-TESTS: dict[str, Law] = {
-    "And": np.logical_and,
-    "Or": np.logical_or,
-    "Xor": np.logical_xor,
-    "Equal": np.equal,
-    "Less": np.less,
-    "LessOrEqual": np.less_equal,
-    "Greater": np.greater,
-    "GreaterOrEqual": np.greater_equal,
-}
+TESTS: dict[str, Law] = {x: number_effects.OF_TWO[x] for x in ("And", "Or", "Xor", *_COMPARISONS)}
 BINARY: dict[str, Law] = {
     **TESTS,
-    "Add": np.add,
-    "Sub": np.subtract,
+    **{x: number_effects.OF_TWO[x] for x in ("Add", "Sub", "Div", "Min", "Max")},
+    # What is not known, times 0, is 0.
     "Mul": lambda a, b: np.where(np.equal(a, 0) | np.equal(b, 0), 0.0, np.multiply(a, b)),
-    "Div": np.divide,
     "Mod": np.mod,
-    "Min": np.minimum,
-    "Max": np.maximum,
 }
 
 

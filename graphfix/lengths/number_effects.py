@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Number = float
     Of = Callable[..., object]
 
-_UNARY: dict[str, Of] = {
+OF_ONE: dict[str, Of] = {
     "Abs": np.abs,
     "Ceil": np.ceil,
     "Cos": np.cos,
@@ -40,7 +40,7 @@ _UNARY: dict[str, Of] = {
     "Sqrt": np.sqrt,
     "Tanh": np.tanh,
 }
-_BINARY: dict[str, Of] = {
+OF_TWO: dict[str, Of] = {
     "Add": np.add,
     "And": np.logical_and,
     "Div": np.divide,
@@ -65,13 +65,13 @@ _ZERO_AT_ZERO = frozenset(
 )
 
 UNARY = frozenset(
-    {*_UNARY, *_ZERO_AT_ZERO, "Acos", "Acosh", "BitwiseNot", "Cast", "CastLike", "Clip"}
+    {*OF_ONE, *_ZERO_AT_ZERO, "Acos", "Acosh", "BitwiseNot", "Cast", "CastLike", "Clip"}
     | {"HardSigmoid", "Dropout"}
 ) - {"BiasGelu"}
 """Element-wise operators of one tensor; further inputs are parameters."""
 
 MANY = frozenset(
-    {*_BINARY, "Mean", "Mod", "Where", "PRelu", "BitShift", "BitwiseAnd", "BitwiseOr"}
+    {*OF_TWO, "Mean", "Mod", "Where", "PRelu", "BitShift", "BitwiseAnd", "BitwiseOr"}
 ) | {
     "BitwiseXor",
     "BiasGelu",
@@ -101,8 +101,8 @@ def apply(op_type: str, args: list[float], *, whole: bool, to_bool: bool) -> flo
         to_bool: Whether the result is a boolean.
     """
     with np.errstate(all="ignore"):
-        if op_type in _UNARY:
-            return float(_UNARY[op_type](np.float64(args[0])))  # type: ignore[arg-type]
+        if op_type in OF_ONE:
+            return float(OF_ONE[op_type](np.float64(args[0])))  # type: ignore[arg-type]
         if op_type in _ZERO_AT_ZERO and args[0] == 0:
             return 0.0
         if op_type == "Dropout":
@@ -120,10 +120,10 @@ def apply(op_type: str, args: list[float], *, whole: bool, to_bool: bool) -> flo
             return min(max(args[0], low), high)
         if op_type == "Where":
             return args[1] if args[0] else args[2]
-        if op_type in _BINARY:
+        if op_type in OF_TWO:
             result = args[0]
             for other in args[1:]:
-                result = float(_BINARY[op_type](np.float64(result), np.float64(other)))  # type: ignore[arg-type]
+                result = float(OF_TWO[op_type](np.float64(result), np.float64(other)))  # type: ignore[arg-type]
             return (
                 float(math.trunc(result))
                 if op_type == "Div" and whole and math.isfinite(result)
