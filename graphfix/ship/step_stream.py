@@ -11,13 +11,11 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from graphfix.benchmark.interleave import FailedError
-from graphfix.errors import FeedError, ModelError, UsageError
+from graphfix.errors import UsageError
 from graphfix.feeds.states import State
 from graphfix.model import io
 from graphfix.runtime.compared_session import open_given
 from graphfix.runtime.remote import RemoteSession
-from graphfix.runtime.run_errors import RunError
 from graphfix.ship.chosen_inputs import decided
 from graphfix.ship.container_spec import ContainerSpec
 from graphfix.ship.manifest import Manifest
@@ -34,7 +32,7 @@ from graphfix.ship.stream_cost import (
 from graphfix.ship.stream_steps import Sequences, plan_that_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from graphfix.benchmark.interleave import Phases
@@ -107,13 +105,11 @@ class Steps:
         """The steps on the original, or on what was repaired of it."""
         count = len(self.feeds)
         cost = count_of_original(runs, count, count - 1)
-        return Member(cost, lambda seen: _in_turn(seen, partial(self._grow, runs, runner)))
+        return Member(cost, partial(self._grow, runs, runner))
 
     def shipped(self, folder: Path, runner: Runner) -> Member:
         """The steps on what was shipped."""
-        return Member(
-            StreamCost(), lambda seen: _in_turn(seen, partial(self._play, folder, runner))
-        )
+        return Member(StreamCost(), partial(self._play, folder, runner))
 
     def _grow(self, runs: Path, runner: Runner, seen: dict[str, int]) -> Phases:
         """Feed the original back what it gives."""
@@ -172,10 +168,3 @@ class _Clocked(RemoteRuns):
         kept = {name for x in self._links for name in (x.input, x.output)}
         self.moved += sum(x.nbytes for k, x in (*feeds.items(), *made.items()) if k not in kept)
         return made
-
-
-def _in_turn(seen: dict[str, int], run: Callable[[dict[str, int]], Phases]) -> Phases:
-    try:
-        return run(seen)
-    except (ModelError, RunError, FeedError) as error:
-        raise FailedError(f"does not run: {error}") from error

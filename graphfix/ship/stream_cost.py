@@ -1,7 +1,7 @@
 """What a stream of runs costs, counted and timed: the original beside what was shipped of it.
 
 What a run launches and recompiles is counted, as predicted for DirectML. Time is taken by the clock
-of :mod:`graphfix.benchmark`: one model a process, processes in turn, a copy of the original along.
+of :mod:`graphfix.benchmark`: one model a process, alternately, a copy of the original along.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from graphfix.benchmark.interleave import take_turns
+from graphfix.benchmark.interleave import FailedError, take_turns
 from graphfix.benchmark.timing import Claim, Timing, claim
 from graphfix.engine import pipeline
-from graphfix.errors import ModelError
+from graphfix.errors import FeedError, ModelError
 from graphfix.job import planning
 from graphfix.model import io
 from graphfix.runtime.remote import RemoteSession
@@ -165,7 +165,7 @@ def timed(
     seen: list[dict[str, int]] = [{}, {}, {}]
     courses = take_turns(
         [*zip((*both, both[0]), seen, strict=True)],  # the original twice: it and its copy
-        lambda member: member[0].run(member[1]),
+        lambda member: _run(*member),
         turns=_PROCESSES if processes is None else processes,
         seed=seed,
         tell=tell,
@@ -186,6 +186,13 @@ def timed(
         if not any(course.error for course in courses)
     }
     return (one, other), claims
+
+
+def _run(member: Member, seen: dict[str, int]) -> Phases:
+    try:
+        return member.run(seen)
+    except (ModelError, RunError, FeedError) as error:
+        raise FailedError(f"does not run: {error}") from error
 
 
 def that_runs(source: Path, feeds: Feeds, runner: Runner, stack: ExitStack) -> tuple[Path, str]:
