@@ -131,7 +131,9 @@ def run(
 
         with _terminal.told(_outcome(done)):
             files = {"before": model, "after": done.output}
-            strips = {when: planning.strip(file) for when, file in files.items() if file}
+            with _terminal.progress(quiet=as_json) as tell:
+                tell("planning for DirectML")
+                strips = {when: planning.strip(file) for when, file in files.items() if file}
             write({**done.to_json(), "strips": strips}, page)
             if not as_json:
                 _terminal.row("report", str(page))

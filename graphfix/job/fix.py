@@ -48,8 +48,8 @@ def fix(
         if not report.ok:
             raise VerificationError(report)
         return report
-    if output is not None:
-        raise UsageError("output= is for a path; save what graphfix.fix returns")
+    if output is not None or options.get("dry_run"):
+        raise UsageError("output= and dry_run= are for a path; save what graphfix.fix returns")
     with Folder() as scratch:
         source, target = scratch.path / "model.onnx", scratch.path / "fixed.onnx"
         io.save(held, source)

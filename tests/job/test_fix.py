@@ -97,6 +97,12 @@ def test_what_is_not_proved_raises_and_is_not_written(
         graphfix.fix(proto, [Wrong()], strict=True)
 
 
+def test_what_is_for_a_path_is_refused_of_a_model_in_memory(proto: onnx.ModelProto) -> None:
+    for option in ({"output": "a.onnx"}, {"dry_run": True}):
+        with pytest.raises(UsageError, match="output= and dry_run= are for a path"):
+            graphfix.fix(proto, **option)
+
+
 def test_a_list_of_names_and_passes_is_a_pipeline(proto: onnx.ModelProto) -> None:
     report = graphfix.run(proto, ["fold", graphfix.get_pass("additive-mask")])
     assert [x.name for x in report.passes] == ["fold", "additive-mask"]
