@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from graphfix.errors import UsageError
@@ -11,7 +11,7 @@ from graphfix.feeds.states import State
 from graphfix.spec.quoting import halves, unquoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<seconds>s?)")
 _LARGEST = 2**31 - 1
@@ -28,6 +28,10 @@ class ContainerSpec:
 
     sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     rate: float | None = None
+
+    def renamed(self, names: Mapping[str, str]) -> ContainerSpec:
+        """The same where dims have got other names."""
+        return replace(self, sizes={names.get(k, k): x for k, x in self.sizes.items()})
 
 
 def wanted(given: Iterable[str], rate: float | None = None) -> ContainerSpec:

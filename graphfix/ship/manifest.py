@@ -125,6 +125,21 @@ class StateLink:
 
 
 @dataclass(frozen=True)
+class Opening:
+    """A model that runs once for each encoding: what it gives stays as it is in all steps.
+
+    Attributes:
+        container: The model.
+        inputs: What it takes; the containers do not.
+        gives: The inputs of the containers that it makes, each with the output that gives it.
+    """
+
+    container: Container
+    inputs: tuple[str, ...]
+    gives: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Streaming:
     """What a host has to know of a model that continues its states.
 
@@ -135,6 +150,7 @@ class Streaming:
         partial: Whether the first steps may be filled up in front, while the caches are empty: with
             ``-n`` valid entries in them, a container takes ``n`` steps that count for nothing.
         joins: Whether many new entries may be run in parts; if not, as a container has a size.
+        opening: What makes the caches of an encoder; None where the host gives them.
     """
 
     caches: tuple[Cache, ...]
@@ -142,6 +158,7 @@ class Streaming:
     rolls: bool = False
     partial: bool = False
     joins: bool = True
+    opening: Opening | None = None
 
 
 @dataclass(frozen=True)
@@ -228,7 +245,12 @@ def _streaming(data: dict[str, Any] | None) -> Streaming | None:
         return None
     caches = tuple(Cache(**x) for x in data["caches"])
     states = tuple(StateLink(**x) for x in data["states"])
-    return Streaming(caches, states, *(bool(data[x]) for x in ("rolls", "partial", "joins")))
+    first = data["opening"]
+    opening = first and Opening(
+        Container(**first["container"]), tuple(first["inputs"]), dict(first["gives"])
+    )
+    rolls, partial, joins = (bool(data[x]) for x in ("rolls", "partial", "joins"))
+    return Streaming(caches, states, rolls, partial, joins, opening)
 
 
 def _require_sound(manifest: Manifest) -> None:
@@ -271,6 +293,12 @@ def _require_stream(stream: Streaming, manifest: Manifest) -> None:
         _require(there, f"the state {state.input!r:.80} is no input, or has no output")
         if state.axis is not None:
             _require_axis(state.axis, inputs[state.input], f"axis of {state.input!r:.80}")
+    opening = stream.opening
+    if opening is not None:
+        file = opening.container.file
+        _require(_is_beside(file), f"{file!r:.80} is no file beside it")
+        known = {*opening.inputs, *opening.gives} <= inputs.keys()
+        _require(known, f"{file!r:.80} takes or gives what is no input")
     for cache in stream.caches:
         sized = all(cache.dim in x.sizes for x in manifest.containers)
         _require(sized, f"the cache {cache.dim!r:.80} has no size")

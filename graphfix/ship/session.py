@@ -30,7 +30,7 @@ from graphfix.ship.stream import Stream
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -326,7 +326,12 @@ class Session:
             return made
         try:
             made = self._opened.get(path)
-            self._require_ports(path, made)
+            stream = self.manifest.stream
+            opening = stream and stream.opening
+            first = opening and opening.container.file == container.file
+            self._require_ports(
+                path, made, opening.gives.values() if opening and first else self._outputs
+            )
             return made
         finally:  # the folder may be another now, and its containers not those of the manifest
             if Manifest.read(self.folder) != self.manifest:
@@ -335,13 +340,15 @@ class Session:
                     f"{self.folder}: was shipped again since this session was made; make another"
                 )
 
-    def _require_ports(self, path: Path, made: onnxruntime.InferenceSession) -> None:
+    def _require_ports(
+        self, path: Path, made: onnxruntime.InferenceSession, outputs: Iterable[str]
+    ) -> None:
         """Raise ModelError where a container is not what the manifest says."""
         stream = self.manifest.stream
         told = [] if stream is None else [x.told for x in stream.caches]
         known = {*told, self.manifest.lengths, *(x.name for x in self.manifest.inputs)}
         unfed = {x.name for x in made.get_inputs()} - known
-        if missing := unfed | ({*self._outputs} - {x.name for x in made.get_outputs()}):
+        if missing := unfed | ({*outputs} - {x.name for x in made.get_outputs()}):
             raise ModelError(
                 f"{path}: {min(missing)!r:.80} is in one of it and {NAME}, and not in the other; "
                 "ship the model again"

@@ -96,10 +96,12 @@ class Steps:
         model = decided(io.load(source), str(manifest.provenance.get("passes", "")))
         plan, constants, _ = plan_that_runs(source, model, ContainerSpec(sizes), cache, told)
         with open_given(source) as session:
-            made = Sequences(plan, lambda feeds: session.run({**feeds, **constants}), seed)
+            made = Sequences(plan, lambda feeds: session.run({**constants, **feeds}), seed)
             self.feeds = made.sequence("the steps", counts).feeds
-            self.empty = {**made.empty(), **constants}
-        self.states = about.states
+            self.empty = {**constants, **made.before()}
+        self._later = constants
+        self._states = {x.input: x.output for x in about.states}
+        self._gives = dict(plan.first.gives) if plan.first else {}
 
     def original(self, runs: Path, runner: Runner) -> Member:
         """The steps on the original, or on what was repaired of it."""
@@ -120,7 +122,8 @@ class Steps:
                 made = session.run(fed, bind=True)
                 took.append(session.run_seconds)
                 moved += sum(x.nbytes for x in (*fed.values(), *made.values()))
-                fed |= {x.input: made[x.output] for x in self.states}
+                again = self._states if took[1:] else {**self._states, **self._gives}
+                fed |= {**self._later, **{into: made[name] for into, name in again.items()}}
             peak(seen, session)
             seen["moved"] = moved
             return phases("step", session.open_seconds, took)

@@ -90,6 +90,9 @@ class Stream:
         self._outputs = {x.name: x for x in self._manifest.outputs}
         self._state_names = {x.input for x in found.states}
         self._given = {x.output for x in found.states}
+        opening = found.opening
+        self._opens = frozenset(opening.inputs if opening else ())
+        self._opened = frozenset(opening.gives if opening else ())
         self._length = 0
         self._fresh = True
         self._sizes = self._level(0)
@@ -141,10 +144,15 @@ class Stream:
             FeedError: An input does not fit, or the caches are full.
         """
         wanted = self._wanted(output_names)
-        feeds = {**{k: x for k, (x, _) in self._held.items()}, **self._arrays(input_feed)}
+        given = self._arrays(input_feed)
+        again = given.keys() & self._opens  # then what was made of another encoding is void
+        held = {k: x for k, (x, _) in self._held.items() if not again or k not in self._opened}
+        feeds = {**held, **given}
         sizes = self._logical(feeds)
         new = sizes[self._manifest.axis.dim]
         level = self._level(self._length + new)
+        if again and not self._opened <= given.keys():
+            feeds |= self._first_call(feeds, sizes, run_options)
         there = sorted(x.sizes[self._manifest.axis.dim] for x in self._at(level))
         plan = chunks(
             new,
@@ -190,6 +198,31 @@ class Stream:
 
     # One step
 
+    def _first_call(
+        self,
+        feeds: Feeds,
+        sizes: Mapping[str, int],
+        run_options: onnxruntime.RunOptions | None,
+    ) -> Feeds:
+        """Stand-ins, of the right shapes, for what is made of an encoding and stays where it is."""
+        opening = self._about.opening
+        assert opening is not None
+        if all(x in self._held and self._held[x][0] is feeds[x] for x in opening.inputs):
+            return {x: self._held[x][0] for x in opening.gives}
+        fed = {}
+        for name in opening.inputs:
+            shape = tuple(size_of(x, opening.container.sizes) for x in self._inputs[name].dims)
+            fed[name] = self._session.hold(fitted(feeds[name], shape, self._inputs[name].pad))
+        _, kept = self._session.step(
+            opening.container, fed, [], [*opening.gives.values()], run_options
+        )
+        self._held |= {x: (feeds[x], value) for x, value in fed.items()}
+        for name, value in zip(opening.gives, kept, strict=True):
+            port = self._inputs[name]
+            shape = tuple(size_of(x, sizes) for x in port.dims)
+            self._held[name] = np.broadcast_to(np.zeros((), DTYPES[port.type]), shape), value
+        return {x: self._held[x][0] for x in opening.gives}
+
     def _step(
         self,
         chunk: Chunk,
@@ -207,7 +240,7 @@ class Stream:
         here = {**sizes, **self._lengths(length, sizes), dim: chunk.valid}
         fed = dict(states)
         for port in self._manifest.inputs:
-            if port.name not in states:
+            if port.name not in states and port.name not in self._opens:
                 fed[port.name] = self._input(port, feeds[port.name], chunk, here, container)
         for cache in self._about.caches:
             if cache.told:
@@ -383,7 +416,10 @@ class Stream:
             if name in self._state_names:
                 raise FeedError(f"{name!r} is a state, which the stream keeps: feed the others")
         require_inputs(self._manifest, feeds)
-        for name in self._inputs:
-            if name not in feeds and name not in self._held and name not in self._state_names:
+        there = {*feeds, *self._held, *self._state_names}
+        for one, other in ((self._opens, self._opened), (self._opened, self._opens)):
+            there |= other if one <= there else set()
+        for name in (*self._opens, *self._inputs):
+            if name not in there:
                 raise FeedError(f"the input {name!r} is missing")
         return feeds

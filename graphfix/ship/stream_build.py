@@ -21,11 +21,13 @@ from graphfix.model import atomic_file, atomic_folder, io
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import LABELS
 from graphfix.ship.chosen_inputs import decided
+from graphfix.ship.first_call import branch_input
 from graphfix.ship.manifest import (
     NAME,
     Axis,
     Cache,
     Manifest,
+    Opening,
     StateLink,
     Streaming,
 )
@@ -39,7 +41,6 @@ from graphfix.ship.shipped import (
     unrounded_by,
     weights_beside,
 )
-from graphfix.ship.stream_plan import branch_input
 from graphfix.ship.stream_proof import prove, prove_on
 from graphfix.ship.stream_steps import plan_that_runs, sequences
 from graphfix.spec.quoting import quoted
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from graphfix.runtime.provider import Ep
     from graphfix.ship.container_spec import ContainerSpec
     from graphfix.ship.end_to_end import SessionProof
+    from graphfix.ship.first_call import FirstCall
     from graphfix.ship.stream_plan import StreamPlan
     from graphfix.ship.stream_steps import Steps
 
@@ -88,6 +90,8 @@ class StreamOrder:
     def original(self) -> ir.Model:
         """The model, with one name for equal dims, and without inputs that are constants."""
         model = decided(io.load(self.source), self.spec)
+        if self.plan.first is not None:
+            self.plan.first.leave(model)
         unify(model, self.tie)
         return model
 
@@ -111,9 +115,22 @@ class StreamOrder:
 
     def _made(self, container: Mapping[str, int], held: Sequence[str]) -> tuple[ir.Model, Report]:
         model = self.original()
-        passes = self.passes(container, held)
+        return model, self._repaired(model, self.passes(container, held))
+
+    def opened(self, first: FirstCall) -> tuple[ir.Model, Report]:
+        """The model that makes the caches of an encoder, and what the passes did."""
+        model = first.model(io.load(self.source))
+        items = (":".join(x) for x in pipeline.split(self.spec) if x[0] != _BRANCH)
+        passes = dataclasses.replace(self, spec=",".join(items)).passes(self.held(first), ())
+        return model, self._repaired(model, passes)
+
+    def held(self, first: FirstCall) -> dict[str, int]:
+        """The sizes of that model."""
+        return {x: self.plan.containers[0][x] for x in first.names.values()}
+
+    def _repaired(self, model: ir.Model, passes: Sequence[Check]) -> Report:
         settle = Settling(passes, {}, None, self.tolerance, self.tell, MARGINS[0])
-        return model, pipeline.run(model, passes, settle=settle)
+        return pipeline.run(model, passes, settle=settle)
 
     def passes(self, container: Mapping[str, int], held: Sequence[str]) -> list[Check]:
         """The passes with the sizes of a container; those that take sizes before what is late."""
@@ -238,16 +255,23 @@ def _ship(
         made.append(model)
         reports.append(report)
     told = CacheInput.all_of(made[0])
+    if found.first is not None:
+        tell("repairing the first call")
+        model, report = order.opened(found.first)
+        made.append(model)
+        reports.append(report)
     tell("checking what is left")
     hazards = checked(order.original(), made)
     with atomic_folder.replacing(folder) as draft:
         scratch = draft.path
-        names = [_file(source, found, x) for x in found.containers]
-        paths = [scratch / x for x in names]
-        put_models(made, paths, source.stem)
-        manifest = _manifest(order, paths)
+        paths = [scratch / _file(source, found, x) for x in found.containers]
+        first = [scratch / f"{source.stem}.first.onnx"] if found.first else []
+        put_models(made, [*paths, *first], source.stem)
+        opening = _opening(order, first)
+        manifest = _manifest(order, paths, first)
         for about, steps in uses:
-            manifest = dataclasses.replace(manifest, stream=_about(found, told, about))
+            stream = dataclasses.replace(_about(found, told, about), opening=opening)
+            manifest = dataclasses.replace(manifest, stream=stream)
             atomic_file.put_text(scratch / NAME, manifest.to_text())
             tell("proving what a stream gives")
             whole = prove(scratch, steps, order.tolerance)
@@ -298,7 +322,15 @@ def _file(source: Path, found: StreamPlan, container: Mapping[str, int]) -> str:
     return f"{source.stem}.{'.'.join(sizes)}.onnx"
 
 
-def _manifest(order: StreamOrder, paths: Sequence[Path]) -> Manifest:
+def _opening(order: StreamOrder, files: Sequence[Path]) -> Opening | None:
+    first = order.plan.first
+    if first is None:
+        return None
+    (container,) = planned(order.source, files, [order.held(first)], order.tell)
+    return first.opening(container)
+
+
+def _manifest(order: StreamOrder, paths: Sequence[Path], first: Sequence[Path]) -> Manifest:
     found, source = order.plan, order.source
     tokens = next(x for x in found.inputs if x.kind in ("tokens", "data") and found.new in x.dims)
     return Manifest(
@@ -308,6 +340,6 @@ def _manifest(order: StreamOrder, paths: Sequence[Path]) -> Manifest:
         inputs=found.inputs,
         outputs=found.outputs,
         containers=planned(source, paths, found.containers, order.tell),
-        weights=weights_beside(paths),
+        weights=weights_beside([*paths, *first]),
         provenance=provenance(source, order.spec, found.names),
     )

@@ -18,7 +18,6 @@ from graphfix.feeds.states import states_of
 from graphfix.model import shapes
 from graphfix.model.symbolic import equal, symbols_of
 from graphfix.model.symbolic.sums import window_of
-from graphfix.model.values import is_op
 from graphfix.ship.manifest import Port
 from graphfix.ship.model_facts import input_port, require_sizes, sizes_by_group
 from graphfix.ship.valid_sizes import text_of, type_of
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from graphfix.model.shapes import Shapes
     from graphfix.model.symbolic import Dim
     from graphfix.ship.container_spec import ContainerSpec
+    from graphfix.ship.first_call import FirstCall
     from graphfix.ship.manifest import InputPort
 
 
@@ -52,6 +52,7 @@ class StreamPlan:
         outputs: The outputs as a manifest has them.
         containers: The sizes of each container: small caches first, then few new entries.
         names: The model's own names of each dim.
+        first: What only the first call of the original computes.
     """
 
     signature: Signature
@@ -65,24 +66,7 @@ class StreamPlan:
     outputs: tuple[Port, ...]
     containers: tuple[Mapping[str, int], ...]
     names: Mapping[str, tuple[str, ...]]
-
-
-def branch_input(model: ir.Model) -> str:
-    """The input that only says which branch of an If runs, as optimum's ``use_cache_branch``."""
-    for value in model.graph.inputs:
-        if value.dtype == ir.DataType.BOOL and value.uses() and _only_chooses(value):
-            return value.name or ""
-    return ""
-
-
-def _only_chooses(value: ir.Value) -> bool:
-    return all(
-        (is_op(use.node, "If") and use.idx == 0)
-        or (
-            is_op(use.node, "Squeeze", "Reshape", "Identity") and _only_chooses(use.node.outputs[0])
-        )
-        for use in value.uses()
-    )
+    first: FirstCall | None = None
 
 
 def continues(model: ir.Model) -> bool:

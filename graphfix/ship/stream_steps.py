@@ -9,10 +9,13 @@ import numpy as np
 
 from graphfix.caches.growth import unify
 from graphfix.errors import FeedError, UsageError
+from graphfix.model import io
 from graphfix.runtime.compared_session import open_given
 from graphfix.runtime.run_errors import RunError
 from graphfix.ship.chosen_inputs import constants_of
+from graphfix.ship.container_fit import DTYPES
 from graphfix.ship.dim_expression import names_in, size_of
+from graphfix.ship.first_call import first_call
 from graphfix.ship.stream_plan import plan
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from graphfix.feeds.states import State
     from graphfix.runtime.port import Array
     from graphfix.ship.container_spec import ContainerSpec
+    from graphfix.ship.first_call import FirstCall
     from graphfix.ship.manifest import InputPort
     from graphfix.ship.stream_plan import StreamPlan
 
@@ -74,7 +78,6 @@ class Sequences:
         self._links = {x.input: x for x in plan.states}
         self._free = [x for x in plan.inputs if x.name not in self._links]
         self._sizes = dict(plan.containers[-1])
-        self._held_feeds: Feeds = {}
         given = {x.output for x in plan.states}
         self._seen_outputs = [x.name for x in plan.outputs if x.name not in given]
 
@@ -110,7 +113,7 @@ class Sequences:
         first = self.sequence("to the end of the caches", held(counts))
         taken = sum(held(counts))
         step = 1 if joins else sizes[0]
-        beyond = self._fed(taken, step) if grows and taken + step > full else {}
+        beyond = self._given(self._fed(taken, step)) if grows and taken + step > full else {}
         yield replace(first, beyond=beyond)
         if not joins:
             yield self.sequence("each size", held([*sizes, *reversed(sizes)]))
@@ -191,12 +194,17 @@ class Sequences:
         """
         state = dict(states or self.empty())
         feeds, outputs = [], []
+        first = self._plan.first
+        kept: dict[str, Array] = {}
         for place, count in enumerate(counts):
-            fed = self._fed(length, count, skipped, shorter=shorter, last=place == len(counts) - 1)
-            if place:
-                fed |= self._held_feeds
+            last = place == len(counts) - 1
+            fed = self._fed(length, count, skipped, shorter=shorter, last=last) | kept
+            called: Feeds = {}
             try:
-                made = self._run({**fed, **state})
+                if first is not None and not place:
+                    kept |= self._encoded(first, fed, shorter=shorter)
+                    called = {} if states else first.feeds()
+                made = self._run({**fed, **kept, **state, **called})
             except RunError as error:
                 if not place:
                     raise FeedError(
@@ -208,12 +216,23 @@ class Sequences:
                     f"cannot be proved; say --cache {length} ({error})"
                 ) from error
             if not place:
-                self._held_feeds = {k: x for k, x in fed.items() if self._is_steady(k)}
+                kept = {k: x for k, x in fed.items() if self._is_steady(k)} | kept
             state = {x.input: made[x.output] for x in self._plan.states}
             length = self._length(state, length + count)
-            feeds.append(fed)
+            feeds.append(self._given(fed))
             outputs.append({k: made[k] for k in self._seen_outputs})
         return Steps(name, states or {}, tuple(feeds), tuple(outputs), skipped)
+
+    def _encoded(self, first: FirstCall, fed: Feeds, *, shorter: bool) -> dict[str, Array]:
+        """What the first call makes of the encoder's output."""
+        fed = self._fed(0, 1, shorter=shorter) | {x.name: fed[x.name] for x in first.inputs}
+        made = self._run({**fed, **self.empty(), **first.feeds()})
+        return {into: made[name] for into, name in first.gives.items()}
+
+    def _given(self, fed: Feeds) -> Feeds:
+        """What a stream is fed: it makes itself what the first call gives."""
+        made = self._plan.first.gives if self._plan.first else {}
+        return {k: x for k, x in fed.items() if k not in made}
 
     def _is_steady(self, name: str) -> bool:
         port = next(x for x in self._free if x.name == name)
@@ -237,9 +256,11 @@ class Sequences:
     def _array(
         self, port: InputPort, sizes: Mapping[str, int], length: int, skipped: int, *, last: bool
     ) -> Array:
+        shape = tuple(size_of(x, sizes) for x in port.dims)
+        if self._plan.first and port in self._plan.first.ports():
+            return self._random.standard_normal(shape).astype(DTYPES[port.type])
         item = self._plan.signature.item(port.name).at(sizes)
         role, dtype = item.role, np.dtype(item.dtype)
-        shape = tuple(size_of(x, sizes) for x in port.dims)
         steps = shape[-1] if shape and self._plan.new in names_in(port.dims[-1]) else 0
         if role.kind == "tokens":
             return self._random.integers(role.low, role.high, shape).astype(dtype)
@@ -286,6 +307,14 @@ class Sequences:
         """Empty caches, and zeros for every other state."""
         sizes = {**self._sizes, **dict.fromkeys(self._plan.caches, 0)}
         return {k: np.zeros(self._shape(k, sizes), self._dtype(k)) for k in self._links}
+
+    def before(self) -> dict[str, Array]:
+        """What the first step of the original is fed besides: no caches of an encoder either."""
+        first = self._plan.first
+        if first is None:
+            return self.empty()
+        unread = {k: x for k, x in self._fed(0, 1).items() if k in first.gives}
+        return {**self.empty(), **unread, **first.feeds()}
 
     def _states_after(self, count: int) -> dict[str, Array]:
         made = self._run({**self._fed(0, count), **self.empty()})
@@ -342,7 +371,8 @@ def plan_that_runs(
 
     Args:
         source: The file.
-        model: The model, without inputs that are constants.
+        model: The model, without inputs that are constants; what only the first call of the file
+            reads is removed from it.
         containers: The sizes of its dims but those of caches.
         cache: The sizes of caches.
         states: States that the user names.
@@ -352,10 +382,15 @@ def plan_that_runs(
     """
     constants = constants_of(source, model)
     states = tuple(states)
+    first = first_call(io.load(source), model)
     for tie in _TIES:
         copy = model.clone()
-        unify(copy, tie)
-        found = plan(copy, containers, cache, states)
+        signature = unify(copy, tie)
+        names = {x: signature.group(x) for x in signature.symbols()}
+        found = plan(copy, containers.renamed(names), cache, states)
+        if first is not None:
+            known = first.renamed(names)
+            found = replace(found, first=known, inputs=(*found.inputs, *known.ports()))
         if _runs(found, str(source), constants):
             break
     return found, constants, tie
@@ -364,7 +399,7 @@ def plan_that_runs(
 def _runs(plan: StreamPlan, source: str, constants: Feeds) -> bool:
     """Whether the original takes the inputs that a plan makes."""
     with open_given(source) as session:
-        made = Sequences(plan, lambda feeds: session.run({**feeds, **constants}))
+        made = Sequences(plan, lambda feeds: session.run({**constants, **feeds}))
         try:
             made.try_steps()
         except (FeedError, UsageError):
@@ -396,6 +431,6 @@ def sequences(
         UsageError: It does not run with as many entries as the caches are to hold.
     """
     with open_given(source) as session:
-        made = Sequences(plan, lambda feeds: session.run({**feeds, **constants}), seed)
+        made = Sequences(plan, lambda feeds: session.run({**constants, **feeds}), seed)
         rolls = may_roll and bool(plan.caches) and made.rolls()
         return tuple(made.made(rolls=rolls, joins=joins)), rolls

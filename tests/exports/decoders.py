@@ -373,6 +373,7 @@ FAMILIES = {  # the opsets of the exports by TorchScript and dynamo, None where 
     "encoder": (17, 18, lambda: Encoder(False).decoder()),
     "encoder_stacked": (16, None, lambda: Encoder(True).decoder()),  # dynamo freezes LSTM's rows
     "gpt2_merged": (14, 18, partial(flat, GPT2, MASKED, "optimum", merge=True)),
+    "t5_merged": (14, 18, partial(flat, T5, CROSS, "decoder", merge=True, **BUCKETS)),
     "whisper_merged": (
         *(16, 18),
         partial(flat, WHISPER, "input_ids", "decoder", num_mel_bins=20, merge=True),
