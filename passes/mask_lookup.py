@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.model.mask_lookups import looked_up
+from graphfix.model.mask_lookups import looked_up, written
 from graphfix.model.shapes import same
 from graphfix.model.values import is_op
 
@@ -45,11 +45,12 @@ class LookupSite(Match):
 
 @dataclass(frozen=True)
 class MaskLookup(NodePass[LookupSite]):
-    """Removes gathers that return a mask unchanged.
+    """Removes gathers that return a mask unchanged, and scatters that write all of it.
 
     transformers 5 writes a padding mask as ``mask[batch, position]`` with two ranges for indices.
     The TorchScript exporter makes of that one Gather from the flattened mask at ``b * T + t``,
-    dynamo a GatherND with indices [B, 1, 1, T, 2].
+    dynamo a GatherND with indices [B, 1, 1, T, 2]. transformers 4.41 writes the padding into the
+    causal mask of a Llama as ``mask[..., :length] = ...``: a ScatterND of all there is.
 
     Why:
         The indices are two Ranges, several Unsqueezes, a Mul, an Add and Reshapes, or Expands and a
@@ -101,10 +102,12 @@ class MaskLookup(NodePass[LookupSite]):
 
     name: ClassVar[str] = "mask-lookup"
     safety: ClassVar[Safety] = "exact"
-    anchors: ClassVar[tuple[str, ...]] = ("Gather", "GatherND", "Reshape")
+    anchors: ClassVar[tuple[str, ...]] = ("Gather", "GatherND", "ScatterND", "Reshape")
 
     def match(self, node: ir.Node, view: View) -> LookupSite | Skip | None:
         """A Gather or GatherND at its own places, or the Reshape that gives it its shape back."""
+        if (new := written(node, view.shapes)) is not None and not view.in_function(node):
+            return LookupSite(node, new, (), ())
         lookup = _lookup_of(node)
         if lookup is None or view.in_function(node):
             return None
@@ -126,7 +129,9 @@ class MaskLookup(NodePass[LookupSite]):
         return LookupSite(node, table, cuts, axes)
 
     def message(self, site: Match) -> str:
-        """What is looked up."""
+        """What is looked up, or written."""
+        if is_op(site.node, "ScatterND"):
+            return "ScatterND writes every element of a mask in its own place"
         return f"{site.node.op_type} looks every element of a mask up in its own place"
 
     def rewrite(self, match: LookupSite, op: Builder) -> ir.Value:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.model.shapes import same
-from graphfix.model.values import attr_int, axes_of, const_of, is_op, scalar_of
+from graphfix.model.values import attr_int, axes_of, const_of, ints_of, is_op, scalar_of
 
 if TYPE_CHECKING:
     from graphfix.model.shapes import Shapes
@@ -42,6 +42,8 @@ def affine_of(value: ir.Value | None, shapes: Shapes, depth: int = 0) -> Affine 
         return affine_of(node.inputs[0], shapes, depth + 1)
     if is_op(node, "Identity", "Expand"):
         return _widened(affine_of(node.inputs[0], shapes, depth + 1), node, shapes)
+    if is_op(node, "Slice") and _keeps_all(node, shapes):
+        return affine_of(node.inputs[0], shapes, depth + 1)
     if is_op(node, "Unsqueeze", "Squeeze", "Reshape"):
         inner = affine_of(node.inputs[0], shapes, depth + 1)
         return None if inner is None else _moved(inner, node, shapes)
@@ -55,6 +57,14 @@ def affine_of(value: ir.Value | None, shapes: Shapes, depth: int = 0) -> Affine 
             if inner is not None and factor is not None:
                 return Affine({axis: _times(w, factor) for axis, w in inner.weights.items()})
     return None
+
+
+def _keeps_all(node: ir.Node, shapes: Shapes) -> bool:
+    """Whether a Slice leaves its input as it is: all of it, in its order."""
+    before, after = shapes.dims(node.inputs[0]), shapes.dims(node.outputs[0])
+    steps = ints_of(node.inputs[4]) if len(node.inputs) > 4 else (1,)
+    ahead = steps is not None and min(steps, default=1) == 1
+    return ahead and bool(before) and after is not None and all(map(same, before or (), after))
 
 
 def _widened(inner: Affine | None, node: ir.Node, shapes: Shapes) -> Affine | None:

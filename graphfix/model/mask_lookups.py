@@ -1,4 +1,4 @@
-"""Tables of which every element is looked up in its own place: ``mask[batch, position]``."""
+"""Tables of which every element is looked up, or written, in its own place: ``mask[b, t]``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from graphfix.model.affine import affine_of, own_places
 from graphfix.model.shapes import same
-from graphfix.model.values import attr_int, is_op
+from graphfix.model.values import attr_int, attr_text, is_op
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -36,8 +36,25 @@ def looked_up(node: ir.Node, shapes: Shapes) -> Lookup | None:
     return _by_axes(node, shapes) if is_op(node, "GatherND") else None
 
 
+def written(node: ir.Node, shapes: Shapes) -> ir.Value | None:
+    """What a ScatterND puts in place of all that there was, if that is what it does."""
+    if not is_op(node, "ScatterND") or attr_text(node, "reduction", "none") != "none":
+        return None
+    table, new = (shapes.dims(node.inputs[i]) for i in (0, 2))
+    if table is None or new is None or len(table) != len(new):
+        return None
+    counted = all(
+        size == 1 or own_rows(node, shapes, axis) == axis for axis, size in enumerate(table)
+    )
+    whole = all(map(same, table, new))
+    return node.inputs[2] if counted and whole else None
+
+
 def own_rows(node: ir.Node, shapes: Shapes, axis: int) -> int | None:
-    """The axis of a GatherND's result along which one axis of its table is counted from 0 on."""
+    """The axis of a GatherND's result, or of what a ScatterND writes, that counts one of the table.
+
+    It counts it from 0 on.
+    """
     index = node.inputs[1]
     rank, dims = shapes.rank(index), shapes.dims(index)
     parts = own_places(index, shapes)

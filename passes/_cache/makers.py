@@ -93,6 +93,13 @@ class Makers:
         mask = self._behind(self._spare_ones(slots, size), behind)
         return op.Where(mask, self._zero(value), value)
 
+    def above(self, value: ir.Value, first: int, rows: Dim, columns: Dim) -> ir.Value:
+        """``value`` [..., rows, columns] above a diagonal, counted from the first valid column."""
+        op = self._op
+        ahead = op.Sub(self._iota(columns), self._behind(self._iota(rows), 1))
+        least = op.Add(self._spare(), np.array([first], np.int64))
+        return op.Where(op.Less(ahead, least), self._zero(value), value)
+
     def hidden(
         self, value: ir.Value, slots: Slots, size: Dim, behind: int, dtype: ir.DataType
     ) -> ir.Value:

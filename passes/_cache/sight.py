@@ -16,7 +16,7 @@ from graphfix.core import Match, Skip
 from graphfix.model.broadcast import BROADCAST
 from graphfix.model.symbolic import equal, expr_of, never_negative
 from graphfix.model.symbolic.sums import minus
-from graphfix.model.values import attr_int, axes_of, bodies_of, captured, const_of, is_op
+from graphfix.model.values import attr_int, axes_of, bodies_of, captured, const_of, ints_of, is_op
 
 from .slots import Lengths, UnclearError
 
@@ -421,8 +421,16 @@ class Sight:
         if counts[0] != wanted:
             if given is None:
                 raise UnclearError("it counts diagonals from the first entry")
-            move = [wanted - counts[0]]
-            yield Recount(node, "counts from the last", {1: lambda op, x: op.moved(x, move)})
+            move, dims = [wanted - counts[0]], self._shapes.dims(node.inputs[0])
+            fixed = ints_of(given) if attr_int(node, "upper", 1) and move == [1] else None
+            what = "counts from the last"
+            if fixed is None or dims is None:
+                yield Recount(node, what, {1: lambda op, x: op.moved(x, move)})
+                return
+            first, (rows, columns) = fixed[0], dims[-2:]  # which keeps it part of a fused graph
+            yield Recount(
+                node, what, output=lambda op, _: op.above(op.again(node), first, rows, columns)
+            )
 
     def _axis_in(self, axis: ir.Value | None, value: ir.Value | None) -> int:
         found = const_of(axis)

@@ -136,14 +136,16 @@ def _is_one(number: object) -> bool:
 
 def _not(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     first = alone(source, *_OPPOSITE)
-    if first is None or look.view.opset(node) < 12:
+    if first is None:
         return None
+    op_type = _OPPOSITE[first.op_type]
+    if "OrEqual" in op_type and look.view.opset(node) < 16:
+        return None  # ONNX Runtime infers no shape of it, so DirectML fuses nothing behind it
     # Of a NaN, neither a comparison nor its opposite is true.
     dtype = look.view.shapes.dtype(first.inputs[0])
     if dtype is None or not dtype.is_integer():
         return None
     inputs = list(first.inputs)
-    op_type = _OPPOSITE[first.op_type]
     return Replacement(f"it is {a_or_an(op_type)}", lambda op: [op.make(op_type, *inputs)])
 
 

@@ -83,3 +83,21 @@ def test_inference_goes_on_behind_a_slice_of_such_an_axis():
     shapes = infer(model)
     assert shapes.dims(model.graph.outputs[0]) is not None
     assert [str(x) for x in shapes.dims(model.graph.outputs[1]) or ()] == ["T", "2", "1"]
+
+
+def test_in_usual_runs_a_table_reaches_as_far_as_it_is_read() -> None:
+    """dynamo counts the rows of ``table[p : p + s]`` as Min(9, p + s) - Min(9, p)."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    m (float[past, 4] kept, float[seq, 4] x, float[9, 4] table) => (float[N, 4] rows, float[M] y)
+    <int64[1] nine = {9}, int64[1] nought = {0}>
+    {
+        p = Shape <start = 0, end = 1> (kept) s = Shape <start = 0, end = 1> (x) t = Add (p, s)
+        rows = Slice (table, p, t, nought)
+        end = Min (nine, t) start = Min (nine, p) n = Sub (end, start) y = ConstantOfShape (n)
+    }"""
+    known = {}
+    for usual in (True, False):
+        model = ir.from_onnx_text(text)
+        known[usual] = infer(model, usual=usual).dims(model.graph.outputs[1])
+    assert list(map(str, known[True] or ())) == ["seq"]
+    assert list(map(str, known[False] or ())) != ["seq"]

@@ -38,6 +38,10 @@ SUMMED = NEAR.replace(
     """t_1 = Unsqueeze (t, nought_1) ones = ConstantOfShape <value = int64[1] {1}> (t_1)
     counts = CumSum (ones, nought) keys_at = Sub (counts, one)""",
 )
+TRIANGLE = f"""{PLACES} s_1 = Unsqueeze (s, nought_1) t_1 = Unsqueeze (t, nought_1)
+    st = Concat <axis = 0> (s_1, t_1) full = ConstantOfShape <value = float[1] {{-10000.0}}> (st)
+    above = Trilu (full, one) later = Greater (keys_at, row) late = Cast <to = 1> (later)
+    addend = Mul (above, late) hidden = Add (scores, addend)"""
 BIASED = f"""{CAUSAL} far = Sub (keys_at, row) near = Max (far, least) index = Sub (near, least)
     up = Min (index, most) bias = Gather (biases, up) biased = Add (hidden, bias)"""
 CUT = """present_key = Slice (keys, kept, end, first)
@@ -71,6 +75,7 @@ def step(
 FORMS = {
     "causal": step(mask=CAUSAL),
     "no mask": step(),
+    "triangle": step(mask=TRIANGLE),
     "mask": step(mask=f"{HIDE} hidden = Add (scores, wide)", inputs=MASK),
     "cumsum": step(COUNTED, f"{HIDE} hidden = Add (scores, wide)", inputs=MASK),
     "cumsum from the back": step(BACK, f"{HIDE} hidden = Add (scores, wide)", inputs=MASK),

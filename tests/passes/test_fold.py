@@ -320,6 +320,13 @@ def test_booleans(nodes: str, left: list[str]) -> None:
     assert ops(after) == [*left, "Where"]
 
 
+def test_no_comparison_is_written_whose_shape_onnx_runtime_does_not_infer() -> None:
+    """Below opset 16 a GreaterOrEqual is a function without shape inference."""
+    text = "m (int64[B] x) => (bool[B] y) <int64 z = {0}> { d = Less (x, z) y = Not (d) }"
+    assert ops(fold(model(text, 15))) == ["Less", "Not"]
+    assert ops(fold(model(text, 16))) == ["GreaterOrEqual"]
+
+
 # --- graphs inside ---------------------------------------------------------------------------
 
 IF = """m (float[T] x, bool flag) => (float[T] y) <bool yes = {{1}}, bool no = {{0}}> {{

@@ -257,3 +257,44 @@ def test_an_output_before_the_way_back_is_the_end_of_it() -> None:
     assert "Gather" not in ops(after)
     for found in opened(after).run(None, {"mask": MASK}):
         np.testing.assert_array_equal(found, MASK[:, None, None])
+
+
+def scattered(table: str = "causal", steps: str = "", like: str = "causal") -> ir.Model:
+    """``mask[:, :, :, :] = mask + 1``, as the TorchScript exporter writes it."""
+    return ir.from_onnx_text(f"""<ir_version: 8, opset_import: ["" : 17]>
+    m (float[B, 1, S, T] causal, float[B, 1, S, U] wider) => (float[B, 1, S, N] y)
+    <int64 zero = {{0}}, int64 one = {{1}}, int64[4] per_b = {{-1, 1, 1, 1}},
+     int64[1] nought = {{0}}, int64[2] per_s = {{-1, 1}}, int64[1] last = {{-1}},
+     int64[1] three = {{3}}, float unit = {{1.0}}, int64[1] step = {{1}}>
+    {{
+        size = Shape ({like})
+        b = Gather (size, zero) two = Add (one, one) s = Gather (size, two)
+        end = Gather (size, three) t = Squeeze (end)
+        at_b = Range (zero, b, one) rows = Range (zero, s, one) all = Range (zero, t, one)
+        columns = Slice (all, nought, end, nought, step)
+        b_4 = Reshape (at_b, per_b) s_2 = Reshape (rows, per_s) {steps}
+        i = Expand (b_4, size) j = Expand (zero, size) k = Expand (s_2, size)
+        l = Expand (columns, size) i_1 = Unsqueeze (i, last) j_1 = Unsqueeze (j, last)
+        k_1 = Unsqueeze (k, last) l_1 = Unsqueeze (l, last)
+        places = Concat <axis = -1> (i_1, j_1, k_1, l_1)
+        new = Add ({like}, unit) y = ScatterND ({table}, places, new)
+    }}""")
+
+
+def test_a_mask_that_is_written_whole_is_what_is_written() -> None:
+    before, after = scattered(), scattered()
+    assert graphfix.run(after, "mask-lookup").changed
+    assert ops(after) == ["Add", "Identity"]  # the output keeps its name
+    for shape in ((2, 1, 3, 5), (1, 1, 1, 1), (0, 1, 2, 3)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        feeds = {"causal": x, "wider": np.zeros((*shape[:3], 7), np.float32)}
+        np.testing.assert_array_equal(run(after, feeds), run(before, feeds))
+
+
+def test_a_mask_that_is_written_in_part_stays() -> None:
+    assert not graphfix.run(scattered(table="wider"), "mask-lookup").changed
+    backwards = "gone = Neg (columns) from = Add (gone, t) columns_2 = Sub (from, one)"
+    m = scattered(steps=backwards)
+    node = next(x for x in m.graph if x.op_type == "Expand" and x.outputs[0].name == "l")
+    node.replace_input_with(0, next(v for n in m.graph for v in n.outputs if v.name == "columns_2"))
+    assert not graphfix.run(m, "mask-lookup").changed

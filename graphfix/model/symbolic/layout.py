@@ -149,6 +149,9 @@ def slice_(facts: Facts, ctx: Context, node: ir.Node) -> None:
             size = expr_of(data.shape[axis])
             if facts.usual:  # then it has a last element, and the last one is one
                 facts.must_be_positive(node, size)
+                for bound in (items_of(x)[i] for x in (starts, ends)):
+                    if size.is_Integer and not bound.is_Integer and facts.is_dim(ctx, bound):
+                        facts.must_be_positive(node, size - bound + 1)  # no table ends before
             length = _sliced(facts, ctx, size, starts.flat[i], ends.flat[i], steps[i])
         result[axis] = dim_of(facts.fresh(ctx) if length is None else length)
     return set_shape(node.outputs[0], result)
