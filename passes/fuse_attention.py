@@ -97,7 +97,9 @@ class FuseAttention(NodePass[Attention]):
         goes, where it is proved to be 0 only where a mask hides a key: such weights are 0 already.
         In a row that is hidden whole the result was 0 there and is now a mean of the values. A mask
         of integers is taken to hold 0 and 1 alone, which the report then says; one made of booleans
-        is so. Keys are as many as values where a MatMul of the weights and the values says so.
+        is so. Where heads share a past, the batch is taken not to be empty, which the report says
+        if no node demands it. Keys are as many as values where a MatMul of the weights and the
+        values says so.
         Refused, with the reason: weights or scores that somebody else reads; types other than float
         and float16; sizes that are not proved to be equal; an attention that would take as many
         kernels to lay out for the operator, and more, as it saves (one that is alone, of one head,

@@ -168,8 +168,8 @@ def _groups_of(query: Fit, key: Fit, heads: int, view: View) -> Groups | None:
     """How many heads of queries share one of keys; None if they cannot be laid out for that."""
     if key.place.past is None or not isinstance(kv := key.place.past.heads, int) or kv == heads:
         return Groups(heads)
-    width, empty = query.dims[2], not view.shapes.never_empty(query.dims[0])
-    if query.place.rotation is not None or not isinstance(width, int) or empty:
+    width = query.dims[2]
+    if query.place.rotation is not None or not isinstance(width, int):
         return None
     return Groups(kv, heads // kv, width // heads)
 
@@ -227,8 +227,12 @@ def _made(
         return "to lay out what it takes, makes and adds takes more kernels than it saves"
     factor = scores.factor * query.place.factor * key.place.factor
     biases = [bias_of(x) for x in operands]
-    if groups.each > 1:  # it differs among the heads that become one
-        biases[0] = None
+    bits, empty = [*kept, *([] if mask is None else [mask.bit])], ""
+    if groups.each > 1:
+        biases[0] = None  # it differs among the heads that become one
+        empty = (
+            "" if view.shapes.never_empty(sizes.batch) else f"takes it that {sizes.batch} is not 0"
+        )
     return Attention(
         site,
         node,
@@ -242,7 +246,7 @@ def _made(
         tuple(terms),
         tuple(addends),
         batch,
-        note=note_of([*kept, *([] if mask is None else [mask.bit])]),
+        note=" and ".join(filter(None, (note_of(bits), empty))),
     )
 
 

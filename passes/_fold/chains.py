@@ -11,6 +11,7 @@ import onnx_ir as ir
 from graphfix.model.values import attr_int, is_op
 from graphfix.wording import a_or_an
 
+from .._sizes.reshape_targets import with_axes
 from .lookup import VIEWS, Replacement, alone, constant_of, nothing, perm_of, same_shape
 from .views import view
 
@@ -149,6 +150,22 @@ def _not(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     return Replacement(f"it is {a_or_an(op_type)}", lambda op: [op.make(op_type, *inputs)])
 
 
+def _gather_nd(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    """Rows by one number each, as dynamo writes ``table[positions]``."""
+    index = node.inputs[1]
+    dims = look.view.shapes.dims(index)
+    if index is None or not dims or dims[-1] != 1 or attr_int(node, "batch_dims", 0):
+        return None
+    if not is_op(index.producer(), *VIEWS):  # else the Squeeze is one more
+        return None
+
+    def rows(op: Builder) -> list[ir.Value]:
+        places = op.once(("rows", index), lambda: with_axes("Squeeze", index, (-1,), op), index)
+        return [op.Gather(source, places, axis=0)]
+
+    return Replacement("it gathers rows", rows)
+
+
 def _asked(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """``b == True`` and ``b xor False`` are b; DirectML compares no booleans."""
     for place in (0, 1):
@@ -181,6 +198,7 @@ _RULES: dict[str, Rule] = {
     "Mul": _times_one,
     "Div": _times_one,
     "Not": _not,
+    "GatherND": _gather_nd,
 }
 CHAINED = frozenset(_RULES)
 """The operators that :func:`chain` has a rule for."""

@@ -327,6 +327,29 @@ def test_no_comparison_is_written_whose_shape_onnx_runtime_does_not_infer() -> N
     assert ops(fold(model(text, 16))) == ["GreaterOrEqual"]
 
 
+@pytest.mark.parametrize(
+    ("place", "left"),
+    [
+        ("places = Unsqueeze (index, last)", ["Gather"]),
+        ("i = Unsqueeze (index, behind) places = Squeeze (i, middle)", ["Gather"]),
+        ("places = Unsqueeze (index, first)", ["Unsqueeze", "GatherND"]),  # two numbers for one
+        ("i = Unsqueeze (index, last) places = Add (i, one)", ["Unsqueeze", "Add", "GatherND"]),
+    ],
+)
+def test_rows_by_one_number_each_are_gathered(place: str, left: list[str]) -> None:
+    text = f"""m (float[5, 3] table, int64[B, 2] index) => (float[N, *] y)
+        <int64[1] last = {{-1}}, int64[1] first = {{1}}, int64 one = {{1}}, int64[1] middle = {{2}},
+         int64[2] behind = {{2, 3}}>
+        {{ {place} y = GatherND (table, places) }}""".replace("float[N, *]", "float")
+    before, after = model(text), fold(model(text))
+    assert ops(after) == left
+    feeds = {
+        "table": np.arange(15, dtype=np.float32).reshape(5, 3),
+        "index": np.array([[0, 2], [-1, 1], [1, 0]]),
+    }
+    np.testing.assert_array_equal(execute(after, feeds)[0], execute(before, feeds)[0])
+
+
 # --- graphs inside ---------------------------------------------------------------------------
 
 IF = """m (float[T] x, bool flag) => (float[T] y) <bool yes = {{1}}, bool no = {{0}}> {{

@@ -586,6 +586,20 @@ def test_heads_that_share_a_past_become_more_queries_of_it(
     assert count(after, "Expand") == (1 if letters else 0)  # the bias, over the heads
 
 
+def test_a_batch_that_no_node_demands_is_taken_not_to_be_empty() -> None:
+    text = with_groups("", "m = Identity (s)").replace(
+        "int64[4] all = {0,6,-1,8}", "int64[1] c6 = {6}"
+    )
+    text = text.replace(
+        "nku = ",
+        "b1 = Shape <start = 0, end = 1> (q) n1 = Shape <start = 2, end = 3> (nk)"
+        " d1 = Shape <start = 3, end = 4> (nk) all = Concat <axis = 0> (b1, c6, n1, d1) nku = ",
+    )
+    report = graphfix.run(ir.from_onnx_text(f"{HEAD} m {text}"), "fuse-attention")
+    (change,) = report.passes[0].changes
+    assert change.note == "takes it that B is not 0"
+
+
 def test_a_bias_of_each_head_leaves_grouped_heads_repeated() -> None:
     after = fused(with_groups(", float[B,6,T,N] bias", "m = Add (s, bias)"), PASTS)
     assert len(operator(after).outputs) == 1
