@@ -587,14 +587,12 @@ def test_heads_that_share_a_past_become_more_queries_of_it(
 
 
 def test_a_batch_that_no_node_demands_is_taken_not_to_be_empty() -> None:
-    text = with_groups("", "m = Identity (s)").replace(
-        "int64[4] all = {0,6,-1,8}", "int64[1] c6 = {6}"
-    )
-    text = text.replace(
-        "nku = ",
-        "b1 = Shape <start = 0, end = 1> (q) n1 = Shape <start = 2, end = 3> (nk)"
-        " d1 = Shape <start = 3, end = 4> (nk) all = Concat <axis = 0> (b1, c6, n1, d1) nku = ",
-    )
+    text = with_groups("", "m = Identity (s)")
+    text = text.replace("int64[4] all = {0,6,-1,8}", "int64[1] c6 = {6}, int64[1] c8 = {8}")
+    sizes = """b1 = Shape <start = 0, end = 1> (q) p1 = Shape <start = 2, end = 3> (pk)
+        t1 = Shape <start = 1, end = 2> (k) n1 = Add (p1, t1)
+        all = Concat <axis = 0> (b1, c6, n1, c8) nku = """
+    text = text.replace("nku = ", sizes)
     report = graphfix.run(ir.from_onnx_text(f"{HEAD} m {text}"), "fuse-attention")
     (change,) = report.passes[0].changes
     assert change.note == "takes it that B is not 0"
