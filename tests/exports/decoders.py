@@ -133,6 +133,8 @@ def widen(model, gain=1.5):
     for name, weight in model.named_parameters():
         if weight.dim() >= 2:
             std = 1.0 if "relative_attention_bias" in name else gain / math.sqrt(weight[0].numel())
+            if name.endswith("Attention.q.weight"):  # T5 divides no scores: its queries are small
+                std /= math.sqrt(HEAD_DIM)
             weight.data = torch.randn(weight.shape, generator=random) * std
         elif "bias" in name.rsplit(".", 1)[-1]:
             weight.data = torch.randn(weight.shape, generator=random) * 0.1
