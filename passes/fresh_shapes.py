@@ -11,7 +11,7 @@ from graphfix.core import Change, Match, Pass, Safety, Skip
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.shapes import input_symbols
 from graphfix.model.text import path_of
-from graphfix.model.values import nodes_of
+from graphfix.model.values import is_op, nodes_of
 from graphfix.model.view import View
 
 from ._sizes.fixed_dims import contradicts, renewed
@@ -28,11 +28,11 @@ class StaleSite(Match):
 
     Attributes:
         value: The tensor.
-        inferred: What its shape is.
+        inferred: What its shape is; None if not even its rank is the same in all runs.
     """
 
     value: ir.Value
-    inferred: tuple[Dim, ...]
+    inferred: tuple[Dim, ...] | None
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,10 @@ class FreshShapes(Pass):
     Safety:
         Exact: no node changes, only what the file says of shapes, outputs included: a false number
         in the shape of an output is that same 80070057. Where inference knows nothing of a dim,
-        what is declared stays. Shapes in local functions are not looked at.
+        what is declared stays. Behind a Squeeze without axes, which drops the batch where it is 1,
+        the rank is that of the run: a shape that is declared there is dropped (speechmos' PLCMOS
+        declares a scalar, and ends in 80070057 at two clips). Shapes in local functions are not
+        looked at.
     """
 
     name: ClassVar[str] = "fresh-shapes"
@@ -90,11 +93,17 @@ class FreshShapes(Pass):
     def sites(self, model: ir.Model) -> Iterator[StaleSite | Skip]:
         """Every tensor with a contradiction."""
         view, names, spelling = View(model), frozenset(input_symbols(model)), Spelling(model)
+        open_ranks: set[ir.Value | None] = set()
         for node in nodes_of(model.graph):
+            is_open = _drops_any(node) or not open_ranks.isdisjoint(node.inputs)
             for value in node.outputs:
+                inferred = view.shapes.dims(value)
+                if inferred is None and is_open:
+                    open_ranks.add(value)
+                    if value.shape is not None:
+                        yield StaleSite(node, value, None)
                 if value.shape is None:
                     continue
-                inferred = view.shapes.dims(value)
                 if inferred is not None and contradicts(value.shape, inferred, names, spelling):
                     yield StaleSite(node, value, inferred)
 
@@ -107,13 +116,22 @@ class FreshShapes(Pass):
                 continue
             value = site.value
             before = f"{value.type}{value.shape} {value.name}"
-            value.shape = renewed(value.shape, site.inferred, names, spelling)
-            after = f"{value.type}{value.shape} {value.name}"
+            if site.inferred is None:
+                value.shape = None
+            else:
+                value.shape = renewed(value.shape, site.inferred, names, spelling)
+            after = f"{value.type}{value.shape or ''} {value.name}"
             yield Change(self.name, path_of(site.node), value.name or "", (before,), (after,))
 
     def message(self, site: Match) -> str:
         """What is declared, and what is so."""
         if not isinstance(site, StaleSite):
             return super().message(site)
-        real = ir.Shape(site.inferred)
+        real = "of another rank in each run" if site.inferred is None else ir.Shape(site.inferred)
         return f"{site.value.name!r} is declared as {site.value.shape} and is {real}"
+
+
+def _drops_any(node: ir.Node) -> bool:
+    """Whether it drops every dim that is 1 in a run."""
+    axes = node.inputs[1] if len(node.inputs) > 1 else None
+    return is_op(node, "Squeeze") and axes is None and "axes" not in node.attributes

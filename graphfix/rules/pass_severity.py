@@ -104,7 +104,11 @@ def _stale(site: Match, _: View) -> Severity:
     """A number where the size follows the inputs ends in 80070057; another is inferred over."""
     value, inferred = getattr(site, "value", None), getattr(site, "inferred", ())
     declared = value.shape if isinstance(value, ir.Value) else None
-    if declared is None or len(declared) != len(inferred):
+    if declared is None:
+        return "warning"
+    if inferred is None:  # of another rank in each run
+        return "error" if declared.is_static() else "warning"
+    if len(declared) != len(inferred):
         return "warning"
     pairs = zip(declared, inferred, strict=True)
     fails = any(isinstance(a, int) and not isinstance(b, int) for a, b in pairs)

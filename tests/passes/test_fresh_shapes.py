@@ -253,3 +253,34 @@ def test_what_is_left_is_never_false(declared: Dims) -> None:
     assert len(found) == 3
     for dim, true in zip(found, ["B", "T", 8], strict=True):
         assert dim in (true, None, "other")
+
+
+def squeezed(declared: Dims) -> ir.Model:
+    """Of one row the Squeeze leaves a scalar, as PLCMOS declares its output."""
+    made = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 11]>
+    m (float[B, 4] x) => (float y)
+    <float[1, 4] w = {1, 2, 3, 4}, float[1] b = {1}, float four = {4}>
+    { g = Gemm <transB = 1> (x, w, b) s = Squeeze (g) y = Mul (s, four) }""")
+    made.graph.outputs[0].shape = ir.Shape(declared)
+    return made
+
+
+@pytest.mark.parametrize(("declared", "severity"), [([], "error"), (["B"], "warning")])
+def test_no_shape_is_declared_behind_a_squeeze_of_what_is_1_in_a_run(
+    declared: Dims, severity: str
+) -> None:
+    before = squeezed(declared)
+    (finding,) = (x for x in graphfix.check(before) if x.rule == "fresh-shapes")
+    assert finding.severity == severity
+    assert "of another rank in each run" in finding.message
+    after, report = renew(before)
+    assert len(report.changes) == 1
+    assert after.graph.outputs[0].shape is None
+    assert after.graph.outputs[0].dtype == ir.DataType.FLOAT
+
+
+def test_axes_that_are_named_leave_the_declared_shape() -> None:
+    made = squeezed(["B"])
+    node = next(x for x in made.graph if x.op_type == "Squeeze")
+    node.attributes.add(ir.AttrInt64s("axes", [1]))
+    assert not renew(made)[1].changes
