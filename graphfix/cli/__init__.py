@@ -28,6 +28,7 @@ from graphfix.cli.verify import verify
 from graphfix.cli.zoo import zoo
 from graphfix.errors import GraphfixError, ModelError, PassError
 from graphfix.version import __version__
+from graphfix.wording import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return DONE if written else INTERRUPTED
     except PassError as error:  # its traceback is what we need
         lines = traceback.format_exception(error.__cause__ or error)
-        click.echo(_terminal.clean("".join(lines)), err=True, nl=False)
+        click.echo(clean("".join(lines)), err=True, nl=False)
         return _fail(f"{error}; nothing was written. Please report the lines above")
     except GraphfixError as error:
         return _fail(str(error))
@@ -156,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "the system starts no more threads for this user; nothing was written. End some "
                 "processes, or raise the limit (ulimit -u)"
             )
-        click.echo(_terminal.clean(traceback.format_exc()), err=True, nl=False)
+        click.echo(clean(traceback.format_exc()), err=True, nl=False)
         what = f"{type(error).__name__}: {error}"
         return _fail(f"unexpected {what}; this is a fault, please report the lines above")
     finally:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
@@ -11,11 +9,12 @@ import click
 from graphfix.cli import _options, _terminal
 from graphfix.errors import GraphfixError
 from graphfix.version import __version__
+from graphfix.wording import clean, plural, reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from graphfix.core import Check, Finding
+    from graphfix.core import Check, Finding, Findings
     from graphfix.rules import Provider
 
     Command = Callable[..., object]
@@ -104,7 +103,7 @@ def check(
     from graphfix.model import io
 
     asked = pipeline.resolve(spec) if spec is not None else checking.everything(ep)
-    found: dict[str, list[Finding]] = {}
+    found: dict[str, Findings] = {}
     unread = 0
     with _terminal.progress(quiet=as_json or sarif) as say:
         for model in models:
@@ -118,7 +117,8 @@ def check(
                 _terminal.remark(f"error: {error}")
                 unread += 1
                 continue
-            found[model] = sorted(here, key=lambda x: _WORST.index(x.severity))
+            here.sort(key=lambda x: _WORST.index(x.severity))
+            found[model] = here
     limit = fail_on or ("error" if spec is None else "warning")
     if sarif:
         from graphfix.show.sarif import document
@@ -151,46 +151,40 @@ def _as_json(
     model: str,
     ep: str,
     asked: Sequence[Check],
-    found: Sequence[Finding],
+    found: Findings,
 ) -> dict[str, object]:
     from graphfix.engine import pipeline
 
-    count = {severity: sum(x.severity == severity for x in found) for severity in _WORST}
     return {
         "schema": 1,
         "graphfix": __version__,
         "source": model,
         "ep": ep,
         "spec": pipeline.spec_of(asked),
-        "count": count,
-        "findings": [dataclasses.asdict(finding) for finding in found],
+        **found.to_json(),
     }
 
 
-def _print(model: str, found: Sequence[Finding], *, verbose: bool) -> None:
+def _print(model: str, found: Findings, *, verbose: bool) -> None:
     _terminal.paragraph(model)
     click.echo()
     show_findings(found, verbose=verbose)
     if found:
         click.echo()
-    counted = _counted(found)
+    counted = found.line
     nothing = "" if any(x.fix is not None for x in found) else "no automatic repair"
-    text = "; ".join(filter(None, (counted, nothing))) if found else "no hazard"
+    text = "; ".join(filter(None, (counted, nothing))) if found else counted
     _terminal.row("found", text, colour="red" if "error" in counted else None)
 
 
-def _counted(found: Sequence[Finding]) -> str:
-    """``8 errors, 3 warnings``."""
-    count: Counter[str] = Counter(x.severity for x in found)
-    return ", ".join(_terminal.plural(count[x], x) for x in _WORST if count[x])
-
-
-def _total(found: Mapping[str, Sequence[Finding]]) -> None:
+def _total(found: Mapping[str, Findings]) -> None:
     """The last line, where there are several models."""
-    every = [x for here in found.values() for x in here]
+    from graphfix.core import Findings
+
+    every = Findings(x for here in found.values() for x in here)
     failing = sum(any(x.severity == "error" for x in here) for here in found.values())
-    text = f"{_terminal.plural(len(found), 'model')}, {failing} with errors"
-    _terminal.row("in all", f"{text}: {_counted(every) or 'no hazard'}")
+    text = f"{plural(len(found), 'model')}, {failing} with errors"
+    _terminal.row("in all", f"{text}: {every.line}")
 
 
 def show_findings(found: Sequence[Finding], *, verbose: bool) -> None:
@@ -205,7 +199,7 @@ def show_findings(found: Sequence[Finding], *, verbose: bool) -> None:
     for (rule, severity, fix), pairs in groups.items():
         word = click.style(severity, fg=_COLOURS.get(severity), bold=severity != "note")
         how = f"; repair with -p {fix}" if fix is not None and severity != "note" else ""
-        click.echo(f"  {word} {_terminal.clean(f'{rule}: {len(pairs)}{how}')}")
+        click.echo(f"  {word} {clean(f'{rule}: {len(pairs)}{how}')}")
         # Why a pass leaves something is never hidden: it is all that there is to act on.
         most = None if fix is None and rule in passes else _REASONS
-        _terminal.reasons(pairs, every=verbose, indent="      ", most=most)
+        _terminal.lines(reasons(pairs, every=verbose, indent="      ", most=most))

@@ -10,6 +10,7 @@ import click
 from graphfix.cli import _options, _terminal
 from graphfix.cli.check import show_findings
 from graphfix.errors import PluginError, UsageError
+from graphfix.wording import clean, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +65,7 @@ def explain(name: str, model: str | None, as_json: bool) -> int:
     except PluginError as error:
         # Only passes in the folder owe a manual; of others, what there is is shown.
         _terminal.remark(str(error))
-        click.echo(_terminal.clean((cls.__doc__ or "").strip()))
+        click.echo(clean((cls.__doc__ or "").strip()))
     return 0
 
 
@@ -116,7 +117,7 @@ def _explain(code: Code, text: str, path: str | None, *, as_json: bool) -> int:
     if ports:
         _head("The inputs of this model")
     for port in ports:
-        click.echo(f"  {_terminal.line(port)}")
+        click.echo(f"  {one_line(port)}")
     _head("In this model")
     _print_found(found, path, by_rules=not ports)
     return 0
@@ -200,12 +201,12 @@ def _prose(text: str, indent: str = "  ") -> None:
         lines = paragraph.splitlines()
         if any(line.startswith((" ", "-", "*")) for line in lines):
             for line in lines:
-                click.echo(indent + _terminal.line(line))
+                click.echo(indent + one_line(line))
         else:
             _terminal.paragraph(" ".join(lines), indent)
 
 
 def _code(text: str) -> None:
     # Not wrapped: it is there to be copied.
-    for line in _terminal.clean(text).splitlines():
+    for line in clean(text).splitlines():
         click.secho(f"  {line}", fg="cyan")

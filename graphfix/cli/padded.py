@@ -8,6 +8,7 @@ import click
 
 from graphfix.cli import _options, _terminal
 from graphfix.cli._verdict import number
+from graphfix.wording import one_line, plural, reasons
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,10 +96,10 @@ def _show(verdict: Verdict, model: str, *, verbose: bool) -> None:
         _terminal.row("failed", verdict["summary"], colour="red")
     _terminal.row("told by", ", ".join(verdict["told"]) or "nothing")
     if dropped := verdict["dropped"]:
-        count = _terminal.plural(len(dropped), "size")
+        count = plural(len(dropped), "size")
         _terminal.row("dropped", f"{count} not compared")
         pairs = ((x["name"], x["reason"]) for x in dropped)
-        _terminal.reasons(pairs, every=verbose, indent=" " * 12, alike=True)
+        _terminal.lines(reasons(pairs, every=verbose, indent=" " * 12, alike=True))
     for note in verdict["notes"]:
         _terminal.row("note", note)
 
@@ -124,9 +125,9 @@ def _table(checks: Sequence[Verdict], axis: str, *, every: bool) -> None:
         if rowed:
             text += f"{worst['row'] + 1} of {len(worst['rows']):<4}"
         text += f"{worst['fill']:<8}{number(worst['max_abs']):>9} {number(worst['allowed']):>8}  "
-        text += f"{_cosine(worst):<11} {_terminal.line(worst['output'])}"
+        text += f"{_cosine(worst):<11} {one_line(worst['output'])}"
         click.echo(text if worst["ok"] else click.style(text, fg="red"))
-    click.echo(f"  clip and container count {_terminal.line(axis)}")
+    click.echo(f"  clip and container count {one_line(axis)}")
     click.echo()
 
 

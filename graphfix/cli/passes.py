@@ -8,6 +8,7 @@ import click
 
 from graphfix.cli import _options, _terminal
 from graphfix.version import __version__
+from graphfix.wording import clean
 
 
 @click.command()
@@ -30,8 +31,8 @@ def passes(as_json: bool) -> int:
         )
         return 0
     for entry in found:
-        name = click.style(_terminal.clean(entry.name), bold=True)
-        click.echo(f"{name} ({_terminal.clean(entry.safety)})")
+        name = click.style(clean(entry.name), bold=True)
+        click.echo(f"{name} ({clean(entry.safety)})")
         _terminal.paragraph(entry.summary, "    ")
     click.echo("\nProfiles, which -p takes like passes:")
     for name, members in registry.PROFILES.items():

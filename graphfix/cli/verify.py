@@ -74,13 +74,14 @@ def verify(
             ep=ep,
             progress=_terminal.counted(tell),
         )
-    data = verdict.to_json()
     if as_json:
-        _terminal.print_json(data)
+        _terminal.print_json(verdict.to_json())
     else:
-        _verdict.show(data, verbose=verbose)
+        _terminal.rows(verdict.rows(verbose=verbose))
+        if verbose:
+            _verdict.details(verdict)
     if verdict.ok:
         return 0
-    advised = advised if _verdict.is_difference(data) else ""
-    _terminal.remark(f"error: {_verdict.failure(data, after)}{advised}")
+    advised = advised if _verdict.is_difference(verdict) else ""
+    _terminal.remark(f"error: {_verdict.failure(verdict, after)}{advised}")
     return 1

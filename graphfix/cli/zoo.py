@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphfix.cli import _options, _terminal
+from graphfix.wording import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,7 +101,7 @@ def _print(row: Json, *, fresh: bool) -> None:
     told = [] if fresh else ["known"]
     if "repair" in row["stages"]:
         passes = row["stages"]["repair"].get("passes", [])
-        told.append(_terminal.plural(sum(len(p["changes"]) for p in passes), "repair"))
+        told.append(plural(sum(len(p["changes"]) for p in passes), "repair"))
     told += [text for name in ("crashes", "worst", "ratio") if (text := _figure(row, name))]
     if fresh:
         told.append(f"{row['seconds']:.0f} s")

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from graphfix import rules
-from graphfix.core import Check, Finding, Match, Pass
+from graphfix.core import Check, Finding, Findings, Match, Pass
 from graphfix.engine import pipeline
 from graphfix.model.given import Given, loaded
 from graphfix.model.prepare import one_name
@@ -38,7 +38,7 @@ def check(
     checks: str | Check | Sequence[str | Check] | None = None,
     *,
     ep: Provider = "dml",
-) -> list[Finding]:
+) -> Findings:
     """Every hazard of ``model`` on an execution provider; nothing is run or edited.
 
     Args:
@@ -50,7 +50,7 @@ def check(
             it matters on every provider.
 
     Returns:
-        The findings, by pass and rule, each in the order of the graph.
+        The findings, a list, by pass and rule, each in the order of the graph.
     """
     model = loaded(model)
     asked = everything(ep) if checks is None else pipeline.resolve(checks)
@@ -64,7 +64,7 @@ def check(
     # What a rule says of a node in its own words, naming the pass, the pass does not say again.
     by = {x.name: x.repaired_by or x.matched_by for x in asked if isinstance(x, Rule)}
     told = {(x.fix, x.at) for x in found if x.fix is not None and x.fix == by.get(x.rule)}
-    return [x for x in found if (x.rule, x.at) not in told]
+    return Findings(x for x in found if (x.rule, x.at) not in told)
 
 
 def _findings(one: Check, model: ir.Model, view: View, ep: Provider) -> Iterator[Finding]:

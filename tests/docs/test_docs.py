@@ -406,8 +406,8 @@ class TestModels:
             tolerance=Tolerance(**recipe["tolerance"]),
         )
         assert report.verdict is not None
-        assert report.verdict["ok"], report.verdict["summary"]
-        assert not report.verdict["dropped"]
+        assert report.verdict.ok, report.verdict
+        assert not report.verdict.dropped
         repairs = {p.name: len(p.changes) for p in report.passes if p.changes}
         misses = {p.name: len(p.skips) for p in report.passes if p.skips}
         assert repairs == {k: v for k, v in recipe["expect"]["repairs"].items() if v}
