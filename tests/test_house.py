@@ -12,8 +12,8 @@ FOLDERS = {"graphfix": ROOT / "graphfix", "graphfix.passes": ROOT / "passes"}
 # From the top floor down; each room, or file beside the rooms, imports only what stands below it.
 FLOORS = (
     "cli",
-    "zoo",
     "graphfix",
+    "zoo",
     "testing",
     "ship",
     "job",

@@ -23,7 +23,6 @@ Sizes = dict[str, list[int]]
 MODEL, PLUGINS = "graphfix.model", "graphfix.plugins"
 """Where a command's context keeps the model's path, for what is said when it fails, and plugins."""
 _MOST = 1 << 40
-_EXAMPLE = {"--dims": "NAME=SIZE,SIZE such as T=7,40", "--dim": "NAME=SIZE such as T=500"}
 
 
 def _remember(context: click.Context, _: click.Parameter, value: str) -> str:
@@ -42,22 +41,10 @@ def sizes(_: click.Context, option: click.Parameter, given: tuple[str, ...]) -> 
         said = f"{option.opts[0]} {text}"
         name, equals, values = halves(text, "=")
         if not (equals and name.strip()):
-            example = _EXAMPLE.get(option.opts[0], _EXAMPLE["--dims"])
-            raise click.UsageError(f"{said}: write {example}.")
+            raise click.UsageError(f"{said}: write NAME=SIZE such as T=7.")
         wrong = f"{said}: {values!r} are not whole numbers."
         found.setdefault(unquoted(name.strip()), []).extend(_whole(values, said, wrong, "size"))
     return found or None
-
-
-def one_size(
-    context: click.Context, option: click.Parameter, given: tuple[str, ...]
-) -> dict[str, int] | None:
-    """The same where a dim has one size."""
-    found = sizes(context, option, given) or {}
-    for name, values in found.items():
-        if len(values) != 1:
-            raise click.UsageError(f"{option.opts[0]} {name}: one size, not {len(values)}.")
-    return {name: values[0] for name, values in found.items()} or None
 
 
 def containers(
@@ -132,6 +119,12 @@ ep = click.option(
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 
 
+def dims(example: str, text: str, name: str = "--dims") -> Callable[[F], F]:
+    """Sizes of symbolic dims, by name: one option in all verbs, spelled ``--dim`` as well."""
+    names = (name, "--dim", "dims") if name == "--dims" else (name,)
+    return click.option(*names, multiple=True, callback=sizes, metavar=example, help=text)
+
+
 def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Several options as one, in the order in which help lists them."""
 
@@ -144,13 +137,7 @@ def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 feeding = _all(
-    click.option(
-        "--dims",
-        multiple=True,
-        callback=sizes,
-        metavar="T=7,40",
-        help="Sizes of a symbolic dim to verify at; may be given for several dims.",
-    ),
+    dims("T=7,40", "Sizes of a symbolic dim to verify at; may be given for several dims."),
     click.option("--feeds", metavar="FILE.npz", help="Verify with these inputs, by name."),
     click.option(
         "--atol",
@@ -171,15 +158,10 @@ rtol = click.option(
 
 
 lengths = _all(
-    click.option(
-        "--dim",
-        "--dims",
-        "dims",
-        multiple=True,
-        callback=sizes,
-        metavar="T=40,97",
-        help="Lengths of the clips, by the name of the symbolic dim; batch=2 puts clips of "
-        "different lengths into one container.",
+    dims(
+        "T=40,97",
+        "Lengths of the clips, by the name of the symbolic dim; batch=2 puts clips of different "
+        "lengths into one container.",
     ),
     click.option(
         "--container",

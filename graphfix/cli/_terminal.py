@@ -131,11 +131,6 @@ def lines(found: Iterable[str]) -> None:
         click.echo(one)
 
 
-def counted(tell: Callable[[str], None]) -> Callable[[int, int, str], None]:
-    """What to call with the number of a step, how many there are, and its text."""
-    return lambda i, n, what: tell(f"{i}/{n}: {what}")
-
-
 def print_json(data: object) -> None:
     """One JSON document on stdout; what JSON has no number for is written as text."""
     from graphfix.json_types import plain

@@ -72,7 +72,7 @@ def padded(
             fills=(*FILLS, *poison),  # type: ignore[arg-type]
             tolerance=gates,
             ep=ep,
-            progress=_terminal.counted(tell),
+            progress=tell,
         )
     data = verdict.to_json()
     if as_json:

@@ -16,14 +16,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @_options.model
-@click.option(
-    "--dim",
-    "dims",
-    multiple=True,
-    callback=_options.sizes,
-    metavar="T=500",
-    help="Plan with a symbolic dim at this size; may be given for several dims.",
-)
+@_options.dims("T=500", "Plan with a symbolic dim at this size; may be given for several dims.")
 @_options.gone("--before-after", "plan what run has written")
 @_options.gone("--against", "graphfix zoo --ep dml says which node ran where")
 @_options.json_flag
@@ -40,19 +33,11 @@ def plan(
     Where each node runs and why, how many graphs are fused, how many kernels and copies a run
     takes, and what another length costs. DirectML is not needed, and nothing is written.
     """
-    sizes = {name: several[0] for name, several in (dims or {}).items()}
-    for name, several in (dims or {}).items():
-        if len(set(several)) > 1:
-            raise click.UsageError(f"--dim {name}: a plan is for one size; give one of {several}.")
     _options.load_plugins()
-    with _terminal.progress(quiet=as_json) as say:
+    with _terminal.progress(quiet=as_json) as tell:
         from graphfix.job import planning
-        from graphfix.model import io
 
-        say("loading")
-        loaded = io.load(model)
-        say("planning")
-        found = planning.plan(loaded, sizes=sizes)
+        found = planning.plan(model, dims=dims, progress=tell)
     if as_json:
         _terminal.print_json(
             {

@@ -141,7 +141,7 @@ class Plan(Shown):
 
     def _lengths(self) -> str:
         names = ", ".join(self.dims)
-        named = f"; open: {names} (--dim {quoted(self.dims[0])}=SIZE)" if self.dims else ""
+        named = f"; open: {names} (--dims {quoted(self.dims[0])}=SIZE)" if self.dims else ""
         if self.sizes and not self.dynamic:
             fixed = ", ".join(f"{quoted(name)}={size}" for name, size in self.sizes.items())
             return f"fixed at {fixed}; another length needs another session"

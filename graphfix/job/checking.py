@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from graphfix import rules
 from graphfix.core import Check, Finding, Findings, Match, Pass
 from graphfix.engine import pipeline
-from graphfix.model.given import Given, loaded
+from graphfix.model.given import Given, loaded, require_known
 from graphfix.model.prepare import one_name
 from graphfix.model.text import path_of
 from graphfix.model.view import View, forget_index, index
@@ -52,6 +52,7 @@ def check(
     Returns:
         The findings, a list, by pass and rule, each in the order of the graph.
     """
+    require_known(ep=(ep, get_args(Provider)))
     model = loaded(model)
     asked = everything(ep) if checks is None else pipeline.resolve(checks)
     view = View(model)

@@ -81,7 +81,7 @@ def _verify(
         held=held,
         brief=brief,
         budget=task.budget,
-        progress=lambda done, total, what: task.tell(f"verifying {done}/{total}: {what}"),
+        progress=lambda what: task.tell(f"verifying {what}"),
     )
 
 
@@ -114,5 +114,5 @@ def _padded(task: Task, made: Path | ir.Model, model: ir.Model, report: Report) 
         axis=axis,
         tolerance=_allowed(task, report),
         ep=task.ep,
-        progress=lambda done, total, what: task.tell(f"padding {done}/{total}: {what}"),
+        progress=lambda what: task.tell(f"padding {what}"),
     )
