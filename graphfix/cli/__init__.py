@@ -18,6 +18,7 @@ import click
 from graphfix.cli import _interrupts, _options, _terminal
 from graphfix.cli.bench import bench
 from graphfix.cli.check import check
+from graphfix.cli.demo import demo
 from graphfix.cli.explain import explain
 from graphfix.cli.padded import padded
 from graphfix.cli.passes import passes
@@ -103,7 +104,7 @@ def group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _verb in (run, ship, check, plan, verify, padded, bench, zoo, passes, explain):
+for _verb in (run, ship, check, plan, verify, padded, bench, zoo, passes, explain, demo):
     group.add_command(_verb)
 
 

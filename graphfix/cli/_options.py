@@ -212,7 +212,7 @@ def gone(option: str, instead: str, *, is_flag: bool = False) -> Callable[[F], F
 
 def plugins() -> tuple[str, ...]:
     """The files of ``--plugin``."""
-    found: tuple[str, ...] = click.get_current_context().meta[PLUGINS]
+    found: tuple[str, ...] = click.get_current_context().meta.get(PLUGINS, ())
     return found
 
 
