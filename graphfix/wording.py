@@ -20,6 +20,8 @@ _KEPT = 200
 _ENDLESS = re.compile(r"\S{2000,}")
 _LABEL = 10
 _WIDEST = 100
+ALIASES: dict[str, str] = {}
+"""What is said instead of a path that the user did not give."""
 # They are read on light and on dark; all else has the colours of the notebook.
 _COLOURS = {"green": "#2e9e5b", "red": "#d9534f", "yellow": "#b8860b", "cyan": "#2f86c6"}
 
@@ -101,6 +103,8 @@ def one_line(text: str) -> str:
 
 def clean(text: str) -> str:
     """Text from a model without control characters: a node's name may hold any, and a million."""
+    for path, name in ALIASES.items():
+        text = text.replace(path, name)
     text = _ENDLESS.sub(lambda x: f"{x[0][:_KEPT]}… ({len(x[0]):,} letters)", text)
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 

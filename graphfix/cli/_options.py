@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import glob
 import os
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from graphfix.spec.quoting import halves, unquoted
+from graphfix.wording import ALIASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +28,49 @@ MODEL, PLUGINS = "graphfix.model", "graphfix.plugins"
 _MOST = 1 << 40
 
 
-def _remember(context: click.Context, _: click.Parameter, value: str) -> str:
-    context.meta[MODEL] = value
+def _remember(context: click.Context, option: click.Parameter, value: str) -> str:
+    context.meta[MODEL] = value = from_stdin(context, option, value)
     return value
+
+
+def _spooled(context: click.Context, name: str) -> Path:
+    """A file for what goes through a standard stream; it goes with the command."""
+    from graphfix.runtime.scratch import Folder
+
+    folder = context.with_resource(Folder()).path
+    path = folder / f"{name}.onnx"
+    # Weights in other files are not there; nobody can put them into this folder.
+    ALIASES[f"{folder}; put it there"] = f"{name}; name the model's file instead of -"
+    ALIASES[str(path)] = name
+    return path
+
+
+def from_stdin(context: click.Context, _: click.Parameter, value: str) -> str:
+    """The path of a model; of ``-``, that of a file with what comes from stdin."""
+    if value != "-" or context.resilient_parsing:
+        return value
+    stream = sys.stdin.buffer
+    if stream.isatty():
+        raise click.UsageError("-: stdin is a terminal; pipe a model into it, or name its file.")
+    path = _spooled(context, "stdin")
+    with path.open("wb") as file:
+        shutil.copyfileobj(stream, file)
+    return str(path)
+
+
+def to_stdout(context: click.Context) -> str:
+    """A file for ``-o -``, which :func:`print_file` prints."""
+    if sys.stdout.buffer.isatty():
+        raise click.UsageError("-o -: stdout is a terminal; pipe it on, or name a file.")
+    return str(_spooled(context, "stdout"))
+
+
+def print_file(path: str) -> None:
+    """Print a file as it is."""
+    stream = sys.stdout.buffer
+    with Path(path).open("rb") as file:
+        shutil.copyfileobj(file, stream)
+    stream.flush()
 
 
 def _keep(context: click.Context, _: click.Parameter, files: tuple[str, ...]) -> None:
@@ -70,10 +113,12 @@ def _whole(values: str, said: str, wrong: str, what: str) -> list[int]:
     return numbers
 
 
-def _expanded(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+def _expanded(
+    context: click.Context, option: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...]:
     """Patterns as the files that they match: not every shell does that."""
     found: list[str] = []
-    for text in given:
+    for text in (from_stdin(context, option, x) for x in given):
         if Path(text).exists() or not glob.has_magic(text):
             found.append(text)
             continue
@@ -236,7 +281,7 @@ def require_name(output: str | None) -> None:
     if not output.strip():
         raise click.UsageError("-o: names no file.")
     if output == "-":
-        raise click.UsageError("-o -: nothing is written to standard output; name a file.")
+        raise click.UsageError("-o -: only graphfix run writes to stdout; name a file.")
     if output.endswith(("/", os.sep)):  # a path would forget it
         raise click.UsageError(f"-o {output}: names a folder; name a file in it.")
     path = Path(output)
@@ -245,36 +290,27 @@ def require_name(output: str | None) -> None:
             raise click.UsageError(f"-o {output}: is read for this work; name another file.")
 
 
-def tolerance(atol: float | None, rtol: float | None = None) -> Tolerance | None:
-    """The tolerance that ``--atol`` or ``--rtol`` asks for; None for the default."""
-    if rtol is not None:
-        if not 0 < rtol < 1 or atol is not None:
-            raise click.UsageError(f"--rtol {rtol:g}: is between 0 and 1, and without --atol.")
-        from graphfix.proof.compare import HALF_GATE
+def tolerance(
+    atol: float | None, rtol: float | None = None, cosine: float | None = None
+) -> Tolerance | None:
+    """The tolerance that ``--atol``, ``--rtol`` or ``--cosine`` asks for; None for the default."""
+    from graphfix.proof.compare import HALF_GATE, Tolerance
 
-        cosine = 1.0 - (1.0 - HALF_GATE.cosine) * max(1.0, rtol / HALF_GATE.max_abs)
-        return dataclasses.replace(HALF_GATE, max_abs=rtol, cosine=cosine)
-    if atol is None:
-        return None
-    if not atol >= 0:
+    if atol is not None and not atol >= 0:
         raise click.UsageError(f"--atol {atol:g}: a difference is at least 0.")
-    from graphfix.proof.compare import Tolerance
-
-    return Tolerance(max_abs=atol)
-
-
-def gates(max_abs: float | None, cosine: float | None = None) -> Tolerance | None:
-    """The tolerance that ``--max-abs`` and ``--cosine`` ask for; None for the default."""
-    if max_abs is None and cosine is None:
-        return None
-    if max_abs is not None and not max_abs >= 0:
-        raise click.UsageError(f"--max-abs {max_abs:g}: a difference is at least 0.")
     if cosine is not None and not -1 <= cosine <= 1:
         raise click.UsageError(f"--cosine {cosine:g}: a cosine is between -1 and 1.")
-    from graphfix.proof.compare import Tolerance
+    if rtol is not None:
+        if not 0 < rtol < 1 or (atol is not None and given_here("atol")):
+            raise click.UsageError(f"--rtol {rtol:g}: is between 0 and 1, and without --atol.")
+        least = 1.0 - (1.0 - HALF_GATE.cosine) * max(1.0, rtol / HALF_GATE.max_abs)
+        return dataclasses.replace(HALF_GATE, max_abs=rtol, cosine=least)
+    given = {"max_abs": atol, "cosine": cosine}
+    found = {name: x for name, x in given.items() if x is not None}
+    return Tolerance(**found) if found else None
 
-    usual = Tolerance()
-    return Tolerance(
-        usual.max_abs if max_abs is None else max_abs,
-        usual.cosine if cosine is None else cosine,
-    )
+
+def given_here(name: str) -> bool:
+    """Whether an option is given on the command line, and not in pyproject.toml."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE

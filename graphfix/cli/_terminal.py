@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.errors import GraphfixError
-from graphfix.wording import Row, clean, row_lines, wrapped
+from graphfix.wording import ALIASES, Row, clean, row_lines, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -135,7 +135,10 @@ def print_json(data: object) -> None:
     """One JSON document on stdout; what JSON has no number for is written as text."""
     from graphfix.json_types import plain
 
-    click.echo(json.dumps(plain(data), indent=2, allow_nan=False))
+    text = json.dumps(plain(data), indent=2, allow_nan=False)
+    for path, name in ALIASES.items():
+        text = text.replace(json.dumps(path)[1:-1], name)
+    click.echo(text)
 
 
 @contextmanager

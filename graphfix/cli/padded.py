@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     help="Fill the padding with this as well; a mask that multiplies by 0 does not stop it.",
 )
 @click.option(
+    "--atol",
     "--max-abs",
     type=float,
     metavar="X",
@@ -45,7 +46,7 @@ def padded(
     axis: str,
     original: str | None,
     poison: tuple[str, ...],
-    max_abs: float | None,
+    atol: float | None,
     cosine: float | None,
     ep: Ep,
     as_json: bool,
@@ -58,7 +59,7 @@ def padded(
 
     Exit code 1 if an output of a clip differs by more than the tolerance.
     """
-    gates = _options.gates(max_abs, cosine)
+    gates = _options.tolerance(atol, cosine=cosine)
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix.feeds.clips import FILLS
         from graphfix.probing.padded import padded as measure

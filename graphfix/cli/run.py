@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import gc
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ import click
 
 from graphfix.cli import _options, _terminal, _verdict
 from graphfix.errors import UsageError
-from graphfix.wording import one_line, plural, reasons
+from graphfix.wording import ALIASES, one_line, plural, reasons
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,6 +88,13 @@ def run(
     skipped, and the rest is written. Exit code 1 if none are found, or with --strict: then nothing
     is written.
     """
+    piped = output == "-"
+    if piped:
+        if as_json or external_data in ("keep", "separate"):
+            raise click.UsageError("-o -: the model goes to stdout, all of it, and nothing else.")
+        output, external_data = _options.to_stdout(click.get_current_context()), "inline"
+    elif output is None and model in ALIASES and not dry_run:
+        raise click.UsageError("-: name the output with -o FILE, or -o - for stdout.")
     _options.require_name(output)
     page = _page_path(report, model, output, feeds)
     _options.load_plugins()
@@ -118,7 +127,7 @@ def run(
             page=page,
             progress=tell,
         )
-    with _terminal.told(_outcome(done)):
+    with _terminal.told(_outcome(done)), redirect_stdout(sys.stderr if piped else sys.stdout):
         if as_json:
             _terminal.print_json(done.to_json())
         else:
@@ -132,9 +141,13 @@ def run(
             with _terminal.progress(quiet=as_json) as tell:
                 tell("planning for DirectML")
                 strips = {when: planning.strip(file) for when, file in files.items() if file}
-            write({**done.to_json(), "strips": strips}, page)
-            if not as_json:
+            names = {"source": model, "output": done.output}
+            names = {what: ALIASES.get(str(file), file) for what, file in names.items()}
+            write({**done.to_json(), **names, "strips": strips}, page)
+            if not (as_json or piped):
                 _terminal.row("report", str(page))
+    if piped and done.output is not None:
+        _options.print_file(done.output)
     if done.ok:
         return 0
     if done.verdict and done.padded is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("before", metavar="BEFORE")
+@click.argument("before", metavar="BEFORE", callback=_options.from_stdin)
 @click.argument("after", metavar="AFTER")
 @_options.feeding
 @_options.rtol

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     Style = Callable[[str], str]
 
 
+_CODE = ("before", "after", "flagged", "clean")
+
+
 class Section(NamedTuple):
     """A part of an explanation; ``code`` keeps its lines, and of a list each item is a line."""
 
@@ -129,41 +132,33 @@ def _of_name(name: str) -> Explanation:
     except UsageError as error:
         raise UsageError(f"{error}, and an error is a code such as 8007023E") from error
     try:
-        return _of_rule(rule_manual_of(cls)) if issubclass(cls, Rule) else _of_pass(manual_of(cls))
+        if not issubclass(cls, Rule):
+            manual = manual_of(cls)
+            return _of_manual(manual, manual.promise)
+        about = f"rule of check, holds on {', '.join(cls.providers)}"
+        return _of_manual(rule_manual_of(cls), about)
     except PluginError as error:
         # Only passes in the folder owe a manual; of others, what there is is shown.
         logging.getLogger("graphfix").warning(str(error))
         return Explanation(name, (cls.__doc__ or "").strip())
 
 
-def _of_rule(rule: RuleManual) -> Explanation:
-    return _manual(
-        rule,
-        f"rule of check, holds on {', '.join(rule.providers)}",
-        Section("Why", rule.why),
-        Section("Flagged", rule.flagged, "code"),
-        Section("Clean", rule.clean, "code"),
-    )
-
-
-def _of_pass(manual: Manual) -> Explanation:
-    options = (f"{x.name}={x.default} ({x.type})\n    {x.text}" for x in manual.options)
-    return _manual(
-        manual,
-        manual.promise,
-        Section("Why", manual.why),
-        Section("Run as", f"-p {manual.spec}" if manual.spec is not None else ""),
-        Section("Before", manual.before, "code"),
-        Section("After", manual.after, "code"),
-        Section("Safety", manual.safety),
-        Section("Options", "\n".join(options), "list"),
-    )
-
-
-def _manual(manual: Manual | RuleManual, about: str, *sections: Section) -> Explanation:
+def _of_manual(manual: Manual | RuleManual, about: str) -> Explanation:
+    data = dataclasses.asdict(manual)
+    parts = [(x, str(data.get(x) or "")) for x in ("why", "spec", *_CODE, "safety")]
+    sections = [
+        Section("Run as", f"-p {text}")
+        if name == "spec"
+        else Section(name.capitalize(), text, "code" if name in _CODE else "prose")
+        for name, text in parts
+        if text
+    ]
+    told = "{name}={default} ({type})\n    {text}"
+    options = [told.format(**x) for x in data.get("options", ())]
+    if options:
+        sections.append(Section("Options", "\n".join(options), "list"))
     summary = "\n\n".join(filter(None, (manual.summary, manual.body)))
-    told = tuple(x for x in sections if x.text)
-    return Explanation(f"{manual.name} ({about})", summary, told, data=dataclasses.asdict(manual))
+    return Explanation(f"{manual.name} ({about})", summary, tuple(sections), data=data)
 
 
 def _of_code(code: Code, text: str, model: ir.Model | None) -> Explanation:
