@@ -178,14 +178,19 @@ class Findings(Shown, list[Finding]):
         """How many there are: ``8 errors, 3 warnings``."""
         return ", ".join(plural(n, x) for x, n in self.counted.items() if n) or "no hazard"
 
-    def rows(self, *, verbose: bool = False) -> list[Row]:
-        """Those of one rule with one repair together, with the first message."""
-        del verbose
-        groups: dict[tuple[str, str, str | None], list[Finding]] = {}
+    @property
+    def groups(self) -> Mapping[tuple[Severity, str, str | None], Sequence[Finding]]:
+        """Those of one severity and rule with one repair together; the worst first."""
+        groups: dict[tuple[Severity, str, str | None], list[Finding]] = {}
         for one in sorted(self, key=lambda x: SEVERITIES.index(x.severity)):
             groups.setdefault((one.severity, one.rule, one.fix), []).append(one)
+        return groups
+
+    def rows(self, *, verbose: bool = False) -> list[Row]:
+        """The groups, with the first message of each."""
+        del verbose
         colours, told = {"error": "red", "warning": "yellow"}, []
-        for (severity, rule, fix), found in groups.items():
+        for (severity, rule, fix), found in self.groups.items():
             how = f"; repair with -p {fix}" if fix is not None else ""
             text = f"{rule}: {len(found)}{how}; {found[0].message} (at {found[0].at})"
             told.append(Row(severity, text, colours.get(severity, "")))

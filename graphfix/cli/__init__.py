@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _interrupts, _options, _terminal
+from graphfix.cli import _config, _interrupts, _options, _terminal
 from graphfix.cli.bench import bench
 from graphfix.cli.check import check
+from graphfix.cli.completion import completion
 from graphfix.cli.demo import demo
 from graphfix.cli.explain import explain
 from graphfix.cli.padded import padded
@@ -102,10 +103,13 @@ def group(context: click.Context) -> None:
     context.color = _terminal.colours()
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
+    else:
+        _config.put(context, group.commands[context.invoked_subcommand])
 
 
-for _verb in (run, ship, check, plan, verify, padded, bench, zoo, passes, explain, demo):
-    group.add_command(_verb)
+_READING = (check, plan, verify, padded, bench, zoo, passes, explain, completion)
+for _verb in (run, ship, demo, *_READING):
+    group.add_command(_options.quiet(_verb))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

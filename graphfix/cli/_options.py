@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from graphfix.cli import _terminal
 from graphfix.spec.quoting import halves, unquoted
 from graphfix.wording import ALIASES
 
@@ -49,28 +50,22 @@ def from_stdin(context: click.Context, _: click.Parameter, value: str) -> str:
     """The path of a model; of ``-``, that of a file with what comes from stdin."""
     if value != "-" or context.resilient_parsing:
         return value
-    stream = sys.stdin.buffer
-    if stream.isatty():
-        raise click.UsageError("-: stdin is a terminal; pipe a model into it, or name its file.")
     path = _spooled(context, "stdin")
     with path.open("wb") as file:
-        shutil.copyfileobj(stream, file)
+        shutil.copyfileobj(sys.stdin.buffer, file)
     return str(path)
 
 
 def to_stdout(context: click.Context) -> str:
     """A file for ``-o -``, which :func:`print_file` prints."""
-    if sys.stdout.buffer.isatty():
+    if _terminal.data().isatty():
         raise click.UsageError("-o -: stdout is a terminal; pipe it on, or name a file.")
     return str(_spooled(context, "stdout"))
 
 
-def print_file(path: str) -> None:
-    """Print a file as it is."""
-    stream = sys.stdout.buffer
-    with Path(path).open("rb") as file:
-        shutil.copyfileobj(file, stream)
-    stream.flush()
+def _hush(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        context.with_resource(_terminal.hushed())
 
 
 def _keep(context: click.Context, _: click.Parameter, files: tuple[str, ...]) -> None:
@@ -129,8 +124,12 @@ def _expanded(
     return tuple(dict.fromkeys(found))
 
 
-model = click.argument("model", metavar="MODEL", callback=_remember)
-models = click.argument("models", metavar="MODEL ...", nargs=-1, required=True, callback=_expanded)
+FILE = click.Path(readable=False)
+"""A file that shells complete; what is wrong with it is said where it is read."""
+model = click.argument("model", metavar="MODEL", type=FILE, callback=_remember)
+models = click.argument(
+    "models", metavar="MODEL ...", type=FILE, nargs=-1, required=True, callback=_expanded
+)
 
 passes = click.option(
     "-p",
@@ -148,6 +147,23 @@ plugin = click.option(
     callback=_keep,
     expose_value=False,
     help="Take passes from a Python file, too.",
+)
+
+quiet = click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    is_eager=True,  # before what others have to say
+    expose_value=False,
+    callback=_hush,
+    help="Print nothing but errors, and what --json or -o - asks for.",
+)
+
+exclude = click.option(
+    "--exclude",
+    multiple=True,
+    metavar="NODE",
+    help="Say nothing of this node; a pattern such as '*/decoder/*' stands for several.",
 )
 
 verbose = click.option("-v", "--verbose", is_flag=True, help="List every node, and every case.")

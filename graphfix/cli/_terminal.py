@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -19,8 +20,30 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 
+_data: TextIO | None = None
+
+
+def data() -> TextIO:
+    """Where data goes that was asked for, also with ``-q``."""
+    return _data or sys.stdout
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """Print errors and data only."""
+    global _data
+    _data = sys.stdout
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        _data = None
+
+
 def remark(text: str) -> None:
     """One line on stderr, in graphfix's name. If nobody takes it, what is done is done anyway."""
+    if _data is not None and not text.startswith("error"):
+        return
     try:
         click.echo(f"graphfix: {' '.join(clean(text).split())}", err=True)
     except OSError:  # a full disk, or a terminal that is gone
@@ -131,20 +154,20 @@ def lines(found: Iterable[str]) -> None:
         click.echo(one)
 
 
-def print_json(data: object) -> None:
+def print_json(document: object) -> None:
     """One JSON document on stdout; what JSON has no number for is written as text."""
     from graphfix.json_types import plain
 
-    text = json.dumps(plain(data), indent=2, allow_nan=False)
+    text = json.dumps(plain(document), indent=2, allow_nan=False)
     for path, name in ALIASES.items():
         text = text.replace(json.dumps(path)[1:-1], name)
-    click.echo(text)
+    click.echo(text, file=data())
 
 
 @contextmanager
 def progress(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """What to call with the text of each step: a spinner on stderr, on a terminal only."""
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
+    if quiet or _data is not None or sys.stderr is None or not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich.console import Console

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +15,7 @@ from graphfix.wording import clean, plural, reasons
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from graphfix.core import Check, Finding, Findings
+    from graphfix.core import Check, Findings
     from graphfix.rules import Provider
 
     Command = Callable[..., object]
@@ -59,6 +60,7 @@ _REASONS = 3
     help="Exit with 1 if there is a finding as bad as this: error (default), or warning where -p "
     "says what to look for.",
 )
+@_options.exclude
 @_options.json_flag
 @click.option("--sarif", is_flag=True, help="Print SARIF 2.1.0 on stdout.")
 @_options.gone(
@@ -80,6 +82,7 @@ def check(
     half: bool,
     ep: Provider,
     fail_on: str | None,
+    exclude: tuple[str, ...],
     as_json: bool,
     sarif: bool,
     verbose: bool,
@@ -98,6 +101,7 @@ def check(
     if as_json and sarif:
         raise click.UsageError("--json and --sarif: only one of them goes to stdout.")
     _options.load_plugins()
+    from graphfix.core import Findings
     from graphfix.engine import pipeline
     from graphfix.job import checking
     from graphfix.model import io
@@ -118,7 +122,8 @@ def check(
                 unread += 1
                 continue
             here.sort(key=lambda x: _WORST.index(x.severity))
-            found[model] = here
+            shown = (x for x in here if not any(fnmatchcase(x.at, y) for y in exclude))
+            found[model] = Findings(shown)
     limit = fail_on or ("error" if spec is None else "warning")
     if sarif:
         from graphfix.show.sarif import document
@@ -147,22 +152,11 @@ def _about(asked: Sequence[Check]) -> dict[str, str]:
     return {x.name: summary_of(type(x)) for x in asked}
 
 
-def _as_json(
-    model: str,
-    ep: str,
-    asked: Sequence[Check],
-    found: Findings,
-) -> dict[str, object]:
+def _as_json(model: str, ep: str, asked: Sequence[Check], found: Findings) -> dict[str, object]:
     from graphfix.engine import pipeline
 
-    return {
-        "schema": 1,
-        "graphfix": __version__,
-        "source": model,
-        "ep": ep,
-        "spec": pipeline.spec_of(asked),
-        **found.to_json(),
-    }
+    head = {"schema": 1, "graphfix": __version__, "source": model, "ep": ep}
+    return {**head, "spec": pipeline.spec_of(asked), **found.to_json()}
 
 
 def _print(model: str, found: Findings, *, verbose: bool) -> None:
@@ -187,16 +181,14 @@ def _total(found: Mapping[str, Findings]) -> None:
     _terminal.row("in all", f"{text}: {every.line}")
 
 
-def show_findings(found: Sequence[Finding], *, verbose: bool) -> None:
+def show_findings(found: Findings, *, verbose: bool) -> None:
     """Print findings: those of one rule with one repair together, each reason once."""
     from graphfix.engine import registry
 
     passes = set(registry.names())
-    groups: dict[tuple[str, str, str | None], list[tuple[str, str]]] = {}
-    for x in found:
-        at = f"{x.at} ({x.module})" if verbose and x.module else x.at
-        groups.setdefault((x.rule, x.severity, x.fix), []).append((at, x.message))
-    for (rule, severity, fix), pairs in groups.items():
+    for (severity, rule, fix), here in found.groups.items():
+        named = [f" ({x.module})" if verbose and x.module else "" for x in here]
+        pairs = [(x.at + module, x.message) for x, module in zip(here, named, strict=True)]
         word = click.style(severity, fg=_COLOURS.get(severity), bold=severity != "note")
         how = f"; repair with -p {fix}" if fix is not None and severity != "note" else ""
         click.echo(f"  {word} {clean(f'{rule}: {len(pairs)}{how}')}")

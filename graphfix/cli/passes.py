@@ -21,14 +21,9 @@ def passes(as_json: bool) -> int:
     _options.load_plugins()
     found = registry.entries()
     if as_json:
-        _terminal.print_json(
-            {
-                "schema": 1,
-                "graphfix": __version__,
-                "passes": [dataclasses.asdict(entry) for entry in found],
-                "profiles": registry.PROFILES,
-            }
-        )
+        listed = [dataclasses.asdict(entry) for entry in found]
+        head = {"schema": 1, "graphfix": __version__}
+        _terminal.print_json({**head, "passes": listed, "profiles": registry.PROFILES})
         return 0
     for entry in found:
         name = click.style(clean(entry.name), bold=True)

@@ -39,14 +39,8 @@ def plan(
 
         found = planning.plan(model, dims=dims, progress=tell)
     if as_json:
-        _terminal.print_json(
-            {
-                "schema": 1,
-                "graphfix": __version__,
-                "source": model,
-                "plan": found.to_json(),
-            }
-        )
+        head = {"schema": 1, "graphfix": __version__, "source": model}
+        _terminal.print_json({**head, "plan": found.to_json()})
     else:
         _terminal.paragraph(model)
         click.echo()

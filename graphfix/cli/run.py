@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import shutil
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -127,7 +128,8 @@ def run(
             page=page,
             progress=tell,
         )
-    with _terminal.told(_outcome(done)), redirect_stdout(sys.stderr if piped else sys.stdout):
+    shown = sys.stderr if piped and _terminal.data() is sys.stdout else sys.stdout
+    with _terminal.told(_outcome(done)), redirect_stdout(shown):
         if as_json:
             _terminal.print_json(done.to_json())
         else:
@@ -147,7 +149,8 @@ def run(
             if not (as_json or piped):
                 _terminal.row("report", str(page))
     if piped and done.output is not None:
-        _options.print_file(done.output)
+        with Path(done.output).open("rb") as file:
+            shutil.copyfileobj(file, _terminal.data().buffer)
     if done.ok:
         return 0
     if done.verdict and done.padded is not None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("before", metavar="BEFORE", callback=_options.from_stdin)
-@click.argument("after", metavar="AFTER")
+@click.argument("before", metavar="BEFORE", type=_options.FILE, callback=_options.from_stdin)
+@click.argument("after", metavar="AFTER", type=_options.FILE)
 @_options.feeding
 @_options.rtol
 @_options.ep

@@ -63,8 +63,9 @@ def zoo(
         done.append(ran)
         if not as_json:
             _terminal.rows([ran.told()])
-            for missed in ran.gates:
-                _terminal.paragraph(missed, " " * 12)
+            for gate in ran.row["gates"]:
+                if gate["ok"] is False:
+                    _terminal.paragraph(gate["text"], " " * 12)
 
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix.zoo import zoo as work

@@ -49,11 +49,6 @@ class ModelRow:
     row: Json
     fresh: bool
 
-    @property
-    def gates(self) -> list[str]:
-        """What the recipe asks for, where that is missed."""
-        return [gate["text"] for gate in self.row["gates"] if gate["ok"] is False]
-
     def told(self) -> Row:
         """What was found, in a line."""
         row = self.row

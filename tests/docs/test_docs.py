@@ -37,7 +37,7 @@ PAGES = [
 MANUALS = {ROOT / "passes/README.md", ROOT / "docs/rules.md"}
 # The blocks that a test of its own runs: here, and the recipe in tests/zoo/test_zoo.py.
 TESTED = {"diff", "library", "square.py", "entry-point", "recipe", "session", "program", "host"}
-TESTED |= {"greedy", "steps", "fix", "hook", "action"}
+TESTED |= {"greedy", "steps", "fix", "hook", "action", "defaults"}
 CACHES = [f"past_key_values.{i}.{x}" for i in range(2) for x in ("key", "value")]
 
 
@@ -376,6 +376,7 @@ class TestWheel:
         passes = (ROOT / "passes").rglob("*.py")
         held += [f"graphfix/{x.relative_to(ROOT).as_posix()}" for x in passes]
         held += ["graphfix/py.typed", "graphfix/show/templates/report.html"]
+        held += ["graphfix/cli/completion.ps1"]
         held += ["graphfix/models/sensevoice/model.onnx"]
         held += ["graphfix/directml/errors.toml", "graphfix/directml/ops.csv"]
         with zipfile.ZipFile(tmp_path / "a.whl", "w") as archive:
