@@ -60,7 +60,7 @@ class Shown:
         return f"<{type(self).__name__}: {self.line}>"
 
     def _repr_html_(self) -> str:
-        cell, cells = '<td style="text-align:left;vertical-align:top;white-space:normal', ""
+        cell, cells = '<td style="text-align:left;vertical-align:top;white-space:pre-wrap', ""
         for label, text, colour in self.rows():
             tone = _COLOURS.get(colour, "inherit")
             cells += f'<tr>{cell};color:{tone}">{html.escape(label)}</td>'

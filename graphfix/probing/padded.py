@@ -7,7 +7,7 @@ container gives other numbers than the clip alone; this measures by how much.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from graphfix.feeds.case import Dropped
 from graphfix.feeds.clips import FILLS, Fill
@@ -16,6 +16,7 @@ from graphfix.model.given import Given, in_memory, require_known, sizes_of
 from graphfix.probing.containers import Job
 from graphfix.probing.in_container import PaddedDiff
 from graphfix.proof.compare import Tolerance
+from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import require
 from graphfix.wording import Proof
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from graphfix.lengths.length_input import LengthInput
-    from graphfix.runtime.provider import Ep
 
     StrPath = str | os.PathLike[str]
     Progress = Callable[[str], None]
@@ -145,7 +145,7 @@ def padded(
         FeedError: There is no such dim, a container is too short, or no clip or container runs.
         UsageError: DirectML is asked for and unavailable.
     """
-    require_known(ep=(ep, ("cpu", "dml")))
+    require_known(ep=(ep, get_args(Ep)))
     require(ep)
     wanted = [*sizes_of({"container": container or ()})["container"]]
     model, original = in_memory(model), None if original is None else in_memory(original)

@@ -88,7 +88,7 @@ def test_a_file_that_is_not_there(verb: str) -> None:
         (lambda: graphfix.verify(MODEL, MODEL, tolerance=1e-3), "give a graphfix.Tolerance"),
         (lambda: graphfix.verify(MODEL, MODEL, ep="gpu"), "ep='gpu': give one of 'cpu', 'dml'"),
         (lambda: graphfix.verify(MODEL, MODEL, safety="none"), "safety='none': give one of"),
-        (lambda: graphfix.padded(MODEL, ep="cuda"), "ep='cuda': give one of 'cpu', 'dml'"),
+        (lambda: graphfix.padded(MODEL, ep="gpu"), "ep='gpu': give one of 'cpu', 'dml'"),
         (lambda: graphfix.padded(MODEL, container="8"), "give sizes"),
         (lambda: graphfix.check(MODEL, ep="gpu"), "ep='gpu': give one of 'dml', 'cpu'"),
         (lambda: graphfix.bench(MODEL, ep="gpu"), "ep='gpu': give one of 'auto'"),
