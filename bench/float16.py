@@ -73,8 +73,7 @@ def ours(spec: str) -> Convert:
         report = job.repair_file(source, target, spec, kernels=False)
         target.with_suffix(".json").write_text(json.dumps(report.to_json(), indent=1))
         if not report.ok:
-            verdict = report.verdict or {}
-            raise GraphfixError(f"refused: {verdict.get('summary', '')}")
+            raise GraphfixError(f"refused: {report.verdict}")
         changed = any(x.name == "float16" and x.changes for x in report.passes)
         return AGREES if changed else LEFT
 

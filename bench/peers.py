@@ -59,7 +59,7 @@ def convert(tool: str, source: Path, target: Path) -> None:
 
         report = job.repair_file(source, target, tool.removeprefix(GRAPHFIX))
         if report.output is None:
-            raise SystemExit(str((report.verdict or {}).get("summary")))
+            raise SystemExit(str(report.verdict))
     elif tool == "onnxslim":
         import onnxslim
 

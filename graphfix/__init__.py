@@ -16,7 +16,7 @@ from graphfix.version import __version__
 
 if TYPE_CHECKING:
     from graphfix.benchmark.bench import bench
-    from graphfix.core import Change, Check, Finding, Match, NodePass, Pass, Result, Skip
+    from graphfix.core import Change, Check, Finding, Findings, Match, NodePass, Pass, Result, Skip
     from graphfix.editing.builder import Builder
     from graphfix.engine.pipeline import run
     from graphfix.engine.registry import get_pass, load_plugin
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from graphfix.job import repair_file
     from graphfix.job.checking import check
+    from graphfix.job.explaining import Explanation, explain
     from graphfix.job.fix import fix
     from graphfix.job.planning import plan
     from graphfix.model.io import load, save
@@ -39,16 +40,18 @@ if TYPE_CHECKING:
     from graphfix.proof.verify import Tolerance, Verdict, verify
     from graphfix.ship.build import ship_file
     from graphfix.ship.session import Session
+    from graphfix.zoo import Zoo, zoo
 
 # onnx-ir takes about a second to import, so each name is imported when it is first asked for.
 _HOMES = {
     "graphfix.editing.builder": "Builder",
-    "graphfix.core": "Change Check Finding Match NodePass Pass Result Skip",
+    "graphfix.core": "Change Check Finding Findings Match NodePass Pass Result Skip",
     "graphfix.errors": (
         "FeedError GraphfixError ModelError PluginError UsageError VerificationError"
     ),
     "graphfix.benchmark.bench": "bench",
     "graphfix.job.checking": "check",
+    "graphfix.job.explaining": "Explanation explain",
     "graphfix.job.fix": "fix",
     "graphfix.job.planning": "plan",
     "graphfix.job": "repair_file",
@@ -61,6 +64,7 @@ _HOMES = {
     "graphfix.engine.report": "PassReport Report",
     "graphfix.ship.build": "ship_file",
     "graphfix.ship.session": "Session",
+    "graphfix.zoo": "Zoo zoo",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
@@ -68,8 +72,10 @@ __all__ = [
     "Builder",
     "Change",
     "Check",
+    "Explanation",
     "FeedError",
     "Finding",
+    "Findings",
     "GraphfixError",
     "Match",
     "ModelError",
@@ -87,9 +93,11 @@ __all__ = [
     "Verdict",
     "VerificationError",
     "View",
+    "Zoo",
     "__version__",
     "bench",
     "check",
+    "explain",
     "fix",
     "get_pass",
     "load",
@@ -101,13 +109,16 @@ __all__ = [
     "save",
     "ship_file",
     "verify",
+    "zoo",
 ]
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'graphfix' has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(_HOME[name]), name)
+    module = importlib.import_module(_HOME[name])
+    # graphfix.zoo is a module that can be called.
+    value: object = module if module.__name__ == f"graphfix.{name}" else getattr(module, name)
     globals()[name] = value
     return value
 

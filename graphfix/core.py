@@ -7,7 +7,7 @@ lint, dry run and repair; only :class:`graphfix.editing.builder.Builder` edits.
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 import onnx_ir as ir
@@ -18,6 +18,7 @@ from graphfix.model import shapes
 from graphfix.model.text import module_path, path_of
 from graphfix.model.view import View, forget_index, keep_index
 from graphfix.spec import options
+from graphfix.wording import Row, Shown, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -155,6 +156,49 @@ class Finding:
     message: str
     fix: str | None
     module: str = ""
+
+    def to_json(self) -> dict[str, str | None]:
+        """As plain data."""
+        return asdict(self)
+
+
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+
+
+class Findings(Shown, list[Finding]):
+    """All that ``check`` finds in a model: a list."""
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """How many there are, by severity."""
+        return {severity: sum(x.severity == severity for x in self) for severity in SEVERITIES}
+
+    @property
+    def line(self) -> str:
+        """How many there are: ``8 errors, 3 warnings``."""
+        return ", ".join(plural(n, x) for x, n in self.counted.items() if n) or "no hazard"
+
+    @property
+    def groups(self) -> Mapping[tuple[Severity, str, str | None], Sequence[Finding]]:
+        """Those of one severity and rule with one repair together; the worst first."""
+        groups: dict[tuple[Severity, str, str | None], list[Finding]] = {}
+        for one in sorted(self, key=lambda x: SEVERITIES.index(x.severity)):
+            groups.setdefault((one.severity, one.rule, one.fix), []).append(one)
+        return groups
+
+    def rows(self, *, verbose: bool = False) -> list[Row]:
+        """The groups, with the first message of each."""
+        del verbose
+        colours, told = {"error": "red", "warning": "yellow"}, []
+        for (severity, rule, fix), found in self.groups.items():
+            how = f"; repair with -p {fix}" if fix is not None else ""
+            text = f"{rule}: {len(found)}{how}; {found[0].message} (at {found[0].at})"
+            told.append(Row(severity, text, colours.get(severity, "")))
+        return told
+
+    def to_json(self) -> dict[str, object]:
+        """As plain data: how many there are, and each."""
+        return {"count": self.counted, "findings": [x.to_json() for x in self]}
 
 
 @dataclass

@@ -30,8 +30,8 @@ class VerificationError(GraphfixError):
     """A repaired model that does not compute what the original does; nothing is written."""
 
     def __init__(self, report: Any) -> None:  # noqa: ANN401  (a room above)
-        found = [x for x in (report.verdict, report.padded) if x is not None and not x["ok"]]
-        super().__init__(f"the repaired model was not proved: {found[0]['summary']}")
+        found = [x for x in (report.verdict, report.padded) if x is not None and not x]
+        super().__init__(f"the repaired model was not proved: {found[0]}")
         self.report = report
         """What was done, and what was found: a :class:`graphfix.Report`."""
 

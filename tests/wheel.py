@@ -17,6 +17,8 @@ def faults(wheel: Path) -> list[str]:
         f"graphfix/{x.relative_to(ROOT).as_posix()}" for x in (ROOT / "passes").rglob("*.py")
     ]
     wanted += ["graphfix/py.typed", "graphfix/show/templates/report.html"]
+    wanted += ["graphfix/cli/completion.ps1"]
+    wanted += ["graphfix/models/sensevoice/model.onnx"]
     wanted += ["graphfix/directml/errors.toml", "graphfix/directml/ops.csv"]
     found = [f"{name} is missing" for name in wanted if name not in held]
     tops = {name.partition("/")[0] for name in held}

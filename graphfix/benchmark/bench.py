@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from graphfix.benchmark.bench_result import (
     AS_IT_IS,
@@ -29,14 +29,16 @@ from graphfix.benchmark.timing import claim, ratio
 from graphfix.benchmark.timing_plan import notes_of, plan_of, sizes_of
 from graphfix.benchmark.untimed_run import Reference, look
 from graphfix.errors import ModelError, UsageError
+from graphfix.model.given import Given, on_disk, one_size, require_known
 from graphfix.proof.compare import Tolerance, computes_in_half
+from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import choose, here
+from graphfix.runtime.scratch import Folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from graphfix.benchmark.candidate import MapFeeds
-    from graphfix.runtime.provider import Ep
     from graphfix.runtime.python import Wanted
 
 __all__ = ["EFFORT", "PHASES", "Benchmark", "Effort", "Result", "Setup", "Timed", "bench"]
@@ -73,11 +75,11 @@ CAREFUL: Mapping[Ep, Effort] = {
 
 
 def bench(
-    models: Sequence[str | os.PathLike[str]],
+    models: Given | Sequence[Given],
     *,
     ep: Wanted = "auto",
-    dims: Mapping[str, int] | None = None,
-    other: Mapping[str, int] | None = None,
+    dims: Mapping[str, int | Sequence[int]] | None = None,
+    other: Mapping[str, int | Sequence[int]] | None = None,
     fixed: bool = True,
     processes: int | None = None,
     runs: int | None = None,
@@ -94,7 +96,7 @@ def bench(
     symbolic.
 
     Args:
-        models: Files; the first is what the others are compared with.
+        models: Files or models; the first is what the others are compared with.
         ep: Where: ``"auto"`` is DirectML if there is one, else the CPU, and says so.
         dims: The sizes to time at, by the name of the symbolic dim.
         other: The sizes of another shape; by default three quarters of the longest dim.
@@ -116,11 +118,15 @@ def bench(
         ModelError: The first model cannot be read.
         FeedError: No inputs could be made at these sizes.
     """
-    if not models:
+    given = models if isinstance(models, (list, tuple)) else [models]
+    if not given:
         raise UsageError("name at least one model to time")
+    scratch = Folder()  # it goes at the end of this function
+    models = [on_disk(x, scratch.path / f"model-{i}.onnx") for i, x in enumerate(given)]
     for option, count in (("--runs", runs), ("--processes", processes)):
         if count is not None and count < 1:
             raise UsageError(f"{option} {count}: at least 1")
+    require_known(ep=(ep, ("auto", *get_args(Ep))))
     tell = progress or (lambda _: None)
     where, note = choose(ep)
     effort = (CAREFUL if careful else EFFORT)[where]
@@ -131,7 +137,7 @@ def bench(
     )
     entrants, results = _entered(models, map_feeds)
     tell("making inputs")
-    plan = plan_of(models[0], entrants, dims, other, fixed=fixed, seed=seed)
+    plan = plan_of(models[0], entrants, one_size(dims), one_size(other), fixed=fixed, seed=seed)
     notes = [notes_of(x, plan) if x is not None else () for x in entrants]
     tolerance = tolerance or Tolerance()
     if any(x is not None and computes_in_half(x.graph) for x in entrants):

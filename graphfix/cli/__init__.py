@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _interrupts, _options, _terminal
+from graphfix.cli import _config, _interrupts, _options, _terminal
 from graphfix.cli.bench import bench
 from graphfix.cli.check import check
+from graphfix.cli.completion import completion
+from graphfix.cli.demo import demo
 from graphfix.cli.explain import explain
 from graphfix.cli.padded import padded
 from graphfix.cli.passes import passes
@@ -28,6 +30,7 @@ from graphfix.cli.verify import verify
 from graphfix.cli.zoo import zoo
 from graphfix.errors import GraphfixError, ModelError, PassError
 from graphfix.version import __version__
+from graphfix.wording import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,10 +103,13 @@ def group(context: click.Context) -> None:
     context.color = _terminal.colours()
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
+    else:
+        _config.put(context, group.commands[context.invoked_subcommand])
 
 
-for _verb in (run, ship, check, plan, verify, padded, bench, zoo, passes, explain):
-    group.add_command(_verb)
+_READING = (check, plan, verify, padded, bench, zoo, passes, explain, completion)
+for _verb in (run, ship, demo, *_READING):
+    group.add_command(_options.quiet(_verb))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -138,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return DONE if written else INTERRUPTED
     except PassError as error:  # its traceback is what we need
         lines = traceback.format_exception(error.__cause__ or error)
-        click.echo(_terminal.clean("".join(lines)), err=True, nl=False)
+        click.echo(clean("".join(lines)), err=True, nl=False)
         return _fail(f"{error}; nothing was written. Please report the lines above")
     except GraphfixError as error:
         return _fail(str(error))
@@ -156,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "the system starts no more threads for this user; nothing was written. End some "
                 "processes, or raise the limit (ulimit -u)"
             )
-        click.echo(_terminal.clean(traceback.format_exc()), err=True, nl=False)
+        click.echo(clean(traceback.format_exc()), err=True, nl=False)
         what = f"{type(error).__name__}: {error}"
         return _fail(f"unexpected {what}; this is a fault, please report the lines above")
     finally:

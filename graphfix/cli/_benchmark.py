@@ -10,6 +10,7 @@ import click
 from graphfix.benchmark.bench_result import PHASES, STEADY
 from graphfix.cli import _terminal
 from graphfix.spec.quoting import quoted
+from graphfix.wording import plural, width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +69,7 @@ def _table(done: Benchmark, setup: Setup, names: Sequence[str], *, verbose: bool
     label = _SHORT[done.ep]
     shown = list(results.items())
     # As many models beside each other as there is room for.
-    beside = max(1, (_terminal.width() - len(label) - 14) // _CELL)
+    beside = max(1, (width() - len(label) - 14) // _CELL)
     for i in range(0, len(shown), beside):
         _phases(shown[i : i + beside], label)
     for name, result in shown:
@@ -128,8 +129,8 @@ def _facts(name: str, result: Result, label: str, *, verbose: bool) -> None:
         return
     nodes = [f"{count} on {ep}" for ep, count in result.seen.placed.counts.items()]
     if result.seen.placed.fused:
-        nodes.append(_terminal.plural(result.seen.placed.fused, "fused graph") + " among them")
-    nodes.append(_terminal.plural(result.seen.placed.copies, "copy", "copies"))
+        nodes.append(plural(result.seen.placed.fused, "fused graph") + " among them")
+    nodes.append(plural(result.seen.placed.copies, "copy", "copies"))
     _terminal.row(name, f"nodes: {', '.join(nodes)}")
     if verbose:
         for node in result.seen.placed.nodes:
@@ -146,7 +147,7 @@ def _claim(found: Claim) -> str:
 
 
 def _ratio(found: Ratio) -> str:
-    each = _terminal.plural(found.turns, "process", "processes")
+    each = plural(found.turns, "process", "processes")
     return (
         f"{found.value:.3f} of the time ({found.low:.3f} to {found.high:.3f}, with "
         f"{found.confidence:.0%} confidence, from {each} each)"

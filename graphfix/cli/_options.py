@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import glob
 import os
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from graphfix.cli import _terminal
 from graphfix.spec.quoting import halves, unquoted
+from graphfix.wording import ALIASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,12 +27,45 @@ Sizes = dict[str, list[int]]
 MODEL, PLUGINS = "graphfix.model", "graphfix.plugins"
 """Where a command's context keeps the model's path, for what is said when it fails, and plugins."""
 _MOST = 1 << 40
-_EXAMPLE = {"--dims": "NAME=SIZE,SIZE such as T=7,40", "--dim": "NAME=SIZE such as T=500"}
 
 
-def _remember(context: click.Context, _: click.Parameter, value: str) -> str:
-    context.meta[MODEL] = value
+def _remember(context: click.Context, option: click.Parameter, value: str) -> str:
+    context.meta[MODEL] = value = from_stdin(context, option, value)
     return value
+
+
+def _spooled(context: click.Context, name: str) -> Path:
+    """A file for what goes through a standard stream; it goes with the command."""
+    from graphfix.runtime.scratch import Folder
+
+    folder = context.with_resource(Folder()).path
+    path = folder / f"{name}.onnx"
+    # Weights in other files are not there; nobody can put them into this folder.
+    ALIASES[f"{folder}; put it there"] = f"{name}; name the model's file instead of -"
+    ALIASES[str(path)] = name
+    return path
+
+
+def from_stdin(context: click.Context, _: click.Parameter, value: str) -> str:
+    """The path of a model; of ``-``, that of a file with what comes from stdin."""
+    if value != "-" or context.resilient_parsing:
+        return value
+    path = _spooled(context, "stdin")
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return str(path)
+
+
+def to_stdout(context: click.Context) -> str:
+    """A file for ``-o -``, which :func:`print_file` prints."""
+    if _terminal.data().isatty():
+        raise click.UsageError("-o -: stdout is a terminal; pipe it on, or name a file.")
+    return str(_spooled(context, "stdout"))
+
+
+def _hush(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        context.with_resource(_terminal.hushed())
 
 
 def _keep(context: click.Context, _: click.Parameter, files: tuple[str, ...]) -> None:
@@ -42,22 +79,10 @@ def sizes(_: click.Context, option: click.Parameter, given: tuple[str, ...]) -> 
         said = f"{option.opts[0]} {text}"
         name, equals, values = halves(text, "=")
         if not (equals and name.strip()):
-            example = _EXAMPLE.get(option.opts[0], _EXAMPLE["--dims"])
-            raise click.UsageError(f"{said}: write {example}.")
+            raise click.UsageError(f"{said}: write NAME=SIZE such as T=7.")
         wrong = f"{said}: {values!r} are not whole numbers."
         found.setdefault(unquoted(name.strip()), []).extend(_whole(values, said, wrong, "size"))
     return found or None
-
-
-def one_size(
-    context: click.Context, option: click.Parameter, given: tuple[str, ...]
-) -> dict[str, int] | None:
-    """The same where a dim has one size."""
-    found = sizes(context, option, given) or {}
-    for name, values in found.items():
-        if len(values) != 1:
-            raise click.UsageError(f"{option.opts[0]} {name}: one size, not {len(values)}.")
-    return {name: values[0] for name, values in found.items()} or None
 
 
 def containers(
@@ -83,10 +108,12 @@ def _whole(values: str, said: str, wrong: str, what: str) -> list[int]:
     return numbers
 
 
-def _expanded(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+def _expanded(
+    context: click.Context, option: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...]:
     """Patterns as the files that they match: not every shell does that."""
     found: list[str] = []
-    for text in given:
+    for text in (from_stdin(context, option, x) for x in given):
         if Path(text).exists() or not glob.has_magic(text):
             found.append(text)
             continue
@@ -97,8 +124,12 @@ def _expanded(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> 
     return tuple(dict.fromkeys(found))
 
 
-model = click.argument("model", metavar="MODEL", callback=_remember)
-models = click.argument("models", metavar="MODEL ...", nargs=-1, required=True, callback=_expanded)
+FILE = click.Path(readable=False)
+"""A file that shells complete; what is wrong with it is said where it is read."""
+model = click.argument("model", metavar="MODEL", type=FILE, callback=_remember)
+models = click.argument(
+    "models", metavar="MODEL ...", type=FILE, nargs=-1, required=True, callback=_expanded
+)
 
 passes = click.option(
     "-p",
@@ -118,6 +149,23 @@ plugin = click.option(
     help="Take passes from a Python file, too.",
 )
 
+quiet = click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    is_eager=True,  # before what others have to say
+    expose_value=False,
+    callback=_hush,
+    help="Print nothing but errors, and what --json or -o - asks for.",
+)
+
+exclude = click.option(
+    "--exclude",
+    multiple=True,
+    metavar="NODE",
+    help="Say nothing of this node; a pattern such as '*/decoder/*' stands for several.",
+)
+
 verbose = click.option("-v", "--verbose", is_flag=True, help="List every node, and every case.")
 
 ep = click.option(
@@ -132,6 +180,12 @@ ep = click.option(
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 
 
+def dims(example: str, text: str, name: str = "--dims") -> Callable[[F], F]:
+    """Sizes of symbolic dims, by name: one option in all verbs, spelled ``--dim`` as well."""
+    names = (name, "--dim", "dims") if name == "--dims" else (name,)
+    return click.option(*names, multiple=True, callback=sizes, metavar=example, help=text)
+
+
 def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Several options as one, in the order in which help lists them."""
 
@@ -144,13 +198,7 @@ def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 feeding = _all(
-    click.option(
-        "--dims",
-        multiple=True,
-        callback=sizes,
-        metavar="T=7,40",
-        help="Sizes of a symbolic dim to verify at; may be given for several dims.",
-    ),
+    dims("T=7,40", "Sizes of a symbolic dim to verify at; may be given for several dims."),
     click.option("--feeds", metavar="FILE.npz", help="Verify with these inputs, by name."),
     click.option(
         "--atol",
@@ -171,15 +219,10 @@ rtol = click.option(
 
 
 lengths = _all(
-    click.option(
-        "--dim",
-        "--dims",
-        "dims",
-        multiple=True,
-        callback=sizes,
-        metavar="T=40,97",
-        help="Lengths of the clips, by the name of the symbolic dim; batch=2 puts clips of "
-        "different lengths into one container.",
+    dims(
+        "T=40,97",
+        "Lengths of the clips, by the name of the symbolic dim; batch=2 puts clips of different "
+        "lengths into one container.",
     ),
     click.option(
         "--container",
@@ -230,7 +273,7 @@ def gone(option: str, instead: str, *, is_flag: bool = False) -> Callable[[F], F
 
 def plugins() -> tuple[str, ...]:
     """The files of ``--plugin``."""
-    found: tuple[str, ...] = click.get_current_context().meta[PLUGINS]
+    found: tuple[str, ...] = click.get_current_context().meta.get(PLUGINS, ())
     return found
 
 
@@ -254,7 +297,7 @@ def require_name(output: str | None) -> None:
     if not output.strip():
         raise click.UsageError("-o: names no file.")
     if output == "-":
-        raise click.UsageError("-o -: nothing is written to standard output; name a file.")
+        raise click.UsageError("-o -: only graphfix run writes to stdout; name a file.")
     if output.endswith(("/", os.sep)):  # a path would forget it
         raise click.UsageError(f"-o {output}: names a folder; name a file in it.")
     path = Path(output)
@@ -263,36 +306,27 @@ def require_name(output: str | None) -> None:
             raise click.UsageError(f"-o {output}: is read for this work; name another file.")
 
 
-def tolerance(atol: float | None, rtol: float | None = None) -> Tolerance | None:
-    """The tolerance that ``--atol`` or ``--rtol`` asks for; None for the default."""
-    if rtol is not None:
-        if not 0 < rtol < 1 or atol is not None:
-            raise click.UsageError(f"--rtol {rtol:g}: is between 0 and 1, and without --atol.")
-        from graphfix.proof.compare import HALF_GATE
+def tolerance(
+    atol: float | None, rtol: float | None = None, cosine: float | None = None
+) -> Tolerance | None:
+    """The tolerance that ``--atol``, ``--rtol`` or ``--cosine`` asks for; None for the default."""
+    from graphfix.proof.compare import HALF_GATE, Tolerance
 
-        cosine = 1.0 - (1.0 - HALF_GATE.cosine) * max(1.0, rtol / HALF_GATE.max_abs)
-        return dataclasses.replace(HALF_GATE, max_abs=rtol, cosine=cosine)
-    if atol is None:
-        return None
-    if not atol >= 0:
+    if atol is not None and not atol >= 0:
         raise click.UsageError(f"--atol {atol:g}: a difference is at least 0.")
-    from graphfix.proof.compare import Tolerance
-
-    return Tolerance(max_abs=atol)
-
-
-def gates(max_abs: float | None, cosine: float | None = None) -> Tolerance | None:
-    """The tolerance that ``--max-abs`` and ``--cosine`` ask for; None for the default."""
-    if max_abs is None and cosine is None:
-        return None
-    if max_abs is not None and not max_abs >= 0:
-        raise click.UsageError(f"--max-abs {max_abs:g}: a difference is at least 0.")
     if cosine is not None and not -1 <= cosine <= 1:
         raise click.UsageError(f"--cosine {cosine:g}: a cosine is between -1 and 1.")
-    from graphfix.proof.compare import Tolerance
+    if rtol is not None:
+        if not 0 < rtol < 1 or (atol is not None and given_here("atol")):
+            raise click.UsageError(f"--rtol {rtol:g}: is between 0 and 1, and without --atol.")
+        least = 1.0 - (1.0 - HALF_GATE.cosine) * max(1.0, rtol / HALF_GATE.max_abs)
+        return dataclasses.replace(HALF_GATE, max_abs=rtol, cosine=least)
+    given = {"max_abs": atol, "cosine": cosine}
+    found = {name: x for name, x in given.items() if x is not None}
+    return Tolerance(**found) if found else None
 
-    usual = Tolerance()
-    return Tolerance(
-        usual.max_abs if max_abs is None else max_abs,
-        usual.cosine if cosine is None else cosine,
-    )
+
+def given_here(name: str) -> bool:
+    """Whether an option is given on the command line, and not in pyproject.toml."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE

@@ -9,6 +9,7 @@ import click
 
 from graphfix.cli import _terminal
 from graphfix.errors import UsageError
+from graphfix.wording import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +73,7 @@ def _print(done: Stream) -> None:
     lengths = sorted(done.lengths)
     sizes = f"{lengths[0]} to {lengths[-1]}"
     told = f"of {sizes}" if done.of == "clip" else f"that add {sizes}, {sum(lengths)} in all"
-    _terminal.paragraph(f"{_terminal.plural(len(lengths), done.of)} {told}, on {done.ep}")
+    _terminal.paragraph(f"{plural(len(lengths), done.of)} {told}, on {done.ep}")
     click.echo()
     for side in (done.original, done.shipped):
         _terminal.paragraph(side.name, "  ")
@@ -80,7 +81,7 @@ def _print(done: Stream) -> None:
         peak = "" if side.count.peak is None else f"; {side.count.peak / _MIB:.0f} MiB at the peak"
         moved = f"{side.count.moved / _MIB:.2f} MiB of inputs and outputs"
         if side.count.copies is not None:
-            moved += f"; {_terminal.plural(side.count.copies, 'copy', 'copies')} within the runs"
+            moved += f"; {plural(side.count.copies, 'copy', 'copies')} within the runs"
         _terminal.row("moved", moved + peak)
         for phase, timing in side.phases.items():
             told = f"{timing.median * 1e3:.1f} ms"

@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
-import re
-import shutil
 import sys
-import textwrap
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING
 
 import click
 
 from graphfix.errors import GraphfixError
-from graphfix.wording import plural as plural
+from graphfix.wording import ALIASES, Row, clean, row_lines, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import TextIO
 
-# No name that a person gives is as long as this.
-_KEPT = 200
-_ENDLESS = re.compile(r"\S{2000,}")
-_LABEL = 10
-_WIDEST = 100
+
+_data: TextIO | None = None
+
+
+def data() -> TextIO:
+    """Where data goes that was asked for, also with ``-q``."""
+    return _data or sys.stdout
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """Print errors and data only."""
+    global _data
+    _data = sys.stdout
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        _data = None
 
 
 def remark(text: str) -> None:
     """One line on stderr, in graphfix's name. If nobody takes it, what is done is done anyway."""
+    if _data is not None and not text.startswith("error"):
+        return
     try:
         click.echo(f"graphfix: {' '.join(clean(text).split())}", err=True)
     except OSError:  # a full disk, or a terminal that is gone
@@ -106,17 +120,6 @@ def silence(stream: TextIO | None = None) -> None:
         os.close(nowhere)
 
 
-def line(text: str) -> str:
-    """Text from a model as one line: a name with a newline in it forges none."""
-    return clean(text).replace("\n", "\\n")
-
-
-def clean(text: str) -> str:
-    """Text from a model without control characters: a node's name may hold any, and a million."""
-    text = _ENDLESS.sub(lambda x: f"{x[0][:_KEPT]}… ({len(x[0]):,} letters)", text)
-    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
-
-
 def colours() -> bool | None:
     """What ``NO_COLOR`` and ``FORCE_COLOR`` ask for; None if nothing: colours on a terminal.
 
@@ -127,85 +130,44 @@ def colours() -> bool | None:
     return True if os.environ.get("FORCE_COLOR") else None
 
 
-def width() -> int:
-    """How many columns there are; 80 where nobody says."""
-    return min(shutil.get_terminal_size((80, 24)).columns, _WIDEST)
-
-
 def row(label: str, text: str, *, colour: str | None = None) -> None:
     """``label     text`` with the text wrapped under itself."""
-    lines = _wrapped(clean(text), "  " + " " * _LABEL)
-    lines[0] = f"  {click.style(f'{label:<{_LABEL}}', fg=colour)}{lines[0].lstrip()}"
-    click.echo("\n".join(lines))
+    first, *others = row_lines(Row(label, text))
+    wide = max(len(label), 10) + 2
+    lines([f"  {click.style(first[2:wide], fg=colour)}{first[wide:]}", *others])
+
+
+def rows(found: Iterable[Row]) -> None:
+    """Print rows with their colours."""
+    for one in found:
+        row(one.label, one.text, colour=one.colour or None)
 
 
 def paragraph(text: str, indent: str = "", later: str | None = None) -> None:
     """Text wrapped at the terminal's width, all lines indented, or those after the first more."""
-    click.echo("\n".join(_wrapped(clean(text), indent, later)))
+    lines(wrapped(text, indent, later))
 
 
-def _wrapped(text: str, indent: str, later: str | None = None) -> list[str]:
-    # A path or a tensor's name is never broken: it is there to be copied.
-    return textwrap.wrap(
-        text,
-        max(width(), 40),
-        initial_indent=indent,
-        subsequent_indent=indent if later is None else later,
-        break_long_words=False,
-        break_on_hyphens=False,
-    ) or [indent]
+def lines(found: Iterable[str]) -> None:
+    """Print lines that are wrapped already."""
+    for one in found:
+        click.echo(one)
 
 
-def reasons(
-    pairs: Iterable[tuple[str, str]],
-    *,
-    every: bool,
-    indent: str,
-    most: int | None = None,
-    alike: bool = False,
-) -> None:
-    """(place, reason) pairs with each reason once, its count, and the first two places.
-
-    Unless ``every``, no more than ``most`` reasons are shown, the commonest; and if ``alike``, of
-    those that differ in their numbers only the first.
-    """
-    grouped: dict[str, list[str]] = {}
-    first: dict[str, str] = {}
-    for place, reason in pairs:
-        same = re.sub(r"\d+", "0", reason) if alike and not every else reason
-        grouped.setdefault(first.setdefault(same, reason), []).append(place)
-    shortened = most is not None and not every and len(grouped) > most
-    order = list(grouped.items())
-    if shortened:
-        order.sort(key=lambda item: -len(item[1]))
-    for reason, places in order[:most] if shortened else order:
-        paragraph(f"{len(places)} x {reason}", indent, indent + "    ")
-        shown = places if every else places[:2]
-        rest = len(places) - len(shown)
-        more = f" and {rest} more (-v)" if rest else ""
-        if any(shown):  # a model that does not load has no place
-            paragraph(f"at {', '.join(shown)}{more}", indent + "    ", indent + "       ")
-    if shortened:
-        rest = sum(len(places) for _, places in order[most:])
-        paragraph(f"{rest} x for {len(order) - (most or 0)} more reasons (-v lists them)", indent)
-
-
-def counted(tell: Callable[[str], None]) -> Callable[[int, int, str], None]:
-    """What to call with the number of a step, how many there are, and its text."""
-    return lambda i, n, what: tell(f"{i}/{n}: {what}")
-
-
-def print_json(data: object) -> None:
+def print_json(document: object) -> None:
     """One JSON document on stdout; what JSON has no number for is written as text."""
     from graphfix.json_types import plain
 
-    click.echo(json.dumps(plain(data), indent=2, allow_nan=False))
+    text = json.dumps(plain(document), indent=2, allow_nan=False)
+    for path, name in ALIASES.items():
+        text = text.replace(json.dumps(path)[1:-1], name)
+    click.echo(text, file=data())
 
 
 @contextmanager
 def progress(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """What to call with the text of each step: a spinner on stderr, on a terminal only."""
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
+    if quiet or _data is not None or sys.stderr is None or not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich.console import Console

@@ -24,20 +24,8 @@ if TYPE_CHECKING:
     help="Where to run. auto (default): DirectML, or the CPU where there is none, and each line "
     "says so. dml, cuda: there, or exit code 2 and how to get it.",
 )
-@click.option(
-    "--dims",
-    multiple=True,
-    callback=_options.one_size,
-    metavar="T=500",
-    help="The size of a symbolic dim to time at; may be given for several dims.",
-)
-@click.option(
-    "--other",
-    multiple=True,
-    callback=_options.one_size,
-    metavar="T=480",
-    help="The same for the other shape, timed too.",
-)
+@_options.dims("T=500", "The size of a symbolic dim to time at; may be given for several dims.")
+@_options.dims("T=480", "The same for the other shape, timed too.", "--other")
 @_options.gone(
     "--io-binding", "bench --ship keeps the states of a stream on the device", is_flag=True
 )
@@ -91,8 +79,8 @@ if TYPE_CHECKING:
 def bench(
     models: tuple[str, ...],
     ep: Wanted,
-    dims: dict[str, int] | None,
-    other: dict[str, int] | None,
+    dims: _options.Sizes | None,
+    other: _options.Sizes | None,
     fixed: bool,
     processes: int | None,
     runs: int | None,

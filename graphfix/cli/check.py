@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections import Counter
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import click
@@ -11,11 +10,12 @@ import click
 from graphfix.cli import _options, _terminal
 from graphfix.errors import GraphfixError
 from graphfix.version import __version__
+from graphfix.wording import clean, plural, reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from graphfix.core import Check, Finding
+    from graphfix.core import Check, Findings
     from graphfix.rules import Provider
 
     Command = Callable[..., object]
@@ -60,6 +60,7 @@ _REASONS = 3
     help="Exit with 1 if there is a finding as bad as this: error (default), or warning where -p "
     "says what to look for.",
 )
+@_options.exclude
 @_options.json_flag
 @click.option("--sarif", is_flag=True, help="Print SARIF 2.1.0 on stdout.")
 @_options.gone(
@@ -81,6 +82,7 @@ def check(
     half: bool,
     ep: Provider,
     fail_on: str | None,
+    exclude: tuple[str, ...],
     as_json: bool,
     sarif: bool,
     verbose: bool,
@@ -99,12 +101,13 @@ def check(
     if as_json and sarif:
         raise click.UsageError("--json and --sarif: only one of them goes to stdout.")
     _options.load_plugins()
+    from graphfix.core import Findings
     from graphfix.engine import pipeline
     from graphfix.job import checking
     from graphfix.model import io
 
     asked = pipeline.resolve(spec) if spec is not None else checking.everything(ep)
-    found: dict[str, list[Finding]] = {}
+    found: dict[str, Findings] = {}
     unread = 0
     with _terminal.progress(quiet=as_json or sarif) as say:
         for model in models:
@@ -118,7 +121,9 @@ def check(
                 _terminal.remark(f"error: {error}")
                 unread += 1
                 continue
-            found[model] = sorted(here, key=lambda x: _WORST.index(x.severity))
+            here.sort(key=lambda x: _WORST.index(x.severity))
+            shown = (x for x in here if not any(fnmatchcase(x.at, y) for y in exclude))
+            found[model] = Findings(shown)
     limit = fail_on or ("error" if spec is None else "warning")
     if sarif:
         from graphfix.show.sarif import document
@@ -147,65 +152,46 @@ def _about(asked: Sequence[Check]) -> dict[str, str]:
     return {x.name: summary_of(type(x)) for x in asked}
 
 
-def _as_json(
-    model: str,
-    ep: str,
-    asked: Sequence[Check],
-    found: Sequence[Finding],
-) -> dict[str, object]:
+def _as_json(model: str, ep: str, asked: Sequence[Check], found: Findings) -> dict[str, object]:
     from graphfix.engine import pipeline
 
-    count = {severity: sum(x.severity == severity for x in found) for severity in _WORST}
-    return {
-        "schema": 1,
-        "graphfix": __version__,
-        "source": model,
-        "ep": ep,
-        "spec": pipeline.spec_of(asked),
-        "count": count,
-        "findings": [dataclasses.asdict(finding) for finding in found],
-    }
+    head = {"schema": 1, "graphfix": __version__, "source": model, "ep": ep}
+    return {**head, "spec": pipeline.spec_of(asked), **found.to_json()}
 
 
-def _print(model: str, found: Sequence[Finding], *, verbose: bool) -> None:
+def _print(model: str, found: Findings, *, verbose: bool) -> None:
     _terminal.paragraph(model)
     click.echo()
     show_findings(found, verbose=verbose)
     if found:
         click.echo()
-    counted = _counted(found)
+    counted = found.line
     nothing = "" if any(x.fix is not None for x in found) else "no automatic repair"
-    text = "; ".join(filter(None, (counted, nothing))) if found else "no hazard"
+    text = "; ".join(filter(None, (counted, nothing))) if found else counted
     _terminal.row("found", text, colour="red" if "error" in counted else None)
 
 
-def _counted(found: Sequence[Finding]) -> str:
-    """``8 errors, 3 warnings``."""
-    count: Counter[str] = Counter(x.severity for x in found)
-    return ", ".join(_terminal.plural(count[x], x) for x in _WORST if count[x])
-
-
-def _total(found: Mapping[str, Sequence[Finding]]) -> None:
+def _total(found: Mapping[str, Findings]) -> None:
     """The last line, where there are several models."""
-    every = [x for here in found.values() for x in here]
+    from graphfix.core import Findings
+
+    every = Findings(x for here in found.values() for x in here)
     failing = sum(any(x.severity == "error" for x in here) for here in found.values())
-    text = f"{_terminal.plural(len(found), 'model')}, {failing} with errors"
-    _terminal.row("in all", f"{text}: {_counted(every) or 'no hazard'}")
+    text = f"{plural(len(found), 'model')}, {failing} with errors"
+    _terminal.row("in all", f"{text}: {every.line}")
 
 
-def show_findings(found: Sequence[Finding], *, verbose: bool) -> None:
+def show_findings(found: Findings, *, verbose: bool) -> None:
     """Print findings: those of one rule with one repair together, each reason once."""
     from graphfix.engine import registry
 
     passes = set(registry.names())
-    groups: dict[tuple[str, str, str | None], list[tuple[str, str]]] = {}
-    for x in found:
-        at = f"{x.at} ({x.module})" if verbose and x.module else x.at
-        groups.setdefault((x.rule, x.severity, x.fix), []).append((at, x.message))
-    for (rule, severity, fix), pairs in groups.items():
+    for (severity, rule, fix), here in found.groups.items():
+        named = [f" ({x.module})" if verbose and x.module else "" for x in here]
+        pairs = [(x.at + module, x.message) for x, module in zip(here, named, strict=True)]
         word = click.style(severity, fg=_COLOURS.get(severity), bold=severity != "note")
         how = f"; repair with -p {fix}" if fix is not None and severity != "note" else ""
-        click.echo(f"  {word} {_terminal.clean(f'{rule}: {len(pairs)}{how}')}")
+        click.echo(f"  {word} {clean(f'{rule}: {len(pairs)}{how}')}")
         # Why a pass leaves something is never hidden: it is all that there is to act on.
         most = None if fix is None and rule in passes else _REASONS
-        _terminal.reasons(pairs, every=verbose, indent="      ", most=most)
+        _terminal.lines(reasons(pairs, every=verbose, indent="      ", most=most))

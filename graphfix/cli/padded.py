@@ -8,6 +8,7 @@ import click
 
 from graphfix.cli import _options, _terminal
 from graphfix.cli._verdict import number
+from graphfix.wording import one_line, plural, reasons
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     help="Fill the padding with this as well; a mask that multiplies by 0 does not stop it.",
 )
 @click.option(
+    "--atol",
     "--max-abs",
     type=float,
     metavar="X",
@@ -44,7 +46,7 @@ def padded(
     axis: str,
     original: str | None,
     poison: tuple[str, ...],
-    max_abs: float | None,
+    atol: float | None,
     cosine: float | None,
     ep: Ep,
     as_json: bool,
@@ -57,7 +59,7 @@ def padded(
 
     Exit code 1 if an output of a clip differs by more than the tolerance.
     """
-    gates = _options.gates(max_abs, cosine)
+    gates = _options.tolerance(atol, cosine=cosine)
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix.feeds.clips import FILLS
         from graphfix.probing.padded import padded as measure
@@ -71,7 +73,7 @@ def padded(
             fills=(*FILLS, *poison),  # type: ignore[arg-type]
             tolerance=gates,
             ep=ep,
-            progress=_terminal.counted(tell),
+            progress=tell,
         )
     data = verdict.to_json()
     if as_json:
@@ -95,10 +97,10 @@ def _show(verdict: Verdict, model: str, *, verbose: bool) -> None:
         _terminal.row("failed", verdict["summary"], colour="red")
     _terminal.row("told by", ", ".join(verdict["told"]) or "nothing")
     if dropped := verdict["dropped"]:
-        count = _terminal.plural(len(dropped), "size")
+        count = plural(len(dropped), "size")
         _terminal.row("dropped", f"{count} not compared")
         pairs = ((x["name"], x["reason"]) for x in dropped)
-        _terminal.reasons(pairs, every=verbose, indent=" " * 12, alike=True)
+        _terminal.lines(reasons(pairs, every=verbose, indent=" " * 12, alike=True))
     for note in verdict["notes"]:
         _terminal.row("note", note)
 
@@ -124,9 +126,9 @@ def _table(checks: Sequence[Verdict], axis: str, *, every: bool) -> None:
         if rowed:
             text += f"{worst['row'] + 1} of {len(worst['rows']):<4}"
         text += f"{worst['fill']:<8}{number(worst['max_abs']):>9} {number(worst['allowed']):>8}  "
-        text += f"{_cosine(worst):<11} {_terminal.line(worst['output'])}"
+        text += f"{_cosine(worst):<11} {one_line(worst['output'])}"
         click.echo(text if worst["ok"] else click.style(text, fg="red"))
-    click.echo(f"  clip and container count {_terminal.line(axis)}")
+    click.echo(f"  clip and container count {one_line(axis)}")
     click.echo()
 
 

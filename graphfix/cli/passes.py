@@ -8,6 +8,7 @@ import click
 
 from graphfix.cli import _options, _terminal
 from graphfix.version import __version__
+from graphfix.wording import clean
 
 
 @click.command()
@@ -20,18 +21,13 @@ def passes(as_json: bool) -> int:
     _options.load_plugins()
     found = registry.entries()
     if as_json:
-        _terminal.print_json(
-            {
-                "schema": 1,
-                "graphfix": __version__,
-                "passes": [dataclasses.asdict(entry) for entry in found],
-                "profiles": registry.PROFILES,
-            }
-        )
+        listed = [dataclasses.asdict(entry) for entry in found]
+        head = {"schema": 1, "graphfix": __version__}
+        _terminal.print_json({**head, "passes": listed, "profiles": registry.PROFILES})
         return 0
     for entry in found:
-        name = click.style(_terminal.clean(entry.name), bold=True)
-        click.echo(f"{name} ({_terminal.clean(entry.safety)})")
+        name = click.style(clean(entry.name), bold=True)
+        click.echo(f"{name} ({clean(entry.safety)})")
         _terminal.paragraph(entry.summary, "    ")
     click.echo("\nProfiles, which -p takes like passes:")
     for name, members in registry.PROFILES.items():

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import atexit
 import gc
-from collections import Counter
+import shutil
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _left, _options, _terminal, _verdict
+from graphfix.cli import _options, _terminal, _verdict
 from graphfix.errors import UsageError
+from graphfix.wording import ALIASES, one_line, plural, reasons
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from graphfix.engine.report import Kernels, PassReport, Report
+    from graphfix.engine.report import PassReport, Report
     from graphfix.model.weights import Placement
     from graphfix.runtime.provider import Ep
-
-_REASONS = 3
 
 
 @click.command()
@@ -88,6 +89,13 @@ def run(
     skipped, and the rest is written. Exit code 1 if none are found, or with --strict: then nothing
     is written.
     """
+    piped = output == "-"
+    if piped:
+        if as_json or external_data in ("keep", "separate"):
+            raise click.UsageError("-o -: the model goes to stdout, all of it, and nothing else.")
+        output, external_data = _options.to_stdout(click.get_current_context()), "inline"
+    elif output is None and model in ALIASES and not dry_run:
+        raise click.UsageError("-: name the output with -o FILE, or -o - for stdout.")
     _options.require_name(output)
     page = _page_path(report, model, output, feeds)
     _options.load_plugins()
@@ -120,11 +128,12 @@ def run(
             page=page,
             progress=tell,
         )
-    with _terminal.told(_outcome(done)):
+    shown = sys.stderr if piped and _terminal.data() is sys.stdout else sys.stdout
+    with _terminal.told(_outcome(done)), redirect_stdout(shown):
         if as_json:
             _terminal.print_json(done.to_json())
         else:
-            _print(done, diff=diff, verbose=verbose, dry_run=dry_run)
+            _print(done, diff=diff, verbose=verbose)
     if page is not None:  # whether or not the standard output takes what is printed
         from graphfix.job import planning
         from graphfix.show.html import write
@@ -134,17 +143,21 @@ def run(
             with _terminal.progress(quiet=as_json) as tell:
                 tell("planning for DirectML")
                 strips = {when: planning.strip(file) for when, file in files.items() if file}
-            write({**done.to_json(), "strips": strips}, page)
-            if not as_json:
+            names = {"source": model, "output": done.output}
+            names = {what: ALIASES.get(str(file), file) for what, file in names.items()}
+            write({**done.to_json(), **names, "strips": strips}, page)
+            if not (as_json or piped):
                 _terminal.row("report", str(page))
+    if piped and done.output is not None:
+        with Path(done.output).open("rb") as file:
+            shutil.copyfileobj(file, _terminal.data().buffer)
     if done.ok:
         return 0
-    if done.verdict is not None and done.verdict["ok"] and done.padded is not None:
-        told = f"the repaired model is not safe to pad: {done.padded['summary']}"
-        advised = True
+    if done.verdict and done.padded is not None:
+        told, advised = f"the repaired model is not safe to pad: {done.padded}", True
     else:
-        told = _verdict.failure(done.verdict or {}, "the repaired model")
-        advised = done.verdict is not None and _verdict.is_difference(done.verdict)
+        told = _verdict.failure(done.verdict, "the repaired model")
+        advised = _verdict.is_difference(done.verdict)
     option = "--rtol" if "float16" in done.spec else "--atol"
     advice = f"; if that difference is expected, raise {option}" if advised else ""
     _terminal.remark(f"error: {told}; nothing was written{advice}")
@@ -183,56 +196,15 @@ def _page_path(
     return page
 
 
-def _print(report: Report, *, diff: bool, verbose: bool, dry_run: bool) -> None:
-    _terminal.paragraph(f"{report.source} -> {_target(report, dry_run=dry_run)}")
-    if report.worse:
-        text = f"on DirectML than the original, predicted: {report.worse}"
-        _terminal.row("worse", text, colour="yellow")
-    if report.directml is not None:
-        failing = report.directml["after"]["error"]
-        _terminal.row("DirectML", report.on_directml, colour="red" if failing else None)
-    if report.kernels is not None:
-        _terminal.row("kernels", _kernels(report.kernels, verbose=verbose))
-    if report.verdict is not None:
-        _verdict.show(report.verdict, verbose=verbose)
-    elif not dry_run:
-        _terminal.row("numbers", "not compared, as asked (--no-verify)", colour="yellow")
-    if report.padded is not None:
-        colour = "green" if report.padded["ok"] else "red"
-        _terminal.row("padded", str(report.padded["summary"]), colour=colour)
-    _terminal.row("repairs", _repairs(report), colour=None if report.changed else "green")
-    _left.show(report.left, report.searched, verbose=verbose)
-    _left.endless(report.endless)
-    _skipped(report, verbose=verbose)
+def _print(report: Report, *, diff: bool, verbose: bool) -> None:
+    _terminal.paragraph(report.title)
+    _terminal.rows(report.rows(verbose=verbose))
+    if not verbose:
+        _terminal.lines(report.skipped())
+    elif report.verdict is not None:
+        _verdict.details(report.verdict)
     if verbose or diff:
         _details(report, diff=diff, verbose=verbose)
-
-
-def _target(report: Report, *, dry_run: bool) -> str:
-    """What became of the model, behind an arrow."""
-    if report.output is None:
-        return "nothing, a dry run" if dry_run else "nothing was written"
-    return f"{report.output}{'' if report.changed else ' (an identical graph)'}"
-
-
-def _repairs(report: Report) -> str:
-    """``33: 16 unflatten-heads, 12 fold``, the most first."""
-    made: Counter[str] = Counter()
-    for one in report.passes:
-        made[one.name] += len(one.changes)
-    told = ", ".join(f"{n} {name}" for name, n in made.most_common() if n)
-    return f"{made.total()}: {told}" if told else "none needed"
-
-
-def _skipped(report: Report, *, verbose: bool) -> None:
-    """How many places were skipped; why, if nothing else was done or a pass rounds."""
-    count = sum(len(one.skips) for one in report.passes)
-    if not count or verbose:
-        return
-    shown = [x for one in report.passes if not report.changed or one.advice for x in one.skips]
-    more = "" if len(shown) == count else " (-v lists each with its reason)"
-    _terminal.row("skipped", f"{_terminal.plural(count, 'place')}{more}")
-    _terminal.reasons(shown, every=False, indent=" " * 12, most=_REASONS, alike=True)
 
 
 def _details(report: Report, *, diff: bool, verbose: bool) -> None:
@@ -241,7 +213,7 @@ def _details(report: Report, *, diff: bool, verbose: bool) -> None:
     busy = [p for p in report.passes if p.changes or p.skips or p.findings or p.left]
     names = {p.name for p in busy}
     idle = dict.fromkeys(p.name for p in report.passes if p.name not in names)
-    wide = max((len(_terminal.line(p.name)) for p in busy), default=0)
+    wide = max((len(one_line(p.name)) for p in busy), default=0)
     for one in busy:
         _print_pass(one, one.name.ljust(wide), diff=diff, verbose=verbose)
     if idle:
@@ -253,47 +225,40 @@ def _details(report: Report, *, diff: bool, verbose: bool) -> None:
 def _print_pass(one: PassReport, name: str, *, diff: bool, verbose: bool) -> None:
     parts = []
     if one.changes:
-        parts.append(f"{_terminal.plural(len(one.changes), 'repair')} ({one.safety})")
+        parts.append(f"{plural(len(one.changes), 'repair')} ({one.safety})")
     if one.skips:
-        parts.append(_terminal.plural(len(one.skips), "near miss", "near misses"))
+        parts.append(plural(len(one.skips), "near miss", "near misses"))
     if one.findings:
-        parts.append(_terminal.plural(len(one.findings), "finding"))
+        parts.append(plural(len(one.findings), "finding"))
     if one.left:
         parts.append("left out")
-    click.echo(f"  {click.style(_terminal.line(name), bold=True)}  {', '.join(parts)}")
-    _terminal.reasons(
-        ((change.at, change.note) for change in one.changes if change.note),
-        every=verbose,
-        indent="      ",
+    click.echo(f"  {click.style(one_line(name), bold=True)}  {', '.join(parts)}")
+    _terminal.lines(
+        reasons(
+            ((change.at, change.note) for change in one.changes if change.note),
+            every=verbose,
+            indent="      ",
+        )
     )
     if diff:
         for change in one.changes:
             _diff(change.at, change.removed, change.added)
-    _terminal.reasons(one.skips, every=verbose, indent="      ")
-    _terminal.reasons(
-        ((found.at, f"{found.severity}: {found.message}") for found in one.findings),
-        every=verbose,
-        indent="      ",
+    _terminal.lines(reasons(one.skips, every=verbose, indent="      "))
+    _terminal.lines(
+        reasons(
+            ((found.at, f"{found.severity}: {found.message}") for found in one.findings),
+            every=verbose,
+            indent="      ",
+        )
     )
 
 
 def _diff(at: str, removed: tuple[str, ...], added: tuple[str, ...]) -> None:
     # Not wrapped: these lines are ONNX text, to be searched for and copied.
-    click.secho(f"    @@ {_terminal.line(at)}", fg="cyan")
-    for sign, lines, colour in (("-", removed, "red"), ("+", added, "green")):
-        for line in lines:
-            click.secho(f"    {sign} {_terminal.line(line)}", fg=colour)
-
-
-def _kernels(counted: Kernels, *, verbose: bool) -> str:
-    """``181 -> 145 per run, recompiled at a new length 160 -> 142``."""
-    before, after = counted["before"] or {}, counted["after"] or {}
-
-    def pair(key: str) -> str:
-        return f"{before.get(key, '?')} -> {after.get(key, '?')}"
-
-    where = f" ({pair('directml')} on DirectML, {pair('cpu')} on the CPU)" if verbose else ""
-    return f"{pair('all')} per run{where}, recompiled at a new length {pair('remade')}"
+    click.secho(f"    @@ {one_line(at)}", fg="cyan")
+    for sign, texts, colour in (("-", removed, "red"), ("+", added, "green")):
+        for text in texts:
+            click.secho(f"    {sign} {one_line(text)}", fg=colour)
 
 
 def _ops(before: Mapping[str, int], after: Mapping[str, int]) -> str:

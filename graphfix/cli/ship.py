@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _left, _options, _terminal
+from graphfix.cli import _options, _terminal
 from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
@@ -135,6 +135,8 @@ def ship(
 
 
 def _print(model: str, done: Shipped, *, verbose: bool) -> None:
+    from graphfix.engine.report import endless_row
+
     _terminal.paragraph(model)
     click.echo()
     left = done.checked.errors
@@ -176,8 +178,10 @@ def _print(model: str, done: Shipped, *, verbose: bool) -> None:
         _terminal.row("session", str(done.whole), colour=colour)
     for why in done.unrounded:
         _terminal.row("note", why, colour="yellow")
-    _left.show((*done.faults, *done.left), done.searched, verbose=verbose)
-    _left.endless(name for report in done.reports for name in report.endless)
+    _terminal.rows(x.row(verbose=verbose) for x in (*done.faults, *done.left))
+    if done.searched:
+        _terminal.row("searched", done.searched)
+    _terminal.rows(endless_row(name for report in done.reports for name in report.endless))
     for name, size in done.sizes.items():
         _terminal.row("file", f"{name}, {_bytes(size)}")
     if done.folder is None:

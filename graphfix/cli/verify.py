@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("before", metavar="BEFORE")
-@click.argument("after", metavar="AFTER")
+@click.argument("before", metavar="BEFORE", type=_options.FILE, callback=_options.from_stdin)
+@click.argument("after", metavar="AFTER", type=_options.FILE)
 @_options.feeding
 @_options.rtol
 @_options.ep
@@ -72,15 +72,16 @@ def verify(
             map_feeds=partial(new_feeds, passes),
             may_change=changed_by(passes),
             ep=ep,
-            progress=_terminal.counted(tell),
+            progress=tell,
         )
-    data = verdict.to_json()
     if as_json:
-        _terminal.print_json(data)
+        _terminal.print_json(verdict.to_json())
     else:
-        _verdict.show(data, verbose=verbose)
+        _terminal.rows(verdict.rows(verbose=verbose))
+        if verbose:
+            _verdict.details(verdict)
     if verdict.ok:
         return 0
-    advised = advised if _verdict.is_difference(data) else ""
-    _terminal.remark(f"error: {_verdict.failure(data, after)}{advised}")
+    advised = advised if _verdict.is_difference(verdict) else ""
+    _terminal.remark(f"error: {_verdict.failure(verdict, after)}{advised}")
     return 1

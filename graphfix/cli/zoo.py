@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from graphfix.cli import _options, _terminal
+from graphfix.wording import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from graphfix.runtime.provider import Ep
-
-    Json = dict[str, Any]
+    from graphfix.zoo import ModelRow
 
 
 _INTERRUPTED = 130
@@ -60,72 +57,37 @@ def zoo(
     Results go to one page. Unchanged models are taken from the cache. Exit code 1 if a model
     misses what its recipe asks for.
     """
-    if jobs < 1:
-        raise click.UsageError(f"-j {jobs}: at least 1.")
-    folder, place = Path(models), Path(out)
-    rows: list[Json] = []
+    done: list[ModelRow] = []
+
+    def each(ran: ModelRow) -> None:
+        done.append(ran)
+        if not as_json:
+            _terminal.rows([ran.told()])
+            for gate in ran.row["gates"]:
+                if gate["ok"] is False:
+                    _terminal.paragraph(gate["text"], " " * 12)
+
     with _terminal.progress(quiet=as_json) as tell:
-        from graphfix import zoo as work
+        from graphfix.zoo import zoo as work
 
-        recipes = work.find(folder, names)
-        tell(f"0 of {len(recipes)} models")
         try:
-            for ran in work.run(
-                recipes, place, ep=ep, jobs=jobs, force=force, dask=dask, tell=_terminal.remark
-            ):
-                rows.append(ran.row)
-                tell(f"{len(rows)} of {len(recipes)} models")
-                if not as_json:
-                    _print(ran.row, fresh=ran.fresh)
+            found = work(
+                models,
+                names,
+                out=out,
+                ep=ep,
+                jobs=jobs,
+                force=force,
+                dask=dask,
+                each=each,
+                progress=tell,
+            )
         except KeyboardInterrupt:
-            _terminal.remark(f"interrupted; {len(rows)} of {len(recipes)} results are in {place}")
+            _terminal.remark(f"interrupted; {plural(len(done), 'result')} in {out}")
             return _INTERRUPTED
-        from graphfix.zoo import zoo_page
-
-        zoo_page.write(work.stored(folder, place), place / "index.html")
-    failed = [row for row in rows if not row["ok"]]
     if as_json:
-        order = {recipe.id: i for i, recipe in enumerate(recipes)}
-        rows.sort(key=lambda row: order[row["id"]])
-        _terminal.print_json({"schema": 1, "ok": not failed, "ep": ep, "rows": rows})
+        _terminal.print_json(found.to_json())
     else:
         click.echo()
-        _terminal.row("models", _sum(rows, failed), colour="red" if failed else "green")
-        _terminal.row("page", str(place / "index.html"))
-    return int(bool(failed))
-
-
-def _print(row: Json, *, fresh: bool) -> None:
-    colour, word = ("green", "ok") if row["ok"] else ("red", "failed")
-    told = [] if fresh else ["known"]
-    if "repair" in row["stages"]:
-        passes = row["stages"]["repair"].get("passes", [])
-        told.append(_terminal.plural(sum(len(p["changes"]) for p in passes), "repair"))
-    told += [text for name in ("crashes", "worst", "ratio") if (text := _figure(row, name))]
-    if fresh:
-        told.append(f"{row['seconds']:.0f} s")
-    _terminal.row(word, f"{row['id']}: {', '.join(told)}", colour=colour)
-    for gate in row["gates"]:
-        if gate["ok"] is False:
-            _terminal.paragraph(gate["text"], " " * 12)
-
-
-def _figure(row: Json, name: str) -> str:
-    figure = row["figures"][name]
-    before, after = figure["before"], figure["after"]
-    if after is None:
-        return ""
-    if name == "crashes":
-        words = ("runs", "crashes")
-        now = "runs now" if before and not after else f"{words[int(after)]} on DirectML"
-        return f"crashed on DirectML, {now}" if before else now
-    if name == "worst":
-        return f"worst difference {after:.2g}"
-    return f"{after:.2f} of the time"
-
-
-def _sum(rows: Sequence[Json], failed: Sequence[Json]) -> str:
-    if not failed:
-        return f"all {len(rows)} are as they should be"
-    names = ", ".join(row["id"] for row in failed)
-    return f"{len(failed)} of {len(rows)} are not as they should be: {names}"
+        _terminal.rows(found.rows())
+    return int(not found.ok)

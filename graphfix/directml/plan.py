@@ -19,6 +19,8 @@ from graphfix.directml.kernel_table import kernel_for, versions
 from graphfix.directml.placement import Rules
 from graphfix.model.shapes import Shapes
 from graphfix.model.text import path_of
+from graphfix.spec.quoting import quoted
+from graphfix.wording import Row, Shown, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +30,13 @@ if TYPE_CHECKING:
 Where = Literal["fused", "dml", "cpu", "gone"]
 """In a fused graph on DirectML; on DirectML by itself; on the CPU; no longer there in a run."""
 
+WORDS: Mapping[Where, tuple[str, str]] = {
+    "fused": ("fused", "green"),
+    "dml": ("DirectML", "cyan"),
+    "cpu": ("CPU", "yellow"),
+    "gone": ("gone", ""),
+}
+"""What each is called, and its colour."""
 _LOST = (
     "{0!r} is an output and feeds a {2}: DirectML makes one of {1} and {2}, loses the output, and "
     "the session cannot be made; the pass keep-output repairs it"
@@ -80,7 +89,7 @@ class Step:
 
 
 @dataclass(frozen=True, repr=False)
-class Plan:
+class Plan(Shown):
     """What is predicted for a model.
 
     Attributes:
@@ -99,9 +108,51 @@ class Plan:
     dynamic: bool = False
     notes: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
+    @property
+    def line(self) -> str:
+        """The kernels per run."""
         kernels = f"{self.steps_on('graph', 'dml')} kernels on DirectML"
-        return f"<Plan: {kernels}, {self.remade} recompiled; {self.steps_on('cpu')} on the CPU>"
+        return f"{kernels}, {self.remade} recompiled; {self.steps_on('cpu')} on the CPU"
+
+    def rows(self, *, verbose: bool = False) -> list[Row]:
+        """Where the nodes are, what a run takes, and what another length costs."""
+        del verbose
+        found = []
+        for where, (word, colour) in WORDS.items():
+            if count := self.count(where):
+                graphs = self._sizes_of_graphs() if where == "fused" else ""
+                found.append(Row(word, f"{plural(count, 'node')}{graphs}", colour))
+        found += [Row("a run", self._run()), Row("lengths", self._lengths())]
+        return [*found, *(Row("note", x, "yellow") for x in dict.fromkeys(self.notes))]
+
+    def _sizes_of_graphs(self) -> str:
+        sizes = sorted((x.nodes for x in self.steps if x.on == "graph"), reverse=True)
+        shown = ", ".join(map(str, sizes[:6])) + (", ..." if len(sizes) > 6 else "")
+        of = f" of {shown}" if len(sizes) > 1 else ""
+        return f" in {plural(len(sizes), 'graph')}{of}"
+
+    def _run(self) -> str:
+        parts = [f"{plural(self.steps_on('graph', 'dml'), 'kernel')} on DirectML"]
+        if graphs := self.steps_on("graph"):
+            parts[0] += f", {graphs} of them {'a fused graph' if graphs == 1 else 'fused graphs'}"
+        parts.append(f"{self.steps_on('cpu')} on the CPU")
+        parts.append(plural(self.steps_on("copy"), "copy", "copies") + " between them")
+        return "; ".join(parts)
+
+    def _lengths(self) -> str:
+        names = ", ".join(self.dims)
+        named = f"; open: {names} (--dims {quoted(self.dims[0])}=SIZE)" if self.dims else ""
+        if self.sizes and not self.dynamic:
+            fixed = ", ".join(f"{quoted(name)}={size}" for name, size in self.sizes.items())
+            return f"fixed at {fixed}; another length needs another session"
+        if not self.dynamic:
+            return "all sizes are fixed; another length needs another model"
+        if not self.remade:
+            return f"no kernel depends on a size that varies{named}"
+        return (
+            f"{self.remade} of the {self.steps_on('graph', 'dml')} kernels are recompiled in each "
+            f"run at another size than the first one{named}"
+        )
 
     def count(self, where: Where) -> int:
         """How many nodes of the model run there."""

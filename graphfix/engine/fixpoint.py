@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from graphfix.core import Check, Match, Pass, Result
 from graphfix.editing import exclusions
 from graphfix.editing.names import made_twice
-from graphfix.engine.report import PassReport
+from graphfix.engine.report import ROUNDS, PassReport
 from graphfix.errors import GraphfixError, PassError
 from graphfix.model import shapes
 from graphfix.model.view import index
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 R = TypeVar("R")
-
-# Two passes that undo each other would take turns forever; so many are enough for a chain.
-ROUNDS = 5
 
 
 class Turns:

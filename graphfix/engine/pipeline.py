@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import onnx_ir as ir
@@ -24,7 +25,7 @@ from graphfix.model.view import forget_index
 from graphfix.spec.quoting import divided, halves, unquoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from graphfix.engine.report import PassReport
 
@@ -123,7 +124,13 @@ def resolve(passes: str | Check | Sequence[str | Check]) -> list[Check]:
         return parse(passes)
     if isinstance(passes, Check):
         return [passes]
-    return [one for x in passes for one in (parse(x) if isinstance(x, str) else [x])]
+    given: Any = passes
+    found: list[Check] = []
+    for x in given if isinstance(given, Iterable) else [given]:
+        if not isinstance(x, (str, Check)):
+            raise UsageError(f"{x!r} is no pass; give names, as -p takes them, or passes")
+        found += parse(x) if isinstance(x, str) else [x]
+    return found
 
 
 def run(

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
 from graphfix.core import together
 from graphfix.version import __version__
-from graphfix.wording import Proof, plural
+from graphfix.wording import Proof, Row, plural, reasons, row_lines, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from graphfix.core import Change, Finding, Safety
+    from graphfix.probing.padded import PaddedVerdict
+    from graphfix.proof.verdict import Verdict
 
 SCHEMA = 1
+# Two passes that undo each other would take turns forever; so many are enough for a chain.
+ROUNDS = 5
 
 Kernels = dict[str, dict[str, int] | None]
 """``before`` and ``after``: all kernels per run, those on DirectML and on the CPU, and how many
@@ -68,6 +73,17 @@ class Left:
     instead: str = ""
     raised: bool = False
 
+    def row(self, *, verbose: bool = False) -> Row:
+        """What was left out, or done in another way, and why."""
+        shown = self.at if verbose else self.at[:2]
+        more = f" and {len(self.at) - len(shown)} more (-v)" if len(self.at) > len(shown) else ""
+        places = f" at {', '.join(shown)}{more}" if shown else ""
+        if self.instead:
+            return Row("instead", f"{self.instead}{places}: with {self.by} {self.why}", "yellow")
+        if self.raised:
+            return Row("left out", f"{self.why}; what it did was rolled back", "yellow")
+        return Row("left out", f"{self.by}{places}: with it {self.why}", "yellow")
+
 
 @dataclass(frozen=True, repr=False)
 class Report(Proof):
@@ -80,13 +96,12 @@ class Report(Proof):
         ops_after: Nodes by operator after.
         source: The input file, if there was one.
         output: The file that was written, or None.
-        verdict: What verification found (:meth:`graphfix.proof.verdict.Verdict.to_json`), or None.
+        verdict: What verification found, or None.
         kernels: The kernels per run on DirectML before and after, as predicted
             (:func:`graphfix.job.planning.kernels`), or None if they were not counted.
         directml: What ``graphfix check`` finds before and after
             (:meth:`graphfix.job.remaining_findings.Checked.to_json`), or None with ``kernels``.
-        padded: What the padded check of a model that was told of valid lengths found
-            (:meth:`graphfix.probing.padded.PaddedVerdict.to_json`), or None.
+        padded: What the padded check of a model that was told of valid lengths found, or None.
         memory: What verification was expected to need, in bytes
             (:meth:`graphfix.runtime.memory_need.Need.to_json`), or None if nothing was run.
         left: The bad places: what was left out, or done in another way, since the verdict failed.
@@ -103,9 +118,9 @@ class Report(Proof):
     ops_after: dict[str, int]
     source: str | None = None
     output: str | None = None
-    verdict: dict[str, object] | None = field(default=None)
+    verdict: Verdict | None = field(default=None)
     memory: dict[str, int | None] | None = field(default=None)
-    padded: dict[str, object] | None = field(default=None)
+    padded: PaddedVerdict | None = field(default=None)
     kernels: Kernels | None = field(default=None)
     directml: Hazards | None = field(default=None)
     left: tuple[Left, ...] = ()
@@ -126,13 +141,80 @@ class Report(Proof):
     @property
     def ok(self) -> bool:
         """Whether nothing failed: verified, or not asked to verify."""
-        return all(x is None or bool(x["ok"]) for x in (self.verdict, self.padded))
+        return all(x is None or x.ok for x in (self.verdict, self.padded))
+
+    @property
+    def title(self) -> str:
+        """Which model, and what became of it."""
+        if self.source is None:
+            return "a model in memory"
+        same = "" if self.changed else " (an identical graph)"
+        nothing = "nothing, a dry run" if self.verdict is None else "nothing was written"
+        return f"{self.source} -> {f'{self.output}{same}' if self.output else nothing}"
+
+    @property
+    def answer(self) -> str:
+        """Whether it is right, in a few words."""
+        if self.verdict is None:
+            return "Not verified" if self.changed else "No automatic repair"
+        if not self.ok:
+            fault = "is not safe to pad" if self.verdict else "does not compute the same"
+            return f"Failed: the repaired model {fault}"
+        if "top-1" in str(self.verdict):
+            return "Rounded to float16, within what that pass promises"
+        if self.left:
+            return "Repaired except bad places, and it computes the same"
+        return "Repaired, and it computes the same" if self.changed else "No automatic repair"
+
+    @property
+    def line(self) -> str:
+        """Whether it is right, and what became of which model."""
+        return f"{self.answer}: {self.title}"
+
+    @property
+    def near_misses(self) -> list[tuple[str, str]]:
+        """Places that were skipped, and why: if nothing else was done, or a pass rounds."""
+        return [x for y in self.passes if not self.changed or y.advice for x in y.skips]
+
+    def rows(self, *, verbose: bool = False) -> list[Row]:
+        """What DirectML does, kernels, numbers, repairs, and what was skipped."""
+        found = []
+        if self.worse:
+            text = f"on DirectML than the original, predicted: {self.worse}"
+            found.append(Row("worse", text, "yellow"))
+        if self.directml is not None:
+            failing = self.directml["after"]["error"]
+            found.append(Row("DirectML", self.on_directml, "red" if failing else ""))
+        if self.kernels is not None:
+            found.append(Row("kernels", _kernels(self.kernels, verbose=verbose)))
+        if self.verdict is not None:
+            found += self.verdict.rows(verbose=verbose)
+        elif self.output is not None:
+            found.append(Row("numbers", "not compared, as asked (--no-verify)", "yellow"))
+        if self.padded is not None:
+            found.append(Row("padded", str(self.padded), "green" if self.padded else "red"))
+        made: Counter[str] = Counter()
+        for one in self.passes:
+            made[one.name] += len(one.changes)
+        told = ", ".join(f"{n} {name}" for name, n in made.most_common() if n)
+        text = f"{made.total()}: {told}" if told else "none needed"
+        found.append(Row("repairs", text, "" if told else "green"))
+        found += [x.row(verbose=verbose) for x in self.left]
+        if self.searched:
+            found.append(Row("searched", self.searched))
+        found += endless_row(self.endless)
+        if (count := sum(len(x.skips) for x in self.passes)) and not verbose:
+            more = "" if len(self.near_misses) == count else " (-v lists each with its reason)"
+            found.append(Row("skipped", f"{plural(count, 'place')}{more}"))
+        return found
 
     def __str__(self) -> str:
-        made = [f"{len(x.changes)} {x.name}" for x in self.passes if x.changes]
-        found = [str(x["summary"]) for x in (self.verdict, self.padded) if x is not None]
-        where = [f"{self.source or 'model'} -> {self.output}"] if self.output else []
-        return "; ".join([*where, ", ".join(made) or "no automatic repair", *found])
+        found = [line for row in self.rows() for line in row_lines(row)]
+        return "\n".join([*wrapped(self.title), *found, *self.skipped()])
+
+    def skipped(self) -> Iterable[str]:
+        """The commonest reasons of :attr:`near_misses`, as lines."""
+        return reasons(self.near_misses, every=False, indent=" " * 12, most=3, alike=True)
 
     @property
     def worse(self) -> str:
@@ -158,8 +240,31 @@ class Report(Proof):
 
     def to_json(self) -> dict[str, object]:
         """The report as plain data; ``schema`` grows when a field changes its meaning."""
-        data = {"schema": SCHEMA, "graphfix": __version__, **dataclasses.asdict(self)}
-        return {**data, "worse": self.worse}
+        proofs = {"verdict": self.verdict, "padded": self.padded}
+        bare = dataclasses.replace(self, verdict=None, padded=None)
+        data = {"schema": SCHEMA, "graphfix": __version__, **dataclasses.asdict(bare)}
+        data |= {name: None if x is None else x.to_json() for name, x in proofs.items()}
+        return {**data, "answer": self.answer, "worse": self.worse}
+
+
+def endless_row(passes: Iterable[str]) -> list[Row]:
+    """Which passes were stopped in the middle of it, if any were."""
+    if not (names := list(dict.fromkeys(passes))):
+        return []
+    text = f"{' and '.join(names)} still changed something after {ROUNDS} rounds and were "
+    text += "stopped: if they undo each other, leave one of them out; else run again"
+    return [Row("unsettled", text, "yellow")]
+
+
+def _kernels(counted: Kernels, *, verbose: bool) -> str:
+    """``181 -> 145 per run, recompiled at a new length 160 -> 142``."""
+    before, after = counted["before"] or {}, counted["after"] or {}
+
+    def pair(key: str) -> str:
+        return f"{before.get(key, '?')} -> {after.get(key, '?')}"
+
+    where = f" ({pair('directml')} on DirectML, {pair('cpu')} on the CPU)" if verbose else ""
+    return f"{pair('all')} per run{where}, recompiled at a new length {pair('remade')}"
 
 
 def _runs(counts: dict[str, int], found: Sequence[dict[str, str]]) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from graphfix import rules
-from graphfix.core import Check, Finding, Match, Pass
+from graphfix.core import Check, Finding, Findings, Match, Pass
 from graphfix.engine import pipeline
-from graphfix.model.given import Given, loaded
+from graphfix.model.given import Given, loaded, require_known
 from graphfix.model.prepare import one_name
 from graphfix.model.text import path_of
 from graphfix.model.view import View, forget_index, index
@@ -38,7 +38,7 @@ def check(
     checks: str | Check | Sequence[str | Check] | None = None,
     *,
     ep: Provider = "dml",
-) -> list[Finding]:
+) -> Findings:
     """Every hazard of ``model`` on an execution provider; nothing is run or edited.
 
     Args:
@@ -50,8 +50,9 @@ def check(
             it matters on every provider.
 
     Returns:
-        The findings, by pass and rule, each in the order of the graph.
+        The findings, a list, by pass and rule, each in the order of the graph.
     """
+    require_known(ep=(ep, get_args(Provider)))
     model = loaded(model)
     asked = everything(ep) if checks is None else pipeline.resolve(checks)
     view = View(model)
@@ -64,7 +65,7 @@ def check(
     # What a rule says of a node in its own words, naming the pass, the pass does not say again.
     by = {x.name: x.repaired_by or x.matched_by for x in asked if isinstance(x, Rule)}
     told = {(x.fix, x.at) for x in found if x.fix is not None and x.fix == by.get(x.rule)}
-    return [x for x in found if (x.rule, x.at) not in told]
+    return Findings(x for x in found if (x.rule, x.at) not in told)
 
 
 def _findings(one: Check, model: ir.Model, view: View, ep: Provider) -> Iterator[Finding]:

@@ -118,8 +118,8 @@ def bad_places(task: Task, report: Report, held: Held | None = None) -> BadPlace
 
 def _is_rounding(report: Report) -> bool:
     """Whether two models part where rounding decides: then no place computes what is wrong."""
-    first = (report.verdict or {}).get("first_divergence")
-    return isinstance(first, dict) and first["given"] is not None
+    first = None if report.verdict is None else report.verdict.first_divergence
+    return first is not None and first.given is not None
 
 
 def tensors_of(model: ir.Model) -> frozenset[str]:

@@ -16,6 +16,7 @@ from graphfix.job.repair import make
 from graphfix.job.rounding_search import MARGINS, is_hopeless
 from graphfix.job.task import Options, StrPath, Task
 from graphfix.model import byte_ranges, io, shapes
+from graphfix.model.given import file_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +60,7 @@ def repair_file(
     """
     asked = Task.asked(source, options)
     source = asked.source
-    target = Path(target) if target is not None else default_target(source)
+    target = file_of(target) if target is not None else default_target(source)
     chosen = pipeline.resolve(passes)
     byte_ranges.refuse_overwrite([source], target, [asked.feeds])
     asked.tell("loading")

@@ -12,34 +12,45 @@ from graphfix.directml import plan as planner
 from graphfix.errors import ModelError, UsageError
 from graphfix.feeds.signature import Signature
 from graphfix.model import io, local_functions, stand_in
-from graphfix.model.given import Given, loaded
+from graphfix.model.given import Given, loaded, one_size
 from graphfix.model.shapes import shapes_of
 from graphfix.runtime.optimizer import Optimizer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from graphfix.directml.plan import Plan
+    from graphfix.engine.pipeline import Progress
     from graphfix.engine.report import Kernels
 
 # What ONNX Runtime says where the CPU has no kernel for a valid node.
 _NO_KERNEL = ("Failed to find kernel", "Could not find an implementation", "Kernel not found")
 
 
-def plan(model: Given, *, sizes: Mapping[str, int] | None = None) -> Plan:
+def plan(
+    model: Given,
+    *,
+    dims: Mapping[str, int | Sequence[int]] | None = None,
+    progress: Progress | None = None,
+) -> Plan:
     """Predict where each node of a model runs on DirectML, what is fused and what is copied.
 
     Args:
         model: The model, or its file; it is not changed.
-        sizes: Sizes for symbolic dims, as ONNX Runtime's free-dimension overrides.
+        dims: A size for each symbolic dim that is fixed, as ONNX Runtime's free-dimension
+            overrides.
+        progress: Called with a short text at each step.
 
     Raises:
         ModelError: ONNX Runtime rejects the model.
-        UsageError: The model has no such dim.
+        UsageError: The model has no such dim, or one is given several sizes.
     """
+    tell, given = progress or (lambda _: None), one_size(dims)
+    tell("loading")
     model = loaded(model)
-    sizes = _named(model, sizes or {})
+    sizes = _named(model, given)
+    tell("planning")
     notes: list[str] = []
     shown = model
     if stand_in.is_heavy(model):
@@ -53,7 +64,7 @@ def plan(model: Given, *, sizes: Mapping[str, int] | None = None) -> Plan:
         basic = extended = _as_it_is(model)
         notes.append(
             f"ONNX Runtime cannot show here what its optimizer does: {error}; so what it folds and "
-            "fuses is not predicted" + (", nor are --dim sizes" if sizes else "")
+            "fuses is not predicted" + (", nor are --dims sizes" if sizes else "")
         )
     if shown is not model:
         stand_in.with_weights(basic)

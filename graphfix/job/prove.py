@@ -42,17 +42,17 @@ def prove(
         brief: Whether the first difference is enough.
     """
     verdict = _verify(task, made, report, locate, held, brief)
-    report = dataclasses.replace(report, verdict=verdict.to_json())
+    report = dataclasses.replace(report, verdict=verdict)
     if verdict.ok and _must_pad(task, model):
-        report = dataclasses.replace(report, padded=_padded(task, made, model, report).to_json())
+        report = dataclasses.replace(report, padded=_padded(task, made, model, report))
     return report
 
 
 def why_not(report: Report) -> str:
     """What a report's proof found against the model; "" if nothing."""
     for found in (report.verdict, report.padded):
-        if found is not None and not found["ok"]:
-            return str(found["summary"]).rstrip(".")
+        if found is not None and not found:
+            return str(found).rstrip(".")
     return ""
 
 
@@ -81,7 +81,7 @@ def _verify(
         held=held,
         brief=brief,
         budget=task.budget,
-        progress=lambda done, total, what: task.tell(f"verifying {done}/{total}: {what}"),
+        progress=lambda what: task.tell(f"verifying {what}"),
     )
 
 
@@ -114,5 +114,5 @@ def _padded(task: Task, made: Path | ir.Model, model: ir.Model, report: Report) 
         axis=axis,
         tolerance=_allowed(task, report),
         ep=task.ep,
-        progress=lambda done, total, what: task.tell(f"padding {done}/{total}: {what}"),
+        progress=lambda what: task.tell(f"padding {what}"),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from graphfix.core import Findings
 from graphfix.job import checking
-from graphfix.wording import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,8 +26,8 @@ class Checked:
         after: What is left in any container, each once.
     """
 
-    before: tuple[Finding, ...]
-    after: tuple[Finding, ...]
+    before: Findings
+    after: Findings
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -49,25 +49,20 @@ class Checked:
         }
 
     def __str__(self) -> str:
-        return f"on DirectML {_told(self.before)} in the original; {_told(self.after)} left"
+        before, after = (x.line.replace("no hazard", "nothing") for x in (self.before, self.after))
+        return f"on DirectML {before} in the original; {after} left"
 
 
 def checked(original: ir.Model, containers: Iterable[ir.Model]) -> Checked:
     """Look for hazards in the original and in what becomes of it; nothing is run or edited."""
-    before = tuple(_found(original))
+    before = _found(original)
     found = (before if model is original else _found(model) for model in containers)
-    return Checked(before, tuple({(x.rule, x.at): x for one in found for x in one}.values()))
+    return Checked(before, Findings({(x.rule, x.at): x for one in found for x in one}.values()))
 
 
-def _found(model: ir.Model) -> list[Finding]:
-    return [x for x in checking.check(model) if x.severity != "note"]
+def _found(model: ir.Model) -> Findings:
+    return Findings(x for x in checking.check(model) if x.severity != "note")
 
 
-def _counted(found: Iterable[Finding]) -> dict[str, int]:
-    severities = [x.severity for x in found]
-    return {kind: severities.count(kind) for kind in ("error", "warning")}
-
-
-def _told(found: Iterable[Finding]) -> str:
-    counts = [plural(n, kind) for kind, n in _counted(found).items() if n]
-    return " and ".join(counts) or "nothing"
+def _counted(found: Findings) -> dict[str, int]:
+    return {kind: found.counted[kind] for kind in ("error", "warning")}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from graphfix.core import Pass
 from graphfix.job.rounding_search import gate
-from graphfix.model.given import sizes_of
+from graphfix.model.given import file_of, refuse_unknown, sizes_of
 from graphfix.runtime import memory_need
 
 if TYPE_CHECKING:
@@ -98,10 +98,9 @@ class Task:
     @classmethod
     def asked(cls, source: StrPath, options: Options) -> Task:
         """What is asked with these options, which names no passes yet."""
-        if unknown := options.keys() - Options.__annotations__.keys():
-            raise TypeError(f"there is no option {min(unknown)!r} of a repair")
+        refuse_unknown(options, Options)
         return cls(
-            Path(source),
+            file_of(source),
             check=options.get("check", True) and not options.get("dry_run", False),
             dims=sizes_of(options.get("dims")),
             feeds=options.get("feeds"),

@@ -25,7 +25,7 @@ from graphfix.runtime.run_errors import RunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    Progress = Callable[[int, int, str], None]
+    Progress = Callable[[str], None]
     Outputs = dict[str, Array]
 
 StrPath = str | os.PathLike[str]
@@ -78,7 +78,7 @@ class Job:
         self.alone = Alone(self.native, repaired, dims, containers, axis, seeds, self._tell)
         self._done = self._total = 0
         self._filler = 0  # full rows that a container needs besides the clips
-        self._progress: Progress = lambda done, total, what: None
+        self._progress: Progress = lambda _: None
 
     def run(self, progress: Progress) -> None:
         """Run everything and compare.
@@ -250,7 +250,7 @@ class Job:
         return notes
 
     def _tell(self, what: str) -> None:
-        self._progress(self._done, max(self._total, self._done + 1), what)
+        self._progress(f"{self._done}/{max(self._total, self._done + 1)}: {what}")
         self._done += 1
 
 

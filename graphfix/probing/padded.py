@@ -7,15 +7,16 @@ container gives other numbers than the clip alone; this measures by how much.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from graphfix.feeds.case import Dropped
 from graphfix.feeds.clips import FILLS, Fill
 from graphfix.json_types import plain
-from graphfix.model.given import Given, in_memory, sizes_of
+from graphfix.model.given import Given, in_memory, require_known, sizes_of
 from graphfix.probing.containers import Job
 from graphfix.probing.in_container import PaddedDiff
 from graphfix.proof.compare import Tolerance
+from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import require
 from graphfix.wording import Proof
 
@@ -24,10 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from graphfix.lengths.length_input import LengthInput
-    from graphfix.runtime.provider import Ep
 
     StrPath = str | os.PathLike[str]
-    Progress = Callable[[int, int, str], None]
+    Progress = Callable[[str], None]
 
 __all__ = ["PaddedDiff", "PaddedVerdict", "padded"]
 
@@ -138,18 +138,19 @@ def padded(
         seeds: How many different contents to try; by default one, or several if there are outputs
             that are whole numbers, which show a leak in some contents only.
         ep: Where the containers run: on the CPU, or on DirectML with all optimizations.
-        progress: Called with the number of runs done, of runs in all, and what is run.
+        progress: Called with a short text at each step.
 
     Raises:
         ModelError: The model cannot be read, or ONNX Runtime rejects it.
         FeedError: There is no such dim, a container is too short, or no clip or container runs.
         UsageError: DirectML is asked for and unavailable.
     """
+    require_known(ep=(ep, get_args(Ep)))
     require(ep)
-    wanted = [container] if isinstance(container, int) else list(container or ())
+    wanted = [*sizes_of({"container": container or ()})["container"]]
     model, original = in_memory(model), None if original is None else in_memory(original)
     job = Job(model, original, sizes_of(dims), wanted, axis, tuple(fills), tolerance, seeds, ep)
-    job.run(progress or (lambda done, total, what: None))
+    job.run(progress or (lambda _: None))
     ok = bool(job.checks) and not job.reason and all(check.ok for check in job.checks)
     return PaddedVerdict(
         ok=ok,

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from graphfix.wording import Proof, plural
+from graphfix.spec.quoting import quoted
+from graphfix.wording import Proof, Row, plural
 
 if TYPE_CHECKING:
     from graphfix.feeds.case import Dropped
     from graphfix.proof.compare import OutputDiff
     from graphfix.proof.first_difference import Divergence
+
+_SIZES = re.compile(r" \d+( to \d+)?$")
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,6 +87,33 @@ class Verdict(Proof):
             "covered": list(self.covered),
             "not_tried": list(self.not_tried),
         }
+
+    @property
+    def headline(self) -> str:
+        """The answer."""
+        return "Computes the same" if self.ok else "Does not compute the same"
+
+    @property
+    def sizes(self) -> list[str]:
+        """What of ``covered`` are sizes of dims."""
+        dims = {quoted(name) for found in self.dims.values() for name in found}
+        return [x for x in self.covered if _SIZES.sub("", x) in dims]
+
+    def rows(self, *, verbose: bool = False) -> list[Row]:
+        """What was compared, the worst of it, and what was not tried."""
+        sizes = self.sizes if self.ok else ()
+        tried = f" ({', '.join(sizes)})" if sizes else ""
+        summary, more = str(self).rstrip("."), "" if verbose else " (-v)"
+        found = [Row("numbers", summary + tried, "green" if self.ok else "red")]
+        if self.not_tried:
+            found.append(Row("not tried", f"{', '.join(self.not_tried)} (--dims)"))
+        if self.dropped:
+            count = plural(len(self.dropped), "case")
+            found.append(Row("dropped", f"{count} that the original cannot run{more}"))
+        found += [Row("note", x) for x in self.notes[: None if verbose else 1]]
+        if len(self.notes) > 1 and not verbose:
+            found.append(Row("", f"{len(self.notes) - 1} more with -v"))
+        return found
 
     def __str__(self) -> str:
         if self.reason:

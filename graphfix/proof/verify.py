@@ -5,17 +5,25 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack, get_args
 
 import onnx_ir as ir
 
 from graphfix.caches.cache_input import CacheInput
-from graphfix.errors import ModelError
+from graphfix.core import Safety
+from graphfix.errors import ModelError, UsageError
 from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.states import carried
 from graphfix.model import io
-from graphfix.model.given import Given, in_memory, sizes_of
+from graphfix.model.given import (
+    Given,
+    arrays_of,
+    in_memory,
+    refuse_unknown,
+    require_known,
+    sizes_of,
+)
 from graphfix.proof import output_record as known
 from graphfix.proof.baseline import Baseline, Held, Ran
 from graphfix.proof.between_roundings import BetweenRoundings
@@ -44,12 +52,12 @@ from graphfix.runtime.run_errors import RunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from graphfix.core import Interface, Safety
+    from graphfix.core import Interface
     from graphfix.runtime.random_nodes import Repeatable
 
     Feeds = Mapping[str, Array]
     MapFeeds = Callable[[Feeds], Feeds]
-    Progress = Callable[[int, int, str], None]
+    Progress = Callable[[str], None]
     Outputs = dict[str, Array]
 
 __all__ = ["Divergence", "Held", "Original", "OutputDiff", "Tolerance", "Verdict", "verify"]
@@ -86,7 +94,7 @@ class Options(TypedDict, total=False):
         brief: Whether the first case that differs is enough, and no others are run.
         budget: How many seconds it may take, about: of a slow model fewer and smaller cases are
             tried, and what is left is said. A minute by default.
-        progress: Called with the number of runs done, of runs in all, and what is run.
+        progress: Called with a short text at each step.
     """
 
     cases: Sequence[Case] | None
@@ -123,9 +131,12 @@ def verify(before: Given, after: Given, **options: Unpack[Options]) -> Verdict:
         FeedError: There are no inputs that the original runs.
         UsageError: The provider that is asked for is unavailable.
     """
-    if unknown := options.keys() - Options.__annotations__.keys():
-        raise TypeError(f"verify() has no option {min(unknown)!r}")
-    require(options.get("ep", "cpu"))
+    refuse_unknown(options, Options)
+    ep, safety = options.get("ep", "cpu"), options.get("safety", "exact")
+    require_known(ep=(ep, get_args(Ep)), safety=(safety, get_args(Safety)))
+    if not isinstance(options.get("tolerance"), Tolerance | None):
+        raise UsageError(f"tolerance={options['tolerance']!r}: give a graphfix.Tolerance")
+    require(ep)
     job = _Job(in_memory(before), in_memory(after), options)
     held = options.get("held")
     if held is None or not job.take(held):
@@ -200,7 +211,7 @@ class _Job:
         self._tolerance = tolerance.for_half() if computes_in_half(self._graph) else tolerance
         self._safety = options.get("safety", "exact")
         self._map_feeds = options.get("map_feeds")
-        self._progress = options.get("progress") or (lambda done, total, what: None)
+        self._progress = options.get("progress") or (lambda _: None)
         self._done = 0
         self._forcing: Forcing | None = None
         self._original = Baseline(
@@ -230,7 +241,7 @@ class _Job:
         self._original.find(
             given.get("cases"),
             sizes_of(given.get("dims")),
-            given.get("feeds"),
+            arrays_of(given.get("feeds")),
             given.get("seed", 0),
         )
 
@@ -412,7 +423,7 @@ class _Job:
     def _tell(self, what: str) -> None:
         # How many cases there are is known only when the original has run them.
         total = 2 * max(len(self._original.runs), _USUAL)
-        self._progress(min(self._done, total), total, what)
+        self._progress(f"{min(self._done, total)}/{total}: {what}")
         self._done += 1
 
     # Where they part

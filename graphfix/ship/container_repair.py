@@ -181,7 +181,7 @@ class Order:
             axis=f"{reading.axis.input}.{reading.axis.axis}",
             tolerance=self.tolerance,
             ep=ep,
-            progress=lambda done, total, what: self.tell(f"{name} {done}/{total}: {what}"),
+            progress=lambda what: self.tell(f"{name} {what}"),
         )
         return ContainerProof(name, ep, found)
 

@@ -1,25 +1,34 @@
-"""A folder of models, and the same work for each: a recipe, its stages, what is known, the page."""
+"""A folder of models, and the same work for each: a recipe, its stages, what is known, the page.
+
+``graphfix.zoo("models")`` does it: this module can be called, and is the package of its parts.
+"""
 
 from __future__ import annotations
 
+import logging
+import sys
 import tempfile
 import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from graphfix.errors import UsageError
-from graphfix.zoo import cache
+from graphfix.model.given import file_of
+from graphfix.wording import Proof, Row, plural
+from graphfix.zoo import cache, zoo_page
 from graphfix.zoo.model_process import Request, apart, end_all
 from graphfix.zoo.recipe import Recipe, find, ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
+    from graphfix.model.given import StrPath
     from graphfix.runtime.provider import Ep
 
-__all__ = ["ModelRow", "Recipe", "find", "run", "stored"]
+__all__ = ["ModelRow", "Recipe", "Zoo", "find", "run", "stored", "zoo"]
 
 Json = dict[str, Any]
 
@@ -39,6 +48,120 @@ class ModelRow:
 
     row: Json
     fresh: bool
+
+    def told(self) -> Row:
+        """What was found, in a line."""
+        row = self.row
+        found = [] if self.fresh else ["known"]
+        if "repair" in row["stages"]:
+            passes = row["stages"]["repair"].get("passes", [])
+            found.append(plural(sum(len(p["changes"]) for p in passes), "repair"))
+        found += [x for name in ("crashes", "worst", "ratio") if (x := _figure(row, name))]
+        if self.fresh:
+            found.append(f"{row['seconds']:.0f} s")
+        colour, word = ("green", "ok") if row["ok"] else ("red", "failed")
+        return Row(word, f"{row['id']}: {', '.join(found)}", colour)
+
+
+def _figure(row: Json, name: str) -> str:
+    figure = row["figures"][name]
+    before, after = figure["before"], figure["after"]
+    if after is None:
+        return ""
+    if name == "crashes":
+        words = ("runs", "crashes")
+        now = "runs now" if before and not after else f"{words[int(after)]} on DirectML"
+        return f"crashed on DirectML, {now}" if before else now
+    if name == "worst":
+        return f"worst difference {after:.2g}"
+    return f"{after:.2f} of the time"
+
+
+@dataclass(frozen=True, repr=False)
+class Zoo(Proof):
+    """What was found for a folder of models.
+
+    Attributes:
+        models: What was found for each, in the order of the folder.
+        page: The page about all of them.
+        ep: Where the repaired models ran.
+    """
+
+    models: tuple[ModelRow, ...]
+    page: Path
+    ep: Ep
+
+    @property
+    def failed(self) -> list[str]:
+        """The models that miss what their recipe asks for."""
+        return [x.row["id"] for x in self.models if not x.row["ok"]]
+
+    @property
+    def ok(self) -> bool:
+        """Whether each is as its recipe asks for."""
+        return not self.failed
+
+    def rows(self, *, verbose: bool = False) -> list[Row]:
+        """All in a line, and where the page is; what each gave is told by it."""
+        del verbose
+        colour = "green" if self.ok else "red"
+        return [Row("models", str(self), colour), Row("page", str(self.page))]
+
+    def __str__(self) -> str:
+        count, failed = len(self.models), self.failed
+        if not failed:
+            return f"all {count} are as they should be"
+        return f"{len(failed)} of {count} are not as they should be: {', '.join(failed)}"
+
+    def to_json(self) -> Json:
+        """As plain data."""
+        rows = [x.row for x in self.models]
+        return {"schema": 1, "ok": self.ok, "ep": self.ep, "rows": rows}
+
+
+def zoo(
+    models: StrPath = "models",
+    names: Sequence[str] = (),
+    *,
+    out: StrPath = "build/zoo",
+    ep: Ep = "cpu",
+    jobs: int = 1,
+    force: bool = False,
+    dask: str | None = None,
+    each: Callable[[ModelRow], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Zoo:
+    """Repair, check, verify and time a folder of models, and write a page about them.
+
+    Args:
+        models: The folder: folders with a model.toml, or plain .onnx files.
+        names: Which of them; all by default.
+        out: The folder for results and page.
+        ep: Where the repaired models are to run.
+        jobs: How many models to work on at a time, on this machine.
+        force: Whether to do it all again, also what did not change.
+        dask: The address of a Dask scheduler, to work there.
+        each: Called with what was found for a model, as soon as it is there.
+        progress: Called with a short text at each step.
+
+    Raises:
+        UsageError: There is no such model, a recipe names no passes, DirectML or the cluster is
+            unavailable, or nothing can be written into ``out``.
+    """
+    folder, place, done = file_of(models), file_of(out), list[ModelRow]()
+    if jobs < 1:
+        raise UsageError(f"-j {jobs}: at least 1.")
+    recipes = find(folder, names)
+    progress(f"0 of {len(recipes)} models")
+    tell = logging.getLogger("graphfix").warning
+    for ran in run(recipes, place, ep=ep, jobs=jobs, force=force, dask=dask, tell=tell):
+        done.append(ran)
+        progress(f"{len(done)} of {len(recipes)} models")
+        each(ran)
+    order = {recipe.id: i for i, recipe in enumerate(recipes)}
+    done.sort(key=lambda x: order[x.row["id"]])
+    zoo_page.write(stored(folder, place), place / "index.html")
+    return Zoo(tuple(done), place / "index.html", ep)
 
 
 def run(
@@ -149,3 +272,11 @@ def _require_room(out: Path) -> None:
 
 def _place(out: Path, recipe: Recipe) -> Path:
     return out / f"{recipe.id}.json"
+
+
+class _Callable(ModuleType):
+    def __call__(self, *given: Any, **options: Any) -> Zoo:  # noqa: ANN401  (those of zoo)
+        return zoo(*given, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import graphfix
+from graphfix import version
 from graphfix.json_types import plain
 from graphfix.model import atomic_file
 
@@ -42,8 +42,8 @@ def key_of(recipe: Recipe, ep: Ep) -> str:
 @functools.cache
 def sources() -> str:
     """A hash of graphfix's source and its passes; the same on every system."""
-    digest = hashlib.sha256(graphfix.__version__.encode())
-    homes = [Path(graphfix.__file__).parent]
+    digest = hashlib.sha256(version.__version__.encode())
+    homes = [Path(version.__file__).parent]
     passes = importlib.util.find_spec("graphfix.passes")  # elsewhere in an editable install
     homes += [Path(x) for x in (passes.submodule_search_locations or ())] if passes else []
     modules = {file for home in homes for kind in ("*.py", "*.csv") for file in home.rglob(kind)}

@@ -40,12 +40,12 @@ def directml(job: ZooJob) -> Json:
     ).verdict
     again.unlink(missing_ok=True)
     assert verdict is not None
-    crashed, worst = bool(verdict["reason"]), verdict["worst"]
-    gap = None if worst is None else worst["max_abs"]  # type: ignore[index]
-    why = before["reason"] if before["crashes"] else str(verdict["reason"])
+    crashed, worst = bool(verdict.reason), verdict.worst
+    gap = None if worst is None else worst.max_abs
+    why = before["reason"] if before["crashes"] else verdict.reason
     return {
         "before": before,
-        "after": verdict,
+        "after": verdict.to_json(),
         "figures": {
             "crashes": figure(int(before["crashes"]), int(crashed)),
             "worst": figure(before["worst"], gap, why),

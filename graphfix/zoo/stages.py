@@ -67,8 +67,8 @@ def repair(job: ZooJob) -> Json:
     data = report.to_json()
     # Where the files were for a moment, perhaps on another machine, says nothing later.
     data.update(source=job.before.name, output=None)
-    worst = (report.verdict or {}).get("worst")
-    gap = None if worst is None else worst["max_abs"]  # type: ignore[index]
+    worst = None if report.verdict is None else report.verdict.worst
+    gap = None if worst is None else worst.max_abs
     return {
         **data,
         "figures": {"worst": figure(None, gap, "the original is what is compared with")},

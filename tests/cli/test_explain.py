@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+import graphfix
 from graphfix.cli import main
 from graphfix.directml import hresult
 from graphfix.engine import registry
@@ -144,6 +145,25 @@ class TestVerb:
         assert data["key"] == "8007023E"
         assert [x["at"] for x in data["findings"]] == ["node_view_2"]
 
+    def test_the_nodes_that_a_pass_repairs(
+        self, crash: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code, out, _ = said(capsys, "explain", "reshape-allowzero", crash)
+        assert code == 0
+        assert "To repair it: graphfix run" in out
+        data = json.loads(said(capsys, "explain", "reshape-allowzero", "--json")[1])
+        assert (data["name"], data["promise"]) == ("reshape-allowzero", "conditional")
+
+    def test_it_is_a_callable_of_the_package(
+        self, crash: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for name in ("additive-mask", "no-kernel", "8007023E", "fast"):
+            assert said(capsys, "explain", name)[1] == f"{graphfix.explain(name)}\n"
+        found = graphfix.explain(LINE, onnx.load(crash))
+        assert [x.at for x in found.findings] == ["node_view_2"]
+        assert "Known causes" in found._repr_html_()
+        assert repr(found) == "<Explanation: 8007023E (ERROR_UNHANDLED_EXCEPTION)>"
+
     def test_a_rule_has_a_manual_too(self, capsys: pytest.CaptureFixture[str]) -> None:
         code, out, _ = said(capsys, "explain", "no-kernel")
         assert code == 0
@@ -154,7 +174,7 @@ class TestVerb:
         ("arguments", "says"),
         [
             (["80004005"], "nothing is known of the error 80004005"),
-            (["additive-mask", "m.onnx"], "no error that is known"),
+            (["additive-mask", "none.onnx"], "none.onnx: no such file"),
             (["8007023E", "none.onnx"], "none.onnx: no such file"),
             (["no-kernle"], "did you mean 'no-kernel'"),
         ],

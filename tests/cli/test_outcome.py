@@ -175,7 +175,6 @@ def test_feeds_that_are_none(
     ("given", "says"),
     [
         (["-o", ""], "-o: names no file"),
-        (["-o", "-"], "-o -: nothing is written to standard output"),
         (["-o", "new/"], "-o new/: names a folder"),
         (["-o", "."], "is no name of a file"),
         (["--dims", f"N={2**70}"], "a size is at most"),

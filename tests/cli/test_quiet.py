@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import onnx_ir as ir
 import pytest
+
+from graphfix.cli import group, main
 
 # ONNX Runtime writes to descriptor 2 itself; on an unlucky machine its default logger does, too.
 SCRIPT = """
@@ -51,3 +54,56 @@ def test_nothing_of_onnxruntime_is_on_stderr(verb: str, where: str, tmp_path: Pa
     err = stderr_of(tmp_path, [verb.split()[0], *VERBS[verb]])
     for word in ("onnxruntime", "Removing initializer", "[W:", "[V:"):
         assert word not in err
+
+
+class TestQuietVerbs:
+    """``-q``: errors, and data that was asked for."""
+
+    @pytest.fixture
+    def model(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+        monkeypatch.chdir(tmp_path)
+        head = '<ir_version: 8, opset_import: ["" : 17]> m (float[B, 4] x) => (float[B, 4] y) '
+        ir.save(ir.from_onnx_text(head + "{ y = Relu (x) }"), "m.onnx")
+        return "m.onnx"
+
+    def test_every_verb_has_it(self) -> None:
+        for name, command in group.commands.items():
+            assert [x for x in command.params if "-q" in x.opts], name
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            *(["run", "m.onnx"], ["check", "m.onnx"], ["plan", "m.onnx"], ["explain", "fold"]),
+            *(["verify", "m.onnx", "m.onnx", "--dims", "B=3"], ["passes"], ["demo"]),
+        ],
+    )
+    def test_nothing_is_said(
+        self, model: str, capsys: pytest.CaptureFixture[str], arguments: list[str]
+    ) -> None:
+        assert main([*arguments, "-q"]) == 0
+        assert capsys.readouterr() == ("", "")
+        if arguments != ["demo"]:  # it is there already
+            assert main(arguments) == 0
+            assert capsys.readouterr().out != ""
+
+    def test_errors_and_data_are(self, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["check", "none.onnx", "-q"]) == 2
+        assert "none.onnx: no such file" in capsys.readouterr().err
+        assert main(["check", model, "-q", "--json"]) == 0
+        out, err = capsys.readouterr()
+        assert json.loads(out)["source"] == model
+        assert err == ""
+
+    def test_a_model_goes_to_stdout(
+        self, model: str, capfdbinary: pytest.CaptureFixture[bytes]
+    ) -> None:
+        assert main(["run", model, "-q", "-o", "-", "--no-verify"]) == 0
+        out, err = capfdbinary.readouterr()
+        assert out == Path(model).read_bytes()
+        assert err == b""
+
+
+def test_dims_are_one_option_in_all_verbs() -> None:
+    for verb in ("run", "verify", "padded", "plan", "bench"):
+        (found,) = [x for x in group.commands[verb].params if x.name == "dims"]
+        assert found.opts == ["--dims", "--dim"], verb

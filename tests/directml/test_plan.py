@@ -278,7 +278,7 @@ def test_an_output_that_directml_loses_is_told() -> None:
 
 def test_a_size_makes_it_one_graph() -> None:
     model = CASES["a dim is symbolic"].model()
-    before, after = planning.plan(model), planning.plan(model, sizes={"T": 7})
+    before, after = planning.plan(model), planning.plan(model, dims={"T": 7})
     assert (before.steps_on("dml"), before.remade, before.dims) == (2, 2, ("T",))
     assert (after.steps_on("graph"), after.remade, after.dims) == (1, 0, ())
     assert after.steps_on("dml") == 0
@@ -292,7 +292,7 @@ def test_a_dim_without_a_name_is_told() -> None:
 
 def test_an_unknown_dim_is_an_error_that_names_those_there_are() -> None:
     with pytest.raises(UsageError, match=r"no input has a dim 'S'; there are: T"):
-        planning.plan(CASES["a dim is symbolic"].model(), sizes={"S": 7})
+        planning.plan(CASES["a dim is symbolic"].model(), dims={"S": 7})
 
 
 def test_what_onnx_runtime_rejects_is_an_error() -> None:
@@ -415,7 +415,7 @@ def test_the_command_prints_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "2 x a dim is symbolic" in out
     assert "2 kernels on DirectML; 0 on the CPU; 0 copies between them" in out
     assert "2 of the 2 kernels are recompiled" in out
-    assert "open: T (--dim T=SIZE)" in " ".join(out.split())
+    assert "open: T (--dims T=SIZE)" in " ".join(out.split())
     assert max(map(len, out.splitlines()[1:])) <= 80
 
 
@@ -434,8 +434,8 @@ def test_the_command_takes_a_size(tmp_path: Path, capsys: pytest.CaptureFixture[
     ("words", "said"),
     [
         (["--dim", "S=7"], "no input has a dim 'S'"),
-        (["--dim", "T"], "write NAME=SIZE such as T=500"),
-        (["--dim", "T=7,8"], "a plan is for one size"),
+        (["--dim", "T"], "write NAME=SIZE such as T=7"),
+        (["--dim", "T=7,8"], "one size is needed here"),
         (["--before-after", "directml"], "plan what run has written"),
     ],
 )

@@ -73,7 +73,7 @@ def convert(tool: str, source: Path, target: Path) -> None:
 
         report = job.repair_file(source, target)
         if report.output is None:
-            raise SystemExit(f"graphfix: {(report.verdict or {}).get('summary')}")
+            raise SystemExit(f"graphfix: {report.verdict}")
 
 
 def converted(tool: str, source: Path, target: Path) -> str:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import graphfix
 from graphfix.core import Match, NodePass
 from graphfix.engine import pipeline, registry
-from graphfix.engine.fixpoint import ROUNDS
+from graphfix.engine.report import ROUNDS
 from graphfix.model import shapes
 from graphfix.spec.manual import manual_of
 

@@ -78,7 +78,7 @@ def test_a_repaired_model_is_verified_and_written_beside(file: Path) -> None:
     assert report.ok
     assert report.changed
     assert report.verdict is not None
-    assert len(report.verdict["cases"]) >= 3
+    assert len(report.verdict.cases) >= 3
     assert report.output == str(file.with_name("model.fixed.onnx"))
     ops = [n.op_type for n in onnx.load(report.output).graph.node]
     assert "Where" not in ops
@@ -90,7 +90,7 @@ def test_a_failed_verdict_writes_nothing_and_names_the_tensor(file: Path) -> Non
     assert not report.ok
     assert report.output is None
     assert listing(file.parent) == ["model.onnx"]
-    assert report.verdict["first_divergence"]["tensor"] == "weights"
+    assert report.verdict.first_divergence.tensor == "weights"
 
 
 def test_what_the_original_hid_must_stay_hidden(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_what_the_original_hid_must_stay_hidden(tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(UNBOUNDED), path)
     report = graphfix.repair_file(path, strict=True)
     assert not report.ok
-    assert "padding" in report.verdict["worst"]["case"]
+    assert "padding" in report.verdict.worst.case
     assert [p.advice for p in report.passes if "floor=-1e9" in p.advice]
     assert graphfix.repair_file(path, passes="additive-mask:floor=-1e12").ok
 
@@ -178,7 +178,7 @@ def test_given_inputs_are_used(file: Path) -> None:
     np.savez(feeds, x=x, lengths=np.array([5, 3]))
     report = graphfix.repair_file(file, feeds=feeds)
     assert report.ok
-    assert len(report.verdict["cases"]) >= 1
+    assert len(report.verdict.cases) >= 1
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_inputs_that_do_not_fit_say_how(
 
 def test_given_sizes_are_used(file: Path) -> None:
     report = graphfix.repair_file(file, dims={"T": [6, 11]})
-    sizes = {case["dims"]["T"] for case in report.verdict["cases"]}
+    sizes = {dims["T"] for dims in report.verdict.dims.values()}
     assert sizes == {6, 11}
 
 

@@ -42,5 +42,5 @@ def test_it_is_the_length_if_it_is_asked_for(tmp_path: Path, body: str):
     report = graphfix.repair_file(path, tmp_path / "o.onnx", "ilens-mask:from=x_lens")
     assert report.output is not None, report.verdict
     assert report.padded is not None
-    assert report.padded["ok"]
+    assert report.padded.ok
     assert padded(tmp_path / "o.onnx").told == ("x_lens",)

@@ -71,9 +71,9 @@ def test_the_original_is_fed_the_value_and_the_repaired_model_nothing(tmp_path):
     report = graphfix.repair_file(path, tmp_path / "o.onnx", "fix-input:sr=16000,fold")
     assert report.output is not None
     assert report.verdict is not None
-    assert report.verdict["ok"]
+    assert report.verdict.ok
     # The branch that the value decides against is no part of what was to be tried.
-    assert not any("branch" in x for x in report.verdict["not_tried"])
+    assert not any("branch" in x for x in report.verdict.not_tried)
     assert graphfix.verify(path, tmp_path / "o.onnx").ok
 
 

@@ -515,7 +515,7 @@ def test_gates_can_be_given(tmp_path: Path):
     [
         (["--container", "many"], "--container many: not whole numbers."),
         (["--container", "0"], "a container is at least 1."),
-        (["--dim", "T"], "--dim T: write NAME=SIZE"),
+        (["--dim", "T"], "--dims T: write NAME=SIZE"),
         (["--max-abs", "-1"], "a difference is at least 0."),
         (["--cosine", "2"], "a cosine is between -1 and 1."),
         (["--dim", "T=30", "--container", "24"], "a container of 24 does not hold a clip of 30"),

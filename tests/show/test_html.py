@@ -5,6 +5,7 @@ from __future__ import annotations
 import html as escapes
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import graphfix
 from graphfix.core import Change, Finding
 from graphfix.engine import registry
 from graphfix.engine.report import PassReport, Report
+from graphfix.proof.verdict import Verdict
 from graphfix.show import html
 from graphfix.spec.manual import manual_of
 
@@ -65,8 +67,8 @@ def data() -> dict[str, Any]:
     before = ir.from_onnx_text(manual_of(registry.pass_class("additive-mask")).before)
     after = before.clone()
     report = graphfix.run(after, "additive-mask,cumsum-index")
-    verdict = graphfix.verify(before, after, safety=report.safety).to_json()
-    return {**report.to_json(), "source": "folder/model.onnx", "verdict": verdict}
+    verdict = graphfix.verify(before, after, safety=report.safety)
+    return replace(report, source="folder/model.onnx", verdict=verdict).to_json()
 
 
 def evil() -> dict[str, Any]:
@@ -90,7 +92,8 @@ def evil() -> dict[str, Any]:
         "notes": [EVIL],
     }
     ops = {EVIL: 1}
-    return Report(EVIL, (one,), ops, {EVIL: 2}, EVIL, EVIL, verdict).to_json()
+    report = Report(EVIL, (one,), ops, {EVIL: 2}, EVIL, EVIL, Verdict(False, {}, reason=EVIL))
+    return {**report.to_json(), "verdict": verdict}
 
 
 def test_the_numbers_are_those_of_the_json(data: dict[str, Any]) -> None:
@@ -145,7 +148,7 @@ def test_where_nodes_run_is_drawn_before_and_after(data: dict[str, Any]) -> None
 
 def test_float16_is_rounded_and_not_the_same(data: dict[str, Any]) -> None:
     verdict = {**data["verdict"], "summary": "the same in 2 cases: top-1 agrees in 85.71% at least"}
-    page = read({**data, "verdict": verdict})
+    page = read({**data, "verdict": verdict, "answer": "Rounded to float16"})
     assert "Rounded to float16" in page.text
     assert not [a for _, a in page.seen if "good" in (a.get("class") or "")]
 

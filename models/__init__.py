@@ -1,0 +1,1 @@
+"""Small models with the graphs of real ones. ``graphfix demo`` writes sensevoice from here."""

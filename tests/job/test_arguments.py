@@ -1,0 +1,117 @@
+"""What is wrong in a call from Python is said in a sentence, by an error of graphfix."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import graphfix
+from graphfix.errors import GraphfixError, UsageError
+
+TEXT = (
+    '<ir_version: 8, opset_import: ["" : 17]> m (float[T, 4] x) => (float[T, 4] y) {y = Relu (x)}'
+)
+VERBS = ("fix", "run", "check", "padded", "plan", "bench", "verify", "explain", "zoo", "ship_file")
+MODEL = onnx.parser.parse_model(TEXT)
+ONES = {"x": np.ones((2, 4), np.float32)}
+
+
+def test_every_verb_is_a_callable_of_the_package() -> None:
+    for name in VERBS:
+        assert callable(getattr(graphfix, name)), name
+        assert name in graphfix.__all__
+
+
+def test_the_module_of_a_zoo_is_a_package_and_a_verb(tmp_path: Path) -> None:
+    import graphfix.zoo
+    import graphfix.zoo.cache as parts
+
+    assert graphfix.zoo.cache is parts
+    with pytest.raises(UsageError, match="none: there is no such folder"):
+        graphfix.zoo(tmp_path / "none")
+
+
+def test_progress_is_called_with_a_text(tmp_path: Path) -> None:
+    onnx.save(MODEL, tmp_path / "m.onnx")
+    for verb in (
+        lambda tell: graphfix.fix(tmp_path / "m.onnx", progress=tell),
+        lambda tell: graphfix.run(MODEL, progress=tell),
+        lambda tell: graphfix.verify(MODEL, MODEL, progress=tell),
+        lambda tell: graphfix.padded(MODEL, dims={"T": 4}, container=8, progress=tell),
+        lambda tell: graphfix.plan(MODEL, progress=tell),
+        lambda tell: graphfix.bench(MODEL, ep="cpu", processes=1, progress=tell),
+    ):
+        told: list[str] = []
+        verb(told.append)
+        assert told
+        assert all(isinstance(x, str) for x in told)
+    assert "progress" in inspect.signature(graphfix.zoo.zoo).parameters
+
+
+@pytest.mark.parametrize("verb", ["fix", "run", "check", "padded", "plan", "bench", "repair_file"])
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [(3, "int is no"), (None, "NoneType is no"), (["none.onnx", 3], "(list|int) is no")],
+)
+def test_what_is_no_model(verb: str, model: object, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        getattr(graphfix, verb)(model)
+
+
+@pytest.mark.parametrize("verb", ["fix", "run", "check", "padded", "plan", "bench", "repair_file"])
+def test_a_file_that_is_not_there(verb: str) -> None:
+    with pytest.raises(GraphfixError, match=r"none\.onnx: no such file"):
+        getattr(graphfix, verb)("none.onnx")
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: graphfix.fix(MODEL, "nope"), "there is no pass 'nope'"),
+        (lambda: graphfix.run(MODEL, [3]), "3 is no pass; give names"),
+        (lambda: graphfix.run(MODEL, 3), "3 is no pass"),
+        (lambda: graphfix.check(MODEL, [None]), "None is no pass"),
+        (lambda: graphfix.fix(MODEL, dimz={}), "no option 'dimz'; did you mean 'dims'"),
+        (lambda: graphfix.verify(MODEL, MODEL, dimz={}), "no option 'dimz'; did you mean 'dims'"),
+        (lambda: graphfix.verify(MODEL, MODEL, dims={"Q": 3}), "no input has a dim named 'Q'"),
+        (lambda: graphfix.plan(MODEL, dims={"Q": 3}), "no input has a dim 'Q'; there are: T"),
+        (lambda: graphfix.plan(MODEL, dims={"T": (3, 4)}), r"T: one size is needed.* \[3, 4\]"),
+        (lambda: graphfix.verify(MODEL, MODEL, dims=[7]), "give sizes by the name of a dim"),
+        (lambda: graphfix.verify(MODEL, MODEL, dims={"T": "7"}), "give sizes by the name"),
+        (lambda: graphfix.verify(MODEL, MODEL, feeds=3), "give an .npz file, or an array for each"),
+        (lambda: graphfix.verify(MODEL, MODEL, tolerance=1e-3), "give a graphfix.Tolerance"),
+        (lambda: graphfix.verify(MODEL, MODEL, ep="gpu"), "ep='gpu': give one of 'cpu', 'dml'"),
+        (lambda: graphfix.verify(MODEL, MODEL, safety="none"), "safety='none': give one of"),
+        (lambda: graphfix.padded(MODEL, ep="gpu"), "ep='gpu': give one of 'cpu', 'dml'"),
+        (lambda: graphfix.padded(MODEL, container="8"), "give sizes"),
+        (lambda: graphfix.check(MODEL, ep="gpu"), "ep='gpu': give one of 'dml', 'cpu'"),
+        (lambda: graphfix.bench(MODEL, ep="gpu"), "ep='gpu': give one of 'auto'"),
+        (lambda: graphfix.bench([]), "name at least one model"),
+        (lambda: graphfix.explain(3), "give the name of a pass"),
+        (lambda: graphfix.zoo(jobs=0), "at least 1"),
+    ],
+)
+def test_a_wrong_argument(call: Callable[[], object], says: str) -> None:
+    with pytest.raises(GraphfixError, match=says):
+        call()
+
+
+def test_feeds_of_lists_and_sizes_of_numpy_are_taken() -> None:
+    assert graphfix.verify(MODEL, MODEL, feeds={"x": ONES["x"].astype(np.float32)})
+    assert graphfix.verify(MODEL, MODEL, dims={"T": np.int64(3)}).dims
+    with pytest.raises(GraphfixError, match="has shape"):
+        graphfix.verify(MODEL, MODEL, feeds={"x": [1.0, 2.0]})
+
+
+def test_models_in_memory_are_timed() -> None:
+    done = graphfix.bench(
+        [MODEL, ir.from_proto(MODEL)], ep="cpu", dims={"T": [8]}, processes=1, runs=1, seconds=0.0
+    )
+    assert done.ok
+    assert done.dims == {"T": 8}
