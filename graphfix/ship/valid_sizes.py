@@ -1,14 +1,16 @@
 """How much of each output is valid for a clip: dims as inference has them, held to what clips show.
 
 Where inference leaves a size that only a run knows, what the exporter declared is tried, the
-expression without what is not known, and a multiple of the length; each counts only if every clip
-has shown it.
+expression without what is not known, a multiple of the length, and what the model itself computes
+of it, such as the end of a Slice; each counts only if every clip has shown it.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -16,13 +18,14 @@ import onnx_ir as ir
 from graphfix.errors import ModelError, UsageError
 from graphfix.feeds.case import Case
 from graphfix.feeds.input import symbols
+from graphfix.model import shapes
 from graphfix.model.symbolic import without
 from graphfix.proof.content import Content
 from graphfix.ship.dim_expression import size_of
 from graphfix.ship.manifest import Port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from graphfix.feeds.signature import Signature
     from graphfix.model.symbolic import Dim
@@ -95,9 +98,11 @@ def outputs_of(
     members = set(signature.members(signature.batch)) if signature.batch else set()
     rows = max(size.get(plan.batch or "", 1) for size in plan.containers)
     found = []
+    computed = functools.cache(lambda: _computed(model, signature))
     for value in model.graph.outputs:
         name = value.name or ""
-        seen = _OutputShapes(name, plan, clips, rename, frozenset(signature.symbols()))
+        known = frozenset(signature.symbols())
+        seen = _OutputShapes(name, plan, clips, rename, known, computed)
         dims = seen.dims(content.dims.get(name), declared[name])
         axis = next((i for i, d in enumerate(dims) if symbols(d) & members), None)
         if rows > 1 and axis is None:
@@ -131,6 +136,7 @@ class _OutputShapes:
     clips: Sequence[Clip]
     rename: Mapping[str, str]
     known: frozenset[str]
+    computed: Callable[[], tuple[Dim, ...]] = tuple
 
     def dims(self, inferred: Sequence[Dim] | None, declared: Sequence[Dim]) -> tuple[Dim, ...]:
         """The dims that every clip has shown.
@@ -147,7 +153,8 @@ class _OutputShapes:
         found: list[Dim] = []
         for axis, sizes in enumerate(zip(*shapes, strict=True)):
             tried = list(self._tried(_at(inferred, axis), _at(declared, axis), sizes))
-            fits = next((d for d in tried if self._sizes(d) == sizes), None)
+            more = () if len({x.length for x in self.clips}) < _ENOUGH else self.computed()
+            fits = next((d for d in chain(tried, more) if self._sizes(d) == sizes), None)
             if fits is None:
                 told = f" (tried {', '.join(map(str, tried))})" if tried else ""
                 raise ModelError(
@@ -185,6 +192,16 @@ class _OutputShapes:
             return size_of(text_of(dim, self.rename), self.plan.alone(clip))
         except ValueError:
             return None
+
+
+def _computed(model: ir.Model, signature: Signature) -> tuple[Dim, ...]:
+    """The sizes that the model computes of those of its inputs, the shortest first."""
+    known, names = shapes.infer(model, usual=True), set(signature.symbols())
+    held = (known.data(x) or () for node in model.graph for x in node.outputs)
+    sizes = {str(x): x for each in held for x in each if not isinstance(x, int)}
+    return tuple(
+        sizes[x] for x in sorted(sizes, key=lambda x: (len(x), x)) if symbols(sizes[x]) <= names
+    )
 
 
 def _line(lengths: Sequence[int], sizes: Sequence[int]) -> tuple[int, int] | None:

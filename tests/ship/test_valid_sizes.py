@@ -1,5 +1,6 @@
 """What is valid of an output is what every clip has shown, whatever inference knows."""
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -46,6 +47,18 @@ FRAMES = [n // 20 - 1 for n in LENGTHS]
 def test_the_first_that_every_clip_shows(inferred: str | None, declared: str) -> None:
     found = str(dims(FRAMES, inferred, declared)).replace(" ", "")
     assert found in ("floor(T/20)-1", "(T//20)-1")
+
+
+def test_what_the_model_computes_counts_if_every_clip_shows_it() -> None:
+    sizes = [max(1, n // 50) for n in LENGTHS]
+    computed = (ir.SymbolicDim("floor(T/50)"), ir.SymbolicDim("Max(1, floor(T/50))"))
+    found = dataclasses.replace(seen(sizes), computed=lambda: computed)
+    (dim,) = found.dims((1, None), (1, None))[1:]
+    assert str(dim) == "Max(1, floor(T/50))"
+    assert size_of(str(dim), {"T": 20}) == 1
+    few = dataclasses.replace(found, clips=found.clips[:2])
+    with pytest.raises(ModelError, match=r"follows no size of the inputs"):
+        few.dims((1, None), (1, None))
 
 
 def test_what_no_clip_changes_is_a_number() -> None:
