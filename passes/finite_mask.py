@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.editing.builder import PASS_KEY
+from graphfix.editing.builder import PASS_KEY, Builder
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op
 from graphfix.model.zero_one import is_one, truth_of
@@ -21,7 +21,6 @@ from ._masks.where_masks import HIDES, Reach, fill_of, reach_of
 from ._masks.whole_rows import hides_whole_rows
 
 if TYPE_CHECKING:
-    from graphfix.editing.builder import Builder
     from graphfix.model.view import View
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from graphfix.core import Match, Pass, Safety, Skip
+from graphfix.core import Change, Match, Pass, Safety, Skip
 
 from ._norm.pieces import NormPieces, NormSite
 from ._norm.residual import NormResidual
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import onnx_ir as ir
-
-    from graphfix.core import Change
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from graphfix.core import Change, Finding, Match, Pass, Safety, Skip
 from graphfix.editing.builder import is_as_exported
 from graphfix.errors import PaddingError
-from graphfix.lengths.analysis import analyse
+from graphfix.lengths.analysis import Analysis, analyse
 from graphfix.lengths.apply import apply
 from graphfix.lengths.length_input import LengthInput
 from graphfix.lengths.length_source import find
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.lengths.analysis import Analysis
 
 _TOLD = 5
 _PROFILE = ". What the profile makes plain may be analysed: -p directml,ilens-mask"

@@ -11,12 +11,11 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.shapes import same
-from graphfix.model.symbolic import symbols_of
+from graphfix.model.symbolic import Dim, symbols_of
 from graphfix.model.values import attr_int, axes_of, const_of, is_op, scalar_of
 
 if TYPE_CHECKING:
     from graphfix.editing.builder import Builder
-    from graphfix.model.symbolic import Dim
     from graphfix.model.view import View
 
 _MOVES = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.model.symbolic import expr_of, never_negative
+from graphfix.model.symbolic import Dim, expr_of, never_negative
 from graphfix.model.values import attr_int, attr_ints
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.editing.builder import Builder
-    from graphfix.model.symbolic import Dim
     from graphfix.model.view import View
 
 # From here on the standard does not count a window that starts in the padding at the end, as

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.editing.builder import PASS_KEY
-from graphfix.model.shapes import is_named, same
+from graphfix.editing.builder import PASS_KEY, Builder
+from graphfix.model.shapes import Shapes, is_named, same
 from graphfix.model.text import size_told
 from graphfix.model.values import attr_int, ints_of
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.editing.builder import Builder
-    from graphfix.model.shapes import Shapes
     from graphfix.model.symbolic import Dim
     from graphfix.model.view import View
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from graphfix.benchmark.timing import Claim, Timing
+from graphfix.benchmark.timing import Claim, Ratio, Timing
 from graphfix.runtime.profiling import Placed
 from graphfix.wording import Proof
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from graphfix.benchmark.timing import Ratio
     from graphfix.proof.compare import OutputDiff
     from graphfix.runtime.provider import Ep
 

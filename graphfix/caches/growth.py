@@ -17,14 +17,13 @@ from graphfix.feeds.states import State, states_of
 from graphfix.model import shapes
 from graphfix.model.dims import name_dims
 from graphfix.model.local_functions import inline
-from graphfix.model.symbolic import equal, replaced
+from graphfix.model.symbolic import Dim, equal, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from graphfix.feeds.dim_groups import Tie
     from graphfix.model.shapes import Shapes
-    from graphfix.model.symbolic import Dim
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from graphfix.directml.placement import Rules
 from graphfix.errors import ModelError
 from graphfix.model.local_functions import inline
 from graphfix.model.shapes import input_symbols
-from graphfix.model.symbolic import evaluator, symbols_of
+from graphfix.model.symbolic import Dim, evaluator, symbols_of
 from graphfix.model.values import bodies_of, is_op
 from graphfix.model.view import View
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.model.symbolic import Dim
 
 # Some sizes are 0 at large sizes of the inputs, too: T - 4 * floor(T / 4). What is so at small ones
 # only is a window that is longer than what it slides over.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.directml.kernel_table import (
+    Kernel,
     kernel_for,
     newest_opset_with_kernel,
     schema_of,
@@ -28,7 +29,6 @@ from graphfix.directml.support_queries import refusal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from graphfix.directml.kernel_table import Kernel
     from graphfix.model.shapes import Shapes
 
 SHAPE_WORK = "computes a shape, from values that are on the CPU"

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from graphfix.directml import fusing, node_tracing, visit_order
 from graphfix.directml.copies import copies
-from graphfix.directml.kernel_table import kernel_for, versions
+from graphfix.directml.kernel_table import Kernel, kernel_for, versions
 from graphfix.directml.placement import Rules
 from graphfix.model.shapes import Shapes
 from graphfix.model.text import path_of
@@ -23,7 +23,6 @@ from graphfix.model.text import path_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from graphfix.directml.kernel_table import Kernel
 
 Where = Literal["fused", "dml", "cpu", "gone"]
 """In a fused graph on DirectML; on DirectML by itself; on the CPU; no longer there in a run."""

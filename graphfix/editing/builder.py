@@ -13,15 +13,13 @@ from graphfix.editing.orphans import discard, remove_orphans
 from graphfix.model import shapes
 from graphfix.model.text import Line, line_of, stands_in_place
 from graphfix.model.values import bodies_of, users_of
-from graphfix.model.view import forget_index
+from graphfix.model.view import View, forget_index
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
-
-    from graphfix.model.view import View
 
     Operand = ir.Value | npt.NDArray[np.generic] | None
     AttrValue = int | float | str | Sequence[int] | ir.TensorProtocol | ir.DataType

@@ -14,7 +14,7 @@ from graphfix.core import Check, Pass
 from graphfix.editing import exclusions, names
 from graphfix.engine import registry
 from graphfix.engine.fixpoint import Turns, name_of
-from graphfix.engine.report import Left, Report
+from graphfix.engine.report import Left, PassReport, Report
 from graphfix.errors import GraphfixError, PassError, UsageError
 from graphfix.model.given import Given, loaded
 from graphfix.model.prepare import one_name
@@ -25,8 +25,6 @@ from graphfix.spec.quoting import divided, halves, unquoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from graphfix.engine.report import PassReport
 
     Progress = Callable[[str], None]
     Settle = Callable[[Check, ir.Model, tuple[PassReport, ...]], Check]

@@ -6,14 +6,13 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
-from graphfix.core import together
+from graphfix.core import Change, Finding, Safety, together
 from graphfix.version import __version__
 from graphfix.wording import Proof, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphfix.core import Change, Finding, Safety
 
 SCHEMA = 1
 

@@ -16,17 +16,15 @@ from graphfix.errors import FeedError
 from graphfix.feeds.arrays import Maker
 from graphfix.feeds.case import Array
 from graphfix.feeds.case_search import wanted_sizes
-from graphfix.feeds.input import symbols
+from graphfix.feeds.input import Input, symbols
 from graphfix.feeds.runnable_sizes import REFLECTS, Limits
-from graphfix.lengths.length_input import KEY
+from graphfix.lengths.length_input import KEY, LengthInput
 from graphfix.model.text import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from graphfix.feeds.input import Input
     from graphfix.feeds.signature import Signature
-    from graphfix.lengths.length_input import LengthInput
 
 Fill = Literal["zero", "noise", "large", "nan", "inf"]
 """What padding holds: zeros; values like content; values of size 1e4; NaN; both infinities.

@@ -20,7 +20,7 @@ from graphfix.feeds.array_fill import options_of
 from graphfix.feeds.case_style import Style
 from graphfix.feeds.input import size_of, symbols
 from graphfix.feeds.run_cost import Work
-from graphfix.model.symbolic import evaluator
+from graphfix.model.symbolic import Dim, evaluator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from graphfix.feeds.arrays import Maker
     from graphfix.feeds.case import Case
     from graphfix.feeds.signature import Signature
-    from graphfix.model.symbolic import Dim
 
     Attempt = Callable[[int, Mapping[str, int], Style, Mapping[str, tuple[int, ...]]], bool]
 

@@ -10,8 +10,8 @@ import sympy
 
 from graphfix.lengths.cell_moves import begin, follow, is_both_ways
 from graphfix.lengths.joint_axes import RefusedError, check_maskable
-from graphfix.lengths.repairs import PoisonedInput
-from graphfix.lengths.rule_site import Site, Takes
+from graphfix.lengths.repairs import PoisonedInput, Repair
+from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules import MICROSOFT, rule_of
 from graphfix.lengths.rules.gather import written
 from graphfix.lengths.rules.shape_ops import of_sizes
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.lengths.length_source import Source
-    from graphfix.lengths.repairs import Repair
-    from graphfix.lengths.rule_site import Rule
     from graphfix.lengths.tail_state import Tail
 
 _KEEPS_PLACES = ("Transpose", "Cast", "Identity")

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from graphfix.lengths.dim_nodes import Arithmetic, extremum, lowers
 from graphfix.lengths.number_effects import extreme
-from graphfix.lengths.tail_state import Rows, Time, size_expr
+from graphfix.lengths.tail_state import Axis, Rows, State, Time, size_expr
 from graphfix.model.symbolic import never_negative
 from graphfix.model.values import attr_int, is_op
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from graphfix.editing.builder import Builder
     from graphfix.lengths.length_source import Source
-    from graphfix.lengths.tail_state import Axis, State
 
     Numbers = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 

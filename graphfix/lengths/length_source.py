@@ -10,16 +10,13 @@ from graphfix.errors import UsageError
 from graphfix.lengths.length_input import Kind, LengthInput
 from graphfix.lengths.padded_axis import chosen, input_named, named, symbolic
 from graphfix.lengths.same_size import OneSize, plain
-from graphfix.model.shapes import infer
-from graphfix.model.symbolic import symbols_of
+from graphfix.model.shapes import Shapes, infer
+from graphfix.model.symbolic import Dim, symbols_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import onnx_ir as ir
-
-    from graphfix.model.shapes import Shapes
-    from graphfix.model.symbolic import Dim
 
 
 @dataclass(frozen=True)

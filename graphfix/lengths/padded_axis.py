@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from graphfix.errors import UsageError
-from graphfix.lengths.same_size import plain
+from graphfix.lengths.same_size import OneSize, plain
 from graphfix.model.values import is_op
 from graphfix.spec.quoting import quoted
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.lengths.same_size import OneSize
     from graphfix.model.shapes import Shapes
     from graphfix.model.symbolic import Dim
 

@@ -14,17 +14,8 @@ from graphfix.lengths.dim_nodes import lowers
 from graphfix.lengths.joint_axes import RefusedError, check_batch, check_maskable, check_rows
 from graphfix.lengths.length_nodes import LOOKED_THROUGH
 from graphfix.lengths.number_effects import MANY, UNARY, extreme
-from graphfix.lengths.repairs import FrameRepair, Hide, LengthData, Zero
-from graphfix.lengths.tail_state import (
-    ZERO,
-    Other,
-    Rows,
-    State,
-    Tail,
-    Time,
-    plain,
-    size_expr,
-)
+from graphfix.lengths.repairs import FrameRepair, Hide, Leak, LengthData, Repair, Zero
+from graphfix.lengths.tail_state import ZERO, Axis, Other, Rows, State, Tail, Time, plain, size_expr
 from graphfix.model.text import path_of
 from graphfix.model.values import attr_ints, const_of, is_op
 
@@ -34,8 +25,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from graphfix.lengths.length_source import Source
-    from graphfix.lengths.repairs import Leak, Repair
-    from graphfix.lengths.tail_state import Axis
 
     Numbers = npt.NDArray[np.generic]
 

@@ -15,7 +15,7 @@ import sympy
 from graphfix.lengths.mask_counts import meetings
 from graphfix.model.broadcast import BROADCAST
 from graphfix.model.mask_lookups import looked_up
-from graphfix.model.symbolic import expr_of, symbols_of
+from graphfix.model.symbolic import Dim, expr_of, symbols_of
 from graphfix.model.values import is_op
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.model.shapes import Shapes
-    from graphfix.model.symbolic import Dim
 
 Pair = tuple[str, str]
 

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.model.wire import Narrow, Span
+from graphfix.model.wire import Chunk, Narrow, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from io import FileIO
 
-    from graphfix.model.wire import Chunk
 
 _BUFFER = 1 << 24
 # What is converted on the way stays in the processor's cache.

@@ -11,12 +11,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from filelock import BaseFileLock
 
 _SCAN = 2.0  # seconds that a virus scanner may look at a file that is new
 _IN_USE = (5, 32)  # ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION

@@ -16,12 +16,11 @@ from graphfix.model import external_files
 from graphfix.model.external_files import tensors_of
 from graphfix.model.half_weights import MARK, Narrowed, file_of
 from graphfix.model.values import graphs_of, tensor_in
-from graphfix.model.wire import BIG, Narrow, Span
+from graphfix.model.wire import BIG, Chunk, Narrow, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from graphfix.model.wire import Chunk
 
 Placement = Literal["auto", "keep", "inline", "separate"]
 """Where weights go: as they were, but not over 2 GB in one file (auto); as they were (keep);

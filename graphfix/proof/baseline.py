@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.arrays import Maker
-from graphfix.feeds.case import Case, Dropped
+from graphfix.feeds.case import Case, Cases, Dropped, Poison
 from graphfix.feeds.case_search import groups_of, search
 from graphfix.feeds.case_style import Style
 from graphfix.feeds.coverage import Coverage, coverage
@@ -36,7 +36,6 @@ from graphfix.runtime.run_errors import OverBudgetError, RunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from graphfix.feeds.case import Cases, Poison
     from graphfix.proof.compare import Array, Mask, Tolerance
     from graphfix.runtime.random_nodes import Repeatable
 

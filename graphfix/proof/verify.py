@@ -37,14 +37,13 @@ from graphfix.runtime.compared_session import open_session
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.python import require
-from graphfix.runtime.random_nodes import draws, seeded
+from graphfix.runtime.random_nodes import Repeatable, draws, seeded
 from graphfix.runtime.run_errors import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from graphfix.core import Interface, Safety
-    from graphfix.runtime.random_nodes import Repeatable
 
     Feeds = Mapping[str, Array]
     MapFeeds = Callable[[Feeds], Feeds]

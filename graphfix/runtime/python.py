@@ -26,11 +26,9 @@ from typing import TYPE_CHECKING, Literal
 
 from graphfix.errors import UsageError
 from graphfix.runtime.process import SESSIONS, Runner
-from graphfix.runtime.provider import DML, PROVIDERS, available
+from graphfix.runtime.provider import DML, PROVIDERS, Ep, available
 
 if TYPE_CHECKING:
-    from graphfix.runtime.provider import Ep
-
     Wanted = Ep | Literal["auto"]
 
 COMMAND = "GRAPHFIX_DML_PYTHON"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from graphfix.errors import ModelError
 from graphfix.runtime import memory_need
-from graphfix.runtime.model_source import sourced
+from graphfix.runtime.model_source import Source, sourced
 from graphfix.runtime.port import Array, Port
 from graphfix.runtime.process import Runner, Worker, worker_for
 from graphfix.runtime.run_errors import (
@@ -30,7 +30,6 @@ from graphfix.runtime.time_limits import SECONDS, run_seconds
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from graphfix.runtime.model_source import Source
 
 _OPEN_SECONDS = 600.0
 _RUN_SECONDS = 600.0

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from graphfix.model import atomic_file
 from graphfix.show import html
 from graphfix.version import __version__
-from graphfix.zoo.figures import CANNOT_TELL, FIGURES, is_known
+from graphfix.zoo.figures import CANNOT_TELL, FIGURES, Figure, is_known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from graphfix.zoo.figures import Figure
 
 Json = dict[str, Any]
 

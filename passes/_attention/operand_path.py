@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from graphfix.model.shapes import same
+from graphfix.model.shapes import Dim, same
 from graphfix.model.values import attr_int, is_op
 
 from .axis_layout import Atom, Layout, after, before, size_of
@@ -16,7 +16,6 @@ from .scale import number_of
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from graphfix.model.shapes import Dim
     from graphfix.model.view import View
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graphfix.model.shapes import same
+from graphfix.model.shapes import Dim, same
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.model.shapes import Dim
     from graphfix.model.view import View
 
 

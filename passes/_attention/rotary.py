@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.shapes import same
+from graphfix.model.shapes import Dim, same
 from graphfix.model.values import is_op
 
 from .axis_layout import Layout, size_of
@@ -21,7 +21,6 @@ from .rotary_tables import is_doubled
 
 if TYPE_CHECKING:
     from graphfix.editing.builder import Builder
-    from graphfix.model.shapes import Dim
     from graphfix.model.view import View
 
 # Two products, a sum, two Slices, Neg and Concat become one kernel.

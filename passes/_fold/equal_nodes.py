@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 from graphfix.model.values import bodies_of, is_op
 
-from .lookup import Replacement
+from .lookup import Look, Replacement
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-
-    from .lookup import Look
 
 
 class Equal:

@@ -10,12 +10,10 @@ import onnx_ir as ir
 
 from graphfix.model.values import attr_int, is_op
 
-from .lookup import INTEGERS, Replacement, alone, constant_of, nothing
+from .lookup import INTEGERS, Look, Replacement, alone, constant_of, nothing
 
 if TYPE_CHECKING:
     from graphfix.editing.builder import Builder
-
-    from .lookup import Look
 
 
 COUNTED = frozenset({"Where", "Sub", "Add", "Slice"})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.symbolic import key_of, symbols_of
+from graphfix.model.symbolic import Dim, key_of, symbols_of
 from graphfix.model.values import Numbering, attr_int, attr_ints, const_of, ints_of, is_op, users_of
 from graphfix.model.view import View
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from graphfix.editing.builder import Builder
-    from graphfix.model.symbolic import Dim
 
     Array = npt.NDArray[np.generic]
     Ints = npt.NDArray[np.int64]

@@ -10,12 +10,11 @@ import onnx_ir as ir
 
 from graphfix.model.values import is_op
 
-from .lookup import INTEGERS
+from .lookup import INTEGERS, Key, Look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .lookup import Key, Look
 
 _VECTORS = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Mod", "Neg", "Abs"})
 

@@ -15,12 +15,10 @@ import onnx_ir as ir
 from graphfix.model.broadcast import is_broadcast
 from graphfix.model.values import attr_int, filler_of, is_op, number_in, scalar_of
 
-from .lookup import VIEWS, Replacement, constant_of
+from .lookup import VIEWS, Key, Look, Replacement, constant_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from .lookup import Key, Look
 
     Number = float | int | bool
 

@@ -12,6 +12,7 @@ from graphfix.errors import UsageError
 from graphfix.model import dims
 from graphfix.model.broadcast import BROADCAST
 from graphfix.model.shapes import input_names as input_names
+from graphfix.model.symbolic import Dim
 from graphfix.model.symbolic import symbols_of as symbols_of
 from graphfix.model.text import path_of
 from graphfix.model.values import attr_int, is_op
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from graphfix.model.dim_spelling import Spelling
-    from graphfix.model.symbolic import Dim
     from graphfix.model.view import View
 
 # Two sizes that tell apart what merely happens to be equal at one of them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphfix.lengths.joint_axes import RefusedError, check_apart, check_maskable
-from graphfix.lengths.repairs import MaskedGroupNorm, MaskedNorm
+from graphfix.lengths.repairs import Leak, MaskedGroupNorm, MaskedNorm
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.rules.reduce import check_sizes
 from graphfix.lengths.tail_state import State, carries_time, size_of
@@ -13,8 +13,6 @@ from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from graphfix.lengths.repairs import Leak
 
 
 def instance_norm(site: Site) -> State:

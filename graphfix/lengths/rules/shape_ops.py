@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.rule_site import Rule, Site, Takes
-from graphfix.lengths.tail_state import FINITE, State, Tail, carries_time, plain, with_tails
+from graphfix.lengths.tail_state import FINITE, Axis, State, Tail, carries_time, plain, with_tails
 from graphfix.model.values import const_of
 
 if TYPE_CHECKING:
     import sympy
-
-    from graphfix.lengths.tail_state import Axis
 
 
 def of_sizes(site: Site) -> State:

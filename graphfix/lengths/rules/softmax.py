@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.rule_site import Rule, Site
-from graphfix.lengths.tail_state import ANY, FINITE, ZERO, State, carries_time
+from graphfix.lengths.tail_state import ANY, FINITE, ZERO, State, Tail, carries_time
 from graphfix.model.values import attr_int
-
-if TYPE_CHECKING:
-    from graphfix.lengths.tail_state import Tail
 
 
 def softmax(site: Site) -> State:

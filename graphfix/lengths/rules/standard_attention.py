@@ -13,13 +13,12 @@ from graphfix.lengths.joint_axes import RefusedError, check_maskable, join
 from graphfix.lengths.repairs import Repair
 from graphfix.lengths.repairs.repair import input_of
 from graphfix.lengths.rule_site import Rule, Site
-from graphfix.lengths.tail_state import State, carries_time
+from graphfix.lengths.tail_state import Axis, State, carries_time
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
     from graphfix.editing.builder import Builder
     from graphfix.lengths.length_nodes import Lengths
-    from graphfix.lengths.tail_state import Axis
 
 _MASK, _ONE = 3, np.array([1], np.int64)
 

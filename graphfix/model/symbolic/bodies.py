@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY
+from onnx_shape_inference import ShapeInferenceContext as Context
 
 from graphfix.model.symbolic.expressions import (
     dim_of,
@@ -14,8 +15,6 @@ from graphfix.model.symbolic.layout import set_shape
 from graphfix.model.values import attr_int, graphs_of
 
 if TYPE_CHECKING:
-    from onnx_shape_inference import ShapeInferenceContext as Context
-
     from graphfix.model.symbolic.inferred import Facts
 
 

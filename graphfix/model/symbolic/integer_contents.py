@@ -14,7 +14,7 @@ import sympy
 
 from graphfix.model.slicing import slice_of
 from graphfix.model.symbolic.expressions import array_of, items_of, truth, whole_numbers
-from graphfix.model.symbolic.inferred import SMALL
+from graphfix.model.symbolic.inferred import SMALL, Facts
 from graphfix.model.symbolic.quotients import floored
 from graphfix.model.values import attr_int, attr_ints, tensor_in
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from onnx_shape_inference import ShapeInferenceContext as Context
 
     from graphfix.model.symbolic.expressions import Array
-    from graphfix.model.symbolic.inferred import Facts
 
     Evaluator = Callable[[Facts, Context, ir.Node, list[Array]], Array | None]
     Of = Callable[[Facts, Context, sympy.Expr, sympy.Expr], sympy.Expr | None]

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext
 
-from graphfix.model.symbolic.inferred import FLOATS, SMALL
+from graphfix.model.symbolic.inferred import FLOATS, SMALL, Facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from graphfix.model.symbolic.expressions import Array, Dim
-    from graphfix.model.symbolic.inferred import Facts
 
     Rule = Callable[[ShapeInferenceContext, ir.Node], None]
 
