@@ -10,7 +10,8 @@ import sympy
 
 from graphfix.lengths.cell_moves import begin, follow, is_both_ways
 from graphfix.lengths.joint_axes import RefusedError, check_maskable
-from graphfix.lengths.repairs import PoisonedInput, Repair
+from graphfix.lengths.repairs.fill_tail import PoisonedInput
+from graphfix.lengths.repairs.repair import Repair
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules import MICROSOFT, rule_of
 from graphfix.lengths.rules.gather import written
@@ -24,6 +25,7 @@ from graphfix.lengths.tail_state import (
     carries_time,
     never_shrinks,
     plain,
+    sign_of,
     size_expr,
 )
 from graphfix.model.values import captured, const_of, is_op
@@ -174,13 +176,9 @@ class _Walk:
         array = const_of(value)
         if array is None or array.size == 0 or array.dtype.kind not in "biuf":
             return state
-        least = float(array.min())
-        same = bool((array == array.reshape(-1)[0]).all())
-        return dataclasses.replace(
-            state,
-            sign=2 if least > 0 else 1 if least >= 0 else 0,
-            fill=float(array.reshape(-1)[0]) if same else None,
-        )
+        least, same = float(array.min()), bool((array == array.reshape(-1)[0]).all())
+        fill = float(array.reshape(-1)[0]) if same else None
+        return dataclasses.replace(state, sign=sign_of(least), fill=fill)
 
     def _visit(self, node: ir.Node) -> None:
         inputs = node.inputs[:2] if written(node) is not None else node.inputs

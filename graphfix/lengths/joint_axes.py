@@ -16,6 +16,7 @@ from graphfix.lengths.tail_state import (
     carries_time,
     length_of,
     same_size,
+    time_of,
 )
 from graphfix.spec.quoting import quoted
 
@@ -81,6 +82,22 @@ def check_apart(state: State, axes: Sequence[int]) -> None:
     """
     if state.timed and any(isinstance(x, Rows) for i in axes for x in state.at(i)):
         raise RefusedError("it mixes rows of the batch, and each has its own length")
+
+
+def only_time(axis: Axis, it: str) -> Time:
+    """The time that is all there is of an axis, and runs forwards.
+
+    Args:
+        axis: The axis.
+        it: What takes it, and how, for a user.
+
+    Raises:
+        RefusedError: There is something else beside time, or it runs backwards.
+    """
+    time = time_of(axis)
+    if time is None:
+        raise RefusedError(f"{it} holds time beside something else, or runs backwards")
+    return time
 
 
 def join(axes: Sequence[Axis]) -> Axis:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy
 
 from graphfix.lengths.joint_axes import RefusedError, check_apart
-from graphfix.lengths.repairs import SequenceLens
+from graphfix.lengths.repairs.statistics import SequenceLens
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.tail_state import ZERO, Axis, Other, Rows, State, Time, plain, same_size
 from graphfix.model.values import attr_int, is_op
