@@ -19,7 +19,7 @@ from graphfix.errors import GraphfixError, PassError, UsageError
 from graphfix.model.given import Given, loaded
 from graphfix.model.prepare import one_name
 from graphfix.model.snapshot import Snapshot
-from graphfix.model.values import nodes_of
+from graphfix.model.values import all_nodes
 from graphfix.model.view import forget_index
 from graphfix.spec.quoting import divided, halves, unquoted
 
@@ -234,7 +234,4 @@ def apply(
 
 def count_ops(model: ir.Model) -> dict[str, int]:
     """Nodes by operator: the graph, the graphs inside it, and the local functions."""
-    counts: Counter[str] = Counter()
-    for graph in (model.graph, *(f.graph for f in model.functions.values())):
-        counts.update(node.op_type for node in nodes_of(graph))
-    return dict(sorted(counts.items()))
+    return dict(sorted(Counter(node.op_type for node in all_nodes(model)).items()))

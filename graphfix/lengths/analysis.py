@@ -28,7 +28,7 @@ from graphfix.lengths.tail_state import (
     sign_of,
     size_expr,
 )
-from graphfix.model.values import captured, const_of, is_op
+from graphfix.model.values import captured, const_of, is_op, opset_of
 from graphfix.model.view import View
 
 if TYPE_CHECKING:
@@ -118,10 +118,9 @@ class _Walk:
         self._model = model
         self._source = source
         self._tail = tail
-        imports = model.graph.opset_imports
         self._view = View(model)
         self._view.shapes = source.shapes
-        self._opset = imports.get("", imports.get("ai.onnx", 1))
+        self._opset = opset_of(model)
         self._found = Analysis(source)
         self._constants: dict[ir.Value, State] = {}
 

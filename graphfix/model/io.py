@@ -24,6 +24,7 @@ from graphfix.model import (
 )
 from graphfix.model.byte_ranges import Stamp
 from graphfix.model.prepare import make_ready
+from graphfix.model.values import tops_of
 
 if TYPE_CHECKING:
     import os
@@ -72,7 +73,7 @@ def _load(path: Path) -> ir.Model:
             in_order = gate.check(proto)
             model = _model_of(proto, found)
             if not in_order:
-                for graph in (model.graph, *(x.graph for x in model.functions.values())):
+                for graph in tops_of(model):
                     graph.sort()
         except Exception as error:  # onnx-ir wraps whatever it met; the cause names the field
             reason = _first_line(error)

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from graphfix.model.dims import forget_no_names
 from graphfix.model.small_constants import held
+from graphfix.model.values import tops_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,14 +31,13 @@ def make_ready(model: ir.Model, found: Outside) -> None:
         found: The files that it refers to.
     """
     plain_name(model)  # the file's is written back
-    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+    for graph in tops_of(model):
         _in_graph(graph, found)
 
 
 def plain_name(model: ir.Model) -> list[dict[str, int]]:
     """Call the default domain by the name that shape inference knows; what was called otherwise."""
-    tops = (model.graph, *(function.graph for function in model.functions.values()))
-    spelt = [x for top in tops if "ai.onnx" in (x := top.opset_imports) and "" not in x]
+    spelt = [x for top in tops_of(model) if "ai.onnx" in (x := top.opset_imports) and "" not in x]
     for imports in spelt:
         _rename(imports, "ai.onnx", "")
     return spelt

@@ -57,6 +57,29 @@ def nodes_of(graph: ir.Graph) -> Iterator[ir.Node]:
                 yield from nodes_of(body)
 
 
+def tops_of(model: ir.Model) -> tuple[ir.Graph, ...]:
+    """The main graph of a model, and the bodies of its local functions."""
+    return (model.graph, *(function.graph for function in model.functions.values()))
+
+
+def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """Every node of a model, those of its functions behind those of its graph."""
+    for graph in tops_of(model):
+        yield from nodes_of(graph)
+
+
+def all_graphs(model: ir.Model) -> Iterator[ir.Graph]:
+    """Every graph of a model, those inside others too."""
+    for graph in tops_of(model):
+        yield from graphs_of(graph)
+
+
+def opset_of(graph: ir.Model | ir.Graph) -> int:
+    """The version of the standard opset that a model imports, or a graph that says so itself."""
+    imports = graph.opset_imports
+    return imports.get("", imports.get("ai.onnx", 1))
+
+
 def graphs_of(graph: ir.Graph) -> Iterator[ir.Graph]:
     """A graph and the graphs inside it, at any depth."""
     yield graph

@@ -10,9 +10,9 @@ import onnx_ir as ir
 from graphfix.directml import kernel_table
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.symbolic import symbols_of
-from graphfix.model.values import is_op
+from graphfix.model.values import all_nodes, is_op
 from graphfix.model.values import nodes_of as nodes_in
-from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded, nodes_of
+from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded
 from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class ComputedCpuInput(Rule):
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node with such an input, unless it only computes a shape."""
-        for node in nodes_of(view):
+        for node in all_nodes(view.model):
             opset = view.opset(node)
             kernel = kernel_table.kernel_at(node.op_type, node.domain, opset)
             if (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.directml import kernel_table, support_queries
-from graphfix.rules.rule import Hazard, Rule, is_folded, nodes_of
+from graphfix.model.values import all_nodes
+from graphfix.rules.rule import Hazard, Rule, is_folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -159,7 +160,7 @@ def _without_kernel(node: ir.Node, opset: int) -> str:
 
 def _kernels(view: View) -> Iterator[tuple[ir.Node, int, Kernel | None]]:
     """Each node that runs, its opset, and the kernel of exactly its version."""
-    for node in nodes_of(view):
+    for node in all_nodes(view.model):
         if node.op_type in _CONTROL or is_folded(node, view) or _is_local(node, view):
             continue
         opset = view.opset(node)

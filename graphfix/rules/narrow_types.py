@@ -8,9 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.directml import kernel_table
-from graphfix.model.values import attr_int, const_of, is_op
+from graphfix.model.values import all_nodes, attr_int, const_of, is_op
 from graphfix.model.values import nodes_of as nodes_in
-from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule, nodes_of
+from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,7 +125,7 @@ class TypeConflict(Rule):
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node whose types contradict its schema."""
-        for node in nodes_of(view):
+        for node in all_nodes(view.model):
             if is_op(node, "Cast"):
                 made, wanted = node.outputs[0].dtype, attr_int(node, "to", 0)
                 if made is not None and wanted and made != wanted:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.model import local_functions, weights
-from graphfix.model.values import nodes_of, tensor_in
+from graphfix.model.values import all_nodes, tensor_in
 from graphfix.runtime import memory_need
 from graphfix.runtime.isolated_call import call
 from graphfix.runtime.model_source import with_outputs
@@ -178,14 +178,13 @@ def _with_weights(model: ir.Model) -> ir.Model:
     """A copy that holds its weights, those in Constant nodes too: bytes have no folder beside."""
     held = model.clone()
     ir.external_data.load_to_model(held)
-    for graph in (held.graph, *(f.graph for f in held.functions.values())):
-        for node in nodes_of(graph):
-            for name, attribute in list(node.attributes.items()):
-                if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-                    tensor = tensor_in(attribute)
-                    if isinstance(tensor, ir.ExternalTensor):
-                        inside = ir.tensor(tensor.numpy(), tensor.dtype, name=tensor.name)
-                        node.attributes[name] = ir.AttrTensor(name, inside)
+    for node in all_nodes(held):
+        for name, attribute in list(node.attributes.items()):
+            if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+                tensor = tensor_in(attribute)
+                if isinstance(tensor, ir.ExternalTensor):
+                    inside = ir.tensor(tensor.numpy(), tensor.dtype, name=tensor.name)
+                    node.attributes[name] = ir.AttrTensor(name, inside)
     return held
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import onnx_ir as ir
 
-from graphfix.model.values import is_op
+from graphfix.model.values import is_op, opset_of
 
 from .lookup import INTEGERS, Key, Look
 
@@ -84,7 +84,7 @@ class Stock:
         self.makers: dict[WantedSize, ir.Node] = {}
         self.shapes: dict[tuple[Key, ...], tuple[int, ir.Value]] = {}
         model = look.view.model
-        self.opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
+        self.opset = opset_of(model)
         for value in model.graph.inputs:
             if not value.is_initializer():
                 self._offer(value, -1)
