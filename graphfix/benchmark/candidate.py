@@ -19,12 +19,11 @@ from graphfix.model import io
 from graphfix.runtime.random_nodes import draws, seeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-    from graphfix.proof.compare import Array
     from graphfix.runtime.model_source import Source
+    from graphfix.runtime.port import Array, Feeds
 
-    Feeds = Mapping[str, Array]
     MapFeeds = Callable[[Feeds], Feeds]
 
 

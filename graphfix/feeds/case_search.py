@@ -148,7 +148,7 @@ def _run_by_chance(cases: Cases) -> bool:
 def _caches_stay_empty(cases: Cases) -> bool:
     """Whether no case runs with anything in a cache: what is beside it may have to be longer."""
     past = cases.signature.past
-    sizes = (groups_of(cases.signature, case) for case in cases)
+    sizes = (cases.signature.groups_in(case.dims) for case in cases)
     return bool(past and cases.dropped) and not any(x[g] for x in sizes for g in past)
 
 
@@ -231,7 +231,7 @@ class _Search:
         batch = self._signature.batch
         if batch is not None and self._free_rows():
             time = self._signature.times[0]
-            ran = [groups_of(self._signature, case) for case in self._found]
+            ran = [self._signature.groups_in(case.dims) for case in self._found]
             shortest = min(ran, key=lambda sizes: sizes[time])
             for step, rows in enumerate(sorted({rows for rows, _ in SCHEDULE})):
                 self._attempt(step, {**shortest, batch: rows})
@@ -340,12 +340,6 @@ def wanted_sizes(
             raise FeedError(f"the sizes of {name!r} must be numbers from 0 up, not {values}")
         wanted[signature.group(symbol)] = tuple(values)
     return wanted
-
-
-def groups_of(signature: Signature, case: Case) -> dict[str, int]:
-    """The size of each group in a case."""
-    groups = [*([signature.batch] if signature.batch else []), *signature.times]
-    return {g: case.dims[signature.user_name(g)] for g in groups}
 
 
 def _fingerprint(signature: Signature) -> tuple[object, ...]:

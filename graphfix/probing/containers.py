@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.clips import Fill
 from graphfix.feeds.input import symbols
 from graphfix.model import io
+from graphfix.model.given import StrPath
 from graphfix.probing.in_container import PaddedDiff, cropped
 from graphfix.probing.unpadded import Alone, Clip, ClipTable
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare, computes_in_half
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int, str], None]
     Outputs = dict[str, Array]
 
-StrPath = str | os.PathLike[str]
 
 # As many times as long as the clip, if nobody gives containers: nearly full, and 5 s in 60 s. The
 # second is one longer: begins and ends of a stride depend on what is odd.

@@ -20,13 +20,11 @@ from graphfix.runtime.python import require
 from graphfix.wording import Proof
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Mapping, Sequence
 
     from graphfix.lengths.length_input import LengthInput
     from graphfix.runtime.provider import Ep
 
-    StrPath = str | os.PathLike[str]
     Progress = Callable[[int, int, str], None]
 
 __all__ = ["PaddedDiff", "PaddedVerdict", "padded"]
@@ -165,12 +163,6 @@ def padded(
 
 
 def _plain(check: PaddedDiff) -> dict[str, object]:
-    head = {
-        "clip": check.clip,
-        "container": check.container,
-        "fill": check.fill,
-        "rows": check.rows,
-        "row": check.row,
-    }
-    diff = asdict(check.diff)
+    head = asdict(check)
+    diff = head.pop("diff")
     return head | {name: value for name, value in diff.items() if name != "case"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -15,7 +14,7 @@ from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.states import carried
 from graphfix.model import io
-from graphfix.model.given import Given, in_memory, sizes_of
+from graphfix.model.given import Given, StrPath, in_memory, sizes_of
 from graphfix.proof import output_record as known
 from graphfix.proof.baseline import Baseline, Held, Ran
 from graphfix.proof.budget import SECONDS, Budget
@@ -44,15 +43,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from graphfix.core import Interface, Safety
+    from graphfix.runtime.port import Feeds
 
-    Feeds = Mapping[str, Array]
     MapFeeds = Callable[[Feeds], Feeds]
     Progress = Callable[[int, int, str], None]
     Outputs = dict[str, Array]
 
 __all__ = ["Divergence", "Held", "Original", "OutputDiff", "Tolerance", "Verdict", "verify"]
 
-StrPath = str | os.PathLike[str]
 
 # So many cases are usual, for the progress.
 _USUAL = 18

@@ -17,13 +17,10 @@ import onnx_ir as ir
 from graphfix.errors import ModelError
 from graphfix.model import local_functions, weights
 from graphfix.model.values import all_nodes, tensor_in
-from graphfix.runtime import memory_need
-from graphfix.runtime.isolated_call import call
+from graphfix.runtime.isolated_call import asked, call
 from graphfix.runtime.model_source import with_outputs
 from graphfix.runtime.onnx_inference import INFERRED
 from graphfix.runtime.port import Port
-from graphfix.runtime.process import worker_for
-from graphfix.runtime.python import here
 from graphfix.runtime.run_errors import LoadDiedError, RunDiedError, RunError
 from graphfix.runtime.scratch import Folder, scratch
 from graphfix.runtime.time_limits import run_seconds
@@ -161,17 +158,11 @@ def _ask(request: dict[str, object], seconds: float) -> dict[str, Any]:
     Raises:
         ModelError: ONNX Runtime rejects the model; or the process died of it, or did not end.
     """
-    worker = worker_for(here("cpu"))
-    worker.take()
     try:
-        return worker.ask(
-            {**request, "memory": memory_need.available()}, seconds, "optimizing in ONNX Runtime"
-        )
+        return asked(request, seconds, "optimizing in ONNX Runtime")
     except RunError as error:
         kind = LoadDiedError if isinstance(error, RunDiedError) else ModelError
         raise kind(str(error)) from error
-    finally:
-        worker.give_back()
 
 
 def _with_weights(model: ir.Model) -> ir.Model:

@@ -16,6 +16,7 @@ from graphfix.model.values import const_of, is_op
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+Json = dict[str, Any]
 FIGURES = {
     "crashes": "crashes on DirectML",
     "worst": "worst difference",

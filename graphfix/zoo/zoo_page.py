@@ -6,19 +6,17 @@ shows of a row, and where, is said by the template ``zoo.html``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from graphfix.model import atomic_file
 from graphfix.show import html
 from graphfix.version import __version__
-from graphfix.zoo.figures import CANNOT_TELL, FIGURES, Figure, is_known
+from graphfix.zoo.figures import CANNOT_TELL, FIGURES, Figure, Json, is_known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-
-Json = dict[str, Any]
 
 _RUNS = {None: "-", 0: "runs", 1: "crashes"}
 _COLUMNS = (
