@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.core import Change, Match, Pass, Safety, Skip
+from graphfix.model.schemas import schema_of
 from graphfix.model.values import is_op, nodes_of
 from graphfix.model.view import View
 
-from ._shared.opsets import Meanings, schema_of
+from ._shared.opsets import Meanings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

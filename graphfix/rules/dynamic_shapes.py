@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphfix.directml.kernel_table import MOST_DIMS, standard
 from graphfix.directml.placement import Rules
-from graphfix.model.values import attr_ints
+from graphfix.model.values import attr_ints, attr_text
 from graphfix.rules.rule import Hazard, Rule, is_fixed, is_folded
 
 if TYPE_CHECKING:
@@ -133,13 +133,9 @@ class SamePadding(Rule):
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such ConvTranspose."""
         for node in view.nodes("ConvTranspose"):
-            attribute = node.attributes.get("auto_pad")
-            if attribute is None or attribute.is_ref():
-                continue
-            if attribute.as_string().startswith("SAME") and max(
-                attr_ints(node, "strides") or (1,)
-            ) > 1:  # fmt: skip
-                message = f"auto_pad={attribute.as_string()} with a stride: another length than"
+            auto, strides = attr_text(node, "auto_pad", ""), attr_ints(node, "strides")
+            if auto.startswith("SAME") and max(strides or (1,)) > 1:
+                message = f"auto_pad={auto} with a stride: another length than"
                 yield Hazard(node, f"{message} ONNX says, in silence; write pads", "error")
 
 

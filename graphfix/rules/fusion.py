@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from graphfix.directml import kernel_table
 from graphfix.model.dim_spelling import Spelling
+from graphfix.model.schemas import schema_of
 from graphfix.model.symbolic import symbols_of
 from graphfix.model.values import all_nodes, is_op
 from graphfix.model.values import nodes_of as nodes_in
@@ -191,7 +192,7 @@ class ComputedCpuInput(Rule):
                 or view.shapes.data(node.outputs[0]) is not None
             ):
                 continue
-            schema = kernel_table.schema_of(node.op_type, node.domain, opset)
+            schema = schema_of(node.op_type, opset, node.domain)
             computed = [
                 schema.inputs[i].name if schema is not None else f"input {i}"
                 for i, value in enumerate(node.inputs)

@@ -55,9 +55,8 @@ class LostInfinity(Rule):
             value = node.inputs[0]
             while value is not None and is_op(made := value.producer(), *_LAYOUT):
                 value = made.inputs[0]
-            made = value.producer() if value is not None else None
             if value is None or view.shapes.dtype(value) != ir.DataType.FLOAT16:
                 continue
-            if made is not None and is_op(made, *_SUMS) and not is_folded(node, view):
+            if is_op(made, *_SUMS) and not is_folded(node, view):
                 message = f"{made.op_type} in float16 stops at 65504: this never is True"
                 yield Hazard(node, message)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.directml import kernel_table
+from graphfix.model.schemas import schema_of
 from graphfix.model.values import all_nodes, attr_int, const_of, is_op
 from graphfix.model.values import nodes_of as nodes_in
 from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule
@@ -131,18 +133,13 @@ class TypeConflict(Rule):
                 if made is not None and wanted and made != wanted:
                     yield _conflict(node, ir.DataType(wanted), made)
                 continue
-            schema = kernel_table.schema_of(node.op_type, node.domain, view.opset(node))
+            schema = schema_of(node.op_type, view.opset(node), node.domain)
             types = dict[str, ir.DataType]()
-            for constraint, _, dtype in (
-                kernel_table.typed(node, schema, _declared) if schema else ()
-            ):
+            declared = kernel_table.typed(node, schema, attrgetter("dtype")) if schema else ()
+            for constraint, _, dtype in declared:
                 if "(" not in constraint and types.setdefault(constraint, dtype) != dtype:
                     yield _conflict(node, types[constraint], dtype)
                     break
-
-
-def _declared(value: ir.Value) -> ir.DataType | None:
-    return value.dtype
 
 
 def _conflict(node: ir.Node, one: ir.DataType, other: ir.DataType) -> Hazard:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import onnx
 import onnx_ir as ir
 
+from graphfix.model.schemas import schema_of
 from graphfix.model.values import all_graphs, attr_int
 
 if TYPE_CHECKING:
@@ -106,15 +107,6 @@ class Meanings:
                 found.update(_named_by(node))
                 found.update(self._view.shapes.dtype(x) for x in node.outputs)
         return frozenset(_word(x) for x in found if x is not None)
-
-
-@lru_cache(maxsize=1024)
-def schema_of(op_type: str, opset: int) -> Schema | None:
-    """The schema that governs a standard operator under an opset."""
-    try:
-        return onnx.defs.get_schema(op_type, opset, "")
-    except onnx.defs.SchemaError:
-        return None
 
 
 @lru_cache(maxsize=256)
