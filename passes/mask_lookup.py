@@ -9,7 +9,7 @@ import numpy as np
 
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.model.mask_lookups import looked_up
-from graphfix.model.shapes import same
+from graphfix.model.shapes import all_same, same
 from graphfix.model.values import is_op
 
 from ._index.counting import size_of
@@ -174,15 +174,6 @@ def _end_of(lookup: ir.Node, index: Dims, view: View) -> ir.Node:
         node = uses[0].node
         if not is_op(node, "Reshape") or uses[0].idx != 0:
             break
-        if _equal(view.shapes.dims(node.outputs[0]), index):
+        if all_same(view.shapes.dims(node.outputs[0]), index):
             end = node
     return end
-
-
-def _equal(a: Dims | None, b: Dims | None) -> bool:
-    return (
-        a is not None
-        and b is not None
-        and len(a) == len(b)
-        and all(same(x, y) for x, y in zip(a, b, strict=True))
-    )

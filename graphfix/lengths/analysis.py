@@ -25,7 +25,7 @@ from graphfix.lengths.tail_state import (
     carries_time,
     never_shrinks,
     plain,
-    sign_of,
+    sign_in,
     size_expr,
 )
 from graphfix.model.values import captured, const_of, is_op, opset_of
@@ -177,7 +177,7 @@ class _Walk:
             return state
         least, same = float(array.min()), bool((array == array.reshape(-1)[0]).all())
         fill = float(array.reshape(-1)[0]) if same else None
-        return dataclasses.replace(state, sign=sign_of(least), fill=fill)
+        return dataclasses.replace(state, sign=sign_in(least), fill=fill)
 
     def _visit(self, node: ir.Node) -> None:
         inputs = node.inputs[:2] if written(node) is not None else node.inputs

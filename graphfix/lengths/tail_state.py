@@ -198,7 +198,7 @@ class State:
         tails = (*self.tails[:axis], tail, *self.tails[axis + 1 :])
         fill, sign = self.fill, self.sign
         if tail.kind == "number":
-            fill, sign = fill if tail.value == fill else None, min(sign, sign_of(tail.value))
+            fill, sign = fill if tail.value == fill else None, min(sign, sign_in(tail.value))
         elif tail.kind == "low":
             sign = 0
         return dataclasses.replace(self, tails=tails, sign=sign, fill=fill, inside=self.level)
@@ -235,7 +235,7 @@ class State:
         return all(x is None or x.is_bounded for x in self.tails)
 
 
-def sign_of(number: float) -> Sign:
+def sign_in(number: float) -> Sign:
     """The sign of what is nothing but this number, or this at least."""
     return 2 if number > 0 else 1 if number == 0 else 0
 

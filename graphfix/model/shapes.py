@@ -141,6 +141,11 @@ def same(a: Dim, b: Dim) -> bool:
     return symbolic.equal(a, b)
 
 
+def all_same(a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bool:
+    """Whether two shapes are known, and equal for every size of the model's inputs."""
+    return a is not None and b is not None and len(a) == len(b) and all(map(same, a, b))
+
+
 def input_names(model: ir.Model) -> list[str]:
     """What a user calls the symbolic dims of the inputs, in their order."""
     spelling = Spelling(model)

@@ -32,6 +32,12 @@ def counted(count: Count, place: IndexAxis, op: Builder) -> ir.Value:
     return op.Add(index, np.array(count.start, number)) if count.start else index
 
 
+def counting(length: ir.Value, op: Builder) -> ir.Value:
+    """0, 1, 2, ..., as many as ``length``, [1], says."""
+    ones = op.ConstantOfShape(length, value=ir.tensor(np.ones(1, np.int64)))
+    return op.CumSum(ones, np.array(0, np.int64), exclusive=1)
+
+
 def _shape(length: ir.Value | Ints, place: IndexAxis, op: Builder) -> ir.Value | Ints:
     """``[1, 1, length]``: ones, and the length at the axis of the index."""
     ones = [np.ones(n, np.int64) for n in (place.axis, place.rank - 1 - place.axis)]

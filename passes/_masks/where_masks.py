@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import PASS_KEY
-from graphfix.model.shapes import same
+from graphfix.model.shapes import all_same, same
 from graphfix.model.text import path_of
 from graphfix.model.values import (
     attr_int,
@@ -176,10 +176,7 @@ def _is_boolean(value: ir.Value | None, view: View) -> bool:
 
 def keeps_shape(result: ir.Value, operand: ir.Value, view: View) -> bool:
     """Whether ``result`` is provably no larger than ``operand``, which was broadcast into it."""
-    mine, theirs = view.shapes.dims(result), view.shapes.dims(operand)
-    if mine is None or theirs is None or len(mine) != len(theirs):
-        return False
-    return all(same(a, b) for a, b in zip(mine, theirs, strict=True))
+    return all_same(view.shapes.dims(result), view.shapes.dims(operand))
 
 
 @dataclass

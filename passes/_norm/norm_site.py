@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from graphfix.core import Skip
-from graphfix.model.shapes import same
+from graphfix.model.shapes import all_same
 from graphfix.model.values import attr_int, axes_of, is_op
 
 from .._shared.polynomial import number_of
@@ -179,8 +179,7 @@ def fits_scale(value: ir.Value | None, data: ir.Value, axis: int, view: View) ->
     dims, size = view.shapes.dims(data), view.shapes.dims(value)
     if size is None and value.is_initializer() and value.shape is not None:
         size = tuple(value.shape)  # ones that this pass has made
-    if dims is None or size is None or len(size) != -axis or len(dims) < -axis:
+    if dims is None or size is None or len(size) != -axis:
         return False
-    return view.shapes.dtype(value) == view.shapes.dtype(data) and all(
-        same(a, b) for a, b in zip(size, dims[axis:], strict=True)
-    )
+    alike = view.shapes.dtype(value) == view.shapes.dtype(data)
+    return alike and all_same(size, dims[axis:])

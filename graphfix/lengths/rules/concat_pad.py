@@ -26,7 +26,7 @@ from graphfix.lengths.tail_state import (
     Tail,
     Time,
     carries_time,
-    sign_of,
+    sign_in,
     size_of,
     timed,
 )
@@ -184,7 +184,7 @@ def _framed(state: State, axis: int, value: float | None) -> State:
     tails = [
         x if x is None or i == axis or x in kept else finite for i, x in enumerate(state.tails)
     ]
-    sign: Sign = min(state.sign, sign_of(number))
+    sign: Sign = min(state.sign, sign_in(number))
     fill = state.fill if state.fill == number else None
     return dataclasses.replace(state, tails=tuple(tails), sign=sign, fill=fill, inside=None)
 

@@ -23,7 +23,7 @@ from graphfix.lengths.tail_state import (
     carries_time,
     plain,
     same_size,
-    sign_of,
+    sign_in,
     size_of,
     with_tails,
 )
@@ -296,7 +296,7 @@ def _masked(data: State, places: State, number: float | None) -> State:
         else:
             same = tail == Tail("number", number)
             tails.append(tail if same else tail.recomputed)
-    return State(data.axes, tuple(tails), sign=min(data.sign, sign_of(number)))
+    return State(data.axes, tuple(tails), sign=min(data.sign, sign_in(number)))
 
 
 def non_zero(site: Site) -> State:

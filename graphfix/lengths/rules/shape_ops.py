@@ -14,7 +14,7 @@ from graphfix.lengths.tail_state import (
     Tail,
     carries_time,
     plain,
-    sign_of,
+    sign_in,
     with_tails,
 )
 from graphfix.model.values import const_of
@@ -55,7 +55,7 @@ def _positions(
     if start is None or step is None or not (start[0].is_Integer and step[0].is_Integer):
         return state
     first, by = int(start[0]), int(step[0])
-    sign = sign_of(first) if by > 0 else 0
+    sign = sign_in(first) if by > 0 else 0
     return dataclasses.replace(state, steps=(first, by), sign=sign)
 
 
@@ -64,7 +64,7 @@ def constant_of_shape(site: Site) -> State:
     attribute = site.node.attributes.get("value")
     fill = 0.0 if attribute is None else float(attribute.as_tensor().numpy().reshape(-1)[0])
     state = with_tails(tuple(map(site.same_along, site.out_dims())), Tail("number", fill))
-    return dataclasses.replace(state, fixed=True, fill=fill, sign=sign_of(fill))
+    return dataclasses.replace(state, fixed=True, fill=fill, sign=sign_in(fill))
 
 
 def random(site: Site) -> State:

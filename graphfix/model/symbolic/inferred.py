@@ -219,8 +219,11 @@ class Facts:
             return None
         return array_of([expr_of(x) for x in known], [len(known)] * len(value.shape))
 
-    def unread(self, ctx: Context, value: ir.Value | None) -> Array | None:
-        """As many unknown numbers as a shape tensor has elements."""
+    def elements(self, ctx: Context, value: ir.Value | None) -> Array | None:
+        """What a shape tensor holds; where that is not known, as many unknown numbers as it has."""
+        known = self.read(ctx, value)
+        if known is not None:
+            return known
         if value is None or value.shape is None or len(value.shape) != 1:
             return None
         length = value.shape[0]

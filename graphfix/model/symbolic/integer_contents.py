@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 import sympy
 
+from graphfix.model.dims import numbers_in
 from graphfix.model.slicing import slice_of
 from graphfix.model.symbolic.expressions import array_of, items_of, truth, whole_numbers
 from graphfix.model.symbolic.inferred import SMALL, Facts
@@ -168,9 +169,7 @@ def _gather(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Arr
 def _concat(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
     parts = []
     for value in node.inputs:
-        part = facts.read(ctx, value)
-        if part is None:
-            part = facts.unread(ctx, value)
+        part = facts.elements(ctx, value)
         if part is None:
             return None
         parts.append(part)
@@ -200,11 +199,8 @@ def _range(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Arra
 
 
 def _reshape_data(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
-    shape = node.outputs[0].shape
-    if shape is None or not all(isinstance(x, int) for x in shape):
-        return None
-    dims = [x for x in shape if isinstance(x, int)]
-    return args[0].reshape(dims) if math.prod(dims) == args[0].size else None
+    dims = numbers_in(node.outputs[0].shape)
+    return None if dims is None or math.prod(dims) != args[0].size else args[0].reshape(dims)
 
 
 def _transpose(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
