@@ -60,7 +60,6 @@ def make_cases(
     *,
     dims: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
-    session: Session | None = None,
     constants: Mapping[str, Array] | None = None,
 ) -> Cases:
     """Cases that ``model`` runs: several lengths, batches of one to three rows, ragged lengths.
@@ -69,7 +68,6 @@ def make_cases(
         model: The model; it is not changed.
         dims: Sizes to use, by the name of the symbolic dim; they replace the usual ones.
         seed: The same seed makes the same arrays.
-        session: The model, already loaded, to save loading it again.
         constants: What some inputs are fed in every case.
 
     Returns:
@@ -80,14 +78,10 @@ def make_cases(
         FeedError: No case runs, an input cannot be made up, or ``dims`` names no dim.
     """
     graph = model if isinstance(model, ir.Model) else io.load(model)
-    opened = session or Session(model, optimize=False)
-    try:
+    with Session(model, optimize=False) as session:
         return search(
-            graph, lambda case: opened.run(case.feeds), dims=dims, seed=seed, constants=constants
+            graph, lambda case: session.run(case.feeds), dims=dims, seed=seed, constants=constants
         )
-    finally:
-        if session is None:
-            opened.close()
 
 
 def search(
@@ -293,8 +287,7 @@ class _Search:
             if self._undefined(groups):
                 return False
             case = self._maker.case(step, groups, None, style, chosen)
-            names = {x.name for x in self._found}
-            if case.name in names:
+            if case.name in {x.name for x in self._found}:
                 case = replace(case, name=f"{case.name}, set {step + 1}")
             self._run(case)
         except (FeedError, RunError):

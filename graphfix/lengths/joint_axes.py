@@ -55,9 +55,8 @@ def check_rows(state: State, source: Source) -> None:
     Raises:
         RefusedError: No axis of it is the batch alone, and each row has a length of its own.
     """
+    check_batch(state, source)
     rows = [x for x in state.axes or () if any(isinstance(y, Rows) for y in x)]
-    if source.batch is not None and not rows:
-        raise RefusedError("it has no batch axis, and each row of the batch has its own length")
     if any(len(x) > 1 for x in rows) or len(rows) > 1:
         raise RefusedError("its batch axis holds something else beside the batch")
 

@@ -297,17 +297,11 @@ class Lengths:
     def unsqueeze(self, value: ir.Value, axes: Iterable[int]) -> ir.Value:
         """New axes of size 1 at these places of the result."""
         given = list(axes)
-        if not given:
-            return value
-        if self.opset >= 13:
-            return self._op.Unsqueeze(value, np.array(given, np.int64))
-        return self._op.Unsqueeze(value, axes=given)
+        return self._along("Unsqueeze", value, given) if given else value
 
     def squeeze(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
         """Without these axes, which are of size 1."""
-        if self.opset >= 13:
-            return self._op.Squeeze(value, np.array(list(axes), np.int64))
-        return self._op.Squeeze(value, axes=list(axes))
+        return self._along("Squeeze", value, axes)
 
     def scalar(self, value: ir.Value) -> ir.Value:
         """One number without an axis."""
@@ -316,9 +310,12 @@ class Lengths:
 
     def reduce_sum(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
         """The sum over axes that stay, with size 1."""
+        return self._along("ReduceSum", value, axes, keepdims=1)
+
+    def _along(self, op_type: str, value: ir.Value, axes: Sequence[int], **more: int) -> ir.Value:
         if self.opset >= 13:
-            return self._op.ReduceSum(value, np.array(list(axes), np.int64), keepdims=1)
-        return self._op.ReduceSum(value, axes=list(axes), keepdims=1)
+            return self._op.make(op_type, value, np.array(list(axes), np.int64), **more)
+        return self._op.make(op_type, value, axes=list(axes), **more)
 
 
 LOOKED_THROUGH = (

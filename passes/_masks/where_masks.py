@@ -325,14 +325,14 @@ def is_truth_of(cond: ir.Value, value: ir.Value, view: View) -> bool:
     return attr_int(node, "to", 0) == ir.DataType.BOOL and node.inputs[0] is value
 
 
-def filters(cond: ir.Value, scores: ir.Value, limit: int = 256) -> bool:
-    """Whether ``cond`` picks scores by their rank, among the ``limit`` tensors nearest to it.
+def filters(cond: ir.Value, scores: ir.Value) -> bool:
+    """Whether ``cond`` picks scores by their rank, among the 256 tensors nearest to it.
 
     Less and TopK on the scores make a filter of logits, where a low score may be one of many. An
     Equal does not: transformers asks so which entries of one mask another has left at 0.
     """
     pending, seen = [(cond, False)], {(cond, False)}
-    while pending and len(seen) < limit:
+    while pending and len(seen) < 256:
         value, ranked = pending.pop(0)
         node = value.producer()
         if node is None or is_op(node, *_READS_ONLY_THE_SHAPE):
@@ -356,14 +356,14 @@ def softmax_of(weights: ir.Value) -> ir.Node | None:
     return node if is_op(node, "Softmax") else None
 
 
-def masks_before(softmax: ir.Node, limit: int = 64) -> Iterator[ir.Node | ir.Value]:
+def masks_before(softmax: ir.Node) -> Iterator[ir.Node | ir.Value]:
     """The masks among the nodes that lead to ``softmax``, nearest first.
 
     Yields:
         A Where node; or, for an addend that a repair has made, the boolean it was made from.
     """
     pending, seen = list(softmax.inputs[:1]), 0
-    while pending and seen < limit:
+    while pending and seen < 64:
         seen += 1
         value = pending.pop(0)
         node = value.producer() if value is not None else None

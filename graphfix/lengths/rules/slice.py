@@ -6,12 +6,11 @@ import sympy
 
 from graphfix.lengths.joint_axes import RefusedError, only_time
 from graphfix.lengths.rule_site import Rule, Site, Takes
-from graphfix.lengths.rules.axis_change import placed, with_axis
+from graphfix.lengths.rules.axis_change import with_axis
 from graphfix.lengths.rules.shape_ops import of_sizes
 from graphfix.lengths.tail_state import (
     ANY,
     FINITE,
-    Axis,
     Other,
     Rows,
     State,
@@ -94,17 +93,13 @@ def _cut(
     if fromend is None:
         return with_axis(state, axis, (Other(out),) if out != 1 else (), None)
     offsets = tuple(range(fromend, fromend + int(out) * step, step))
-    return _read_last(site, state, axis, time, offsets, drop=False)
+    return _read_last(site, state, axis, offsets)
 
 
-def _read_last(
-    site: Site, state: State, axis: int, time: Time, offsets: tuple[int, ...], *, drop: bool
-) -> State:
-    site.read_last(state, axis, offsets, drop=drop)
+def _read_last(site: Site, state: State, axis: int, offsets: tuple[int, ...]) -> State:
+    site.read_last(state, axis, offsets, drop=False)
     count = len(offsets)
-    new: Axis = () if count == 1 else (Other(sympy.Integer(count)),)
-    result = with_axis(state, axis, new, None)
-    return placed(result, [i for i in range(result.rank) if i != axis]) if drop else result
+    return with_axis(state, axis, () if count == 1 else (Other(sympy.Integer(count)),), None)
 
 
 def _from_end(start: sympy.Expr, size: sympy.Expr) -> int | None:
