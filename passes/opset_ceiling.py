@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from graphfix.core import Change, Match, Pass, Safety, Skip
 from graphfix.model.schemas import schema_of
@@ -11,11 +14,6 @@ from graphfix.model.values import is_op, nodes_of
 from graphfix.model.view import View
 
 from ._shared.opsets import Meanings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx_ir as ir
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import csv
 import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
 
 from graphfix.model.schemas import schema_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _MISPLACED = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 """Operators of ONNX Runtime in ONNX's domain, the first until opset 17

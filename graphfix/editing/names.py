@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+
+import onnx_ir as ir
 
 from graphfix.model.values import all_graphs, bodies_of, nodes_of, tops_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx_ir as ir
 
 _START = "gf_"
 _META = "graphfix.names"

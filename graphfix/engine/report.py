@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from graphfix.core import Change, Finding, Safety, together
 from graphfix.version import __version__
 from graphfix.wording import Proof, plural
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 SCHEMA = 1
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import onnx_ir as ir
 
 from graphfix.model.values import is_op
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 THROUGH = frozenset(
     {"Cast", "CastLike", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Slice"}

@@ -10,17 +10,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 import sympy
 
 from graphfix.model.symbolic import dim_of, evaluator, expr_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _SQUARABLE = 1e18
 Sign = Literal[0, 1, 2]

@@ -8,12 +8,9 @@ is given one.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterable, Sequence
 
 import onnx_ir as ir
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
 
 # What exporters write where they know no name; each stands for any size, not for one size.
 _NO_NAMES = frozenset({"n/a", "none", "null", "nan", "unk", "unknown", "undefined"})

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx_ir as ir
 
 from graphfix.model.values import all_nodes, bodies_of, const_of, is_op
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 _MOST_TRIPS = 1 << 40
 

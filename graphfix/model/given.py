@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 from graphfix.errors import UsageError
 from graphfix.model import io
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 StrPath = str | os.PathLike[str]
 Given = Any

@@ -8,15 +8,12 @@ it would make of the model.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.values import all_nodes, graphs_of, tensor_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 # A Cast between the two stays one.
 BOTH = {ir.DataType.FLOAT16: ir.DataType.FLOAT, ir.DataType.FLOAT: ir.DataType.DOUBLE}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 import onnx
 import onnx_ir as ir
@@ -17,10 +18,6 @@ from graphfix.model.external_files import tensors_of
 from graphfix.model.half_weights import MARK, Narrowed, file_of
 from graphfix.model.values import all_graphs, tensor_in, tops_of
 from graphfix.model.wire import BIG, Chunk, Narrow, Span
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 Placement = Literal["auto", "keep", "inline", "separate"]
 """Where weights go: as they were, but not over 2 GB in one file (auto); as they were (keep);

@@ -8,17 +8,15 @@ Flagged: and Clean:, and the two models are run by the tests.
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
+
+import onnx_ir as ir
 
 from graphfix.core import Check, Finding, Match, Severity, Skip
 from graphfix.model.text import module_path, path_of
 from graphfix.model.view import View
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx_ir as ir
 
 Provider = Literal["dml", "cpu"]
 PROVIDERS: tuple[Provider, ...] = ("dml", "cpu")

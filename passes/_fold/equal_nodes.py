@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx_ir as ir
 
 from graphfix.model.values import bodies_of, is_op
 
 from .lookup import Look, Replacement
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 
 class Equal:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import onnx_ir as ir
 
 from graphfix.model.values import is_op, opset_of
 
 from .lookup import INTEGERS, Key, Look
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _VECTORS = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Mod", "Neg", "Abs"})
 

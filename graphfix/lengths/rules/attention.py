@@ -6,17 +6,13 @@ ONNX Runtime docs/ContribOperators.md has their inputs; graphfix's fuse-attentio
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from graphfix.lengths.joint_axes import RefusedError, check_maskable, join
 from graphfix.lengths.repairs.fill_tail import MASK_FILTER, HideKeys, Slots
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.tail_state import LOW, Axis, State, Tail, carries_time, time_of
 from graphfix.model.values import attr_float, attr_int
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 # As low as this a mask hides, whatever is valid: no score is as large.
 _LOWEST = -1e30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import sympy
@@ -33,10 +33,6 @@ from graphfix.lengths.tail_state import (
 from graphfix.model.pads import mode_of
 from graphfix.model.symbolic import never_negative
 from graphfix.model.values import attr_int, attr_ints, const_of, is_op
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 _LARGE = 1e18
 """What is larger may be none when it is squared."""

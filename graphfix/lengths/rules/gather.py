@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import numpy as np
 import onnx_ir as ir
@@ -29,9 +29,6 @@ from graphfix.lengths.tail_state import (
 )
 from graphfix.model.mask_lookups import looked_up, own_rows
 from graphfix.model.values import attr_int, is_op, scalar_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _HANDS_ON = frozenset({"Concat", "Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze"})
 _HANDS_ON |= {"Tile", "Transpose", "Unsqueeze", *UNARY, *MANY}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from graphfix.lengths.joint_axes import RefusedError, check_apart, check_maskable
 from graphfix.lengths.repairs.repair import Leak
@@ -10,10 +10,6 @@ from graphfix.lengths.repairs.statistics import MaskedGroupNorm, MaskedNorm
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.tail_state import State, carries_time, size_of
 from graphfix.model.values import attr_int
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 _PARAMETER = "a parameter of it carries time"
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.tail_state import ZERO, State, Tail, plain
 from graphfix.model.values import scalar_of
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 
 def quantize_dynamically(site: Site) -> list[State | None]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from graphfix.lengths import number_effects
 from graphfix.lengths.tail_state import ANY, FINITE, HIDDEN, LAST, LOW, ONE, WILD, ZERO, State, Tail
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def _content(state: State, from_end: int) -> Tail:
