@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from graphfix.core import Change, Finding, Match, Pass, Safety, Skip
 from graphfix.editing import exclusions
@@ -24,14 +27,9 @@ from ._fold.merged_dims import Apart
 from ._fold.size_nodes import Sizes
 from ._fold.uniform import NEUTRAL, SHRUNK, Uniform
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
-
-    import onnx_ir as ir
-
-    Rule = Callable[[ir.Node, Look], Replacement | None]
-    Rules = Sequence[tuple[frozenset[str] | None, Rule]]
-    """Rules in order, each with the operators that it is for; None for all."""
+Rule = Callable[[ir.Node, Look], Replacement | None]
+Rules = Sequence[tuple[frozenset[str] | None, Rule]]
+"""Rules in order, each with the operators that it is for; None for all."""
 
 # What one round makes, the next may go on with; a chain of this many links would be a wonder.
 _ROUNDS = 50

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.editing.builder import Builder
 from graphfix.model.mask_lookups import looked_up
 from graphfix.model.shapes import all_same, same
+from graphfix.model.symbolic import Dim
 from graphfix.model.values import is_op
+from graphfix.model.view import View
 
 from ._index.counting import size_of
 from ._sizes.reshape_targets import with_axes
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.symbolic import Dim
-    from graphfix.model.view import View
-
-    Dims = tuple[Dim, ...]
+Dims = tuple[Dim, ...]
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ model from its own copy, it tells nothing of others. Outputs are compared in run
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from graphfix.benchmark.bench_result import (
     AS_IT_IS,
@@ -22,7 +22,7 @@ from graphfix.benchmark.bench_result import (
     Setup,
     Timed,
 )
-from graphfix.benchmark.candidate import Entrant, enter
+from graphfix.benchmark.candidate import Entrant, MapFeeds, enter
 from graphfix.benchmark.interleave import Course, FailedError, take_turns
 from graphfix.benchmark.timed_process import Trial, survey, time_alone
 from graphfix.benchmark.timing import claim, ratio
@@ -30,14 +30,8 @@ from graphfix.benchmark.timing_plan import notes_of, plan_of, sizes_of
 from graphfix.benchmark.untimed_run import Reference, look
 from graphfix.errors import ModelError, UsageError
 from graphfix.proof.compare import Tolerance, computes_in_half
-from graphfix.runtime.python import choose, here
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from graphfix.benchmark.candidate import MapFeeds
-    from graphfix.runtime.provider import Ep
-    from graphfix.runtime.python import Wanted
+from graphfix.runtime.provider import Ep
+from graphfix.runtime.python import Wanted, choose, here
 
 __all__ = ["EFFORT", "PHASES", "Benchmark", "Effort", "Result", "Setup", "Timed", "bench"]
 

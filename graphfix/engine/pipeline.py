@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -23,11 +23,8 @@ from graphfix.model.values import all_nodes
 from graphfix.model.view import forget_index
 from graphfix.spec.quoting import divided, halves, unquoted
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    Progress = Callable[[str], None]
-    Settle = Callable[[Check, ir.Model, tuple[PassReport, ...]], Check]
+Progress = Callable[[str], None]
+Settle = Callable[[Check, ir.Model, tuple[PassReport, ...]], Check]
 
 PIPELINE_KEY = "graphfix.pipeline"
 DEFAULT = "directml"

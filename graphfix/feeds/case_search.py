@@ -15,30 +15,26 @@ enough:
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.feeds.arrays import SCHEDULE, Maker
 from graphfix.feeds.case import Case, Cases, Dropped
+from graphfix.feeds.case_style import Style
 from graphfix.feeds.condition_cover import Cover, is_waveform
 from graphfix.feeds.dim_groups import TIES
 from graphfix.feeds.run_cost import Work
 from graphfix.feeds.runnable_sizes import Limits
 from graphfix.feeds.signature import Signature
+from graphfix.lengths.length_input import LengthInput
 from graphfix.model import io
 from graphfix.runtime.local_session import Session
+from graphfix.runtime.port import Array
 from graphfix.runtime.run_errors import OverBudgetError, RunError
 from graphfix.spec.quoting import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from graphfix.feeds.case_style import Style
-    from graphfix.lengths.length_input import LengthInput
-    from graphfix.runtime.port import Array
 
 # The usual cases where the user gives the lengths: batches of one, two and three rows come first.
 _WITH_GIVEN = ((1, 7), (2, 23), (3, 40), (1, 1), (2, 2))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from graphfix.model.number_laws import COMPARISONS, OF_ONE, OF_TWO
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy.typing as npt
-
-    Numbers = npt.NDArray[np.float64]
-    Law = Callable[..., Any]
+Numbers = npt.NDArray[np.float64]
+Law = Callable[..., Any]
 
 UNARY: dict[str, Law] = {
     x: OF_ONE[x] for x in ("Neg", "Abs", "Not", "Floor", "Ceil", "Round", "Sign")

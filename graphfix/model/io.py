@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import mmap
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
@@ -25,12 +26,7 @@ from graphfix.model import (
 from graphfix.model.byte_ranges import Stamp
 from graphfix.model.prepare import make_ready
 from graphfix.model.values import tops_of
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator, Sequence
-
-    from graphfix.model.weights import Placement
+from graphfix.model.weights import Placement
 
 _SOURCE = "graphfix.source"
 _ORIGINAL = "graphfix.original"

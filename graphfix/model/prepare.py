@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import onnx_ir as ir
 
 from graphfix.model.dims import forget_no_names
+from graphfix.model.external_files import Outside
 from graphfix.model.small_constants import held
 from graphfix.model.values import tops_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.model.external_files import Outside
 
 _TENSOR, _TENSORS = ir.AttributeType.TENSOR, ir.AttributeType.TENSORS
 _GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS

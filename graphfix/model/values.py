@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, TypeGuard
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.model.external_files import Weight
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
-
-    import numpy.typing as npt
-
-    Array = npt.NDArray[np.generic]
+Array = npt.NDArray[np.generic]
 
 # Weights are never read: no pass needs the values of a constant with more elements than this.
 SMALL = 1024

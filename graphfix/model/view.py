@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.model.shapes import Shapes, infer, input_symbols, is_named, shapes_of
 from graphfix.model.values import Numbering, all_graphs, all_nodes, bodies_of, opset_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    Index = dict[tuple[str, str], list[tuple[int, ir.Node]]]
-    """The nodes of each type, each with its place."""
+Index = dict[tuple[str, str], list[tuple[int, ir.Node]]]
+"""The nodes of each type, each with its place."""
 
 _INDEX = "graphfix.nodes"
 _RANDOM = ("Random", "Multinomial", "Bernoulli")

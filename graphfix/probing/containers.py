@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -22,11 +22,8 @@ from graphfix.runtime.provider import Ep
 from graphfix.runtime.random_nodes import Repeatable, draws, seeded
 from graphfix.runtime.run_errors import RunError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    Progress = Callable[[int, int, str], None]
-    Outputs = dict[str, Array]
+Progress = Callable[[int, int, str], None]
+Outputs = dict[str, Array]
 
 
 # As many times as long as the clip, if nobody gives containers: nearly full, and 5 s in 60 s. The

@@ -6,26 +6,22 @@ container gives other numbers than the clip alone; this measures by how much.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 from graphfix.feeds.case import Dropped
 from graphfix.feeds.clips import FILLS, Fill
 from graphfix.json_types import plain
+from graphfix.lengths.length_input import LengthInput
 from graphfix.model.given import Given, in_memory, sizes_of
 from graphfix.probing.containers import Job
 from graphfix.probing.in_container import PaddedDiff
 from graphfix.proof.compare import Tolerance
+from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import require
 from graphfix.wording import Proof
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from graphfix.lengths.length_input import LengthInput
-    from graphfix.runtime.provider import Ep
-
-    Progress = Callable[[int, int, str], None]
+Progress = Callable[[int, int, str], None]
 
 __all__ = ["PaddedDiff", "PaddedVerdict", "padded"]
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import zip_longest
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from graphfix.directml.kernel_table import MOST_DIMS, standard
 from graphfix.directml.placement import Rules
 from graphfix.model.values import attr_ints, attr_text
+from graphfix.model.view import View
 from graphfix.rules.rule import Hazard, Rule, is_fixed, is_folded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx_ir as ir
-
-    from graphfix.model.view import View
 
 _MOST_DIMS = 8
 _DROPS_ONES = ("Resize", "Upsample")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -13,13 +14,9 @@ from graphfix.model.schemas import schema_of
 from graphfix.model.symbolic import symbols_of
 from graphfix.model.values import all_nodes, is_op
 from graphfix.model.values import nodes_of as nodes_in
+from graphfix.model.view import View
 from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded
 from graphfix.spec.quoting import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.model.view import View
 
 _CONTROL = ("If", "Loop", "Scan")
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
 
 import onnx_ir as ir
 
 from graphfix.model.values import is_op
+from graphfix.model.view import View
 from graphfix.rules.rule import Hazard, Rule, is_folded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.model.view import View
 
 _LAYOUT = ("Cast", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity")
 _SUMS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceL2", "ReduceProd", "ReduceSum")

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from graphfix.directml import kernel_table, support_queries
+from graphfix.directml.kernel_table import Kernel
 from graphfix.model.schemas import schema_of
 from graphfix.model.values import all_nodes
+from graphfix.model.view import View
 from graphfix.rules.rule import Hazard, Rule, is_folded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx_ir as ir
-
-    from graphfix.directml.kernel_table import Kernel
-    from graphfix.model.view import View
 
 # The opset that the pass opset-ceiling takes a model down to.
 _CEILING = 21

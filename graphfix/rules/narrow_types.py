@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -12,12 +13,8 @@ from graphfix.directml import kernel_table
 from graphfix.model.schemas import schema_of
 from graphfix.model.values import all_nodes, attr_int, const_of, is_op
 from graphfix.model.values import nodes_of as nodes_in
+from graphfix.model.view import View
 from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.model.view import View
 
 _LOWEST = -65504.0
 _FLOAT16 = ir.DataType.FLOAT16

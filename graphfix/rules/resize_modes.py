@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.directml.placement import Rules
 from graphfix.directml.support_queries import refusal
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, attr_text, const_of
+from graphfix.model.view import View
 from graphfix.rules.rule import Hazard, Rule, is_folded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx_ir as ir
-
-    from graphfix.model.view import View
 
 
 class ResizeMode(Rule):

@@ -8,8 +8,10 @@ this Python once more.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, Literal, Self
+from types import TracebackType
+from typing import Any, Literal, Self
 
 import onnx
 import onnx_ir as ir
@@ -25,13 +27,9 @@ from graphfix.runtime.run_errors import LoadDiedError, RunDiedError, RunError
 from graphfix.runtime.scratch import Folder, scratch
 from graphfix.runtime.time_limits import run_seconds
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from types import TracebackType
-
-    Level = Literal["basic", "extended"]
-    """``basic``: what is done before nodes are given to providers; ``extended``: also the fusions
-    for the CPU, of which most are the same for DirectML."""
+Level = Literal["basic", "extended"]
+"""``basic``: what is done before nodes are given to providers; ``extended``: also the fusions
+for the CPU, of which most are the same for DirectML."""
 
 _TENSOR = re.compile(r"tensor\((\w+)\)")
 _DTYPES = {x.name.lower(): x for x in ir.DataType}

@@ -12,16 +12,14 @@ inference. So it is in the sessions that people make: ONNX Runtime's optimizer r
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import onnx_ir as ir
 
 from graphfix.model.values import all_nodes, is_op, scalar_of
 from graphfix.runtime.local_session import Session
-
-if TYPE_CHECKING:
-    from graphfix.runtime.port import Array, Feeds, Port
-    from graphfix.runtime.provider import Ep
+from graphfix.runtime.port import Array, Feeds, Port
+from graphfix.runtime.provider import Ep
 
 _DRAWS = (
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -11,15 +10,13 @@ import onnx_ir as ir
 from graphfix.model.number_laws import OF_TWO
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, filler_of, is_op, number_in, scalar_of
+from graphfix.model.view import View
 from graphfix.model.zero_one import truth_of
 
 from .._masks.where_masks import fill_of
 from .axis_layout import REGROUPS, Atom, Layout, regrouped, size_of
 
-if TYPE_CHECKING:
-    from graphfix.model.view import View
-
-    Axes = tuple[tuple[Atom, ...], ...]
+Axes = tuple[tuple[Atom, ...], ...]
 
 
 _POINTWISE = frozenset(

@@ -7,23 +7,20 @@ pair of neighbours.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.editing.builder import Builder
 from graphfix.model.shapes import Dim, all_same, same
 from graphfix.model.values import is_op
+from graphfix.model.view import View
 
 from .._index.counting import counting
 from .._sizes.reshape_targets import with_axes
 from .axis_layout import Layout, size_of
 from .rotary_halves import along_last, part_of, turned
 from .rotary_tables import is_doubled
-
-if TYPE_CHECKING:
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
 
 # Two products, a sum, two Slices, Neg and Concat become one kernel.
 _ROTATES = 6

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -12,15 +13,9 @@ from onnx.reference import ReferenceEvaluator
 from graphfix.model.dims import numbers_in
 from graphfix.model.slicing import slice_of
 from graphfix.model.values import is_op
+from graphfix.model.view import View
 
-from .lookup import LIMIT, Replacement, constant_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from graphfix.model.view import View
-
-    from .lookup import Array, Look
+from .lookup import LIMIT, Array, Look, Replacement, constant_of
 
 _INTEGERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)

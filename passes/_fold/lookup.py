@@ -6,27 +6,22 @@ holds is believed here only if it also holds where a size is 0: an empty cache i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
+from graphfix.editing.builder import Builder
 from graphfix.model.dims import numbers_in
 from graphfix.model.number_laws import COMPARISONS, OF_ONE, OF_TWO
 from graphfix.model.symbolic import Dim, key_of, symbols_of
 from graphfix.model.values import Numbering, attr_int, attr_ints, const_of, ints_of, is_op, users_of
 from graphfix.model.view import View
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
-
-    import numpy.typing as npt
-
-    from graphfix.editing.builder import Builder
-
-    Array = npt.NDArray[np.generic]
-    Ints = npt.NDArray[np.int64]
+Array = npt.NDArray[np.generic]
+Ints = npt.NDArray[np.int64]
 
 Key = int | str
 """A dim: a number, or the text that all equal expressions share."""

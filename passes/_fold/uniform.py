@@ -6,7 +6,7 @@ everywhere. What is known to be one number needs no size of its own where it is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -17,10 +17,7 @@ from graphfix.model.values import attr_int, filler_of, is_op, number_in, scalar_
 
 from .lookup import VIEWS, Key, Look, Replacement, constant_of
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    Number = float | int | bool
+Number = float | int | bool
 
 _MOVES = (*VIEWS, "Expand", "Tile", "Identity", "Transpose")
 _SAME_SIZE = ("Not", "Cast", "Neg", "Abs", "Sqrt", "Identity")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.editing.builder import Builder
 from graphfix.model.values import attr_int, const_of, is_op
 
 from .._sizes.reshape_targets import with_axes
 from .range_index import Count, IndexAxis, Term
-
-if TYPE_CHECKING:
-    from graphfix.editing.builder import Builder
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 

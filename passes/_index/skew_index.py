@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.editing.builder import Builder
+from graphfix.model.symbolic import Dim
 from graphfix.model.symbolic.expressions import key_of
 
 from .._sizes.reshape_targets import with_axes
 from .counting import counting, size_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.symbolic import Dim
 
 
 class Positions:

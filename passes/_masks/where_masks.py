@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -22,11 +22,7 @@ from graphfix.model.values import (
     number_in,
     scalar_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.model.view import View
+from graphfix.model.view import View
 
 # No score is this low by itself: from here down a constant is meant to hide. Exporters write
 # -1e4, -65504 (float16), -1e9, -3.4e38 and -inf.

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from graphfix.core import Skip
 from graphfix.model.shapes import all_same
 from graphfix.model.values import attr_int, axes_of, is_op
+from graphfix.model.view import View
 
 from .._shared.polynomial import number_of
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.model.view import View
 
 
 @dataclass(frozen=True)

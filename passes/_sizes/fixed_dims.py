@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -11,19 +11,15 @@ from graphfix.core import Skip
 from graphfix.errors import UsageError
 from graphfix.model import dims
 from graphfix.model.broadcast import BROADCAST
+from graphfix.model.dim_spelling import Spelling
 from graphfix.model.shapes import input_names as input_names
 from graphfix.model.symbolic import Dim
 from graphfix.model.symbolic import symbols_of as symbols_of
 from graphfix.model.text import path_of
 from graphfix.model.values import attr_int, is_op
+from graphfix.model.view import View
 from graphfix.spec.quoting import quoted
 from graphfix.wording import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from graphfix.model.dim_spelling import Spelling
-    from graphfix.model.view import View
 
 # Two sizes that tell apart what merely happens to be equal at one of them.
 _TRIED = (3, 1009)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.rule_site import Rule, Site
@@ -12,7 +11,9 @@ from graphfix.lengths.rules.reduce import masked_mean
 from graphfix.lengths.tail_state import (
     ANY,
     FINITE,
+    Axis,
     State,
+    Tail,
     Time,
     carries_time,
     same_size,
@@ -20,9 +21,6 @@ from graphfix.lengths.tail_state import (
     time_of,
 )
 from graphfix.model.values import attr_int, attr_ints, attr_text
-
-if TYPE_CHECKING:
-    from graphfix.lengths.tail_state import Axis, Tail
 
 
 def conv(site: Site) -> State:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import sympy
 
@@ -16,16 +15,15 @@ from graphfix.lengths.tail_state import (
     FINITE,
     LAST,
     ZERO,
+    Axis,
     Rows,
     State,
+    Tail,
     Time,
     carries_time,
     time_of,
 )
 from graphfix.model.values import attr_int
-
-if TYPE_CHECKING:
-    from graphfix.lengths.tail_state import Axis, Tail
 
 _ZERO = ("ReduceLogSum", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+
+import sympy
 
 from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.rule_site import Rule, Site, Takes
@@ -18,9 +19,6 @@ from graphfix.lengths.tail_state import (
     with_tails,
 )
 from graphfix.model.values import const_of
-
-if TYPE_CHECKING:
-    import sympy
 
 
 def of_sizes(site: Site) -> State:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from graphfix.lengths.joint_axes import RefusedError, only_time
 from graphfix.lengths.rule_site import Rule, Site, Takes
@@ -12,15 +11,13 @@ from graphfix.lengths.tail_state import (
     ANY,
     LAST,
     WILD,
+    Axis,
     Other,
     State,
     Tail,
     carries_time,
 )
 from graphfix.model.values import attr_int, attr_ints
-
-if TYPE_CHECKING:
-    from graphfix.lengths.tail_state import Axis
 
 
 def transpose(site: Site) -> State:

@@ -6,14 +6,16 @@ import contextlib
 import contextvars
 import functools
 import math
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 import sympy
+from onnx_shape_inference import ShapeInferenceContext as Context
 
 from graphfix.model.symbolic.expressions import (
+    Array,
     Dim,
     array_of,
     dim_of,
@@ -26,13 +28,6 @@ from graphfix.model.symbolic.expressions import (
     settled,
 )
 from graphfix.model.symbolic.signs import bounded, never_negative
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from onnx_shape_inference import ShapeInferenceContext as Context
-
-    from graphfix.model.symbolic.expressions import Array
 
 # Shape tensors are small: what holds more is data.
 SMALL = 64

@@ -6,28 +6,22 @@ Such as the ``Where(Equal(shape, -1), 1, shape)`` of TorchScript's Expand.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
 import sympy
+from onnx_shape_inference import ShapeInferenceContext as Context
 
 from graphfix.model.dims import numbers_in
 from graphfix.model.slicing import slice_of
-from graphfix.model.symbolic.expressions import array_of, items_of, truth, whole_numbers
+from graphfix.model.symbolic.expressions import Array, array_of, items_of, truth, whole_numbers
 from graphfix.model.symbolic.inferred import SMALL, Facts
 from graphfix.model.symbolic.quotients import floored
 from graphfix.model.values import attr_int, attr_ints, tensor_in
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from onnx_shape_inference import ShapeInferenceContext as Context
-
-    from graphfix.model.symbolic.expressions import Array
-
-    Evaluator = Callable[[Facts, Context, ir.Node, list[Array]], Array | None]
-    Of = Callable[[Facts, Context, sympy.Expr, sympy.Expr], sympy.Expr | None]
+Evaluator = Callable[[Facts, Context, ir.Node, list[Array]], Array | None]
+Of = Callable[[Facts, Context, sympy.Expr, sympy.Expr], sympy.Expr | None]
 
 
 def _elementwise(of: Of) -> Evaluator:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
 import sympy
+from onnx_shape_inference import ShapeInferenceContext as Context
 
 from graphfix.model.slicing import length_in
 from graphfix.model.symbolic.expressions import (
+    Array,
     Dim,
     dim_of,
     equal,
@@ -18,16 +20,9 @@ from graphfix.model.symbolic.expressions import (
     settled,
     whole_numbers,
 )
+from graphfix.model.symbolic.inferred import Facts
 from graphfix.model.symbolic.slice_ends import length_to
 from graphfix.model.values import attr_int, attr_ints
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from onnx_shape_inference import ShapeInferenceContext as Context
-
-    from graphfix.model.symbolic.expressions import Array
-    from graphfix.model.symbolic.inferred import Facts
 
 
 def set_shape(value: ir.Value, dims: Sequence[Dim] | None) -> None:

@@ -6,7 +6,7 @@ and takes the shape of one branch of an If for that of both.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext as Context
@@ -20,11 +20,8 @@ from graphfix.model.symbolic.inferred import FLOATS, INTEGERS, Facts, current
 from graphfix.model.symbolic.integer_contents import EVALUATORS
 from graphfix.model.values import tensor_in
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Rule = Callable[[Context, ir.Node], None]
-    ShapeRule = Callable[[Facts, Context, ir.Node], None]
+Rule = Callable[[Context, ir.Node], None]
+ShapeRule = Callable[[Facts, Context, ir.Node], None]
 
 _registered = False
 

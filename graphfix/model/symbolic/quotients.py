@@ -7,9 +7,10 @@ constants is known once it is known for the numbers of a few periods.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.model.broadcast import LOGIC
@@ -17,12 +18,7 @@ from graphfix.model.number_laws import OF_ONE, OF_TWO
 from graphfix.model.symbolic.inferred import INTEGERS
 from graphfix.model.values import attr_int, is_op, scalar_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy.typing as npt
-
-    Numbers = npt.NDArray[np.int64] | npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64] | npt.NDArray[np.bool_]
 
 _TRIED = np.arange(-4096, 4097)
 _LARGEST = 1024
