@@ -8,11 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import FrameType
-    from typing import NoReturn
+from types import FrameType
+from typing import NoReturn
 
 _INTERRUPTED = 130  # as in graphfix.cli, which is not there yet
 _SAID = b"graphfix: interrupted; nothing was written\n"

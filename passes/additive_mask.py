@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.editing.builder import Builder
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op
+from graphfix.model.view import View
 
 from ._masks.where_masks import (
     HIDES,
@@ -30,12 +33,6 @@ from ._masks.where_masks import (
     softmax_of,
 )
 from ._masks.whole_rows import hides_whole_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
 
 # Far below all scores, and far enough from float32's -3.4e38 to be added several times.
 LOWEST = -1e9

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.editing.builder import AttrValue, Builder
 from graphfix.model.values import attr_ints
+from graphfix.model.view import View
 
 from ._sizes.reshape_targets import with_axes
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import AttrValue, Builder
-    from graphfix.model.view import View
 
 # What stands for "not along this axis", which is put first.
 _NEUTRAL = {"strides": 1, "dilations": 1, "output_padding": 0, "output_shape": 1, "kernel_shape": 1}

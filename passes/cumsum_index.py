@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
+
+import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.editing.builder import Builder
 from graphfix.model.values import is_op
+from graphfix.model.view import View
 
 from ._index.counting import counted
 from ._index.range_index import (
@@ -20,12 +24,6 @@ from ._index.range_index import (
 )
 from ._shared.fusible import only_user
 from ._sizes.reshape_targets import with_axes
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.editing.builder import Builder
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op
+from graphfix.model.view import View
 
 from ._masks.finite_range import Finite
 from ._masks.where_masks import condition_of, keeps_shape, select_of, softmax_of
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
 
 
 @dataclass(frozen=True)

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.editing.builder import PASS_KEY
+from graphfix.editing.builder import PASS_KEY, Builder
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op
+from graphfix.model.view import View
 from graphfix.model.zero_one import is_one, truth_of
 
 from ._masks.before_softmax import may_reach_softmax
 from ._masks.floors import floored, is_plain, lowest_of
 from ._masks.where_masks import HIDES, Reach, fill_of, reach_of
 from ._masks.whole_rows import hides_whole_rows
-
-if TYPE_CHECKING:
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
-
 
 # Such rows are uniform, or NaN; with a finite floor their scores would count again.
 _WHOLE_ROWS = "it hides whole rows of Softmax {!r}, not keys"

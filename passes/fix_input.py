@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -15,9 +16,6 @@ from graphfix.model import fixed_inputs
 from graphfix.spec.options import Texts
 from graphfix.spec.quoting import quoted
 from graphfix.wording import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from graphfix.core import Change, Finding, Match, Pass, Safety, Skip
 from graphfix.editing import exclusions
 from graphfix.editing.builder import Builder
 from graphfix.model import shapes
 from graphfix.model.text import path_of
-from graphfix.model.values import nodes_of
+from graphfix.model.values import all_nodes
 from graphfix.model.view import View
 
 from ._fold.bit_masks import Bits
@@ -24,14 +27,9 @@ from ._fold.merged_dims import Apart
 from ._fold.size_nodes import Sizes
 from ._fold.uniform import NEUTRAL, SHRUNK, Uniform
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
-
-    import onnx_ir as ir
-
-    Rule = Callable[[ir.Node, Look], Replacement | None]
-    Rules = Sequence[tuple[frozenset[str] | None, Rule]]
-    """Rules in order, each with the operators that it is for; None for all."""
+Rule = Callable[[ir.Node, Look], Replacement | None]
+Rules = Sequence[tuple[frozenset[str] | None, Rule]]
+"""Rules in order, each with the operators that it is for; None for all."""
 
 # What one round makes, the next may go on with; a chain of this many links would be a wonder.
 _ROUNDS = 50
@@ -139,7 +137,7 @@ class Fold(Pass):
         uniform = Uniform(look)
         at_once = (*_apart(look), *_sizes(look), (SHRUNK, uniform.smaller))
         shown = _Shown((*_rules(uniform), *at_once))
-        for node in _nodes(model):
+        for node in all_nodes(model):
             found = _first(shown[node.op_type], node, look)
             if found is not None:
                 yield self.leaves(model, node) or FoldSite(node, found)
@@ -187,7 +185,7 @@ class Fold(Pass):
         """Show each node to each rule; whether any was replaced."""
         model, builder = look.view.model, Builder(self.name, look.view)
         shown, changed = _Shown(rules), False
-        for node in list(_nodes(model)) if rules else ():
+        for node in list(all_nodes(model)) if rules else ():
             if node.graph is None:  # went with an earlier one
                 continue
             found = _first(shown[node.op_type], node, look)
@@ -257,8 +255,3 @@ def _first(rules: Sequence[Rule], node: ir.Node, look: Look) -> Replacement | No
         if (found := rule(node, look)) is not None:
             return found
     return None
-
-
-def _nodes(model: ir.Model) -> Iterator[ir.Node]:
-    for graph in (model.graph, *(x.graph for x in model.functions.values())):
-        yield from nodes_of(graph)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import onnx_ir as ir
 
 from graphfix.core import Change, Match, Pass, Safety, Skip
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.shapes import input_symbols
+from graphfix.model.symbolic import Dim
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op, nodes_of
 from graphfix.model.view import View
 
 from ._sizes.fixed_dims import contradicts, renewed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.model.symbolic import Dim
 
 
 @dataclass(frozen=True)

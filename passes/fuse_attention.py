@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.editing.builder import Builder
+from graphfix.model.view import View
 
 from ._attention.mha_inputs import bias_of_terms, joined_biases, key_padding_of
 from ._attention.site import Attention, attention_at
-
-if TYPE_CHECKING:
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.editing.builder import Builder
 from graphfix.model.values import is_op
+from graphfix.model.view import View
 
 from ._shared.fusible import MICROSOFT
 from ._shared.gelu import ABOUT, Gelu, bias_of, gelu_of
-
-if TYPE_CHECKING:
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
 
 # (1 + tanh(z)) / 2 is sigmoid(2 * z), with z = sqrt(2 / pi) * (x + 0.044715 * x ** 3).
 _LINE = 2 * math.sqrt(2 / math.pi)

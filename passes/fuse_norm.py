@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from graphfix.core import Match, Pass, Safety, Skip
+import onnx_ir as ir
+
+from graphfix.core import Change, Match, Pass, Safety, Skip
 
 from ._norm.pieces import NormPieces, NormSite
 from ._norm.residual import NormResidual
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx_ir as ir
-
-    from graphfix.core import Change
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.editing.builder import Builder
 from graphfix.model.values import attr_int, is_op
+from graphfix.model.view import View
 from graphfix.wording import a_or_an
 
 from ._shared.fusible import FLOATS, MICROSOFT, only_user
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
 
 # Inputs of MultiHeadAttention after query, key and value; Attention's are others.
 _BIAS, _MASK, _ADDEND, _PAST = 3, 4, 5, 6

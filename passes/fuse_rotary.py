@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety
+from graphfix.editing.builder import Builder
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_ints, is_op
+from graphfix.model.view import View
 
 from ._attention.axis_layout import layout_of
 from ._attention.rotary import Rotation, rotation_of
-
-if TYPE_CHECKING:
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
 
 _TAKES = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Finding, Match, NodePass, Safety, Severity, Skip
+from graphfix.editing.builder import Builder
 from graphfix.model.text import path_of
 from graphfix.model.values import const_of
 from graphfix.model.view import View
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.editing.builder import Builder
 
 _ONLY_INT64 = ("GatherND", "ScatterND")
 _NARROW = frozenset(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.core import Change, Match, Pass, Safety
 from graphfix.directml import fusing
 from graphfix.editing.builder import Builder
 from graphfix.model.text import line_of, path_of
 from graphfix.model.view import View
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx_ir as ir
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.directml.kernel_table import MATRIX_DIMS
+from graphfix.editing.builder import Builder
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, is_op
+from graphfix.model.view import View
 
 from ._shared.fusible import only_user
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
 
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 

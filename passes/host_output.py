@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -13,9 +14,6 @@ from graphfix.directml import empty_outputs
 from graphfix.editing.builder import PASS_KEY, Builder
 from graphfix.model.text import path_of
 from graphfix.model.view import View
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _OPTIONAL = 15  # the opset that Optional is of
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from graphfix.core import Change, Finding, Match, Pass, Safety, Skip
 from graphfix.editing.builder import is_as_exported
 from graphfix.errors import PaddingError
-from graphfix.lengths.analysis import analyse
+from graphfix.lengths.analysis import Analysis, analyse
 from graphfix.lengths.apply import apply
 from graphfix.lengths.length_input import LengthInput
 from graphfix.lengths.length_source import find
 from graphfix.model.text import told
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx_ir as ir
-
-    from graphfix.lengths.analysis import Analysis
 
 _TOLD = 5
 _PROFILE = ". What the profile makes plain may be analysed: -p directml,ilens-mask"

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.editing.builder import Builder
 from graphfix.model.shapes import same
-from graphfix.model.symbolic import symbols_of
+from graphfix.model.symbolic import Dim, symbols_of
 from graphfix.model.values import attr_int, axes_of, const_of, is_op, scalar_of
-
-if TYPE_CHECKING:
-    from graphfix.editing.builder import Builder
-    from graphfix.model.symbolic import Dim
-    from graphfix.model.view import View
+from graphfix.model.view import View
 
 _MOVES = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 _ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "And", "Or", "Where", "Min", "Max", "Pow")

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.editing.builder import Builder
 from graphfix.model.mask_lookups import looked_up, written
-from graphfix.model.shapes import same
+from graphfix.model.shapes import all_same, same
+from graphfix.model.symbolic import Dim
 from graphfix.model.values import is_op
+from graphfix.model.view import View
 
 from ._index.counting import size_of
 from ._sizes.reshape_targets import with_axes
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.symbolic import Dim
-    from graphfix.model.view import View
-
-    Dims = tuple[Dim, ...]
+Dims = tuple[Dim, ...]
 
 
 @dataclass(frozen=True)
@@ -179,15 +175,6 @@ def _end_of(lookup: ir.Node, index: Dims, view: View) -> ir.Node:
         node = uses[0].node
         if not is_op(node, "Reshape") or uses[0].idx != 0:
             break
-        if _equal(view.shapes.dims(node.outputs[0]), index):
+        if all_same(view.shapes.dims(node.outputs[0]), index):
             end = node
     return end
-
-
-def _equal(a: Dims | None, b: Dims | None) -> bool:
-    return (
-        a is not None
-        and b is not None
-        and len(a) == len(b)
-        and all(same(x, y) for x, y in zip(a, b, strict=True))
-    )

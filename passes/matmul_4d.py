@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.directml.kernel_table import MATRIX_DIMS
+from graphfix.editing.builder import Builder
 from graphfix.model.shapes import Dim, same
 from graphfix.model.symbolic import times
+from graphfix.model.view import View
 
 from ._shared.fusible import FLOATS
 from ._sizes.reshape_targets import Target, reshaped, target_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
 
 # Which factor has a dim: both, of one size; one, and the other is repeated; neither, and it is 1.
 _Has = Literal["both", "first", "second", "neither"]

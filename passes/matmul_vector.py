@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety
 from graphfix.directml.placement import Rules
+from graphfix.editing.builder import Builder
+from graphfix.model.view import View
 
 from ._sizes.reshape_targets import with_axes
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from graphfix.core import Change, Match, Pass, Safety, Skip
+from graphfix.model.schemas import schema_of
 from graphfix.model.values import is_op, nodes_of
 from graphfix.model.view import View
 
-from ._shared.opsets import Meanings, schema_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx_ir as ir
+from ._shared.opsets import Meanings
 
 
 @dataclass(frozen=True)

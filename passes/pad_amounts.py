@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.editing.builder import Builder
 from graphfix.model.pads import pads_of
 from graphfix.model.values import const_of, is_op
+from graphfix.model.view import View
 
 from ._sizes.written import Written, written
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
 
 _RESTS = "rests on lengths of at most a million, which float32 counts without a gap"
 

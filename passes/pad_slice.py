@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.editing.builder import Builder
 from graphfix.model.pads import can_be_split, is_negative, may_cut, mode_of, pads_of
+from graphfix.model.shapes import Dim
 from graphfix.model.values import const_of, ints_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.shapes import Dim
-    from graphfix.model.view import View
+from graphfix.model.view import View
 
 _END = np.iinfo(np.int64).max
 

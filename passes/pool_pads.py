@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.model.symbolic import expr_of, never_negative
+from graphfix.editing.builder import Builder
+from graphfix.model.symbolic import Dim, expr_of, never_negative
 from graphfix.model.values import attr_int, attr_ints
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.symbolic import Dim
-    from graphfix.model.view import View
+from graphfix.model.view import View
 
 # From here on the standard does not count a window that starts in the padding at the end, as
 # ONNX Runtime's CPU kernels never did.

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.editing.builder import Builder
 from graphfix.model.values import attr_int
+from graphfix.model.view import View
 
 from ._shared.fusible import FLOATS, MICROSOFT
-
-if TYPE_CHECKING:
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
 
 _REVISED = 21
 _BYTES = (ir.DataType.INT8, ir.DataType.UINT8)

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.editing.builder import PASS_KEY
-from graphfix.model.shapes import is_named, same
+from graphfix.editing.builder import PASS_KEY, Builder
+from graphfix.model.shapes import Shapes, is_named, same
+from graphfix.model.symbolic import Dim
 from graphfix.model.text import size_told
 from graphfix.model.values import attr_int, ints_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.shapes import Shapes
-    from graphfix.model.symbolic import Dim
-    from graphfix.model.view import View
-
+from graphfix.model.view import View
 
 Shape = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 

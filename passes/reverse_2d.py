@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety
 from graphfix.directml.placement import Rules
+from graphfix.editing.builder import Builder
 from graphfix.model.shapes import Dim, same
 from graphfix.model.values import attr_int, is_op
+from graphfix.model.view import View
 
 from ._sizes.reshape_targets import reshaped, with_axes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
 
 _INT64_MIN = np.iinfo(np.int64).min
 _LAYOUT = ("Expand", "Identity", "Reshape", "Squeeze", "Tile", "Unsqueeze")

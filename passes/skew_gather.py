@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
-from graphfix.editing.builder import PASS_KEY
-from graphfix.model.shifted_rows import line_of
+from graphfix.editing.builder import PASS_KEY, Builder
+from graphfix.model.pad_cuts import Rows
+from graphfix.model.shifted_rows import Moved, line_of
 from graphfix.model.values import const_of, is_op
+from graphfix.model.view import View
 
 from ._index.skew_index import Positions
 from ._index.skew_sites import LARGEST, SkewSite, skewed, turned_back
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.pad_cuts import Rows
-    from graphfix.model.shifted_rows import Moved
-    from graphfix.model.view import View
 
 _OPSET = 12
 

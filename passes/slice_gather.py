@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.editing.builder import Builder
+from graphfix.model.dims import numbers_in
 from graphfix.model.values import attr_ints, ints_of, is_op, users_of
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
+from graphfix.model.view import View
 
 # What a Gather is given stands in the file: 32 kB are not much beside any model.
 _MOST = 4096
@@ -186,6 +185,5 @@ def _is_worked_on(node: ir.Node, view: View) -> bool:
 
 
 def _elements(value: ir.Value, view: View) -> int | None:
-    dims = view.shapes.dims(value)
-    sizes = [x for x in dims or () if isinstance(x, int)]
-    return None if dims is None or len(sizes) < len(dims) else int(np.prod(sizes, dtype=np.int64))
+    sizes = numbers_in(view.shapes.dims(value))
+    return None if sizes is None else math.prod(sizes)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety
+from graphfix.editing.builder import Builder
 from graphfix.model.values import const_of, ints_of
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
+from graphfix.model.view import View
 
 _LOWEST = -(2**31)
 # From here on DirectML has no Shape, and what is computed from one is no longer left to the CPU.

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.editing.builder import Builder
 from graphfix.model.affine import affine_of
 from graphfix.model.shapes import same
+from graphfix.model.symbolic import Dim
 from graphfix.model.values import attr_int, const_of, ints_of, is_op
+from graphfix.model.view import View
 
 from ._index.range_index import least_of
 from ._sizes.reshape_targets import with_axes
-
-if TYPE_CHECKING:
-    from graphfix.editing.builder import Builder
-    from graphfix.model.symbolic import Dim
-    from graphfix.model.view import View
 
 # A table of positions is one of weights: what counts them has as many elements as it has rows.
 _LONGEST = 1 << 20

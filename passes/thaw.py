@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.core import Change, Match, NodePass, Safety, Skip
+from graphfix.editing.builder import Builder
 from graphfix.model import shapes
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.shapes import input_symbols
+from graphfix.model.symbolic import Dim
 from graphfix.model.values import attr_int, ints_of, is_op
 from graphfix.model.view import View
 
 from ._sizes.fixed_dims import renewed, symbols_of
 from ._sizes.frozen import Thawed, pinned, thawed, written
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.symbolic import Dim
 
 
 @dataclass(frozen=True)

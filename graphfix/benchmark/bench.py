@@ -10,8 +10,9 @@ model from its own copy, it tells nothing of others. Outputs are compared in run
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from graphfix.benchmark.bench_result import (
     AS_IT_IS,
@@ -22,7 +23,7 @@ from graphfix.benchmark.bench_result import (
     Setup,
     Timed,
 )
-from graphfix.benchmark.candidate import Entrant, enter
+from graphfix.benchmark.candidate import Entrant, MapFeeds, enter
 from graphfix.benchmark.interleave import Course, FailedError, take_turns
 from graphfix.benchmark.timed_process import Trial, survey, time_alone
 from graphfix.benchmark.timing import claim, ratio
@@ -32,14 +33,8 @@ from graphfix.errors import ModelError, UsageError
 from graphfix.model.given import Given, on_disk, one_size, require_known
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import Ep
-from graphfix.runtime.python import choose, here
+from graphfix.runtime.python import Wanted, choose, here
 from graphfix.runtime.scratch import Folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from graphfix.benchmark.candidate import MapFeeds
-    from graphfix.runtime.python import Wanted
 
 __all__ = ["EFFORT", "PHASES", "Benchmark", "Effort", "Result", "Setup", "Timed", "bench"]
 

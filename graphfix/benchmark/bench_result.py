@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from graphfix.benchmark.timing import Claim, Timing
+from graphfix.benchmark.timing import Claim, Ratio, Timing
 from graphfix.runtime.profiling import Placed
 from graphfix.wording import Proof
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from graphfix.benchmark.timing import Ratio
     from graphfix.proof.compare import OutputDiff
     from graphfix.runtime.provider import Ep
 
 SESSION, FIRST, STEADY, OTHER, BACK = "session", "first run", "steady", "other shape", "back"
 PHASES = (SESSION, FIRST, STEADY, OTHER, BACK)
 """Making a session; its first run; runs at that shape; at another, each time; and back."""
+# What JSON says of how an output differs.
+_TOLD = ("output", "case", "ok", "max_abs", "reason")
 AS_IT_IS = "any shape"
 FIXED = "fixed dims"
 
@@ -95,16 +96,7 @@ class Result:
             "copy": {name: ratio.to_json() for name, ratio in self.copy.items()},
             "placement": self.seen.placed.to_json(),
             "peak_memory_bytes": self.seen.peak_memory,
-            "outputs": [
-                {
-                    "output": d.output,
-                    "case": d.case,
-                    "ok": d.ok,
-                    "max_abs": d.max_abs,
-                    "reason": d.reason,
-                }
-                for d in self.seen.diffs
-            ],
+            "outputs": [{x: getattr(d, x) for x in _TOLD} for d in self.seen.diffs],
         }
 
 
@@ -200,10 +192,7 @@ class Benchmark(Proof):
             "about": self.about,
             "dims": self.dims,
             "other": self.other,
-            "setups": [
-                {"name": x.name, "dims": x.dims, "other": x.other, "fixed": x.fixed}
-                for x in self.setups
-            ],
+            "setups": [asdict(x) for x in self.setups],
             "models": [
                 {
                     "model": x.model,

@@ -7,8 +7,8 @@ where those changed the signature, and in their own floating-point type.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -16,16 +16,11 @@ import onnx_ir as ir
 from graphfix.errors import FeedError
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.model import io
+from graphfix.runtime.model_source import Source
+from graphfix.runtime.port import Array, Feeds
 from graphfix.runtime.random_nodes import draws, seeded
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from graphfix.proof.compare import Array
-    from graphfix.runtime.model_source import Source
-
-    Feeds = Mapping[str, Array]
-    MapFeeds = Callable[[Feeds], Feeds]
+MapFeeds = Callable[[Feeds], Feeds]
 
 
 @dataclass(frozen=True)

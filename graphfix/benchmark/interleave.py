@@ -9,19 +9,17 @@ process to process slows all of them alike.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from graphfix.benchmark.timing import Timing
 from graphfix.errors import GraphfixError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    Phases = Mapping[str, tuple[float, ...]]
-    """How long the runs of one process took, by phase."""
+Phases = Mapping[str, tuple[float, ...]]
+"""How long the runs of one process took, by phase."""
 
 T = TypeVar("T")
 

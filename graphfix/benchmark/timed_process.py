@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.benchmark.bench_result import BACK, FIRST, OTHER, SESSION, STEADY
+from graphfix.benchmark.bench_result import BACK, FIRST, OTHER, SESSION, STEADY, Setup
 from graphfix.benchmark.interleave import FailedError
 from graphfix.errors import FeedError, ModelError
 from graphfix.runtime.killing_node import words
@@ -27,7 +27,6 @@ from graphfix.runtime.run_errors import RunError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from graphfix.benchmark.bench_result import Setup
     from graphfix.benchmark.candidate import Entrant
     from graphfix.benchmark.interleave import Phases
     from graphfix.feeds.case import Case

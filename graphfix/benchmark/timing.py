@@ -19,7 +19,7 @@ were 2 to 8 % narrower with nine turns.)
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -99,14 +99,7 @@ class Ratio:
 
     def to_json(self) -> dict[str, object]:
         """As plain data."""
-        return {
-            "value": self.value,
-            "low": self.low,
-            "high": self.high,
-            "confidence": self.confidence,
-            "turns": self.turns,
-            "interval": INTERVAL,
-        }
+        return {**asdict(self), "interval": INTERVAL}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from graphfix.benchmark.bench_result import Seen
 from graphfix.errors import FeedError, ModelError
-from graphfix.proof.compare import OutputDiff, compare
+from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.profiling import placed
 from graphfix.runtime.run_errors import RunError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from graphfix.benchmark.candidate import Entrant
     from graphfix.benchmark.timed_process import Trial
     from graphfix.feeds.case import Case
-    from graphfix.proof.compare import Array, Tolerance
 
     Outputs = dict[str, Array]
 

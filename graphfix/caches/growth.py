@@ -6,25 +6,20 @@ A state grows where its output is longer than its input along a dim that is the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from graphfix.feeds.dim_groups import Tie
 from graphfix.feeds.input import plain, symbols
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.states import State, states_of
 from graphfix.model import shapes
 from graphfix.model.dims import name_dims
 from graphfix.model.local_functions import inline
-from graphfix.model.symbolic import equal, replaced
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from graphfix.feeds.dim_groups import Tie
-    from graphfix.model.shapes import Shapes
-    from graphfix.model.symbolic import Dim
+from graphfix.model.shapes import Shapes
+from graphfix.model.symbolic import Dim, equal, replaced
 
 
 @dataclass(frozen=True)

@@ -7,24 +7,18 @@ soon as it meets a tensor of no elements: what was to be copied stays what lay i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.directml.placement import Rules
 from graphfix.errors import ModelError
 from graphfix.model.local_functions import inline
 from graphfix.model.shapes import input_symbols
-from graphfix.model.symbolic import evaluator, symbols_of
+from graphfix.model.symbolic import Dim, evaluator, symbols_of
 from graphfix.model.values import bodies_of, is_op
 from graphfix.model.view import View
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    import onnx_ir as ir
-
-    from graphfix.model.symbolic import Dim
 
 # Some sizes are 0 at large sizes of the inputs, too: T - 4 * floor(T / 4). What is so at small ones
 # only is a window that is longer than what it slides over.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from graphfix.directml.placement import Rules
-from graphfix.model.values import const_of, is_op
+from graphfix.model.values import bodies_of, const_of, is_op
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -191,16 +191,15 @@ def partitions(
             found.append(home)
         else:
             joined = [one for one in before if not one.final]
-            if joined:
-                home = joined[0]
-                home.nodes.append(node)
-                for one in joined[1:]:
-                    if one.root() is not home:
-                        home.nodes[:0] = one.nodes
-                        one.merged = home
-            else:
-                home = Partition([node], fuses=True, final=False)
-                found.append(home)
+            if not joined:
+                joined = [Partition([], fuses=True, final=False)]
+                found += joined
+            home = joined[0]
+            home.nodes.append(node)
+            for one in joined[1:]:
+                if one.root() is not home:
+                    home.nodes[:0] = one.nodes
+                    one.merged = home
         for value in ends(node):
             made_by[value] = home
     return [one for one in found if one.merged is None]
@@ -244,8 +243,4 @@ def is_static(value: ir.Value | None) -> bool:
 
 def control_flow(graph: ir.Graph) -> str | None:
     """The operator with a graph of its own that keeps its graph from being fused, if any."""
-    for node in graph:
-        for attribute in node.attributes.values():
-            if attribute.type.name in ("GRAPH", "GRAPHS"):
-                return node.op_type
-    return None
+    return next((node.op_type for node in graph if bodies_of(node)), None)

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import csv
 import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from graphfix.model.schemas import schema_of
 
 _MISPLACED = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 """Operators of ONNX Runtime in ONNX's domain, the first until opset 17
@@ -84,7 +83,7 @@ def versions(op: str, domain: str = "") -> tuple[int, ...]:
 
 def since_version(op: str, domain: str, opset: int) -> int | None:
     """The version of an operator that an opset means; None if ONNX has none by that name."""
-    schema = schema_of(op, domain, opset)
+    schema = schema_of(op, opset, domain)
     if schema is not None:
         return int(schema.since_version)
     # ONNX has no schema for the operators of ONNX Runtime; all of them are of version 1.
@@ -104,15 +103,6 @@ def newest_opset_with_kernel(op: str, domain: str, below: int) -> int | None:
         if since is not None and kernel_for(op, domain, since) is not None:
             return opset
     return None
-
-
-@functools.cache
-def schema_of(op: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
-    """ONNX's schema of an operator as of an opset."""
-    try:
-        return onnx.defs.get_schema(op, opset, standard(domain))
-    except onnx.defs.SchemaError:
-        return None
 
 
 def typed(

@@ -7,15 +7,12 @@ a Transpose past a node does that node keep its own name and make a new tensor (
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.model.values import is_op, nodes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CONSTANT = "a constant"
 COMPUTED = "computed from constants when the session is made"

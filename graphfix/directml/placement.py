@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.directml.kernel_table import (
+    Kernel,
     kernel_for,
     newest_opset_with_kernel,
-    schema_of,
     since_version,
     standard,
     versions,
 )
 from graphfix.directml.kernel_table import typed as typed_of
 from graphfix.directml.support_queries import refusal
+from graphfix.model.schemas import schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from graphfix.directml.kernel_table import Kernel
     from graphfix.model.shapes import Shapes
 
 SHAPE_WORK = "computes a shape, from values that are on the CPU"
@@ -83,7 +83,7 @@ class Rules:
 
     def _misfit(self, node: ir.Node, kernel: Kernel) -> str | None:
         """The type that a kernel is not registered for."""
-        schema = schema_of(node.op_type, node.domain, self.opsets.get(standard(node.domain), 1))
+        schema = schema_of(node.op_type, self.opsets.get(standard(node.domain), 1), node.domain)
         if schema is None:
             every = frozenset().union(*kernel.types.values())
             for value in (*node.inputs, *node.outputs):

@@ -8,24 +8,20 @@ copied (:mod:`copies`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import onnx_ir as ir
 
 from graphfix.directml import fusing, node_tracing, visit_order
 from graphfix.directml.copies import copies
-from graphfix.directml.kernel_table import kernel_for, versions
+from graphfix.directml.kernel_table import Kernel, kernel_for, versions
 from graphfix.directml.placement import Rules
 from graphfix.model.shapes import Shapes
 from graphfix.model.text import path_of
 from graphfix.spec.quoting import quoted
 from graphfix.wording import Row, Shown, plural
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from graphfix.directml.kernel_table import Kernel
 
 Where = Literal["fused", "dml", "cpu", "gone"]
 """In a fused graph on DirectML; on DirectML by itself; on the CPU; no longer there in a run."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.editing import names
@@ -13,20 +15,12 @@ from graphfix.editing.orphans import discard, remove_orphans
 from graphfix.model import shapes
 from graphfix.model.text import Line, line_of, stands_in_place
 from graphfix.model.values import bodies_of, users_of
-from graphfix.model.view import forget_index
+from graphfix.model.view import View, forget_index
 
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-
-    import numpy.typing as npt
-
-    from graphfix.model.view import View
-
-    Operand = ir.Value | npt.NDArray[np.generic] | None
-    AttrValue = int | float | str | Sequence[int] | ir.TensorProtocol | ir.DataType
-    Edit = tuple[tuple[Line, ...], tuple[Line, ...]]
-    """The nodes that went, and those that came; small constants stand where they are read."""
+Operand = ir.Value | npt.NDArray[np.generic] | None
+AttrValue = int | float | str | Sequence[int] | ir.TensorProtocol | ir.DataType
+Edit = tuple[tuple[Line, ...], tuple[Line, ...]]
+"""The nodes that went, and those that came; small constants stand where they are read."""
 
 PASS_KEY = "graphfix.pass"
 

@@ -7,13 +7,11 @@ leave it too and say why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import onnx_ir as ir
 
 Place = tuple[str, str]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from graphfix.model.values import bodies_of, graphs_of, nodes_of
+import onnx_ir as ir
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx_ir as ir
+from graphfix.model.values import all_graphs, bodies_of, nodes_of, tops_of
 
 _START = "gf_"
 _META = "graphfix.names"
@@ -66,7 +63,7 @@ def let_go(model: ir.Model) -> None:
 def _given(model: ir.Model) -> set[str]:
     """The names that begin so."""
     names: list[str | None] = []
-    for top in _tops(model):
+    for top in tops_of(model):
         names += [x.name for x in top.inputs]
         names += top.initializers
         for node in nodes_of(top):  # once: there may be 100,000, for the name of one
@@ -86,7 +83,7 @@ def counted(model: ir.Model) -> Counter[str]:
 
 def made_twice(model: ir.Model) -> str | None:
     """The name of two values of which one would hide the other, if there are any."""
-    pending: list[tuple[ir.Graph, set[str]]] = [(top, set()) for top in _tops(model)]
+    pending: list[tuple[ir.Graph, set[str]]] = [(top, set()) for top in tops_of(model)]
     while pending:
         graph, seen = pending.pop()
         own = [x.name for x in graph.inputs]
@@ -101,13 +98,8 @@ def made_twice(model: ir.Model) -> str | None:
 
 
 def _of_values(model: ir.Model) -> Iterator[str]:
-    for graph in (graph for top in _tops(model) for graph in graphs_of(top)):
+    for graph in all_graphs(model):
         yield from (x.name for x in graph.inputs if x.name)
         yield from (name for name, x in graph.initializers.items() if not x.is_graph_input())
         for node in graph:
             yield from (x.name for x in node.outputs if x.name)
-
-
-def _tops(model: ir.Model) -> Iterator[ir.Graph]:
-    yield model.graph
-    yield from (function.graph for function in model.functions.values())

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
 
 from graphfix.model.text import Line, stands_in_place
 from graphfix.model.values import bodies_of, users_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import onnx_ir as ir
 
 
 def discard(body: ir.Graph) -> list[ir.Value]:

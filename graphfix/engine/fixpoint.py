@@ -10,8 +10,11 @@ from __future__ import annotations
 import dataclasses
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import onnx_ir as ir
 
 from graphfix.core import Check, Match, Pass, Result
 from graphfix.editing import exclusions
@@ -20,11 +23,6 @@ from graphfix.engine.report import ROUNDS, PassReport
 from graphfix.errors import GraphfixError, PassError
 from graphfix.model import shapes
 from graphfix.model.view import index
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import onnx_ir as ir
 
 R = TypeVar("R")
 

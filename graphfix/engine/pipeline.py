@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -15,22 +15,17 @@ from graphfix.core import Check, Pass
 from graphfix.editing import exclusions, names
 from graphfix.engine import registry
 from graphfix.engine.fixpoint import Turns, name_of
-from graphfix.engine.report import Left, Report
+from graphfix.engine.report import Left, PassReport, Report
 from graphfix.errors import GraphfixError, PassError, UsageError
 from graphfix.model.given import Given, loaded
 from graphfix.model.prepare import one_name
 from graphfix.model.snapshot import Snapshot
-from graphfix.model.values import nodes_of
+from graphfix.model.values import all_nodes
 from graphfix.model.view import forget_index
 from graphfix.spec.quoting import divided, halves, unquoted
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from graphfix.engine.report import PassReport
-
-    Progress = Callable[[str], None]
-    Settle = Callable[[Check, ir.Model, tuple[PassReport, ...]], Check]
+Progress = Callable[[str], None]
+Settle = Callable[[Check, ir.Model, tuple[PassReport, ...]], Check]
 
 PIPELINE_KEY = "graphfix.pipeline"
 DEFAULT = "directml"
@@ -243,7 +238,4 @@ def apply(
 
 def count_ops(model: ir.Model) -> dict[str, int]:
     """Nodes by operator: the graph, the graphs inside it, and the local functions."""
-    counts: Counter[str] = Counter()
-    for graph in (model.graph, *(f.graph for f in model.functions.values())):
-        counts.update(node.op_type for node in nodes_of(graph))
-    return dict(sorted(counts.items()))
+    return dict(sorted(Counter(node.op_type for node in all_nodes(model)).items()))

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
-from graphfix.core import together
+from graphfix.core import Change, Finding, Safety, together
 from graphfix.version import __version__
 from graphfix.wording import Proof, Row, plural, reasons, row_lines, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from graphfix.core import Change, Finding, Safety
     from graphfix.probing.padded import PaddedVerdict
     from graphfix.proof.verdict import Verdict
 

@@ -15,30 +15,26 @@ enough:
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.feeds.arrays import SCHEDULE, Maker
 from graphfix.feeds.case import Case, Cases, Dropped
+from graphfix.feeds.case_style import Style
 from graphfix.feeds.condition_cover import Cover, is_waveform
 from graphfix.feeds.dim_groups import TIES
 from graphfix.feeds.run_cost import Work
 from graphfix.feeds.runnable_sizes import Limits
 from graphfix.feeds.signature import Signature
+from graphfix.lengths.length_input import LengthInput
 from graphfix.model import io
 from graphfix.runtime.local_session import Session
+from graphfix.runtime.port import Array
 from graphfix.runtime.run_errors import OverBudgetError, RunError
 from graphfix.spec.quoting import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from graphfix.feeds.case_style import Style
-    from graphfix.lengths.length_input import LengthInput
-    from graphfix.runtime.port import Array
 
 # The usual cases where the user gives the lengths: batches of one, two and three rows come first.
 _WITH_GIVEN = ((1, 7), (2, 23), (3, 40), (1, 1), (2, 2))
@@ -60,7 +56,6 @@ def make_cases(
     *,
     dims: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
-    session: Session | None = None,
     constants: Mapping[str, Array] | None = None,
 ) -> Cases:
     """Cases that ``model`` runs: several lengths, batches of one to three rows, ragged lengths.
@@ -69,7 +64,6 @@ def make_cases(
         model: The model; it is not changed.
         dims: Sizes to use, by the name of the symbolic dim; they replace the usual ones.
         seed: The same seed makes the same arrays.
-        session: The model, already loaded, to save loading it again.
         constants: What some inputs are fed in every case.
 
     Returns:
@@ -80,14 +74,10 @@ def make_cases(
         FeedError: No case runs, an input cannot be made up, or ``dims`` names no dim.
     """
     graph = model if isinstance(model, ir.Model) else io.load(model)
-    opened = session or Session(model, optimize=False)
-    try:
+    with Session(model, optimize=False) as session:
         return search(
-            graph, lambda case: opened.run(case.feeds), dims=dims, seed=seed, constants=constants
+            graph, lambda case: session.run(case.feeds), dims=dims, seed=seed, constants=constants
         )
-    finally:
-        if session is None:
-            opened.close()
 
 
 def search(
@@ -148,7 +138,7 @@ def _run_by_chance(cases: Cases) -> bool:
 def _caches_stay_empty(cases: Cases) -> bool:
     """Whether no case runs with anything in a cache: what is beside it may have to be longer."""
     past = cases.signature.past
-    sizes = (groups_of(cases.signature, case) for case in cases)
+    sizes = (cases.signature.groups_in(case.dims) for case in cases)
     return bool(past and cases.dropped) and not any(x[g] for x in sizes for g in past)
 
 
@@ -231,7 +221,7 @@ class _Search:
         batch = self._signature.batch
         if batch is not None and self._free_rows():
             time = self._signature.times[0]
-            ran = [groups_of(self._signature, case) for case in self._found]
+            ran = [self._signature.groups_in(case.dims) for case in self._found]
             shortest = min(ran, key=lambda sizes: sizes[time])
             for step, rows in enumerate(sorted({rows for rows, _ in SCHEDULE})):
                 self._attempt(step, {**shortest, batch: rows})
@@ -293,8 +283,7 @@ class _Search:
             if self._undefined(groups):
                 return False
             case = self._maker.case(step, groups, None, style, chosen)
-            names = {x.name for x in self._found}
-            if case.name in names:
+            if case.name in {x.name for x in self._found}:
                 case = replace(case, name=f"{case.name}, set {step + 1}")
             self._run(case)
         except (FeedError, RunError):
@@ -340,12 +329,6 @@ def wanted_sizes(
             raise FeedError(f"the sizes of {name!r} must be numbers from 0 up, not {values}")
         wanted[signature.group(symbol)] = tuple(values)
     return wanted
-
-
-def groups_of(signature: Signature, case: Case) -> dict[str, int]:
-    """The size of each group in a case."""
-    groups = [*([signature.batch] if signature.batch else []), *signature.times]
-    return {g: case.dims[signature.user_name(g)] for g in groups}
 
 
 def _fingerprint(signature: Signature) -> tuple[object, ...]:

@@ -8,6 +8,14 @@ from typing import Literal
 Ends = Literal["first full", "all full", "first short", "none full", "an empty row"]
 Side = Literal["right", "left"]
 Values = Literal["usual", "bumps", "spikes", "positive", "loud", "silent", "pixels"]
+_CALLED: dict[Values, str] = {
+    "bumps": "values over 1e3",
+    "spikes": "values over 1e4",
+    "positive": "values above 0",
+    "loud": "values of size 30",
+    "silent": "all zeros",
+    "pixels": "values from 0 to 255",
+}
 
 
 @dataclass(frozen=True)
@@ -35,19 +43,9 @@ class Style:
     @property
     def label(self) -> str:
         """What a user should know of it; empty for the usual."""
-        words = {
-            "left": "padded on the left" if self.side == "left" else "",
-            "values": {
-                "bumps": "values over 1e3",
-                "spikes": "values over 1e4",
-                "positive": "values above 0",
-                "loud": "values of size 30",
-                "silent": "all zeros",
-                "pixels": "values from 0 to 255",
-            }.get(self.values, ""),
-            "other": "other readings" if self.other else "",
-        }
-        return ", ".join(x for x in words.values() if x)
+        side = "padded on the left" if self.side == "left" else ""
+        parts = (side, _CALLED.get(self.values, ""), "other readings" if self.other else "")
+        return ", ".join(filter(None, parts))
 
 
 USUAL = Style()

@@ -7,7 +7,8 @@ content ends, and so does the input that ``ilens-mask`` has added.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
 
 import numpy as np
 import onnx_ir as ir
@@ -16,17 +17,11 @@ from graphfix.errors import FeedError
 from graphfix.feeds.arrays import Maker
 from graphfix.feeds.case import Array
 from graphfix.feeds.case_search import wanted_sizes
-from graphfix.feeds.input import symbols
+from graphfix.feeds.input import Input, symbols
 from graphfix.feeds.runnable_sizes import REFLECTS, Limits
-from graphfix.lengths.length_input import KEY
+from graphfix.feeds.signature import Signature
+from graphfix.lengths.length_input import KEY, LengthInput
 from graphfix.model.text import path_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from graphfix.feeds.input import Input
-    from graphfix.feeds.signature import Signature
-    from graphfix.lengths.length_input import LengthInput
 
 Fill = Literal["zero", "noise", "large", "nan", "inf"]
 """What padding holds: zeros; values like content; values of size 1e4; NaN; both infinities.

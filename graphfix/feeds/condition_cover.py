@@ -20,7 +20,7 @@ from graphfix.feeds.array_fill import options_of
 from graphfix.feeds.case_style import Style
 from graphfix.feeds.input import size_of, symbols
 from graphfix.feeds.run_cost import Work
-from graphfix.model.symbolic import evaluator
+from graphfix.model.symbolic import Dim, evaluator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from graphfix.feeds.arrays import Maker
     from graphfix.feeds.case import Case
     from graphfix.feeds.signature import Signature
-    from graphfix.model.symbolic import Dim
 
     Attempt = Callable[[int, Mapping[str, int], Style, Mapping[str, tuple[int, ...]]], bool]
 
@@ -87,7 +86,7 @@ def hop_of(signature: Signature) -> int:
     times = [t for t in signature.times if t not in signature.past]
     if not times:
         return 1
-    fixed = dict.fromkeys([*signature.times, *([signature.batch] if signature.batch else [])], 8)
+    fixed = dict.fromkeys(signature.groups, 8)
     try:
         short, long = (signature.sizes({**fixed, times[0]: n}) for n in (1 << 24, 1 << 25))
     except FeedError:  # a dim that does not follow from the others
@@ -137,7 +136,7 @@ class Cover:
         self._signature, self._maker, self._wanted = signature, maker, wanted
         self._found, self._attempt = found, attempt
         self._hop = hop_of(signature)
-        self._usual = [self._groups_of(case) for case in found]
+        self._usual = [signature.groups_in(case.dims) for case in found]
         usual = [self._frames(groups) for groups in self._usual]
         self._left = max(_FRAMES, 2 * sum(usual))
         self._most = max(_FRAMES // 3, *usual) if usual else 0
@@ -192,7 +191,8 @@ class Cover:
                 elif self._attempt(step, groups, style, {}):
                     self._spend(groups)
                     return
-        if dear and dear not in map(self._groups_of, self._found):
+        ran = (self._signature.groups_in(case.dims) for case in self._found)
+        if dear and dear not in ran:
             self.left_out.append(self._maker.name(dear))
 
     def _sizes(self, number: int, outline: Outline) -> Iterator[dict[str, int]]:
@@ -213,7 +213,8 @@ class Cover:
 
     def _ways(self, number: int, outline: Outline) -> Iterator[tuple[int, dict[str, int]]]:
         signature = self._signature
-        ran = [max(_but(groups, signature.batch).values(), default=1) for groups in self._usual]
+        times = ([n for g, n in x.items() if g != signature.batch] for x in self._usual)
+        ran = [max(sizes, default=1) for sizes in times]
         least = min(ran, default=1)
         lengths = [outline.length] if least < outline.length else [outline.length + least]
         while lengths[-1] > _MULTIPLE * 2:
@@ -278,11 +279,6 @@ class Cover:
         items = (x for x in self._signature.inputs if x.role.kind in ("data", "tokens"))
         return list({tuple(d for d in x.dims if not isinstance(d, int)): None for x in items})
 
-    def _groups_of(self, case: Case) -> dict[str, int]:
-        signature = self._signature
-        groups = [*([signature.batch] if signature.batch else []), *signature.times]
-        return {g: case.dims[signature.user_name(g)] for g in groups}
-
     # Inputs that select
 
     def _choose(self) -> None:
@@ -343,7 +339,3 @@ class Cover:
         all_of_them = itertools.product(*options.values())
         first = itertools.islice(all_of_them, _MOST_ROWS * _MOST_CHOICES)
         return [dict(zip(options, one, strict=True)) for one in first if one not in had]
-
-
-def _but(groups: Mapping[str, int], batch: str | None) -> dict[str, int]:
-    return {g: n for g, n in groups.items() if g != batch}

@@ -43,7 +43,7 @@ def coverage(cases: Sequence[Case], signature: Signature) -> Coverage:
     missing: list[str] = []
     for told, held in _conditions(cases, signature):
         (covered if held else missing).append(told)
-    for group in (*([signature.batch] if signature.batch else []), *signature.times):
+    for group in signature.groups:
         name = signature.user_name(group)
         sizes = sorted({case.dims[name] for case in cases if name in case.dims})
         if sizes:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, get_args
 
 import numpy as np
 import onnx_ir as ir
@@ -20,9 +21,6 @@ from graphfix.model.broadcast import BROADCAST
 from graphfix.model.shapes import Shapes
 from graphfix.model.symbolic import Dim
 from graphfix.model.values import is_op
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Tie = Literal["graph", "one-time", "past", "rows"]
 """How symbols that nothing in the graph relates are tied: by role; all times the same; a mask as

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import onnx_ir as ir
 
 from graphfix.model.values import is_op
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 THROUGH = frozenset(
     {"Cast", "CastLike", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Slice"}
@@ -25,19 +22,17 @@ ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Neg", "Gather"})
 def above(
     value: ir.Value,
     stop: Callable[[ir.Node], bool],
-    steps: int = 24,
     arithmetic: frozenset[str] = ARITHMETIC,
 ) -> ir.Node | None:
-    """The first node above ``value`` that ``stop`` wants.
+    """The first node above ``value`` that ``stop`` wants, among the 24 nearest.
 
     Args:
         value: Where to begin.
         stop: Whether a node is it.
-        steps: How many nodes are looked at.
         arithmetic: What is looked through besides operators that keep elements.
     """
     queue = deque([value])
-    for _ in range(steps):
+    for _ in range(24):
         if not queue:
             return None
         node = queue.popleft().producer()
@@ -75,13 +70,13 @@ _TO_SOFTMAX = frozenset(
 )
 
 
-def into_softmax(node: ir.Node, steps: int = 60) -> bool:
+def into_softmax(node: ir.Node) -> bool:
     """Whether what ``node`` makes goes into a Softmax with only scaling and moving in between.
 
     A mask is often prepared once and added in each layer, so this looks past the first Add.
     """
     queue, seen = deque(node.outputs), set(node.outputs)
-    for _ in range(steps):
+    for _ in range(60):
         if not queue:
             return False
         for user, _index in queue.popleft().uses():

@@ -6,25 +6,20 @@ Where in front of a Gather. What the input's numbers become there says which of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.feeds.graph_uses import THROUGH, say
-from graphfix.feeds.laws import BINARY, TESTS, UNARY, result
+from graphfix.feeds.laws import BINARY, TESTS, UNARY, Law, result
+from graphfix.model.symbolic import Dim
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import numpy.typing as npt
-
-    from graphfix.feeds.laws import Law
-    from graphfix.model.symbolic import Dim
-
-    Numbers = npt.NDArray[np.float64]
-    Dims = Callable[[ir.Value | None], Sequence[Dim] | None]
+Numbers = npt.NDArray[np.float64]
+Dims = Callable[[ir.Value | None], Sequence[Dim] | None]
 
 # (operator, input) that takes indices of the first input; of OneHot, classes.
 _INDICES = frozenset(

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import numpy.typing as npt
+import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.feeds.roles import Role
 from graphfix.model.symbolic import Dim
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    import numpy.typing as npt
-    import onnx_ir as ir
 
 
 @dataclass(frozen=True)

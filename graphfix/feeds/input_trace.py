@@ -8,16 +8,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import onnx_ir as ir
 
 from graphfix.feeds.graph_uses import ARITHMETIC, THROUGH, above, into_softmax, is_positions, say
-from graphfix.feeds.laws import BINARY, UNARY, result
+from graphfix.feeds.laws import BINARY, UNARY, Law, result
 from graphfix.model.values import attr_int, is_op, scalar_of
-
-if TYPE_CHECKING:
-    from graphfix.feeds.laws import Law
 
 # A value at or below this takes its position out of a Softmax.
 FILL = -1e3

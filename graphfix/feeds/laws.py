@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from graphfix.lengths import number_effects
+from graphfix.model.number_laws import COMPARISONS, OF_ONE, OF_TWO
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Numbers = npt.NDArray[np.float64]
+Law = Callable[..., Any]
 
-    import numpy.typing as npt
-
-    Numbers = npt.NDArray[np.float64]
-    Law = Callable[..., Any]
-
-_COMPARISONS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 UNARY: dict[str, Law] = {
-    x: number_effects.OF_ONE[x] for x in ("Neg", "Abs", "Not", "Floor", "Ceil", "Round", "Sign")
+    x: OF_ONE[x] for x in ("Neg", "Abs", "Not", "Floor", "Ceil", "Round", "Sign")
 }
-TESTS: dict[str, Law] = {x: number_effects.OF_TWO[x] for x in ("And", "Or", "Xor", *_COMPARISONS)}
+TESTS: dict[str, Law] = {x: OF_TWO[x] for x in ("And", "Or", "Xor", *COMPARISONS)}
 BINARY: dict[str, Law] = {
     **TESTS,
-    **{x: number_effects.OF_TWO[x] for x in ("Add", "Sub", "Div", "Min", "Max")},
+    **{x: OF_TWO[x] for x in ("Add", "Sub", "Div", "Min", "Max")},
     # What is not known, times 0, is 0.
     "Mul": lambda a, b: np.where(np.equal(a, 0) | np.equal(b, 0), 0.0, np.multiply(a, b)),
     "Mod": np.mod,

@@ -9,21 +9,17 @@ padding; compared with positions, a length. Names are a hint only where use says
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import onnx_ir as ir
 
-from graphfix.feeds.index_range import IndexRange, index_range
+from graphfix.feeds.index_range import Dims, IndexRange, index_range
 from graphfix.feeds.input_trace import Clues, clues_of
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model.shapes import Shapes, shapes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from graphfix.feeds.index_range import Dims
-    from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic import Dim
 
 Kind = Literal[
     "tokens",  # indices into a table; low <= x < high

@@ -115,6 +115,15 @@ class Signature:
         return self._model
 
     @property
+    def groups(self) -> list[str]:
+        """The groups of symbols that vary: the batch, if there is one, and the times."""
+        return [*([self.batch] if self.batch else []), *self.times]
+
+    def groups_in(self, dims: Mapping[str, int]) -> dict[str, int]:
+        """The size of each group, of sizes by the user's names, as a case has them."""
+        return {g: dims[self.user_name(g)] for g in self.groups}
+
+    @property
     def derived(self) -> Mapping[str, ir.SymbolicDim]:
         """Symbols that are expressions of others, and these."""
         return self._ties.derived

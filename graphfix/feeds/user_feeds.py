@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -15,9 +15,6 @@ from graphfix.errors import FeedError
 from graphfix.feeds.case import Array, Case, named
 from graphfix.feeds.input import Input, symbols
 from graphfix.feeds.signature import Signature
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def given_case(feeds: str | os.PathLike[str] | Mapping[str, Array], signature: Signature) -> Case:

@@ -8,15 +8,10 @@ is float16 are a Cast to float16 and one back, which ONNX Runtime leaves where t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import onnx_ir as ir
 
 from graphfix.model.stand_in import HALF, widened
 from graphfix.model.values import graphs_of, is_op, nodes_of
-
-if TYPE_CHECKING:
-    pass
 
 
 def rounded(model: ir.Model) -> ir.Model:

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from graphfix.core import Match
 from graphfix.errors import ModelError
 from graphfix.feeds.case import Case
-from graphfix.feeds.case_search import groups_of, make_cases
+from graphfix.feeds.case_search import make_cases
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.run_cost import Work
 from graphfix.feeds.signature import Signature
@@ -271,7 +271,7 @@ def _cases(model: ir.Model, dims: Mapping[str, Sequence[int]], feeds: Feeds | No
     cases = list(make_cases(model, dims=known or None))
     signature = Signature(model)
     work = Work(signature)
-    costs = [work.at(groups_of(signature, case)) for case in cases]
+    costs = [work.at(signature.groups_in(case.dims)) for case in cases]
     kept: set[int] = set()
     left = _WORK
     for i in sorted(range(len(cases)), key=costs.__getitem__):

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from graphfix.half import float16_range
-from graphfix.half.trials import name_of
+from graphfix.half.trials import Kept, Trials, name_of
 from graphfix.model.values import nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from graphfix.feeds.case import Case
-    from graphfix.half.trials import Kept, Trials
 
 _ROUNDS = 5
 

@@ -10,8 +10,9 @@ import sympy
 
 from graphfix.lengths.cell_moves import begin, follow, is_both_ways
 from graphfix.lengths.joint_axes import RefusedError, check_maskable
-from graphfix.lengths.repairs import PoisonedInput
-from graphfix.lengths.rule_site import Site, Takes
+from graphfix.lengths.repairs.fill_tail import PoisonedInput
+from graphfix.lengths.repairs.repair import Repair
+from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules import MICROSOFT, rule_of
 from graphfix.lengths.rules.gather import written
 from graphfix.lengths.rules.shape_ops import of_sizes
@@ -24,9 +25,10 @@ from graphfix.lengths.tail_state import (
     carries_time,
     never_shrinks,
     plain,
+    sign_in,
     size_expr,
 )
-from graphfix.model.values import captured, const_of, is_op
+from graphfix.model.values import captured, const_of, is_op, opset_of
 from graphfix.model.view import View
 
 if TYPE_CHECKING:
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.lengths.length_source import Source
-    from graphfix.lengths.repairs import Repair
-    from graphfix.lengths.rule_site import Rule
     from graphfix.lengths.tail_state import Tail
 
 _KEEPS_PLACES = ("Transpose", "Cast", "Identity")
@@ -118,10 +118,9 @@ class _Walk:
         self._model = model
         self._source = source
         self._tail = tail
-        imports = model.graph.opset_imports
         self._view = View(model)
         self._view.shapes = source.shapes
-        self._opset = imports.get("", imports.get("ai.onnx", 1))
+        self._opset = opset_of(model)
         self._found = Analysis(source)
         self._constants: dict[ir.Value, State] = {}
 
@@ -176,13 +175,9 @@ class _Walk:
         array = const_of(value)
         if array is None or array.size == 0 or array.dtype.kind not in "biuf":
             return state
-        least = float(array.min())
-        same = bool((array == array.reshape(-1)[0]).all())
-        return dataclasses.replace(
-            state,
-            sign=2 if least > 0 else 1 if least >= 0 else 0,
-            fill=float(array.reshape(-1)[0]) if same else None,
-        )
+        least, same = float(array.min()), bool((array == array.reshape(-1)[0]).all())
+        fill = float(array.reshape(-1)[0]) if same else None
+        return dataclasses.replace(state, sign=sign_in(least), fill=fill)
 
     def _visit(self, node: ir.Node) -> None:
         inputs = node.inputs[:2] if written(node) is not None else node.inputs

@@ -13,6 +13,7 @@ from graphfix.lengths.length_input import LengthInput
 from graphfix.lengths.length_nodes import OLDEST, Lengths
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.text import line_of, path_of
+from graphfix.model.values import opset_of
 from graphfix.model.view import View
 from graphfix.spec.quoting import quoted
 
@@ -56,8 +57,7 @@ def apply(model: ir.Model, analysis: Analysis, by: str, floor: float | None) -> 
         UsageError: The opset is too old, or the name of the new input is taken.
     """
     source = analysis.source
-    imports = model.graph.opset_imports
-    opset = imports.get("", imports.get("ai.onnx", 1))
+    opset = opset_of(model)
     if opset < OLDEST:
         raise UsageError(f"{by}: masks need opset {OLDEST}, the model has {opset}; export it again")
     if source.given is None:

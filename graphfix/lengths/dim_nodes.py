@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -61,24 +62,15 @@ class Arithmetic:
         if isinstance(expr, sympy.Add):
             # Without the constant the sum may be one that is there already.
             constant, rest = expr.as_coeff_Add()
-            if constant != 0:
-                value = self.of(rest)
-                plus = op.Add if constant > 0 else op.Sub
-                return plus(value, _row(abs(constant)))
-            first, *others = expr.args
-            value = self.of(first)
-            for term in others:
-                value = op.Add(value, self.of(term))
-            return value
+            if constant == 0:
+                return functools.reduce(op.Add, map(self.of, expr.args))
+            plus = op.Add if constant > 0 else op.Sub
+            return plus(self.of(rest), _row(abs(constant)))
         if isinstance(expr, sympy.Mul):
             number, rest = expr.as_coeff_Mul()
-            if number != 1:
-                return op.Mul(self.of(rest), _row(number))
-            first, *others = expr.args
-            value = self.of(first)
-            for factor in others:
-                value = op.Mul(value, self.of(factor))
-            return value
+            if number == 1:
+                return functools.reduce(op.Mul, map(self.of, expr.args))
+            return op.Mul(self.of(rest), _row(number))
         raise NotImplementedError(str(expr))
 
     def _divide(self, quotient: sympy.Expr) -> ir.Value:
@@ -124,16 +116,12 @@ def lowers(expr: sympy.Expr, symbol: str) -> bool:
     """Whether an expression can be made into nodes: it is one in this symbol alone."""
     if any(x.name != symbol for x in expr.free_symbols):
         return False
-    for part in sympy.preorder_traversal(expr):
-        known = sympy.Add | sympy.Mul | sympy.Symbol | sympy.Number | sympy.Max | sympy.Min
-        if not isinstance(part, known | sympy.floor | sympy.Mod):
-            return False
-        if (
-            isinstance(part, sympy.floor)
-            and not sympy.fraction(sympy.together(part.args[0]))[1].is_Integer
-        ):
-            return False
-    return bool(sympy.fraction(sympy.together(expr))[1].is_Integer)
+    known = sympy.Add | sympy.Mul | sympy.Symbol | sympy.Number | sympy.Max | sympy.Min
+    parts = list(sympy.preorder_traversal(expr))
+    if not all(isinstance(x, known | sympy.floor | sympy.Mod) for x in parts):
+        return False
+    quotients = [expr, *(x.args[0] for x in parts if isinstance(x, sympy.floor))]
+    return all(sympy.fraction(sympy.together(x))[1].is_Integer for x in quotients)
 
 
 def _lift(above: sympy.Expr, below: sympy.Expr, symbol: str) -> int:

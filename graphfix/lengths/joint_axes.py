@@ -16,6 +16,7 @@ from graphfix.lengths.tail_state import (
     carries_time,
     length_of,
     same_size,
+    time_of,
 )
 from graphfix.spec.quoting import quoted
 
@@ -54,9 +55,8 @@ def check_rows(state: State, source: Source) -> None:
     Raises:
         RefusedError: No axis of it is the batch alone, and each row has a length of its own.
     """
+    check_batch(state, source)
     rows = [x for x in state.axes or () if any(isinstance(y, Rows) for y in x)]
-    if source.batch is not None and not rows:
-        raise RefusedError("it has no batch axis, and each row of the batch has its own length")
     if any(len(x) > 1 for x in rows) or len(rows) > 1:
         raise RefusedError("its batch axis holds something else beside the batch")
 
@@ -81,6 +81,22 @@ def check_apart(state: State, axes: Sequence[int]) -> None:
     """
     if state.timed and any(isinstance(x, Rows) for i in axes for x in state.at(i)):
         raise RefusedError("it mixes rows of the batch, and each has its own length")
+
+
+def only_time(axis: Axis, it: str) -> Time:
+    """The time that is all there is of an axis, and runs forwards.
+
+    Args:
+        axis: The axis.
+        it: What takes it, and how, for a user.
+
+    Raises:
+        RefusedError: There is something else beside time, or it runs backwards.
+    """
+    time = time_of(axis)
+    if time is None:
+        raise RefusedError(f"{it} holds time beside something else, or runs backwards")
+    return time
 
 
 def join(axes: Sequence[Axis]) -> Axis:

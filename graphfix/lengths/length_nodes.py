@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from graphfix.lengths.dim_nodes import Arithmetic, extremum, lowers
 from graphfix.lengths.number_effects import extreme
-from graphfix.lengths.tail_state import Rows, Time, size_expr
+from graphfix.lengths.tail_state import Axis, Rows, State, Time, size_expr
 from graphfix.model.symbolic import never_negative
 from graphfix.model.values import attr_int, is_op
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from graphfix.editing.builder import Builder
     from graphfix.lengths.length_source import Source
-    from graphfix.lengths.tail_state import Axis, State
 
     Numbers = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
@@ -298,17 +297,11 @@ class Lengths:
     def unsqueeze(self, value: ir.Value, axes: Iterable[int]) -> ir.Value:
         """New axes of size 1 at these places of the result."""
         given = list(axes)
-        if not given:
-            return value
-        if self.opset >= 13:
-            return self._op.Unsqueeze(value, np.array(given, np.int64))
-        return self._op.Unsqueeze(value, axes=given)
+        return self._along("Unsqueeze", value, given) if given else value
 
     def squeeze(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
         """Without these axes, which are of size 1."""
-        if self.opset >= 13:
-            return self._op.Squeeze(value, np.array(list(axes), np.int64))
-        return self._op.Squeeze(value, axes=list(axes))
+        return self._along("Squeeze", value, axes)
 
     def scalar(self, value: ir.Value) -> ir.Value:
         """One number without an axis."""
@@ -317,9 +310,12 @@ class Lengths:
 
     def reduce_sum(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
         """The sum over axes that stay, with size 1."""
+        return self._along("ReduceSum", value, axes, keepdims=1)
+
+    def _along(self, op_type: str, value: ir.Value, axes: Sequence[int], **more: int) -> ir.Value:
         if self.opset >= 13:
-            return self._op.ReduceSum(value, np.array(list(axes), np.int64), keepdims=1)
-        return self._op.ReduceSum(value, axes=list(axes), keepdims=1)
+            return self._op.make(op_type, value, np.array(list(axes), np.int64), **more)
+        return self._op.make(op_type, value, axes=list(axes), **more)
 
 
 LOOKED_THROUGH = (

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from graphfix.errors import UsageError
 from graphfix.lengths.length_input import Kind, LengthInput
 from graphfix.lengths.padded_axis import chosen, input_named, named, symbolic
 from graphfix.lengths.same_size import OneSize, plain
-from graphfix.model.shapes import infer
-from graphfix.model.symbolic import symbols_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.model.shapes import Shapes
-    from graphfix.model.symbolic import Dim
+from graphfix.model.shapes import Shapes, infer
+from graphfix.model.symbolic import Dim, symbols_of
 
 
 @dataclass(frozen=True)

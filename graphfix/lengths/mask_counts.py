@@ -6,23 +6,18 @@ the frames: the same arithmetic by which their number follows from the length of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
+import onnx_ir as ir
 import sympy
 
 from graphfix.lengths.tail_state import same_size, size_expr
 from graphfix.model.affine import own_places
+from graphfix.model.shapes import Shapes
 from graphfix.model.symbolic import floored
 from graphfix.model.values import attr_int, axes_of, is_op, scalar_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    import onnx_ir as ir
-
-    from graphfix.model.shapes import Shapes
-
-    Counts = Mapping[ir.Value, sympy.Expr]
+Counts = Mapping[ir.Value, sympy.Expr]
 
 _SAME = ("Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape", "Expand")
 _HELD = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")

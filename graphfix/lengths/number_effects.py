@@ -3,61 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
 
 import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from graphfix.lengths.tail_state import Sign, sign_in
+from graphfix.model.number_laws import OF_ONE, OF_TWO
 
-    Number = float
-    Of = Callable[..., object]
-
-OF_ONE: dict[str, Of] = {
-    "Abs": np.abs,
-    "Ceil": np.ceil,
-    "Cos": np.cos,
-    "Cosh": np.cosh,
-    "Exp": np.exp,
-    "Floor": np.floor,
-    "Identity": lambda x: x,
-    "IsInf": np.isinf,
-    "IsNaN": np.isnan,
-    "Log": np.log,
-    "Neg": np.negative,
-    "Not": np.logical_not,
-    "Reciprocal": lambda x: np.divide(1.0, x),
-    "Relu": lambda x: np.maximum(x, 0),
-    "Round": np.round,
-    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "Sign": np.sign,
-    "Sin": np.sin,
-    "Sinh": np.sinh,
-    "Softplus": lambda x: np.log1p(np.exp(x)),
-    "Softsign": lambda x: x / (1 + np.abs(x)),
-    "Sqrt": np.sqrt,
-    "Tanh": np.tanh,
-}
-OF_TWO: dict[str, Of] = {
-    "Add": np.add,
-    "And": np.logical_and,
-    "Div": np.divide,
-    "Equal": np.equal,
-    "Greater": np.greater,
-    "GreaterOrEqual": np.greater_equal,
-    "Less": np.less,
-    "LessOrEqual": np.less_equal,
-    "Max": np.maximum,
-    "Min": np.minimum,
-    "Mul": np.multiply,
-    "Or": np.logical_or,
-    "Pow": np.power,
-    "Sub": np.subtract,
-    "Sum": np.add,
-    "Xor": np.logical_xor,
-}
 _ZERO_AT_ZERO = frozenset(
     {"Asin", "Asinh", "Atan", "Atanh", "BiasGelu", "Celu", "Elu", "Erf", "FastGelu", "Gelu"}
     | {"HardSwish", "LeakyRelu", "Mish", "PRelu", "QuickGelu", "Selu", "Shrink", "Swish"}
@@ -71,11 +24,9 @@ UNARY = frozenset(
 """Element-wise operators of one tensor; further inputs are parameters."""
 
 MANY = frozenset(
-    {*OF_TWO, "Mean", "Mod", "Where", "PRelu", "BitShift", "BitwiseAnd", "BitwiseOr"}
-) | {
-    "BitwiseXor",
-    "BiasGelu",
-}
+    {*OF_TWO, "Mean", "Mod", "Where", "PRelu", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
+    | {"BiasGelu"}
+)
 """Element-wise operators of several tensors that broadcast."""
 
 
@@ -102,19 +53,13 @@ def apply(op_type: str, args: list[float], *, whole: bool, to_bool: bool) -> flo
     """
     with np.errstate(all="ignore"):
         if op_type in OF_ONE:
-            return float(OF_ONE[op_type](np.float64(args[0])))  # type: ignore[arg-type]
+            return float(OF_ONE[op_type](np.float64(args[0])))
         if op_type in _ZERO_AT_ZERO and args[0] == 0:
             return 0.0
         if op_type == "Dropout":
             return args[0]
         if op_type in ("Cast", "CastLike"):
-            return (
-                float(args[0] != 0)
-                if to_bool
-                else float(math.trunc(args[0]))
-                if whole and math.isfinite(args[0])
-                else args[0]
-            )
+            return float(args[0] != 0) if to_bool else _cut(args[0]) if whole else args[0]
         if op_type == "Clip":
             low, high = [*args[1:], -math.inf, math.inf][:2] if len(args) < 3 else args[1:3]
             return min(max(args[0], low), high)
@@ -123,16 +68,16 @@ def apply(op_type: str, args: list[float], *, whole: bool, to_bool: bool) -> flo
         if op_type in OF_TWO:
             result = args[0]
             for other in args[1:]:
-                result = float(OF_TWO[op_type](np.float64(result), np.float64(other)))  # type: ignore[arg-type]
-            return (
-                float(math.trunc(result))
-                if op_type == "Div" and whole and math.isfinite(result)
-                else result
-            )
+                result = float(OF_TWO[op_type](np.float64(result), np.float64(other)))
+            return _cut(result) if op_type == "Div" and whole else result
     return None
 
 
-def keeps_finite(op_type: str, signs: list[Literal[0, 1, 2]], numbers: list[float | None]) -> bool:
+def _cut(number: float) -> float:
+    return float(math.trunc(number)) if math.isfinite(number) else number
+
+
+def keeps_finite(op_type: str, signs: list[Sign], numbers: list[float | None]) -> bool:
     """Whether finite inputs give finite results.
 
     Args:
@@ -160,26 +105,19 @@ def keeps_finite(op_type: str, signs: list[Literal[0, 1, 2]], numbers: list[floa
 _OVERFLOWS = ("Acos", "Acosh", "Asin", "Atanh", "Cosh", "Exp", "Mod", "Sinh", "Tan")
 
 
-def sign_of(
-    op_type: str, signs: list[Literal[0, 1, 2]], numbers: list[float | None]
-) -> Literal[0, 1, 2]:
+_NEVER_BELOW = frozenset(
+    {"Exp", "Sigmoid", "Softplus", "Abs", "Relu", "HardSigmoid", "Not", "And", "Or", "Equal"}
+    | {"Less", "Greater"}
+)
+_KEEPS_SIGN = ("Cast", "CastLike", "Identity", "Sqrt", "Dropout", "Ceil")
+_MAY_BE_ZERO = ("Floor", "Reciprocal", "Round", "Gelu", "Erf", "Tanh", "Sign")
+
+
+def sign_of(op_type: str, signs: list[Sign], numbers: list[float | None]) -> Sign:
     """What is known of the sign of the result: exp(-200) is 0 as floats go, not above it."""
     if op_type == "Cosh":
         return 2
-    if op_type in (
-        "Exp",
-        "Sigmoid",
-        "Softplus",
-        "Abs",
-        "Relu",
-        "HardSigmoid",
-        "Not",
-        "And",
-        "Or",
-        "Equal",
-        "Less",
-        "Greater",
-    ):
+    if op_type in _NEVER_BELOW:
         return 1
     if op_type == "Pow":
         exponent = numbers[1]
@@ -192,21 +130,15 @@ def sign_of(
         return (2 if 2 in signs else 1) if 0 not in signs else 0
     if op_type in ("Mul", "Div"):
         known = min(signs) if op_type == "Mul" or signs[1] == 2 else 0
-        return (
-            min(known, 1)
-            if all(x is None for x in numbers[1 if op_type == "Div" else 0 :])
-            else known
-        )
+        factors = numbers[1:] if op_type == "Div" else numbers
+        return min(known, 1) if all(x is None for x in factors) else known
     if op_type == "Max":
         return max(signs)
-    if op_type == "Min":
-        return min(signs)
-    if op_type == "Where":
-        return min(signs[1:])
+    if op_type in ("Min", "Where"):
+        return min(signs if op_type == "Min" else signs[1:])
     if op_type == "Clip":
         low = numbers[1] if len(numbers) > 1 else None
-        return 0 if low is None else 2 if low > 0 else 1 if low == 0 else 0
-    if op_type in ("Floor", "Reciprocal", "Round", "Gelu", "Erf", "Tanh", "Sign"):
-        return 1 if signs[0] else 0
-    kept = ("Cast", "CastLike", "Identity", "Sqrt", "Dropout", "Ceil")
-    return signs[0] if op_type in kept else 0
+        return 0 if low is None else sign_in(low)
+    if op_type in _MAY_BE_ZERO:
+        return min(signs[0], 1)
+    return signs[0] if op_type in _KEEPS_SIGN else 0

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+
+import onnx_ir as ir
 
 from graphfix.errors import UsageError
-from graphfix.lengths.same_size import plain
+from graphfix.lengths.same_size import OneSize, plain
+from graphfix.model.shapes import Shapes
+from graphfix.model.symbolic import Dim
 from graphfix.model.values import is_op
 from graphfix.spec.quoting import quoted
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.lengths.same_size import OneSize
-    from graphfix.model.shapes import Shapes
-    from graphfix.model.symbolic import Dim
-
-    Place = tuple[ir.Value, int]
+Place = tuple[ir.Value, int]
 
 _SPEC = "-p ilens-mask:axis="
 

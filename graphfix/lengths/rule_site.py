@@ -14,17 +14,11 @@ from graphfix.lengths.dim_nodes import lowers
 from graphfix.lengths.joint_axes import RefusedError, check_batch, check_maskable, check_rows
 from graphfix.lengths.length_nodes import LOOKED_THROUGH
 from graphfix.lengths.number_effects import MANY, UNARY, extreme
-from graphfix.lengths.repairs import FrameRepair, Hide, LengthData, Zero
-from graphfix.lengths.tail_state import (
-    ZERO,
-    Other,
-    Rows,
-    State,
-    Tail,
-    Time,
-    plain,
-    size_expr,
-)
+from graphfix.lengths.repairs.fill_tail import Hide, Zero
+from graphfix.lengths.repairs.frames import LastFrames
+from graphfix.lengths.repairs.repair import FrameRepair, Leak, Repair
+from graphfix.lengths.repairs.statistics import LengthData
+from graphfix.lengths.tail_state import ZERO, Axis, Other, Rows, State, Tail, Time, plain, size_expr
 from graphfix.model.text import path_of
 from graphfix.model.values import attr_ints, const_of, is_op
 
@@ -34,8 +28,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from graphfix.lengths.length_source import Source
-    from graphfix.lengths.repairs import Leak, Repair
-    from graphfix.lengths.tail_state import Axis
 
     Numbers = npt.NDArray[np.generic]
 
@@ -151,12 +143,8 @@ class Site:
         """Whether a number is made of sizes that valid lengths can take the place of."""
         if value is None:
             return True
-        data = self.source.shapes.data(value)
-        if (
-            data is not None
-            and len(data) == 1
-            and lowers(size_expr(str(data[0])), self.source.symbol)
-        ):
+        data = self.source.shapes.data(value) or ()
+        if len(data) == 1 and lowers(size_expr(str(data[0])), self.source.symbol):
             return True
         node = value.producer()
         if node is None or is_op(node, "Constant"):
@@ -176,6 +164,37 @@ class Site:
             raise RefusedError(
                 f"its length {size} cannot be computed from {self.source.symbol} alone"
             )
+
+    def check_sizes(self, axis: Axis) -> None:
+        """Refuse if how much of an axis is valid cannot be computed."""
+        for factor in axis:
+            if isinstance(factor, Time):
+                self.check_size(factor.size)
+
+    def check_behind(self, reason: str) -> None:
+        """Refuse, for this reason, if an input behind the first carries time."""
+        if any(x is not None and x.timed for x in self.states[1:]):
+            raise RefusedError(reason)
+
+    def recomputed(self, axes: tuple[Axis, ...] | None, tails: tuple[Tail | None, ...]) -> State:
+        """A result with these axes, its tails computed from all inputs."""
+        finite = all(x is None or x.is_finite for x in self.states)
+        return State(axes, State(axes, tails).recomputed(finite=finite))
+
+    def read_last(self, state: State, axis: int, offsets: tuple[int, ...], *, drop: bool) -> None:
+        """Ask for reads from the end of what is valid, if there is not the same everywhere.
+
+        Args:
+            state: What is known of the input.
+            axis: Its axis of time, which is nothing but that.
+            offsets: Where is read: -1 is the last.
+            drop: Whether the axis goes.
+        """
+        if state.fill is None and not (state.tail(axis).kind == "last" and offsets == (-1,)):
+            size = state.size(axis)
+            self.check_size(size)
+            leak: Leak = "last-frame read"
+            self.repair(LastFrames(self.node, leak, axis, size, state, offsets, drop))
 
     def repair(self, repair: Repair) -> None:
         """Ask for a repair of the whole node."""
@@ -281,9 +300,7 @@ class Site:
 
     def _mask(self, repair: Zero | Hide, tail: Tail) -> State:
         check_maskable(repair.state.axes or (), repair.axis, self.source)
-        for factor in repair.state.at(repair.axis):
-            if isinstance(factor, Time):
-                self.check_size(factor.size)
+        self.check_sizes(repair.state.at(repair.axis))
         self.repairs.append(repair)
         self.states[repair.index] = repair.state.with_tail(repair.axis, tail)
         return self.state(repair.index)

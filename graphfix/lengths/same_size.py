@@ -8,23 +8,17 @@ is 1; what is said of a model here is said of runs in which they are equal.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
+import onnx_ir as ir
 import sympy
 
 from graphfix.lengths.mask_counts import meetings
 from graphfix.model.broadcast import BROADCAST
 from graphfix.model.mask_lookups import looked_up
-from graphfix.model.symbolic import expr_of, symbols_of
+from graphfix.model.shapes import Shapes
+from graphfix.model.symbolic import Dim, expr_of, symbols_of
 from graphfix.model.values import is_op
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.model.shapes import Shapes
-    from graphfix.model.symbolic import Dim
 
 Pair = tuple[str, str]
 

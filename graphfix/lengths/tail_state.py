@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -19,10 +20,9 @@ import sympy
 
 from graphfix.model.symbolic import dim_of, evaluator, expr_of
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 _SQUARABLE = 1e18
+Sign = Literal[0, 1, 2]
+"""2 of what is above 0 everywhere, 1 of what is nowhere below, 0 of what may be."""
 LOW = -1e3
 """What a mask of the model adds to scores that are to weigh nothing is this or less."""
 
@@ -150,7 +150,7 @@ class State:
     tails: tuple[Tail | None, ...] = ()
     fixed: bool = False
     physical: bool = False
-    sign: Literal[0, 1, 2] = 0
+    sign: Sign = 0
     fill: float | None = None
     inside: float | None = None
     point: ir.Value | None = None
@@ -194,16 +194,12 @@ class State:
     def with_tail(self, axis: int, tail: Tail) -> State:
         """The same with another tail on one axis; what it says of all elements is adjusted."""
         tails = (*self.tails[:axis], tail, *self.tails[axis + 1 :])
-        sign: Literal[0, 1, 2] = self.sign
-        fill = self.fill
-        if tail.kind == "number" and tail.value != fill:
-            fill = None
-        inside = self.inside if self.fill is None else self.fill
-        if tail.kind == "low" or (tail.kind == "number" and tail.value < 0):
+        fill, sign = self.fill, self.sign
+        if tail.kind == "number":
+            fill, sign = fill if tail.value == fill else None, min(sign, sign_in(tail.value))
+        elif tail.kind == "low":
             sign = 0
-        elif tail.is_zero:
-            sign = min(sign, 1)
-        return dataclasses.replace(self, tails=tails, sign=sign, fill=fill, inside=inside)
+        return dataclasses.replace(self, tails=tails, sign=sign, fill=fill, inside=self.level)
 
     def recomputed(self, *, zeros: bool = False, finite: bool = True) -> tuple[Tail | None, ...]:
         """Its tails once it was computed with.
@@ -216,6 +212,10 @@ class State:
             x if x is None or (zeros and x.is_zero) else x.recomputed if finite else ANY
             for x in self.tails
         )
+
+    def repeated(self, unless: Tail) -> Tail:
+        """What lies along an axis that repeats it: its one number, ``unless`` there is none."""
+        return unless if self.fill is None else Tail("number", self.fill)
 
     @property
     def level(self) -> float | None:
@@ -231,6 +231,11 @@ class State:
     def is_bounded(self) -> bool:
         """Whether every tail is finite, if perhaps as low as numbers get."""
         return all(x is None or x.is_bounded for x in self.tails)
+
+
+def sign_in(number: float) -> Sign:
+    """The sign of what is nothing but this number, or this at least."""
+    return 2 if number > 0 else 1 if number == 0 else 0
 
 
 def carries_time(axis: Axis) -> bool:
@@ -327,7 +332,7 @@ def with_tails(axes: Sequence[Axis], tail: Tail) -> State:
     return State(tuple(axes), tuple(tail if carries_time(x) else None for x in axes))
 
 
-def timed(axes: Sequence[Axis], tails: Sequence[Tail | None], sign: Literal[0, 1, 2] = 0) -> State:
+def timed(axes: Sequence[Axis], tails: Sequence[Tail | None], sign: Sign = 0) -> State:
     """A tensor with these axes, and tails where an axis carries time."""
     kept = [t if carries_time(a) else None for a, t in zip(axes, tails, strict=True)]
     return State(tuple(axes), tuple(kept), sign=sign)

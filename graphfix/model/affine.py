@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.model.shapes import same
+from graphfix.model.shapes import Shapes, same
+from graphfix.model.symbolic import Dim
 from graphfix.model.values import attr_int, axes_of, const_of, ints_of, is_op, scalar_of
-
-if TYPE_CHECKING:
-    from graphfix.model.shapes import Shapes
-    from graphfix.model.symbolic import Dim
 
 _INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
 # An index is a few nodes away from its Range; this only bounds the walk.

@@ -15,22 +15,18 @@ import os
 import secrets
 import sys
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from filelock import BaseFileLock
 
 from graphfix.errors import ModelError
 from graphfix.model.byte_ranges import umask, write
 from graphfix.model.file_lock import release, removed, renamed, take
 from graphfix.model.leftovers import data_in, lock_file, mentioned, part, sweep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from filelock import BaseFileLock
-
-    from graphfix.model.wire import Chunk
+from graphfix.model.wire import Chunk
 
 GRACE = 1.0
 """Seconds for which the weights of a replaced model stay: one who has just read that model, and

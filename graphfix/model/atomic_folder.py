@@ -7,20 +7,17 @@ if the process dies just then, the next write puts it back.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+from filelock import BaseFileLock
 
 from graphfix.errors import ModelError
 from graphfix.model.atomic_file import Draft, cannot, locked, refuse_name, to_disk
 from graphfix.model.byte_ranges import umask
 from graphfix.model.file_lock import release, renamed
 from graphfix.model.leftovers import part, sweep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from filelock import BaseFileLock
 
 
 @contextmanager

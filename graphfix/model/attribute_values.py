@@ -7,15 +7,12 @@ operators at https://onnx.ai/onnx/operators. Here is what of that holds at any s
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    Rule = Callable[[str, Sequence[int]], str | None]
+Rule = Callable[[str, Sequence[int]], str | None]
 
 MOST_DIMS = 64
 """The most dims of a tensor: numpy has no more, and no operator needs them."""

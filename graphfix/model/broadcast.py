@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx_ir as ir
 
 from graphfix.model.values import is_op
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 ARITHMETIC = (
     *("Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Sum", "Mean"),

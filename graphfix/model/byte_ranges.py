@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphfix.errors import ModelError, UsageError
-from graphfix.model.wire import Narrow, Span
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from io import FileIO
-
-    from graphfix.model.wire import Chunk
+from graphfix.model.wire import Chunk, Narrow, Span
 
 _BUFFER = 1 << 24
 # What is converted on the way stays in the processor's cache.

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import onnx
 import onnx_ir as ir
 
 from graphfix.model.attribute_values import MOST_DIMS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _MOST = 1 << 40  # a dim; ONNX Runtime multiplies dims in 64 bits
 _MOST_ELEMENTS = 1 << 48

@@ -11,16 +11,13 @@ Whoever writes a dim into a file or tells of one says its name.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
 
 import onnx_ir as ir
 
 from graphfix.model.dims import identifier, is_expression, is_nameless, is_symbol
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    Dim = int | ir.SymbolicDim
+Dim = int | ir.SymbolicDim
 
 # Signs of a sum or a product, and those that names have, too.
 _JOINED, _PARTED = re.compile(r"[+*]"), re.compile(r"[-/%]")

@@ -8,12 +8,9 @@ is given one.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterable, Sequence
 
 import onnx_ir as ir
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
 
 # What exporters write where they know no name; each stands for any size, not for one size.
 _NO_NAMES = frozenset({"n/a", "none", "null", "nan", "unk", "unknown", "undefined"})
@@ -27,6 +24,12 @@ def is_nameless(dim: int | ir.SymbolicDim) -> bool:
     if isinstance(dim, int):
         return dim < 0
     return not dim.value or not _LETTER.search(dim.value) or dim.value.lower() in _NO_NAMES
+
+
+def numbers_in(dims: Sequence[object] | ir.Shape | None) -> list[int] | None:
+    """A shape, or what a shape tensor holds, if all of it is known and numbers."""
+    whole = [x for x in dims or () if isinstance(x, int)]
+    return whole if dims is not None and len(whole) == len(dims) else None
 
 
 def without_no_names(shape: ir.Shape) -> ir.Shape:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx_ir as ir
 
-from graphfix.model.values import bodies_of, const_of, is_op, nodes_of
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
+from graphfix.model.values import all_nodes, bodies_of, const_of, is_op
 
 _MOST_TRIPS = 1 << 40
 
 
 def refusal(model: ir.Model) -> str | None:
     """Which loop never ends, as a sentence; None if all may."""
-    for graph in (model.graph, *(x.graph for x in model.functions.values())):
-        for node in nodes_of(graph):
-            if is_op(node, "Loop") and _is_endless(node):
-                return (
-                    f"the Loop of {node.outputs[0].name!r} never ends: its condition is always "
-                    "true, and it has no number of trips, or one beyond any time"
-                )
+    for node in all_nodes(model):
+        if is_op(node, "Loop") and _is_endless(node):
+            return (
+                f"the Loop of {node.outputs[0].name!r} never ends: its condition is always true, "
+                "and it has no number of trips, or one beyond any time"
+            )
     return None
 
 

@@ -12,25 +12,21 @@ import math
 import os
 import stat
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.model.byte_ranges import Stamp
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from io import BufferedReader
-    from typing import BinaryIO
-
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+Array = npt.NDArray[Any]
 
 _KEPT = 1 << 20  # a weight of more bytes is read again rather than kept
 _BUFFER = 1 << 24

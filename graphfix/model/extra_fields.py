@@ -10,24 +10,21 @@ knew is kept beside it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import (
+    Callable,
+    Hashable,
+    Iterable,
+    Sequence,
+)
+from typing import cast
 
 import onnx
 import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
-if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Hashable,
-        Iterable,
-        Sequence,
-    )
-
-    from google.protobuf.message import Message
-
-    # A repeated field of messages, as protobuf's Python hands it out.
-    Items = Sequence[Message]
+# A repeated field of messages, as protobuf's Python hands it out.
+Items = Sequence[Message]
 
 
 def _node_key(node: onnx.NodeProto) -> str:

@@ -8,15 +8,10 @@ import shutil
 import stat
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from filelock import FileLock, Timeout
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from filelock import BaseFileLock
+from filelock import BaseFileLock, FileLock, Timeout
 
 _SCAN = 2.0  # seconds that a virus scanner may look at a file that is new
 _IN_USE = (5, 32)  # ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION

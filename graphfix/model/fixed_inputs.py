@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix import json_types
 from graphfix.errors import ModelError
 from graphfix.spec.quoting import quoted
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import numpy.typing as npt
-
-    Array = npt.NDArray[np.generic]
+Array = npt.NDArray[np.generic]
 
 KEY = "graphfix.inputs"
 """The entry of ``metadata_props`` with the values, as text, by the names of the inputs."""

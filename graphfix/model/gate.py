@@ -8,7 +8,7 @@ shapes and types fit together is left to ONNX Runtime.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import onnx
 
@@ -16,9 +16,6 @@ from graphfix.model import attribute_values, byte_sizes, schemas
 from graphfix.model.local_functions import require_end
 from graphfix.model.malformed import MalformedError as MalformedError
 from graphfix.model.malformed import name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 _MOST_OPSET = 1000
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,9 +15,6 @@ import onnx_ir as ir
 from graphfix.errors import UsageError
 from graphfix.model import io
 from graphfix.wording import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 StrPath = str | os.PathLike[str]
 Given = Any

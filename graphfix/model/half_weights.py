@@ -7,23 +7,19 @@ float32 lies, so that saving converts it as it copies it.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.model.external_files import Weight
 from graphfix.model.wire import BIG
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import BinaryIO
-
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+Array = npt.NDArray[Any]
 
 HALF_MAX = 65504.0
 HALF_NORMAL = 2.0**-14

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import mmap
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
@@ -24,12 +25,8 @@ from graphfix.model import (
 )
 from graphfix.model.byte_ranges import Stamp
 from graphfix.model.prepare import make_ready
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator, Sequence
-
-    from graphfix.model.weights import Placement
+from graphfix.model.values import tops_of
+from graphfix.model.weights import Placement
 
 _SOURCE = "graphfix.source"
 _ORIGINAL = "graphfix.original"
@@ -72,7 +69,7 @@ def _load(path: Path) -> ir.Model:
             in_order = gate.check(proto)
             model = _model_of(proto, found)
             if not in_order:
-                for graph in (model.graph, *(x.graph for x in model.functions.values())):
+                for graph in tops_of(model):
                     graph.sort()
         except Exception as error:  # onnx-ir wraps whatever it met; the cause names the field
             reason = _first_line(error)

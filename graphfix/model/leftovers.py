@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from graphfix.model.file_lock import release, removed, removed_folder, renamed, take
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from pathlib import Path
 
 _DRAFT = re.compile(r"\.(.+)\.([0-9a-f]{16})\.(lock|part|new|old)")
 _DATA = re.compile(r".+\.([0-9a-f]{16})\.data")

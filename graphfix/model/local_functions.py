@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import onnx
+import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass, inliner
 
 from graphfix.errors import ModelError
 from graphfix.model.malformed import MalformedError
 from graphfix.model.values import nodes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
-    import onnx_ir as ir
 
 K = TypeVar("K")
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import onnx_ir as ir
 
 from graphfix.model.affine import affine_of, own_places
-from graphfix.model.shapes import same
+from graphfix.model.shapes import Shapes, same
+from graphfix.model.symbolic import Dim
 from graphfix.model.values import attr_int, attr_text, is_op
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.model.shapes import Shapes
-    from graphfix.model.symbolic import Dim
 
 
 class Lookup(NamedTuple):

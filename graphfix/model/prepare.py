@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import onnx_ir as ir
 
 from graphfix.model.dims import forget_no_names
+from graphfix.model.external_files import Outside
 from graphfix.model.small_constants import held
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.model.external_files import Outside
+from graphfix.model.values import tops_of
 
 _TENSOR, _TENSORS = ir.AttributeType.TENSOR, ir.AttributeType.TENSORS
 _GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
@@ -30,14 +27,13 @@ def make_ready(model: ir.Model, found: Outside) -> None:
         found: The files that it refers to.
     """
     plain_name(model)  # the file's is written back
-    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+    for graph in tops_of(model):
         _in_graph(graph, found)
 
 
 def plain_name(model: ir.Model) -> list[dict[str, int]]:
     """Call the default domain by the name that shape inference knows; what was called otherwise."""
-    tops = (model.graph, *(function.graph for function in model.functions.values()))
-    spelt = [x for top in tops if "ai.onnx" in (x := top.opset_imports) and "" not in x]
+    spelt = [x for top in tops_of(model) if "ai.onnx" in (x := top.opset_imports) and "" not in x]
     for imports in spelt:
         _rename(imports, "ai.onnx", "")
     return spelt

@@ -23,6 +23,15 @@ _GRAPH, _TENSOR = onnx.GraphProto(name="g"), onnx.TensorProto(name="t", data_typ
 
 
 @functools.cache
+def schema_of(op_type: str, opset: int, domain: str = "") -> onnx.defs.OpSchema | None:
+    """ONNX's schema of an operator as of an opset; None if it has none."""
+    try:
+        return onnx.defs.get_schema(op_type, opset, "" if domain == "ai.onnx" else domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+@functools.cache
 def version_of(op_type: str, domain: str, version: int) -> int | None:
     """The version of an operator set whose schema an operator is checked by; None if it has none.
 
@@ -31,10 +40,8 @@ def version_of(op_type: str, domain: str, version: int) -> int | None:
     if domain not in STANDARD:
         return None
     for one in (version, onnx.defs.onnx_opset_version() if not domain else version):
-        try:
-            return None if onnx.defs.get_schema(op_type, one, domain).deprecated else one
-        except onnx.defs.SchemaError:
-            continue
+        if (schema := schema_of(op_type, one, domain)) is not None:
+            return None if schema.deprecated else one
     return None
 
 

@@ -11,8 +11,10 @@ import contextlib
 import json
 import logging
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 import onnx_shape_inference
 
@@ -21,12 +23,6 @@ from graphfix.model.dim_spelling import Spelling
 from graphfix.model.dims import dim_names, is_nameless, without_no_names
 from graphfix.model.symbolic import Dim as Dim
 from graphfix.model.values import SMALL, bodies_of, graphs_of, ints_of, is_op, tensor_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import numpy as np
-    import numpy.typing as npt
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +135,11 @@ def is_named(dim: Dim) -> bool:
 def same(a: Dim, b: Dim) -> bool:
     """Whether two dims are equal for every size of the model's inputs."""
     return symbolic.equal(a, b)
+
+
+def all_same(a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bool:
+    """Whether two shapes are known, and equal for every size of the model's inputs."""
+    return a is not None and b is not None and len(a) == len(b) and all(map(same, a, b))
 
 
 def input_names(model: ir.Model) -> list[str]:

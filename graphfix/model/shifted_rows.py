@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import sympy
 
 from graphfix.model.pad_cuts import added_by, first_of, is_never_negative, is_zero_padding
-from graphfix.model.shapes import is_named, same
+from graphfix.model.shapes import all_same, is_named, same
 from graphfix.model.symbolic.expressions import expr_of
 from graphfix.model.values import attr_int, is_op
 
@@ -300,7 +300,7 @@ class _Walk:
 def _alike(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
     """Whether two lists of sizes are the same except sizes of 1."""
     left, right = ([x for x in dims if x != 1] for dims in (a, b))
-    return len(left) == len(right) and all(map(same, left, right))
+    return all_same(left, right)
 
 
 def _at_large(expr: sympy.Expr) -> int:

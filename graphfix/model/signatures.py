@@ -15,6 +15,8 @@ from importlib import resources
 import onnx
 import onnx_ir as ir
 
+from graphfix.model.schemas import schema_of
+
 _CONTRIB = "com.microsoft"
 # ONNX Runtime makes them itself, and keeps them in ONNX's own domain.
 _IN_ONNX = ("SimplifiedLayerNormalization",)
@@ -58,10 +60,9 @@ def formals_of(op: str, domain: str, opset: int) -> Formals | None:
     """The signature of an operator as of an opset; None if nobody here knows it."""
     if domain == _CONTRIB or op in _IN_ONNX:
         return _contrib().get(op)
-    schema = _schema(op, opset, domain)
-    if schema is None:
-        # ONNX Runtime has some before ONNX does: LayerNormalization, since opset 1.
-        schema = _schema(op, onnx.defs.onnx_opset_version(), domain)
+    # ONNX Runtime has some before ONNX does: LayerNormalization, since opset 1.
+    newest = onnx.defs.onnx_opset_version()
+    schema = schema_of(op, opset, domain) or schema_of(op, newest, domain)
     if schema is None:
         return None
     allowed = {x.type_param_str: x.allowed_type_strs for x in schema.type_constraints}
@@ -76,13 +77,6 @@ def formals_of(op: str, domain: str, opset: int) -> Formals | None:
         {name: frozenset(filter(None, map(_dtype, types))) for name, types in allowed.items()},
         frozenset(n for n, types in allowed.items() if all(t.startswith("tensor(") for t in types)),
     )
-
-
-def _schema(op: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
-    try:
-        return onnx.defs.get_schema(op, opset, "" if domain == "ai.onnx" else domain)
-    except onnx.defs.SchemaError:
-        return None
 
 
 def _at(names: tuple[str, ...], index: int, *, repeat: bool) -> str | None:

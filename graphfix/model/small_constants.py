@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.model.values import SMALL
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    import numpy as np
-    import numpy.typing as npt
 
 
 class Held(ir.TensorProtoTensor):

@@ -5,12 +5,9 @@ Weights are shared, not copied.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx_ir as ir
 
 from graphfix.model import shapes
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 
 class Snapshot:

@@ -8,15 +8,12 @@ it would make of the model.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.values import tensor_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from graphfix.model.values import all_nodes, graphs_of, tensor_in
 
 # A Cast between the two stays one.
 BOTH = {ir.DataType.FLOAT16: ir.DataType.FLOAT, ir.DataType.FLOAT: ir.DataType.DOUBLE}
@@ -53,7 +50,7 @@ def widened(model: ir.Model, types: Mapping[ir.DataType, ir.DataType]) -> ir.Mod
         wide = types.get(ir.DataType(attribute.value))
         if wide is not None:
             node.attributes[attribute.name] = ir.AttrInt64(attribute.name, int(wide))
-    for node in list(_nodes(copy)):
+    for node in list(all_nodes(copy)):
         for attribute in list(node.attributes.values()):
             if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
                 tensor = tensor_in(attribute)
@@ -143,27 +140,21 @@ def _as(tensor: ir.TensorProtocol, dtype: ir.DataType) -> ir.TensorProtocol:
     return ir.tensor(tensor.numpy().astype(dtype.numpy()), dtype=dtype, name=tensor.name)
 
 
-def _nodes(model: ir.Model) -> Iterator[ir.Node]:
-    yield from model.graph.all_nodes()
-    for function in model.functions.values():
-        yield from function.graph.all_nodes()
-
-
 def _initializers(model: ir.Model) -> Iterator[ir.Value]:
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in graphs_of(model.graph):
         yield from graph.initializers.values()
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in graphs_of(model.graph):
         yield from graph.inputs
-    for node in _nodes(model):
+    for node in all_nodes(model):
         yield from node.outputs
     yield from _initializers(model)
 
 
 def _dtype_attributes(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Attr]]:
-    for node in _nodes(model):
+    for node in all_nodes(model):
         for name in ("to", "dtype"):
             attribute = node.attributes.get(name)
             if attribute is not None and attribute.type == ir.AttributeType.INT:

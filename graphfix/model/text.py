@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import onnx_ir as ir
 
 from graphfix.model.values import const_tensor, is_op, tensor_in
 from graphfix.wording import a_or_an
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # What says which pass wrote a node, and what its name begins with.
 _PASS, _OURS = "graphfix.pass", re.compile(r"gf_")

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, TypeGuard
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.model.external_files import Weight
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
-
-    import numpy.typing as npt
-
-    Array = npt.NDArray[np.generic]
+Array = npt.NDArray[np.generic]
 
 # Weights are never read: no pass needs the values of a constant with more elements than this.
 SMALL = 1024
@@ -55,6 +52,29 @@ def nodes_of(graph: ir.Graph) -> Iterator[ir.Node]:
         if node.attributes.data:
             for body in bodies_of(node):
                 yield from nodes_of(body)
+
+
+def tops_of(model: ir.Model) -> tuple[ir.Graph, ...]:
+    """The main graph of a model, and the bodies of its local functions."""
+    return (model.graph, *(function.graph for function in model.functions.values()))
+
+
+def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """Every node of a model, those of its functions behind those of its graph."""
+    for graph in tops_of(model):
+        yield from nodes_of(graph)
+
+
+def all_graphs(model: ir.Model) -> Iterator[ir.Graph]:
+    """Every graph of a model, those inside others too."""
+    for graph in tops_of(model):
+        yield from graphs_of(graph)
+
+
+def opset_of(graph: ir.Model | ir.Graph) -> int:
+    """The version of the standard opset that a model imports, or a graph that says so itself."""
+    imports = graph.opset_imports
+    return imports.get("", imports.get("ai.onnx", 1))
 
 
 def graphs_of(graph: ir.Graph) -> Iterator[ir.Graph]:

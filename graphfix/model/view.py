@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from operator import itemgetter
 
 import onnx_ir as ir
 
 from graphfix.model.shapes import Shapes, infer, input_symbols, is_named, shapes_of
-from graphfix.model.values import Numbering, bodies_of, graphs_of, nodes_of
+from graphfix.model.values import Numbering, all_graphs, all_nodes, bodies_of, opset_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    Index = dict[tuple[str, str], list[tuple[int, ir.Node]]]
-    """The nodes of each type, each with its place."""
+Index = dict[tuple[str, str], list[tuple[int, ir.Node]]]
+"""The nodes of each type, each with its place."""
 
 _INDEX = "graphfix.nodes"
 _RANDOM = ("Random", "Multinomial", "Bernoulli")
@@ -49,15 +47,13 @@ class View:
 
         Constants, and what is made of constants alone.
         """
-        graphs = [self.model.graph, *(x.graph for x in self.model.functions.values())]
         found = {
             value
-            for top in graphs
-            for graph in graphs_of(top)
+            for graph in all_graphs(self.model)
             for value in graph.initializers.values()
             if not value.is_graph_input()
         }
-        for node in _all_nodes(self.model):  # each after those that it reads
+        for node in all_nodes(self.model):  # each after those that it reads
             given = node.inputs
             told = given and all(x is None or x in found for x in given)
             if node.op_type == "Constant" or (told and not node.op_type.startswith(_RANDOM)):
@@ -74,15 +70,14 @@ class View:
         if (index := self.model.meta.get(_INDEX)) is not None:
             yield from _ordered([index.get(key, ()) for key in wanted])
             return
-        for node in _all_nodes(self.model):
+        for node in all_nodes(self.model):
             if _key(node) in wanted:
                 yield node
 
     def opset(self, node: ir.Node) -> int:
         """The version of the standard opset that governs ``node``."""
         graph = self.scope(node.graph)[-1] if node.graph is not None else self.model.graph
-        imports = graph.opset_imports or self.model.graph.opset_imports
-        return imports.get("", imports.get("ai.onnx", 1))
+        return opset_of(graph if graph.opset_imports else self.model)
 
     def in_function(self, node: ir.Node) -> bool:
         """Whether ``node`` is in the body of a local function, where shapes depend on the call."""
@@ -108,7 +103,7 @@ class View:
 
     @cached_property
     def _owners(self) -> dict[ir.Graph, ir.Node]:
-        return {body: node for node in _all_nodes(self.model) for body in bodies_of(node)}
+        return {body: node for node in all_nodes(self.model) for body in bodies_of(node)}
 
 
 def index(model: ir.Model) -> None:
@@ -119,9 +114,8 @@ def index(model: ir.Model) -> None:
     if _INDEX in model.meta:
         return
     found: Index = defaultdict(list)
-    for i, node in enumerate(_all_nodes(model)):
-        domain = node.domain
-        found["" if domain == "ai.onnx" else domain, node.op_type].append((i, node))
+    for i, node in enumerate(all_nodes(model)):
+        found[_key(node)].append((i, node))
     model.meta[_INDEX] = dict(found)
 
 
@@ -138,21 +132,11 @@ def keep_index(model: ir.Model, index: Index) -> None:
 
 def _ordered(found: Sequence[Sequence[tuple[int, ir.Node]]]) -> Iterator[ir.Node]:
     several = [x for x in found if x]
-    merged = (
-        several[0] if len(several) == 1 else sorted((y for x in several for y in x), key=_place)
-    )
+    together = (y for x in several for y in x)
+    merged = several[0] if len(several) == 1 else sorted(together, key=itemgetter(0))
     return (node for _, node in merged)
-
-
-def _place(numbered: tuple[int, ir.Node]) -> int:
-    return numbered[0]
 
 
 def _key(node: ir.Node) -> tuple[str, str]:
     domain = node.domain
     return "" if domain == "ai.onnx" else domain, node.op_type
-
-
-def _all_nodes(model: ir.Model) -> Iterator[ir.Node]:
-    for graph in (model.graph, *(f.graph for f in model.functions.values())):
-        yield from nodes_of(graph)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 import onnx
 import onnx_ir as ir
@@ -15,13 +16,8 @@ from graphfix.errors import ModelError
 from graphfix.model import external_files
 from graphfix.model.external_files import tensors_of
 from graphfix.model.half_weights import MARK, Narrowed, file_of
-from graphfix.model.values import graphs_of, tensor_in
-from graphfix.model.wire import BIG, Narrow, Span
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from graphfix.model.wire import Chunk
+from graphfix.model.values import all_graphs, tensor_in, tops_of
+from graphfix.model.wire import BIG, Chunk, Narrow, Span
 
 Placement = Literal["auto", "keep", "inline", "separate"]
 """Where weights go: as they were, but not over 2 GB in one file (auto); as they were (keep);
@@ -50,13 +46,13 @@ def _is_external(kind: type) -> bool:
 
 def size_of(model: ir.Model) -> int:
     """The bytes of all weights: the initializers, and the big constants in nodes."""
-    small = (
+    held = (
         tensor
-        for graph in _graphs(model)
+        for graph in all_graphs(model)
         for value in graph.initializers.values()
         if (tensor := value.const_value) is not None and not isinstance(tensor, ir.ExternalTensor)
     )
-    return sum(x.nbytes for x in external_tensors(model)) + sum(x.nbytes for x in small)
+    return sum(x.nbytes for x in (*external_tensors(model), *held))
 
 
 def files_of(model: ir.Model) -> dict[str, Path]:
@@ -80,7 +76,7 @@ def files_of(model: ir.Model) -> dict[str, Path]:
 
 def tensors_in(model: ir.Model) -> Iterator[ir.TensorProtocol]:
     """Every constant of the model: initializers, and those in attributes, at any depth."""
-    for graph in (model.graph, *(x.graph for x in model.functions.values())):
+    for graph in tops_of(model):
         yield from _tensors_in(graph)
 
 
@@ -102,11 +98,6 @@ def _tensors_in(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
             elif kind is _GRAPHS:
                 for body in attribute.as_graphs():
                     yield from _tensors_in(body)
-
-
-def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
-    for graph in (model.graph, *(x.graph for x in model.functions.values())):
-        yield from graphs_of(graph)
 
 
 @dataclass

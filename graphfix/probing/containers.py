@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -12,6 +11,7 @@ from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.clips import Fill
 from graphfix.feeds.input import symbols
 from graphfix.model import io
+from graphfix.model.given import StrPath
 from graphfix.probing.in_container import PaddedDiff, cropped
 from graphfix.probing.unpadded import Alone, Clip, ClipTable
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare, computes_in_half
@@ -22,13 +22,8 @@ from graphfix.runtime.provider import Ep
 from graphfix.runtime.random_nodes import Repeatable, draws, seeded
 from graphfix.runtime.run_errors import RunError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    Progress = Callable[[str], None]
-    Outputs = dict[str, Array]
-
-StrPath = str | os.PathLike[str]
+Progress = Callable[[str], None]
+Outputs = dict[str, Array]
 
 # As many times as long as the clip, if nobody gives containers: nearly full, and 5 s in 60 s. The
 # second is one longer: begins and ends of a stride depend on what is odd.

@@ -6,12 +6,14 @@ container gives other numbers than the clip alone; this measures by how much.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from graphfix.feeds.case import Dropped
 from graphfix.feeds.clips import FILLS, Fill
 from graphfix.json_types import plain
+from graphfix.lengths.length_input import LengthInput
 from graphfix.model.given import Given, in_memory, require_known, sizes_of
 from graphfix.probing.containers import Job
 from graphfix.probing.in_container import PaddedDiff
@@ -20,14 +22,7 @@ from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import require
 from graphfix.wording import Proof
 
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Mapping, Sequence
-
-    from graphfix.lengths.length_input import LengthInput
-
-    StrPath = str | os.PathLike[str]
-    Progress = Callable[[str], None]
+Progress = Callable[[str], None]
 
 __all__ = ["PaddedDiff", "PaddedVerdict", "padded"]
 
@@ -166,12 +161,6 @@ def padded(
 
 
 def _plain(check: PaddedDiff) -> dict[str, object]:
-    head = {
-        "clip": check.clip,
-        "container": check.container,
-        "fill": check.fill,
-        "rows": check.rows,
-        "row": check.row,
-    }
-    diff = asdict(check.diff)
+    head = asdict(check)
+    diff = head.pop("diff")
     return head | {name: value for name, value in diff.items() if name != "case"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -20,9 +20,6 @@ from graphfix.proof.output_record import silent_outputs
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.random_nodes import Repeatable
 from graphfix.runtime.run_errors import RunError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 # Lengths that are tried if nobody gives any, until three run; a waveform needs some hundred.
 _LENGTHS = (7, 23, 40, 80, 161, 400, 720, 1600, 3200, 6400, 12800, 25600)

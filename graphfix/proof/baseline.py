@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,8 +12,8 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.arrays import Maker
-from graphfix.feeds.case import Case, Dropped
-from graphfix.feeds.case_search import groups_of, search
+from graphfix.feeds.case import Case, Cases, Dropped, Poison
+from graphfix.feeds.case_search import search
 from graphfix.feeds.case_style import Style
 from graphfix.feeds.coverage import Coverage, coverage
 from graphfix.feeds.poison import poisoned
@@ -24,6 +23,7 @@ from graphfix.feeds.user_feeds import given_case
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model.dims import fixed_since
 from graphfix.model.fixed_inputs import arrays_since
+from graphfix.model.given import StrPath
 from graphfix.proof.branches import Branches
 from graphfix.proof.budget import Budget
 from graphfix.proof.content import Content
@@ -36,14 +36,12 @@ from graphfix.runtime.run_errors import OverBudgetError, RunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from graphfix.feeds.case import Cases, Poison
     from graphfix.proof.compare import Array, Mask, Tolerance
+    from graphfix.runtime.port import Feeds
     from graphfix.runtime.random_nodes import Repeatable
 
-    Feeds = Mapping[str, Array]
     Outputs = dict[str, Array]
 
-StrPath = str | os.PathLike[str]
 
 # Garbage is put into the padding of so many cases, of those whose first row is full.
 _POISONED = 2
@@ -168,7 +166,7 @@ class Baseline:
                 self._run_cases(session, given or cases or ())
             if self._made:
                 self.unheard = [x for x in self._heard_of() if not self._is_heard(session, x, seed)]
-                start = groups_of(self.signature, self.runs[0].case)
+                start = self.signature.groups_in(self.runs[0].case.dims)
                 found = chains(
                     self.graph, self.signature, start, lambda x: self._outputs(session, x), seed
                 )
@@ -268,7 +266,7 @@ class Baseline:
         runs = sorted(fed, key=lambda x: x.case.volume)
         tried = False
         for run, step in itertools.product([*runs[:2], *runs[-1:]], (1, 2)):
-            groups = groups_of(self.signature, run.case)
+            groups = self.signature.groups_in(run.case.dims)
             other = maker.case(step, groups, style=Style("none full")).feeds[name]
             if np.array_equal(other, run.case.feeds[name]):
                 continue

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from graphfix.errors import ModelError
 from graphfix.model.values import nodes_of
-from graphfix.proof.baseline import Ran
+from graphfix.proof.baseline import Baseline, Ran
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.run_errors import RunError
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from graphfix.feeds.case import Case
-    from graphfix.proof.baseline import Baseline
     from graphfix.proof.compare import Array
     from graphfix.proof.judge import Judge
     from graphfix.runtime.model_source import Source

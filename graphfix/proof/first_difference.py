@@ -5,10 +5,11 @@ The second may run on another execution provider, such as DirectML.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.feeds.input_trace import FILL
@@ -16,12 +17,7 @@ from graphfix.proof.compare import Array, LeaveOut, Mask, OutputDiff, Tolerance,
 from graphfix.proof.inner_tensors import Run, Stream
 from graphfix.runtime.run_errors import RunError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import onnx_ir as ir
-
-    Content = Callable[[str, tuple[int, ...]], Mask | None]
+Content = Callable[[str, tuple[int, ...]], Mask | None]
 
 # They make whole numbers, as do those that choose, compare and count, but of floats.
 _WHOLE = ("Ceil", "Floor", "Round", "Sign")

@@ -8,7 +8,6 @@ beforehand, and by what was seen where those do not know.
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.input import size_of
+from graphfix.model.given import StrPath
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from graphfix.model.symbolic import Dim
     from graphfix.proof.compare import Array
 
-StrPath = str | os.PathLike[str]
 
 # So many tensors are outputs at once, at most, and so many bytes of them in both runs together.
 MOST = 1024

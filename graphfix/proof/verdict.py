@@ -65,21 +65,9 @@ class Verdict(Proof):
             "summary": str(self),
             "reason": self.reason,
             "worst": None if worst is None else _plain(worst),
-            "first_divergence": None
-            if first is None
-            else {
-                "tensor": first.tensor,
-                "node": first.node,
-                "op": first.op,
-                "diff": _plain(first.diff),
-                "given": first.given,
-            },
+            "first_divergence": first and {**vars(first), "diff": _plain(first.diff)},
             "cases": [
-                {
-                    "name": name,
-                    "dims": self.dims.get(name, {}),
-                    "outputs": [_plain(d) for d in diffs],
-                }
+                {"name": name, "dims": self.dims.get(name, {}), "outputs": [*map(_plain, diffs)]}
                 for name, diffs in self.cases.items()
             ],
             "dropped": [{"name": x.name, "reason": x.reason} for x in self.dropped],

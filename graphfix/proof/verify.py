@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypedDict, Unpack, get_args
@@ -18,6 +17,7 @@ from graphfix.feeds.states import carried
 from graphfix.model import io
 from graphfix.model.given import (
     Given,
+    StrPath,
     arrays_of,
     in_memory,
     refuse_unknown,
@@ -46,23 +46,21 @@ from graphfix.runtime.compared_session import open_session
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.python import require
-from graphfix.runtime.random_nodes import draws, seeded
+from graphfix.runtime.random_nodes import Repeatable, draws, seeded
 from graphfix.runtime.run_errors import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from graphfix.core import Interface
-    from graphfix.runtime.random_nodes import Repeatable
+    from graphfix.runtime.port import Feeds
 
-    Feeds = Mapping[str, Array]
     MapFeeds = Callable[[Feeds], Feeds]
     Progress = Callable[[str], None]
     Outputs = dict[str, Array]
 
 __all__ = ["Divergence", "Held", "Original", "OutputDiff", "Tolerance", "Verdict", "verify"]
 
-StrPath = str | os.PathLike[str]
 
 # So many cases are usual, for the progress.
 _USUAL = 18

@@ -8,12 +8,9 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["PROVIDERS", "Hazard", "Provider", "Rule", "rules"]
 

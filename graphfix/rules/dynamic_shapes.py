@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import zip_longest
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from graphfix.directml.kernel_table import MOST_DIMS, standard
 from graphfix.directml.placement import Rules
-from graphfix.model.values import attr_ints
+from graphfix.model.values import attr_ints, attr_text
+from graphfix.model.view import View
 from graphfix.rules.rule import Hazard, Rule, is_fixed, is_folded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx_ir as ir
-
-    from graphfix.model.view import View
 
 _MOST_DIMS = 8
 _DROPS_ONES = ("Resize", "Upsample")
@@ -133,13 +130,9 @@ class SamePadding(Rule):
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each such ConvTranspose."""
         for node in view.nodes("ConvTranspose"):
-            attribute = node.attributes.get("auto_pad")
-            if attribute is None or attribute.is_ref():
-                continue
-            if attribute.as_string().startswith("SAME") and max(
-                attr_ints(node, "strides") or (1,)
-            ) > 1:  # fmt: skip
-                message = f"auto_pad={attribute.as_string()} with a stride: another length than"
+            auto, strides = attr_text(node, "auto_pad", ""), attr_ints(node, "strides")
+            if auto.startswith("SAME") and max(strides or (1,)) > 1:
+                message = f"auto_pad={auto} with a stride: another length than"
                 yield Hazard(node, f"{message} ONNX says, in silence; write pads", "error")
 
 

@@ -6,21 +6,18 @@ and empty inputs, and at integers beyond 32 bits, on DirectML and on the CPU.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
 
 import onnx_ir as ir
 
+from graphfix.core import Severity
 from graphfix.directml.placement import Rules
 from graphfix.model.pads import are_misread, can_be_split, is_negative, may_cut, pads_of
 from graphfix.model.text import size_told
 from graphfix.model.values import const_of, is_op
+from graphfix.model.view import View
 from graphfix.rules.rule import Hazard, Rule, is_folded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.core import Severity
-    from graphfix.model.view import View
 
 _COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 _REDUCTIONS = tuple(f"Reduce{x}" for x in ("LogSum", "LogSumExp", "Max", "Min", "Prod", "Sum"))

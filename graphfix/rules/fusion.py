@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
 
 import onnx_ir as ir
 
 from graphfix.directml import kernel_table
 from graphfix.model.dim_spelling import Spelling
+from graphfix.model.schemas import schema_of
 from graphfix.model.symbolic import symbols_of
-from graphfix.model.values import is_op
+from graphfix.model.values import all_nodes, is_op
 from graphfix.model.values import nodes_of as nodes_in
-from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded, nodes_of
+from graphfix.model.view import View
+from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule, is_fixed, is_folded
 from graphfix.spec.quoting import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.model.view import View
 
 _CONTROL = ("If", "Loop", "Scan")
 
@@ -182,7 +180,7 @@ class ComputedCpuInput(Rule):
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node with such an input, unless it only computes a shape."""
-        for node in nodes_of(view):
+        for node in all_nodes(view.model):
             opset = view.opset(node)
             kernel = kernel_table.kernel_at(node.op_type, node.domain, opset)
             if (
@@ -191,7 +189,7 @@ class ComputedCpuInput(Rule):
                 or view.shapes.data(node.outputs[0]) is not None
             ):
                 continue
-            schema = kernel_table.schema_of(node.op_type, node.domain, opset)
+            schema = schema_of(node.op_type, opset, node.domain)
             computed = [
                 schema.inputs[i].name if schema is not None else f"input {i}"
                 for i, value in enumerate(node.inputs)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
 
 import onnx_ir as ir
 
 from graphfix.model.values import is_op
+from graphfix.model.view import View
 from graphfix.rules.rule import Hazard, Rule, is_folded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.model.view import View
 
 _LAYOUT = ("Cast", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity")
 _SUMS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceL2", "ReduceProd", "ReduceSum")
@@ -55,9 +52,8 @@ class LostInfinity(Rule):
             value = node.inputs[0]
             while value is not None and is_op(made := value.producer(), *_LAYOUT):
                 value = made.inputs[0]
-            made = value.producer() if value is not None else None
             if value is None or view.shapes.dtype(value) != ir.DataType.FLOAT16:
                 continue
-            if made is not None and is_op(made, *_SUMS) and not is_folded(node, view):
+            if is_op(made, *_SUMS) and not is_folded(node, view):
                 message = f"{made.op_type} in float16 stops at 65504: this never is True"
                 yield Hazard(node, message)

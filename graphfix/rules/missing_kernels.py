@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from graphfix.directml import kernel_table, support_queries
-from graphfix.rules.rule import Hazard, Rule, is_folded, nodes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx_ir as ir
-
-    from graphfix.directml.kernel_table import Kernel
-    from graphfix.model.view import View
+from graphfix.directml.kernel_table import Kernel
+from graphfix.model.schemas import schema_of
+from graphfix.model.values import all_nodes
+from graphfix.model.view import View
+from graphfix.rules.rule import Hazard, Rule, is_folded
 
 # The opset that the pass opset-ceiling takes a model down to.
 _CEILING = 21
@@ -87,7 +86,7 @@ class TypeWithoutKernel(Rule):
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node with a type that its kernel does not take."""
         for node, opset, kernel in _kernels(view):
-            schema = kernel_table.schema_of(node.op_type, node.domain, opset)
+            schema = schema_of(node.op_type, opset, node.domain)
             if kernel is None or schema is None or _is_shape_work(node, view):
                 continue
             for constraint, value, dtype in kernel_table.typed(node, schema, view.shapes.dtype):
@@ -149,25 +148,20 @@ def _no_kernel(node: ir.Node, opset: int, newest: int | None) -> Hazard:
 def _without_kernel(node: ir.Node, opset: int) -> str:
     if kernel_table.standard(node.domain) not in _KNOWN_DOMAINS:
         return "it runs where its library of custom operators runs it"
-    if (
-        node.domain != "com.microsoft"
-        and kernel_table.schema_of(node.op_type, node.domain, opset) is None
-    ):
+    if node.domain != "com.microsoft" and schema_of(node.op_type, opset, node.domain) is None:
         return "ONNX has no such operator"
     return "it runs on the CPU"
 
 
 def _kernels(view: View) -> Iterator[tuple[ir.Node, int, Kernel | None]]:
     """Each node that runs, its opset, and the kernel of exactly its version."""
-    for node in nodes_of(view):
-        if node.op_type in _CONTROL or is_folded(node, view) or _is_local(node, view):
+    for node in all_nodes(view.model):
+        if node.op_type in _CONTROL or is_folded(node, view):
+            continue
+        if node.op_identifier() in view.model.functions:
             continue
         opset = view.opset(node)
         yield node, opset, kernel_table.kernel_at(node.op_type, node.domain, opset)
-
-
-def _is_local(node: ir.Node, view: View) -> bool:
-    return node.op_identifier() in view.model.functions
 
 
 def _is_shape_work(node: ir.Node, view: View) -> bool:

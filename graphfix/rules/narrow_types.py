@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.directml import kernel_table
-from graphfix.model.values import attr_int, const_of, is_op
+from graphfix.model.schemas import schema_of
+from graphfix.model.values import all_nodes, attr_int, const_of, is_op
 from graphfix.model.values import nodes_of as nodes_in
-from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule, nodes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.model.view import View
+from graphfix.model.view import View
+from graphfix.rules.rule import PROVIDERS, Hazard, Provider, Rule
 
 _LOWEST = -65504.0
 _FLOAT16 = ir.DataType.FLOAT16
@@ -125,24 +124,19 @@ class TypeConflict(Rule):
 
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each node whose types contradict its schema."""
-        for node in nodes_of(view):
+        for node in all_nodes(view.model):
             if is_op(node, "Cast"):
                 made, wanted = node.outputs[0].dtype, attr_int(node, "to", 0)
                 if made is not None and wanted and made != wanted:
                     yield _conflict(node, ir.DataType(wanted), made)
                 continue
-            schema = kernel_table.schema_of(node.op_type, node.domain, view.opset(node))
+            schema = schema_of(node.op_type, view.opset(node), node.domain)
             types = dict[str, ir.DataType]()
-            for constraint, _, dtype in (
-                kernel_table.typed(node, schema, _declared) if schema else ()
-            ):
+            declared = kernel_table.typed(node, schema, attrgetter("dtype")) if schema else ()
+            for constraint, _, dtype in declared:
                 if "(" not in constraint and types.setdefault(constraint, dtype) != dtype:
                     yield _conflict(node, types[constraint], dtype)
                     break
-
-
-def _declared(value: ir.Value) -> ir.DataType | None:
-    return value.dtype
 
 
 def _conflict(node: ir.Node, one: ir.DataType, other: ir.DataType) -> Hazard:

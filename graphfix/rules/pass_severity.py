@@ -7,22 +7,18 @@ on or to compute wrongly; see the Why of the pass.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
+from graphfix.core import Match, Severity
 from graphfix.directml import kernel_table
 from graphfix.model.large_integers import WIDE
 from graphfix.model.pads import are_misread, pads_of
 from graphfix.model.values import const_of, is_op
+from graphfix.model.view import View
 from graphfix.model.zero_one import truth_of
 from graphfix.rules.rule import PROVIDERS, Provider, is_folded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from graphfix.core import Match, Severity
-    from graphfix.model.view import View
 
 _DML: tuple[Provider, ...] = ("dml",)
 _ONLY_ON: Mapping[str, tuple[Provider, ...]] = {

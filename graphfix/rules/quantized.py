@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
 
 import onnx_ir as ir
 
 from graphfix.directml.placement import Rules
 from graphfix.model.values import attr_int
+from graphfix.model.view import View
 from graphfix.rules.rule import Hazard, Rule, is_fixed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.model.view import View
 
 _HALF_BYTES = (ir.DataType.INT4, ir.DataType.UINT4)
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.directml.placement import Rules
 from graphfix.directml.support_queries import refusal
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, attr_text, const_of
+from graphfix.model.view import View
 from graphfix.rules.rule import Hazard, Rule, is_folded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx_ir as ir
-
-    from graphfix.model.view import View
 
 
 class ResizeMode(Rule):
@@ -55,11 +51,7 @@ class ResizeMode(Rule):
         for node in view.nodes("Resize"):
             why = _misread(node, view)
             kernel = None if why is None or is_folded(node, view) else rules.kernel(node)
-            if (
-                why is not None
-                and kernel is not None
-                and refusal(node, kernel, view.shapes) is None
-            ):
+            if why and kernel is not None and refusal(node, kernel, view.shapes) is None:
                 yield Hazard(node, why, "error")
 
 
@@ -83,11 +75,9 @@ def _only_grows(node: ir.Node, view: View) -> bool:
     if scales is not None and scales.size:
         return bool((np.asarray(scales, np.float32) >= 1).all())
     given, made = view.shapes.dims(node.inputs[0]), view.shapes.dims(node.outputs[0])
-    return (
-        given is not None
-        and made is not None
-        and all(
-            same(a, b) or (isinstance(a, int) and isinstance(b, int) and a < b)
-            for a, b in zip(given, made, strict=False)
-        )
+    if given is None or made is None:
+        return False
+    return all(
+        same(a, b) or (isinstance(a, int) and isinstance(b, int) and a < b)
+        for a, b in zip(given, made, strict=False)
     )

@@ -8,18 +8,15 @@ Flagged: and Clean:, and the two models are run by the tests.
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
+
+import onnx_ir as ir
 
 from graphfix.core import Check, Finding, Match, Severity, Skip
 from graphfix.model.text import module_path, path_of
-from graphfix.model.values import nodes_of as nodes_in
 from graphfix.model.view import View
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx_ir as ir
 
 Provider = Literal["dml", "cpu"]
 PROVIDERS: tuple[Provider, ...] = ("dml", "cpu")
@@ -68,12 +65,6 @@ class Rule(Check):
             return super().finding(site)
         at, module = site.at or path_of(site.node), ".".join(module_path(site.node))
         return Finding(self.name, site.severity, at, site.message, site.fix, module)
-
-
-def nodes_of(view: View) -> Iterator[ir.Node]:
-    """Every node of every domain: the graph, the graphs inside it, and its local functions."""
-    for graph in (view.model.graph, *(f.graph for f in view.model.functions.values())):
-        yield from nodes_in(graph)
 
 
 def is_fixed(value: ir.Value | None, view: View) -> bool:

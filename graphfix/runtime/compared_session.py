@@ -6,22 +6,16 @@ with all of them, as it will be used.
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
+from graphfix.model.given import StrPath
 from graphfix.runtime.local_session import Session
+from graphfix.runtime.provider import Ep
 from graphfix.runtime.random_nodes import Repeatable, draws
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.runtime.provider import Ep
-
-StrPath = str | os.PathLike[str]
 
 # How ONNX Runtime words it where a converter has left one of them where it needs the other.
 _CLASH = ("tensor(float16)", "tensor(float)")

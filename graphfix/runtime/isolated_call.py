@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphfix.runtime import memory_need
 from graphfix.runtime.process import worker_for
@@ -32,16 +32,21 @@ def call(
         NoAnswerError: It took too long, and was ended.
         RunDiedError: The process died of it.
     """
+    request = {"verb": "call", "function": function, "given": given}
+    found: dict[str, Array] = asked(request, seconds, doing, arrays)["arrays"]
+    return found
+
+
+def asked(
+    request: Mapping[str, object],
+    seconds: float,
+    doing: str,
+    arrays: Mapping[str, Array] | None = None,
+) -> dict[str, Any]:
+    """The answer to a request that needs no session; as :func:`call` raises."""
     worker = worker_for(here("cpu"))
     worker.take()
-    request = {
-        "verb": "call",
-        "function": function,
-        "given": given,
-        "memory": memory_need.available(),
-    }
     try:
-        found: dict[str, Array] = worker.ask(request, seconds, doing, arrays)["arrays"]
+        return worker.ask({**request, "memory": memory_need.available()}, seconds, doing, arrays)
     finally:
         worker.give_back()
-    return found

@@ -6,8 +6,8 @@ each cut run in a process that may die of it, until the first node is known whos
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -15,10 +15,7 @@ from graphfix.errors import ModelError
 from graphfix.model.values import bodies_of, nodes_of
 from graphfix.runtime.run_errors import LoadDiedError, RunDiedError, RunError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Run = Callable[[ir.Model], object]
+Run = Callable[[ir.Model], object]
 
 
 @dataclass(frozen=True)

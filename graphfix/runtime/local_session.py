@@ -7,16 +7,12 @@ memory than there is, or never end. See :mod:`graphfix.runtime.remote`.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from graphfix.runtime.model_source import Source
+from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import here, require
 from graphfix.runtime.remote import RemoteSession
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from graphfix.runtime.model_source import Source
-    from graphfix.runtime.provider import Ep
 
 # More would only wait for each other, in the small runs of a verification.
 _MOST_THREADS = 4

@@ -5,15 +5,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import onnx_ir as ir
 import psutil
 
 from graphfix.errors import UsageError
 from graphfix.model import weights
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 log = logging.getLogger(__name__)
 

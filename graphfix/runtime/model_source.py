@@ -8,8 +8,8 @@ matter whether that folder is writable, or how many gigabytes are in it.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
@@ -17,9 +17,6 @@ import onnx_ir as ir
 from graphfix.errors import ModelError
 from graphfix.model import external_files, io, weights
 from graphfix.model.half_weights import Narrowed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 Source = str | os.PathLike[str] | bytes | ir.Model
 

@@ -8,33 +8,28 @@ this Python once more.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, Literal, Self
+from types import TracebackType
+from typing import Any, Literal, Self
 
 import onnx
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.model import local_functions, weights
-from graphfix.model.values import nodes_of, tensor_in
-from graphfix.runtime import memory_need
-from graphfix.runtime.isolated_call import call
+from graphfix.model.values import all_nodes, tensor_in
+from graphfix.runtime.isolated_call import asked, call
 from graphfix.runtime.model_source import with_outputs
 from graphfix.runtime.onnx_inference import INFERRED
 from graphfix.runtime.port import Port
-from graphfix.runtime.process import worker_for
-from graphfix.runtime.python import here
 from graphfix.runtime.run_errors import LoadDiedError, RunDiedError, RunError
 from graphfix.runtime.scratch import Folder, scratch
 from graphfix.runtime.time_limits import run_seconds
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from types import TracebackType
-
-    Level = Literal["basic", "extended"]
-    """``basic``: what is done before nodes are given to providers; ``extended``: also the fusions
-    for the CPU, of which most are the same for DirectML."""
+Level = Literal["basic", "extended"]
+"""``basic``: what is done before nodes are given to providers; ``extended``: also the fusions
+for the CPU, of which most are the same for DirectML."""
 
 _TENSOR = re.compile(r"tensor\((\w+)\)")
 _DTYPES = {x.name.lower(): x for x in ir.DataType}
@@ -161,31 +156,24 @@ def _ask(request: dict[str, object], seconds: float) -> dict[str, Any]:
     Raises:
         ModelError: ONNX Runtime rejects the model; or the process died of it, or did not end.
     """
-    worker = worker_for(here("cpu"))
-    worker.take()
     try:
-        return worker.ask(
-            {**request, "memory": memory_need.available()}, seconds, "optimizing in ONNX Runtime"
-        )
+        return asked(request, seconds, "optimizing in ONNX Runtime")
     except RunError as error:
         kind = LoadDiedError if isinstance(error, RunDiedError) else ModelError
         raise kind(str(error)) from error
-    finally:
-        worker.give_back()
 
 
 def _with_weights(model: ir.Model) -> ir.Model:
     """A copy that holds its weights, those in Constant nodes too: bytes have no folder beside."""
     held = model.clone()
     ir.external_data.load_to_model(held)
-    for graph in (held.graph, *(f.graph for f in held.functions.values())):
-        for node in nodes_of(graph):
-            for name, attribute in list(node.attributes.items()):
-                if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-                    tensor = tensor_in(attribute)
-                    if isinstance(tensor, ir.ExternalTensor):
-                        inside = ir.tensor(tensor.numpy(), tensor.dtype, name=tensor.name)
-                        node.attributes[name] = ir.AttrTensor(name, inside)
+    for node in all_nodes(held):
+        for name, attribute in list(node.attributes.items()):
+            if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+                tensor = tensor_in(attribute)
+                if isinstance(tensor, ir.ExternalTensor):
+                    inside = ir.tensor(tensor.numpy(), tensor.dtype, name=tensor.name)
+                    node.attributes[name] = ir.AttrTensor(name, inside)
     return held
 
 

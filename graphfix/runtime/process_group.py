@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import psutil
-
-if TYPE_CHECKING:
-    import subprocess
 
 
 class Together:

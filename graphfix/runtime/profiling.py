@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from typing import Any
 
 _KERNEL = "_kernel_time"
 # ONNX Runtime's names: what it puts between providers, and what DirectML makes of many nodes.

@@ -22,16 +22,13 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from graphfix.errors import UsageError
 from graphfix.runtime.process import SESSIONS, Runner
-from graphfix.runtime.provider import DML, PROVIDERS, available
+from graphfix.runtime.provider import DML, PROVIDERS, Ep, available
 
-if TYPE_CHECKING:
-    from graphfix.runtime.provider import Ep
-
-    Wanted = Ep | Literal["auto"]
+Wanted = Ep | Literal["auto"]
 
 COMMAND = "GRAPHFIX_DML_PYTHON"
 """The environment variable with the command line of a Python that has onnxruntime-directml."""

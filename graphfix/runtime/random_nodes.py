@@ -12,16 +12,14 @@ inference. So it is in the sessions that people make: ONNX Runtime's optimizer r
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import onnx_ir as ir
 
-from graphfix.model.values import is_op, scalar_of
+from graphfix.model.values import all_nodes, is_op, scalar_of
 from graphfix.runtime.local_session import Session
-
-if TYPE_CHECKING:
-    from graphfix.runtime.port import Array, Feeds, Port
-    from graphfix.runtime.provider import Ep
+from graphfix.runtime.port import Array, Feeds, Port
+from graphfix.runtime.provider import Ep
 
 _DRAWS = (
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
@@ -31,7 +29,7 @@ _DRAWS = (
 
 def draws(model: ir.Model) -> ir.Node | None:
     """The first node that draws random numbers, a Dropout left in training mode included."""
-    return next((node for node in _nodes(model) if is_random(node)), None)
+    return next((node for node in all_nodes(model) if is_random(node)), None)
 
 
 def seeded(model: ir.Model) -> ir.Model:
@@ -40,7 +38,7 @@ def seeded(model: ir.Model) -> ir.Model:
     A Dropout draws no more.
     """
     copy = model.clone()
-    for node in _nodes(copy):
+    for node in all_nodes(copy):
         if is_random(node) and is_op(node, "Dropout"):
             node.replace_input_with(2, None)
         elif is_random(node) and "seed" not in node.attributes:
@@ -74,11 +72,6 @@ class Repeatable:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _nodes(model: ir.Model) -> list[ir.Node]:
-    bodies = (model.graph, *(f.graph for f in model.functions.values()))
-    return [node for body in bodies for node in body.all_nodes()]
 
 
 def is_random(node: ir.Node) -> bool:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import weakref
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from graphfix.errors import ModelError
 from graphfix.runtime import memory_need
-from graphfix.runtime.model_source import sourced
+from graphfix.runtime.model_source import Source, sourced
 from graphfix.runtime.port import Array, Port
 from graphfix.runtime.process import Runner, Worker, worker_for
 from graphfix.runtime.run_errors import (
@@ -26,11 +27,6 @@ from graphfix.runtime.run_errors import (
 )
 from graphfix.runtime.scratch import Folder, scratch
 from graphfix.runtime.time_limits import SECONDS, run_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from graphfix.runtime.model_source import Source
 
 _OPEN_SECONDS = 600.0
 _RUN_SECONDS = 600.0

@@ -15,18 +15,15 @@ import sys
 import tempfile
 import time
 import weakref
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Self
+
+from filelock import BaseFileLock
 
 from graphfix.errors import UsageError
 from graphfix.model.file_lock import is_link, release, removed, removed_folder, take
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Self
-
-    from filelock import BaseFileLock
 
 _NAME = re.compile(r"graphfix-\w{8}")  # as tempfile makes them
 _HELD = ".held"

@@ -6,14 +6,11 @@ import dataclasses
 import inspect
 import types
 import typing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from graphfix.errors import PluginError
 from graphfix.spec.options import option_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 REQUIRED = ("Why", "Before", "After", "Safety")
 RULE = ("Why", "Flagged", "Clean")

@@ -6,14 +6,12 @@ import dataclasses
 import re
 import types
 import typing
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping
+from typing import TypeVar
 
 from graphfix.errors import UsageError
 from graphfix.spec.quoting import quoted
 from graphfix.wording import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 P = TypeVar("P")
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from graphfix.errors import UsageError
 from graphfix.runtime.scratch import Folder
 from graphfix.zoo import cache
 from graphfix.zoo.model_process import TRAVELS, Request, apart, failed, received
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 Json = dict[str, Any]
 T = TypeVar("T")

@@ -6,16 +6,15 @@ after the repair, as a gate. Of all of them, less is better.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from collections.abc import Mapping
+from typing import Any, NotRequired, TypedDict
 
 import onnx_ir as ir
 
 from graphfix.engine import registry
 from graphfix.model.values import const_of, is_op
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+Json = dict[str, Any]
 FIGURES = {
     "crashes": "crashes on DirectML",
     "worst": "worst difference",

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from graphfix.zoo.figures import FIGURES
+from graphfix.zoo.figures import FIGURES, Figure, Json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from graphfix.runtime.provider import Ep
-    from graphfix.zoo.figures import Figure
     from graphfix.zoo.recipe import Counts, Recipe
-
-Json = dict[str, Any]
 
 
 _VERDICTS = (

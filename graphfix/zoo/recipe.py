@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphfix.errors import ModelError, UsageError
 from graphfix.wording import did_you_mean
 from graphfix.zoo.figures import FIGURES
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    Form = Callable[[object], Any] | Mapping[str, "Form"]
+Form = Callable[[object], Any] | Mapping[str, "Form"]
 
 FILE = "model.toml"
 _MADE_BY_RUN = ".fixed.onnx"

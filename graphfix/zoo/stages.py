@@ -10,16 +10,12 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from graphfix.errors import GraphfixError
 from graphfix.zoo import figures
 from graphfix.zoo.device import directml, placement
 from graphfix.zoo.figures import PLACED, figure
-from graphfix.zoo.zoo_job import Stage
-
-if TYPE_CHECKING:
-    from graphfix.zoo.zoo_job import Json, ZooJob
+from graphfix.zoo.zoo_job import Json, Stage, ZooJob
 
 
 def run(job: ZooJob) -> dict[str, Json]:

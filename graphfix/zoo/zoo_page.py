@@ -6,20 +6,13 @@ shows of a row, and where, is said by the template ``zoo.html``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
 
 from graphfix.model import atomic_file
 from graphfix.show import html
 from graphfix.version import __version__
-from graphfix.zoo.figures import CANNOT_TELL, FIGURES, is_known
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from graphfix.zoo.figures import Figure
-
-Json = dict[str, Any]
+from graphfix.zoo.figures import CANNOT_TELL, FIGURES, Figure, Json, is_known
 
 _RUNS = {None: "-", 0: "runs", 1: "crashes"}
 _COLUMNS = (

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Literal
 
 import onnx_ir as ir
 
-from graphfix.model.shapes import same
+from graphfix.model.shapes import Dim, same
 from graphfix.model.symbolic import quotient, times
 from graphfix.model.values import attr_ints, is_op, scalar_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from graphfix.model.shapes import Dim
     from graphfix.model.view import View
 
 Role = Literal["batch", "query", "key", "feature"]

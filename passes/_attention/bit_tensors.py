@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx_ir as ir
 
+from graphfix.model.number_laws import OF_TWO
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, filler_of, is_op, number_in, scalar_of
+from graphfix.model.view import View
 from graphfix.model.zero_one import truth_of
 
 from .._masks.where_masks import fill_of
 from .axis_layout import REGROUPS, Atom, Layout, regrouped, size_of
 
-if TYPE_CHECKING:
-    from graphfix.model.view import View
-
-    Axes = tuple[tuple[Atom, ...], ...]
+Axes = tuple[tuple[Atom, ...], ...]
 
 
 _POINTWISE = frozenset(
@@ -151,19 +150,10 @@ def _computed(node: ir.Node, x: list[float]) -> float:
     if node.op_type in ("Not", "Neg"):
         return float(not x[0]) if node.op_type == "Not" else -x[0]
     a, b = x
-    results = {
-        "And": bool(a and b),
-        "Or": bool(a or b),
-        "Equal": a == b,
-        "Less": a < b,
-        "LessOrEqual": a <= b,
-        "Greater": a > b,
-        "GreaterOrEqual": a >= b,
-        "Add": a + b,
-        "Sub": a - b,
-        "Mul": a * b,
-    }
-    return float(a / b if node.op_type == "Div" else results[node.op_type])
+    if node.op_type == "Div":
+        return a / b
+    with np.errstate(invalid="ignore"):
+        return float(OF_TWO[node.op_type](a, b))
 
 
 def only_number(value: ir.Value) -> float | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.shapes import same
+from graphfix.model.shapes import Dim, same
 from graphfix.model.values import const_of, is_op
 
 from .._sizes.reshape_targets import with_axes
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from graphfix.editing.builder import Builder
-    from graphfix.model.shapes import Dim
     from graphfix.model.view import View
 
     from .bit_tensors import Axes

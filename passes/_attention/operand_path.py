@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from graphfix.model.shapes import same
+import onnx_ir as ir
+
+from graphfix.model.shapes import Dim, same
 from graphfix.model.values import attr_int, is_op
+from graphfix.model.view import View
 
 from .axis_layout import Atom, Layout, after, before, size_of
 from .rotary import Rotation, rotation_of
 from .scale import number_of
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.model.shapes import Dim
-    from graphfix.model.view import View
 
 
 @dataclass(frozen=True)

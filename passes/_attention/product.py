@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from graphfix.model.shapes import same
+import onnx_ir as ir
+
+from graphfix.model.shapes import Dim, same
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op
+from graphfix.model.view import View
 
 from .axis_layout import Role, layout_of
 from .operand_path import TracedTensor
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.model.shapes import Dim
-    from graphfix.model.view import View
-
 
 _ROLES: dict[tuple[bool, bool, bool], Role] = {
     (True, True, True): "batch",

@@ -7,22 +7,20 @@ pair of neighbours.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.shapes import same
+from graphfix.editing.builder import Builder
+from graphfix.model.shapes import Dim, all_same, same
 from graphfix.model.values import is_op
+from graphfix.model.view import View
 
+from .._index.counting import counting
+from .._sizes.reshape_targets import with_axes
 from .axis_layout import Layout, size_of
 from .rotary_halves import along_last, part_of, turned
 from .rotary_tables import is_doubled
-
-if TYPE_CHECKING:
-    from graphfix.editing.builder import Builder
-    from graphfix.model.shapes import Dim
-    from graphfix.model.view import View
 
 # Two products, a sum, two Slices, Neg and Concat become one kernel.
 _ROTATES = 6
@@ -80,11 +78,7 @@ class Rotation:
             half = op.Slice(table, *(np.array([x], np.int64) for x in given))
             if self.rows:
                 return op.Reshape(half, np.array([-1, self.turns // 2], np.int64))
-            if not self.ones:
-                return half
-            if op.view.opset(op.site) < 13:
-                return op.Squeeze(half, axes=list(self.ones))
-            return op.Squeeze(half, np.array(self.ones, np.int64))
+            return with_axes("Squeeze", half, self.ones, op)
 
         return op.once(("rotary", self.pairs, op.view.numbering.of(table)), build, table)
 
@@ -92,11 +86,9 @@ class Rotation:
         """0, 1, 2, ... as [B, T], for tables of B * T rows; made once for all layers."""
 
         def build() -> ir.Value:
-            starts, ends, zero = (np.array(x, np.int64) for x in ([0], [2], 0))
-            one = ir.tensor(np.ones(1, np.int64))
+            starts, ends = (np.array([x], np.int64) for x in (0, 2))
             count = op.Slice(op.Shape(half), starts, np.array([1], np.int64))
-            places = op.CumSum(op.ConstantOfShape(count, value=one), zero, exclusive=1)
-            return op.Reshape(places, op.Slice(op.Shape(value), starts, ends))
+            return op.Reshape(counting(count, op), op.Slice(op.Shape(value), starts, ends))
 
         return op.once(("places", op.view.numbering.of(self.tables[0])), build, half, value)
 
@@ -132,7 +124,7 @@ def rotation_of(node: ir.Node, layout: Layout, view: View) -> Rotation | None:
         if whole is not None and part_of(source, view) != (whole, 0, 1):
             return None
         source = source if whole is None else whole
-        if not _is_kept(source, node, view):
+        if not all_same(view.shapes.dims(source), view.shapes.dims(node.outputs[0])):
             return None
         tables = [(x, view.shapes.dims(x)) for x in (one.cos, one.sin)]
         ones = [None if x is None else _ones(x, layout, turns) for _, x in tables]
@@ -158,14 +150,6 @@ def _first_features(concat: ir.Node, width: int, view: View) -> tuple[ir.Value, 
         return None
     whole = view.shapes.dims(part[0])
     return (part[0], total) if whole and whole[-1] == width else None
-
-
-def _is_kept(source: ir.Value, node: ir.Node, view: View) -> bool:
-    """Whether what is turned has the dims of the result."""
-    dims = view.shapes.dims(source), view.shapes.dims(node.outputs[0])
-    if dims[0] is None or dims[1] is None or len(dims[0]) != len(dims[1]):
-        return False
-    return all(map(same, dims[0], dims[1]))
 
 
 def _ones(dims: tuple[Dim, ...], layout: Layout, width: int) -> tuple[tuple[int, ...], bool] | None:

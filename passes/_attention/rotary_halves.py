@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graphfix.model.shapes import same
+from graphfix.model.shapes import all_same
 from graphfix.model.values import attr_int, ints_of, is_op
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def part_of(value: ir.Value, view: View) -> Part | None:
         return (source, sum(numbers), 1) if len(numbers) == len(before) else None
     if not is_op(node, "Slice") or len(node.inputs) < 4:
         return None
-    if not all(same(a, b) for a, b in zip(dims[:-1], whole[:-1], strict=True)):
+    if not all_same(dims[:-1], whole[:-1]):
         return None
     start = _number(node.inputs[1], view)
     given = node.inputs[4] if len(node.inputs) > 4 else None
@@ -109,7 +109,7 @@ def _rotated_pairs(value: ir.Value, width: int, view: View) -> ir.Value | None:
         return None
     if dims is None or apart is None or apart[-2:] != (width // 2, 2):
         return None
-    if len(dims) != len(apart) - 1 or not all(map(same, dims[:-1], apart[:-2])):
+    if not all_same(dims[:-1], apart[:-2]):
         return None
     inner = [_with_a_last_axis(x, view) for x in concat.inputs]
     return _both(inner[0], inner[1], (1, 2), (0, 2), width, view)
@@ -143,9 +143,8 @@ def _with_a_last_axis(value: ir.Value | None, view: View) -> ir.Value | None:
     if not is_op(node, "Unsqueeze", "Reshape") or node.inputs[0] is None:
         return None
     dims, inner = view.shapes.dims(value), view.shapes.dims(node.inputs[0])
-    if not dims or inner is None or len(dims) != len(inner) + 1 or dims[-1] != 1:
-        return None
-    return node.inputs[0] if all(map(same, dims[:-1], inner)) else None
+    fits = dims and dims[-1] == 1 and all_same(dims[:-1], inner)
+    return node.inputs[0] if fits else None
 
 
 def _number(value: ir.Value | None, view: View) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphfix.model.shapes import same
+from graphfix.model.shapes import all_same
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 
 from .rotary_halves import along_last
@@ -71,9 +71,9 @@ def _is_twice_side_by_side(node: ir.Node, view: View) -> bool:
     if not is_op(node, "Reshape", "Flatten") or node.inputs[0] is None:
         return False
     dims, apart = view.shapes.dims(node.outputs[0]), view.shapes.dims(node.inputs[0])
-    if not dims or not apart or len(dims) != len(apart) - 1 or apart[-1] != 2:
+    if not dims or not apart or apart[-1] != 2 or not isinstance(dims[-1], int):
         return False
-    if not isinstance(dims[-1], int) or not all(map(same, dims[:-1], apart[:-2])):
+    if not all_same(dims[:-1], apart[:-2]):
         return False
     maker = node.inputs[0].producer()
     if is_op(maker, "Concat"):

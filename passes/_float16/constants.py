@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.values import bodies_of, is_op, tensor_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Constants with more elements than this are weights.
 WEIGHT = 1024

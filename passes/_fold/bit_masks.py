@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.values import attr_int, is_op, scalar_of
 
-from .lookup import VIEWS, Replacement
-
-if TYPE_CHECKING:
-    from .lookup import Look
+from .lookup import VIEWS, Look, Replacement
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 _LAYOUT = (*VIEWS, "Expand", "Identity", "Transpose", "Slice")

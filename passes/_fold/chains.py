@@ -12,15 +12,13 @@ from graphfix.model.values import attr_int, is_op
 from graphfix.wording import a_or_an
 
 from .._sizes.reshape_targets import with_axes
-from .lookup import VIEWS, Replacement, alone, constant_of, nothing, perm_of, same_shape
+from .lookup import VIEWS, Look, Replacement, alone, constant_of, nothing, perm_of, same_shape
 from .views import view
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from graphfix.editing.builder import Builder
-
-    from .lookup import Look
 
     Rule = Callable[[ir.Node, ir.Value, Look], Replacement | None]
 

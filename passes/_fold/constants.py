@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
+from graphfix.model.dims import numbers_in
 from graphfix.model.slicing import slice_of
 from graphfix.model.values import is_op
+from graphfix.model.view import View
 
-from .lookup import LIMIT, Replacement, constant_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from graphfix.model.view import View
-
-    from .lookup import Array, Look
+from .lookup import LIMIT, Array, Look, Replacement, constant_of
 
 _INTEGERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
@@ -67,8 +63,8 @@ def _from_sizes(node: ir.Node, look: Look) -> Array | None:
     dtype, dims = look.view.shapes.dtype(made), look.dims(made)
     if dims is None or dtype is None:
         return None
-    sizes = [x for x in dims if isinstance(x, int)]
-    return np.array(numbers, dtype.numpy()).reshape(sizes) if len(sizes) == len(dims) else None
+    sizes = numbers_in(dims)
+    return None if sizes is None else np.array(numbers, dtype.numpy()).reshape(sizes)
 
 
 def _from_constants(node: ir.Node, look: Look) -> Array | None:
@@ -151,9 +147,8 @@ def _is_small(node: ir.Node, view: View) -> bool:
     """Whether ``node`` has one result, of at most LIMIT elements, and no parameter."""
     if len(node.outputs) != 1 or any(x.is_ref() for x in node.attributes.values()):
         return False
-    dims = view.shapes.dims(node.outputs[0])
-    sizes = [x for x in dims or () if isinstance(x, int)]
-    return dims is not None and len(sizes) == len(dims) and math.prod(sizes) <= LIMIT
+    sizes = numbers_in(view.shapes.dims(node.outputs[0]))
+    return sizes is not None and math.prod(sizes) <= LIMIT
 
 
 def decided_if(node: ir.Node, look: Look) -> Replacement | None:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx_ir as ir
 
 from graphfix.model.values import bodies_of, is_op
 
-from .lookup import Replacement
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from .lookup import Look
+from .lookup import Look, Replacement
 
 
 class Equal:

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
-
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.values import attr_int, is_op
 
-from .lookup import INTEGERS, Replacement, alone, constant_of, nothing
-
-if TYPE_CHECKING:
-    from graphfix.editing.builder import Builder
-
-    from .lookup import Look
-
+from .lookup import INTEGERS, Look, Replacement, alone, constant_of, nothing
 
 COUNTED = frozenset({"Where", "Sub", "Add", "Slice"})
 """The operators that :func:`integers` looks at."""
@@ -62,11 +53,7 @@ def _rounded_down(node: ir.Node, look: Look) -> Replacement | None:
         rest = _rest_of(first, x, k)
     if rest is None or look.dims(node.outputs[0]) != look.dims(x) or look.dims(x) is None:
         return None
-    return Replacement(f"it is {x.name!r} // {k}", partial(_divide, x, rest, by))
-
-
-def _divide(x: ir.Value, rest: ir.Value, by: ir.Value, op: Builder) -> list[ir.Value]:
-    return [op.Div(op.Sub(x, rest), by)]
+    return Replacement(f"it is {x.name!r} // {k}", lambda op: [op.Div(op.Sub(x, rest), by)])
 
 
 def _less_by_one(less: ir.Value | None, cut: ir.Value | None) -> bool:

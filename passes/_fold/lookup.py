@@ -6,27 +6,22 @@ holds is believed here only if it also holds where a size is 0: an empty cache i
 
 from __future__ import annotations
 
-import operator
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
-from graphfix.model.symbolic import key_of, symbols_of
+from graphfix.editing.builder import Builder
+from graphfix.model.dims import numbers_in
+from graphfix.model.number_laws import COMPARISONS, OF_ONE, OF_TWO
+from graphfix.model.symbolic import Dim, key_of, symbols_of
 from graphfix.model.values import Numbering, attr_int, attr_ints, const_of, ints_of, is_op, users_of
 from graphfix.model.view import View
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
-
-    import numpy.typing as npt
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.symbolic import Dim
-
-    Array = npt.NDArray[np.generic]
-    Ints = npt.NDArray[np.int64]
+Array = npt.NDArray[np.generic]
+Ints = npt.NDArray[np.int64]
 
 Key = int | str
 """A dim: a number, or the text that all equal expressions share."""
@@ -59,19 +54,10 @@ def _quotient(a: Ints, b: Ints) -> Ints:
 _COMPUTED: Mapping[str, Callable[..., Ints]] = {
     "Div": _quotient,
     "Mod": lambda a, b: np.mod(a, np.where(b == 0, 1, b)),
-    "Max": np.maximum,
-    "Min": np.minimum,
-    "Equal": operator.eq,
-    "Less": operator.lt,
-    "LessOrEqual": operator.le,
-    "Greater": operator.gt,
-    "GreaterOrEqual": operator.ge,
-    "And": lambda a, b: (a != 0) & (b != 0),
-    "Or": lambda a, b: (a != 0) | (b != 0),
-    "Not": lambda a: a == 0,
+    **{x: OF_ONE[x] for x in ("Abs", "Not")},
+    **{x: OF_TWO[x] for x in ("And", "Max", "Min", "Or", *COMPARISONS)},
     "Where": _chosen,
     "Cast": lambda a: a != 0,
-    "Abs": np.abs,
 }
 
 
@@ -179,9 +165,8 @@ class Look:
 
     def numbers(self, value: ir.Value | None) -> tuple[int, ...] | None:
         """What a shape tensor holds if that is the same in each run."""
-        found = self.data(value)
-        numbers = tuple(x for x in found or () if isinstance(x, int))
-        return numbers if found is not None and len(numbers) == len(found) else None
+        numbers = numbers_in(self.data(value))
+        return None if numbers is None else tuple(numbers)
 
     def sees(self, node: ir.Node, value: ir.Value) -> bool:
         """Whether ``value``, made before ``node`` in a walk, is still there and in its scope."""
@@ -264,14 +249,8 @@ def root_of(value: ir.Value) -> ir.Value:
 
 def keys_of(dims: Sequence[Dim] | None) -> tuple[Key, ...] | None:
     """``dims``, if all are known; equal ones are written alike."""
-    if dims is None:
-        return None
-    keys: list[Key] = []
-    for dim in dims:
-        if (key := key_of(dim)) is None:
-            return None
-        keys.append(key)
-    return tuple(keys)
+    keys = tuple(key for dim in dims or () if (key := key_of(dim)) is not None)
+    return keys if dims is not None and len(keys) == len(dims) else None
 
 
 def _with_zeros(symbols: Sequence[str], never_empty: Callable[[Dim], bool]) -> list[dict[str, int]]:

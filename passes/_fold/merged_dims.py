@@ -15,20 +15,18 @@ import onnx_ir as ir
 
 from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.model.broadcast import is_broadcast
-from graphfix.model.symbolic import key_of, times
+from graphfix.model.symbolic import Dim, key_of, times
 from graphfix.model.text import size_told
 from graphfix.model.values import attr_int, is_op, nodes_of
 
-from .lookup import VIEWS, Replacement, alone, perm_of
+from .lookup import VIEWS, Key, Look, Replacement, alone, perm_of
 from .views import by_constant, by_ones
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from graphfix.editing.builder import Builder
-    from graphfix.model.symbolic import Dim
 
-    from .lookup import Key, Look
     from .views import Reshaping
 
 

@@ -15,15 +15,13 @@ import onnx_ir as ir
 
 from graphfix.model.values import is_op
 
-from .lookup import Replacement
+from .lookup import Look, Replacement
 from .size_recipes import NO_WAY, Dep, Stock, WantedSize, Way, Ways
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from graphfix.editing.builder import Builder
-
-    from .lookup import Look
 
 
 _MADE_BY = {"concat": ("Concat",), "squeeze": ("Squeeze",), "cut": ("Gather", "Slice")}

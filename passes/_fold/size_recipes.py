@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import onnx_ir as ir
 
-from graphfix.model.values import is_op
+from graphfix.model.values import is_op, opset_of
 
-from .lookup import INTEGERS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .lookup import Key, Look
+from .lookup import INTEGERS, Key, Look
 
 _VECTORS = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Mod", "Neg", "Abs"})
 
@@ -85,7 +81,7 @@ class Stock:
         self.makers: dict[WantedSize, ir.Node] = {}
         self.shapes: dict[tuple[Key, ...], tuple[int, ir.Value]] = {}
         model = look.view.model
-        self.opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
+        self.opset = opset_of(model)
         for value in model.graph.inputs:
             if not value.is_initializer():
                 self._offer(value, -1)

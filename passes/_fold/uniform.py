@@ -6,44 +6,28 @@ everywhere. What is known to be one number needs no size of its own where it is 
 
 from __future__ import annotations
 
-import operator
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.broadcast import is_broadcast
+from graphfix.model.number_laws import COMPARISONS, OF_ONE, OF_TWO
 from graphfix.model.values import attr_int, filler_of, is_op, number_in, scalar_of
 
-from .lookup import VIEWS, Replacement, constant_of
+from .lookup import VIEWS, Key, Look, Replacement, constant_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from .lookup import Key, Look
-
-    Number = float | int | bool
+Number = float | int | bool
 
 _MOVES = (*VIEWS, "Expand", "Tile", "Identity", "Transpose")
 _SAME_SIZE = ("Not", "Cast", "Neg", "Abs", "Sqrt", "Identity")
-_COMPARE: Mapping[str, Callable[[Number, Number], bool]] = {
-    "Less": operator.lt,
-    "LessOrEqual": operator.le,
-    "Greater": operator.gt,
-    "GreaterOrEqual": operator.ge,
-    "Equal": operator.eq,
-}
-_COMPUTE: Mapping[str, Callable[..., Number]] = {
-    "And": lambda a, b: a and b,
-    "Or": lambda a, b: a or b,
-    "Not": lambda a: not a,
-}
+_LOGIC = ("And", "Or", "Not")
 _NOTHING: Mapping[str, Number] = {"Add": 0, "Mul": 1, "And": True, "Or": False}
 NEUTRAL = frozenset({"Where", *_NOTHING})
 """The operators that :meth:`Uniform.neutral` looks at."""
-_ARITHMETIC = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
+_ARITHMETIC = ("Add", "Sub", "Mul")
 _FILLED = frozenset(
-    {"ConstantOfShape", "Where", "Cast", *_MOVES, *_COMPARE, *_COMPUTE, *_ARITHMETIC}
+    {"ConstantOfShape", "Where", "Cast", *_MOVES, *COMPARISONS, *_LOGIC, *_ARITHMETIC}
 )
 SHRUNK = _FILLED | {"Expand", "And", "Or"}
 """The operators that :meth:`Uniform.smaller` looks at."""
@@ -108,9 +92,9 @@ class Uniform:
             return None if filler is None else number_in(filler)
         if is_op(node, *_MOVES):
             return self.filled(node.inputs[0], depth)
-        if is_op(node, *_COMPARE) and (found := self._compared(node)) is not None:
+        if is_op(node, *COMPARISONS) and (found := self._compared(node)) is not None:
             return found
-        if not is_op(node, "Where", "Cast", *_COMPUTE, *_ARITHMETIC):
+        if not is_op(node, "Where", "Cast", *_LOGIC, *_ARITHMETIC):
             return None
         numbers = [self.filled(x, depth) for x in node.inputs]
         if is_op(node, "Where") and numbers[0] is not None:
@@ -125,7 +109,7 @@ class Uniform:
         first, second = node.inputs
         a, b = self.filled(first), self.filled(second)
         if a is not None and b is not None:
-            return _COMPARE[node.op_type](a, b)
+            return bool(OF_TWO[node.op_type](a, b))
         for one, other, sign in ((first, b, 1), (second, a, -1)):
             least = self.least(one) if isinstance(other, int) else None
             if least is None or other is None or is_op(node, "Equal"):
@@ -137,15 +121,15 @@ class Uniform:
         return None
 
     def _computed(self, node: ir.Node, numbers: Sequence[Number]) -> Number | None:
-        if is_op(node, *_COMPUTE):
-            return bool(_COMPUTE[node.op_type](*numbers))
+        if is_op(node, *_LOGIC):
+            return bool((OF_ONE | OF_TWO)[node.op_type](*numbers))
         dtype = self._look.view.shapes.dtype(node.outputs[0])
         given = self._look.view.shapes.dtype(node.inputs[0])
         if dtype is None or given is None:
             return None
         arrays = [np.array(x, given.numpy()) for x in numbers]
         with np.errstate(all="ignore"):
-            made = arrays[0] if is_op(node, "Cast") else _ARITHMETIC[node.op_type](*arrays)
+            made = arrays[0] if is_op(node, "Cast") else OF_TWO[node.op_type](*arrays)
             return number_in(np.asarray(made).astype(dtype.numpy()))
 
     # --- rules -------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from graphfix.editing.builder import Builder
     from graphfix.model.symbolic import Dim
 
-    from .lookup import Ints, Key, Look
+    from .lookup import Key, Look
 
     Reshaping = Callable[[ir.Value, Builder], ir.Value]
     """Makes a view of a tensor."""
@@ -90,7 +90,7 @@ def by_ones(given: Sequence[Dim], made: Sequence[Dim]) -> Reshaping | None:
     for op_type, small, large in (("Unsqueeze", few, many), ("Squeeze", many, few)):
         axes = _ones(small, large)
         if axes is not None:
-            return partial(_with_axes, op_type, axes)
+            return lambda value, op: with_axes(op_type, value, axes, op)
     return None
 
 
@@ -99,15 +99,10 @@ def by_constant(
 ) -> Reshaping | None:
     """A Reshape to a constant from one shape to another; ``told`` is what the shape held before."""
     target = constant_target(given, made, told, look.view.shapes)
-    return None if isinstance(target, str) else partial(_to, np.array(target, np.int64))
-
-
-def _with_axes(op_type: str, axes: Sequence[int], value: ir.Value, op: Builder) -> ir.Value:
-    return with_axes(op_type, value, axes, op)
-
-
-def _to(shape: Ints, value: ir.Value, op: Builder) -> ir.Value:
-    return op.Reshape(value, shape)
+    if isinstance(target, str):
+        return None
+    shape = np.array(target, np.int64)
+    return lambda value, op: op.Reshape(value, shape)
 
 
 def _ones(small: tuple[Key, ...], large: tuple[Key, ...]) -> tuple[int, ...] | None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.editing.builder import Builder
 from graphfix.model.values import attr_int, const_of, is_op
 
 from .._sizes.reshape_targets import with_axes
 from .range_index import Count, IndexAxis, Term
-
-if TYPE_CHECKING:
-    from graphfix.editing.builder import Builder
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
@@ -30,6 +26,12 @@ def counted(count: Count, place: IndexAxis, op: Builder) -> ir.Value:
     if isinstance(count.start, ir.Value):
         return op.Add(index, count.start)
     return op.Add(index, np.array(count.start, number)) if count.start else index
+
+
+def counting(length: ir.Value, op: Builder) -> ir.Value:
+    """0, 1, 2, ..., as many as ``length``, [1], says."""
+    ones = op.ConstantOfShape(length, value=ir.tensor(np.ones(1, np.int64)))
+    return op.CumSum(ones, np.array(0, np.int64), exclusive=1)
 
 
 def _shape(length: ir.Value | Ints, place: IndexAxis, op: Builder) -> ir.Value | Ints:

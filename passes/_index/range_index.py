@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.core import Skip
 from graphfix.editing.builder import PASS_KEY
+from graphfix.model.shapes import Dim
 from graphfix.model.values import attr_int, axes_of, const_of, const_tensor, ints_of, is_op
+from graphfix.model.view import View
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from graphfix.model.shapes import Dim
-    from graphfix.model.view import View
-
-    Array = npt.NDArray[np.generic]
+Array = npt.NDArray[np.generic]
 
 INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
 # Shape arithmetic is a handful of nodes deep; what lies deeper is taken as unknown.

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.editing.builder import Builder
+from graphfix.model.symbolic import Dim
 from graphfix.model.symbolic.expressions import key_of
 
 from .._sizes.reshape_targets import with_axes
-from .counting import size_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.symbolic import Dim
+from .counting import counting, size_of
 
 
 class Positions:
@@ -41,13 +37,7 @@ class Positions:
 
     def across(self) -> ir.Value:
         """``j``, [T]."""
-
-        def build() -> ir.Value:
-            one = ir.tensor(np.ones(1, np.int64))
-            ones = self._op.ConstantOfShape(self.length(), value=one)
-            return self._op.CumSum(ones, np.array(0, np.int64), exclusive=1)
-
-        return self._once("across", build)
+        return self._once("across", lambda: counting(self.length(), self._op))
 
     def down(self) -> ir.Value:
         """``i``, [T, 1]."""

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from graphfix.core import Match, Skip
-from graphfix.model.pad_cuts import is_never_negative, rows_of, whole
+from graphfix.model.pad_cuts import Rows, is_never_negative, rows_of, whole
 from graphfix.model.shapes import same
-from graphfix.model.shifted_rows import line_of, moved_rows
+from graphfix.model.shifted_rows import Moved, line_of, moved_rows
 from graphfix.model.symbolic.expressions import expr_of
 from graphfix.model.values import const_of, is_op
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.model.pad_cuts import Rows
-    from graphfix.model.shifted_rows import Moved
-    from graphfix.model.view import View
+from graphfix.model.view import View
 
 # A table has a row for each distance that it tells apart.
 LARGEST = 1 << 18

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import onnx_ir as ir
 
-from .where_masks import LEADS_ON
+from graphfix.model.view import View
 
-if TYPE_CHECKING:
-    from graphfix.model.view import View
+from .where_masks import LEADS_ON
 
 _FOUND: WeakKeyDictionary[View, frozenset[ir.Value]] = WeakKeyDictionary()
 

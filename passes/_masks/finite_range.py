@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.text import path_of
 from graphfix.model.values import const_of, is_op
+from graphfix.model.view import View
 
 from .where_masks import fill_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.model.view import View
 
 # What is computed from weights and activations is taken to be finite, and this small at most.
 ORDINARY = 1e30

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
+from graphfix.editing.builder import AttrValue, Builder
 from graphfix.model.values import const_of, is_op
 
 from .where_masks import HIDES, Fill, fill_of
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from graphfix.editing.builder import AttrValue, Builder
 
 # A constant mask of 2048 x 2048 is read; larger ones are not.
 READ = 1 << 22

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import PASS_KEY
-from graphfix.model.shapes import same
+from graphfix.model.shapes import all_same, same
 from graphfix.model.text import path_of
 from graphfix.model.values import (
     attr_int,
@@ -22,11 +22,7 @@ from graphfix.model.values import (
     number_in,
     scalar_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.model.view import View
+from graphfix.model.view import View
 
 # No score is this low by itself: from here down a constant is meant to hide. Exporters write
 # -1e4, -65504 (float16), -1e9, -3.4e38 and -inf.
@@ -176,10 +172,7 @@ def _is_boolean(value: ir.Value | None, view: View) -> bool:
 
 def keeps_shape(result: ir.Value, operand: ir.Value, view: View) -> bool:
     """Whether ``result`` is provably no larger than ``operand``, which was broadcast into it."""
-    mine, theirs = view.shapes.dims(result), view.shapes.dims(operand)
-    if mine is None or theirs is None or len(mine) != len(theirs):
-        return False
-    return all(same(a, b) for a, b in zip(mine, theirs, strict=True))
+    return all_same(view.shapes.dims(result), view.shapes.dims(operand))
 
 
 @dataclass
@@ -328,14 +321,14 @@ def is_truth_of(cond: ir.Value, value: ir.Value, view: View) -> bool:
     return attr_int(node, "to", 0) == ir.DataType.BOOL and node.inputs[0] is value
 
 
-def filters(cond: ir.Value, scores: ir.Value, limit: int = 256) -> bool:
-    """Whether ``cond`` picks scores by their rank, among the ``limit`` tensors nearest to it.
+def filters(cond: ir.Value, scores: ir.Value) -> bool:
+    """Whether ``cond`` picks scores by their rank, among the 256 tensors nearest to it.
 
     Less and TopK on the scores make a filter of logits, where a low score may be one of many. An
     Equal does not: transformers asks so which entries of one mask another has left at 0.
     """
     pending, seen = [(cond, False)], {(cond, False)}
-    while pending and len(seen) < limit:
+    while pending and len(seen) < 256:
         value, ranked = pending.pop(0)
         node = value.producer()
         if node is None or is_op(node, *_READS_ONLY_THE_SHAPE):
@@ -359,14 +352,14 @@ def softmax_of(weights: ir.Value) -> ir.Node | None:
     return node if is_op(node, "Softmax") else None
 
 
-def masks_before(softmax: ir.Node, limit: int = 64) -> Iterator[ir.Node | ir.Value]:
+def masks_before(softmax: ir.Node) -> Iterator[ir.Node | ir.Value]:
     """The masks among the nodes that lead to ``softmax``, nearest first.
 
     Yields:
         A Where node; or, for an addend that a repair has made, the boolean it was made from.
     """
     pending, seen = list(softmax.inputs[:1]), 0
-    while pending and seen < limit:
+    while pending and seen < 64:
         seen += 1
         value = pending.pop(0)
         node = value.producer() if value is not None else None

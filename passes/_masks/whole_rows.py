@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import onnx_ir as ir
 
 from graphfix.model.values import attr_ints, axes_of, const_of, is_op
+from graphfix.model.view import View
 
-from .where_masks import NOWHERE
-
-if TYPE_CHECKING:
-    from graphfix.model.view import View
-
-    from .where_masks import Reach
+from .where_masks import NOWHERE, Reach
 
 # Each element of these comes from the elements at the same place, broadcast.
 _PLACE_BY_PLACE = frozenset(

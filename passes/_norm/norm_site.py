@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from graphfix.core import Skip
-from graphfix.model.shapes import same
+from graphfix.model.shapes import all_same
 from graphfix.model.values import attr_int, axes_of, is_op
+from graphfix.model.view import View
 
 from .._shared.polynomial import number_of
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.model.view import View
 
 
 @dataclass(frozen=True)
@@ -179,8 +176,7 @@ def fits_scale(value: ir.Value | None, data: ir.Value, axis: int, view: View) ->
     dims, size = view.shapes.dims(data), view.shapes.dims(value)
     if size is None and value.is_initializer() and value.shape is not None:
         size = tuple(value.shape)  # ones that this pass has made
-    if dims is None or size is None or len(size) != -axis or len(dims) < -axis:
+    if dims is None or size is None or len(size) != -axis:
         return False
-    return view.shapes.dtype(value) == view.shapes.dtype(data) and all(
-        same(a, b) for a, b in zip(size, dims[axis:], strict=True)
-    )
+    alike = view.shapes.dtype(value) == view.shapes.dtype(data)
+    return alike and all_same(size, dims[axis:])

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
+from graphfix.editing.builder import Builder
 from graphfix.model.values import is_op
+from graphfix.model.view import View
 
 from .._shared.fusible import FLOATS, only_user, used_elsewhere
 from .norm_site import Core, cores_of, fits_scale
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import numpy.typing as npt
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeGuard
+from typing import ClassVar, TypeGuard
+
+import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Skip
+from graphfix.editing.builder import Builder
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, is_op
+from graphfix.model.view import View
 
 from .._shared.fusible import FLOATS, MICROSOFT, only_user
 from .norm_site import fits_scale
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
 
 _SKIP = {
     "LayerNormalization": "SkipLayerNormalization",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
 
 import onnx_ir as ir
 
 from graphfix.model.text import path_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
 
 MICROSOFT = "com.microsoft"
 

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import onnx_ir as ir
 
 from graphfix.core import Skip
 from graphfix.model.shapes import same
 from graphfix.model.values import is_op
+from graphfix.model.view import View
 
 from .fusible import FLOATS, used_elsewhere
-from .polynomial import Reader, close
+from .polynomial import Polynomial, Reader, close
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.model.view import View
-
-    from .polynomial import Polynomial
-
-    Kind = Literal["Gelu", "FastGelu", "QuickGelu"]
+Kind = Literal["Gelu", "FastGelu", "QuickGelu"]
 
 ABOUT = {"Gelu": "a Gelu", "FastGelu": "a Gelu by Tanh", "QuickGelu": "a SiLU or QuickGelu"}
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import onnx
 import onnx_ir as ir
 
-from graphfix.model.values import attr_int
+from graphfix.model.schemas import schema_of
+from graphfix.model.values import all_graphs, attr_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -100,22 +101,12 @@ class Meanings:
         """The element types that a tensor of the model may have whose own is not known."""
         model = self._view.model
         found: set[ir.DataType | None] = set(_ORDINARY)
-        for top in (model.graph, *(f.graph for f in model.functions.values())):
-            for graph in (top, *top.subgraphs()):
-                found.update(x.dtype for x in (*graph.inputs, *graph.initializers.values()))
-                for node in graph:
-                    found.update(_named_by(node))
-                    found.update(self._view.shapes.dtype(x) for x in node.outputs)
+        for graph in all_graphs(model):
+            found.update(x.dtype for x in (*graph.inputs, *graph.initializers.values()))
+            for node in graph:
+                found.update(_named_by(node))
+                found.update(self._view.shapes.dtype(x) for x in node.outputs)
         return frozenset(_word(x) for x in found if x is not None)
-
-
-@lru_cache(maxsize=1024)
-def schema_of(op_type: str, opset: int) -> Schema | None:
-    """The schema that governs a standard operator under an opset."""
-    try:
-        return onnx.defs.get_schema(op_type, opset, "")
-    except onnx.defs.SchemaError:
-        return None
 
 
 @lru_cache(maxsize=256)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.values import attr_int, const_of, is_op, number_in
+from graphfix.model.view import View
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from graphfix.model.view import View
-
-    Powers = tuple[int, ...]
-    Polynomial = Mapping[Powers, float]
-    """The factor of each product of powers: ``3 * x * y**2`` in x and y is ``{(1, 2): 3}``."""
+Powers = tuple[int, ...]
+Polynomial = Mapping[Powers, float]
+"""The factor of each product of powers: ``3 * x * y**2`` in x and y is ``{(1, 2): 3}``."""
 
 _DEGREE = 4
 _NODES = 24

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -11,19 +11,15 @@ from graphfix.core import Skip
 from graphfix.errors import UsageError
 from graphfix.model import dims
 from graphfix.model.broadcast import BROADCAST
+from graphfix.model.dim_spelling import Spelling
 from graphfix.model.shapes import input_names as input_names
+from graphfix.model.symbolic import Dim
 from graphfix.model.symbolic import symbols_of as symbols_of
 from graphfix.model.text import path_of
 from graphfix.model.values import attr_int, is_op
+from graphfix.model.view import View
 from graphfix.spec.quoting import quoted
 from graphfix.wording import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from graphfix.model.dim_spelling import Spelling
-    from graphfix.model.symbolic import Dim
-    from graphfix.model.view import View
 
 # Two sizes that tell apart what merely happens to be equal at one of them.
 _TRIED = (3, 1009)
@@ -166,11 +162,11 @@ def _conflict(node: ir.Node, view: View) -> str | None:
     if is_op(node, *BROADCAST, "Expand"):
         return _broadcast(node, view)
     if is_op(node, "MatMul"):
-        a, b = (_whole(view.shapes.dims(x)) for x in node.inputs)
+        a, b = (dims.numbers_in(view.shapes.dims(x)) for x in node.inputs)
         if a and b and a[-1] != b[max(len(b) - 2, 0)]:
             return f"{a} is multiplied by {b}"
     if is_op(node, "Concat"):
-        known = [x for x in (_whole(view.shapes.dims(v)) for v in node.inputs) if x]
+        known = [x for x in (dims.numbers_in(view.shapes.dims(v)) for v in node.inputs) if x]
         axis = attr_int(node, "axis", 0)
         rests = {(*x[:axis], *x[axis:][1:]) for x in known}
         if len(rests) > 1:
@@ -179,8 +175,8 @@ def _conflict(node: ir.Node, view: View) -> str | None:
 
 
 def _reshape(node: ir.Node, view: View) -> str | None:
-    given = _whole(view.shapes.dims(node.inputs[0]))
-    target = _whole(view.shapes.data(node.inputs[1]))
+    given = dims.numbers_in(view.shapes.dims(node.inputs[0]))
+    target = dims.numbers_in(view.shapes.data(node.inputs[1]))
     if given is None or target is None:
         return None
     copies = attr_int(node, "allowzero", 0) == 0
@@ -195,17 +191,12 @@ def _reshape(node: ir.Node, view: View) -> str | None:
 
 
 def _broadcast(node: ir.Node, view: View) -> str | None:
-    shapes = [_whole(view.shapes.dims(x)) for x in node.inputs if x is not None]
+    shapes = [dims.numbers_in(view.shapes.dims(x)) for x in node.inputs if x is not None]
     if is_op(node, "Expand"):
-        shapes[1] = _whole(view.shapes.data(node.inputs[1]))
+        shapes[1] = dims.numbers_in(view.shapes.data(node.inputs[1]))
     known = [x for x in shapes if x is not None]
     for i in range(1, max(map(len, known), default=0) + 1):
         sizes = {x[-i] for x in known if len(x) >= i} - {1}
         if len(sizes) > 1:
             return f"{' and '.join(map(str, known))} do not go together"
     return None
-
-
-def _whole(dims: Sequence[Dim] | None) -> list[int] | None:
-    whole = [x for x in dims or () if isinstance(x, int)]
-    return whole if dims is not None and len(whole) == len(dims) else None

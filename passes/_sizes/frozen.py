@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.model.shapes import same
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic import Dim
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
+from graphfix.editing.builder import Builder
 from graphfix.lengths.dim_nodes import Arithmetic, lowers
+from graphfix.model.shapes import Dim, Shapes
 from graphfix.model.symbolic import expr_of, symbols_of
 
 from .._index.counting import size_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.shapes import Dim, Shapes
 
 
 @dataclass(frozen=True)

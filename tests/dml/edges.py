@@ -26,6 +26,7 @@ from onnx import helper
 
 from graphfix.directml import kernel_table
 from graphfix.errors import GraphfixError
+from graphfix.model.schemas import schema_of
 from graphfix.runtime import process
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.run_errors import RunError
@@ -80,7 +81,7 @@ def has_kernel(graph: Graph, proto: onnx.ModelProto) -> bool:
     kernel = None if since is None else kernel_table.kernel_for(graph.op, "", since)
     if kernel is None:
         return False
-    schema = kernel_table.schema_of(graph.op, "", OPSET)
+    schema = schema_of(graph.op, OPSET)
     assert schema is not None
     types = {x.name: x.type.tensor_type.elem_type for x in proto.graph.input}
     types |= {x.name: x.data_type for x in proto.graph.initializer}

@@ -16,7 +16,7 @@ import graphfix
 from graphfix.cli import main
 from graphfix.errors import PaddingError, UsageError
 from graphfix.lengths.length_input import LengthInput
-from graphfix.lengths.repairs import Hide
+from graphfix.lengths.repairs.fill_tail import Hide
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,9 @@ asking for repairs on the way. An operator without a rule is a refusal, never a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx_ir as ir
 
+from graphfix.lengths.rule_site import Rule
 from graphfix.lengths.rules import (
     attention,
     concat_pad,
@@ -26,11 +27,6 @@ from graphfix.lengths.rules import (
     standard_attention,
     transpose,
 )
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.lengths.rule_site import Rule
 
 MICROSOFT = "com.microsoft"
 RULES: dict[str, Rule] = {

@@ -6,18 +6,13 @@ ONNX Runtime docs/ContribOperators.md has their inputs; graphfix's fuse-attentio
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from graphfix.lengths.joint_axes import RefusedError, check_maskable, join
-from graphfix.lengths.repairs import MASK_FILTER, HideKeys, Slots
+from graphfix.lengths.repairs.fill_tail import MASK_FILTER, HideKeys, Slots
 from graphfix.lengths.rule_site import Rule, Site
-from graphfix.lengths.tail_state import LOW, State, carries_time, time_of
+from graphfix.lengths.tail_state import LOW, Axis, State, Tail, carries_time, time_of
 from graphfix.model.values import attr_float, attr_int
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.lengths.tail_state import Axis, Tail
 
 # As low as this a mask hides, whatever is valid: no score is as large.
 _LOWEST = -1e30
@@ -59,11 +54,9 @@ def _attention(site: Site, slots: Slots, pasts: Sequence[int]) -> list[State | N
             site.need_finite(i, "attention dilution")
         if not _sees_only_what_was(site, query.at(1), keys):
             _hide(site, slots, batch, keys)
-    finite = all(x is None or x.is_finite for x in site.states)
     tails = (_batch_tail(site, slots), query.tails[1], None)
     axes = (batch, query.at(1), site.axis_of(site.out_dims()[2]))
-    made = State(axes, State(axes, tails).recomputed(finite=finite))
-    return [made, *[None] * (len(site.node.outputs) - 1)]
+    return [site.recomputed(axes, tails), *[None] * (len(site.node.outputs) - 1)]
 
 
 def _batch_tail(site: Site, slots: Slots) -> Tail | None:
@@ -145,8 +138,7 @@ def rotary_embedding(site: Site) -> State:
                 "it reads rows of a table that carries time, and it is not seen which"
             )
         join([table.at(0), state.at(at)])
-    finite = all(x is None or x.is_finite for x in site.states)
-    return State(state.axes, state.recomputed(finite=finite))
+    return site.recomputed(state.axes, state.tails)
 
 
 # From opset 23 on ONNX has namesakes of two of these, with other inputs.

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from graphfix.lengths.tail_state import Axis, State, Tail
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def placed(state: State, places: Sequence[int | None]) -> State:

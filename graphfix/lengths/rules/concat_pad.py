@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
 
 import numpy as np
 import sympy
 
-from graphfix.lengths.joint_axes import RefusedError, join
-from graphfix.lengths.repairs import Append, FillUp, PadFrames
+from graphfix.lengths.joint_axes import RefusedError, join, only_time
+from graphfix.lengths.repairs.frames import Append, FillUp, PadFrames
+from graphfix.lengths.repairs.repair import Leak
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.axis_change import with_axis
 from graphfix.lengths.rules.shape_ops import of_sizes
@@ -20,20 +21,18 @@ from graphfix.lengths.tail_state import (
     LAST,
     Other,
     Rows,
+    Sign,
     State,
     Tail,
     Time,
     carries_time,
+    sign_in,
     size_of,
-    time_of,
     timed,
 )
+from graphfix.model.pads import mode_of
 from graphfix.model.symbolic import never_negative
 from graphfix.model.values import attr_int, attr_ints, const_of, is_op
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 _LARGE = 1e18
 """What is larger may be none when it is squared."""
@@ -58,11 +57,7 @@ def concat(site: Site) -> State:
             raise RefusedError("it joins batches")
         axes[axis] = (Other(out),)
         return timed(axes, tails, min((x.sign for x in states), default=0))
-    time = time_of(states[first].at(axis))
-    if time is None:
-        raise RefusedError(
-            "it joins an axis that holds time beside something else, or runs backwards"
-        )
+    only_time(states[first].at(axis), "it joins an axis that")
     axes[axis] = (Time(out),)
     sign = min(x.sign for x in states)
     behind = states[first + 1 :]
@@ -72,21 +67,16 @@ def concat(site: Site) -> State:
     if all(x.fill == 0 for x in behind):
         tails[axis] = site.need_zero(first, axis, "boundary leak").tail(axis)
         return timed(axes, tails, sign)
+    tails[axis] = FINITE
+    result = timed(axes, tails, sign)
     if any(carries_time(x.at(axis)) for x in behind):
-        return _filled_up(
-            site, timed(axes, [*tails[:axis], FINITE, *tails[axis + 1 :]], sign), axis
-        )
-    count = (
-        out
-        - size_of(states[first].at(axis))
-        - sympy.Add(*(size_of(x.at(axis)) for x in states[:first]))
-    )
-    before = sympy.expand(out - count)
-    if not sympy.expand(count).is_Integer:
+        return _filled_up(site, result, axis)
+    before = sympy.expand(sympy.Add(*(x.size(axis) for x in states[: first + 1])))
+    count = sympy.expand(out - before)
+    if not count.is_Integer:
         raise RefusedError("how much it appends depends on the padded length")
     site.check_size(before)
-    result = timed(axes, [*tails[:axis], FINITE, *tails[axis + 1 :]], sign)
-    site.repair(Append(site.node, "boundary leak", axis, before, result, int(sympy.expand(count))))
+    site.repair(Append(site.node, "boundary leak", axis, before, result, int(count)))
     return result
 
 
@@ -131,13 +121,7 @@ def _repeated(site: Site, axis: int) -> tuple[int, bool] | None:
 
 def _common(states: Sequence[State], axis: int) -> Tail:
     found = {
-        x.tail(axis)
-        if x.tails[axis] is not None
-        else Tail("number", x.fill)
-        if x.fill is not None
-        else LAST
-        if x.is_finite
-        else ANY
+        x.tail(axis) if x.tails[axis] is not None else x.repeated(LAST if x.is_finite else ANY)
         for x in states
     }
     if len(found) == 1:
@@ -155,8 +139,7 @@ def pad(site: Site) -> State:
         pads = None if given is None else [sympy.Integer(x) for x in given]
     if state.axes is None or pads is None:
         raise RefusedError("how much it pads is not known")
-    attribute = site.node.attributes.get("mode")
-    mode = "constant" if attribute is None else attribute.as_string()
+    mode = mode_of(site.node)
     at = list(range(state.rank))
     if site.has(3):
         chosen = site.ints(3)
@@ -178,25 +161,15 @@ def pad(site: Site) -> State:
                 state = _framed(state, axis, _number(site))
             state = with_axis(state, axis, (Other(out[axis]),), None)
             continue
-        state = _padded(
-            site,
-            state,
-            axis,
-            begin,
-            end,
-            out[axis],
-            mode,
-            alone=all(p == 0 for j, p in enumerate(pads) if j % len(at) != i),
-        )
+        alone = all(p == 0 for j, p in enumerate(pads) if j % len(at) != i)
+        state = _padded(site, state, axis, begin, end, out[axis], mode, alone=alone)
     return state
 
 
 def _number(site: Site) -> float | None:
     """What it pads with; None if it is not constant."""
     array = const_of(site.node.inputs[2]) if site.has(2) else np.zeros(1)
-    if array is None:
-        return None
-    return float(array.reshape(-1)[0]) if array.size else 0.0
+    return None if array is None else float(array.reshape(-1)[0]) if array.size else 0.0
 
 
 def _framed(state: State, axis: int, value: float | None) -> State:
@@ -207,7 +180,7 @@ def _framed(state: State, axis: int, value: float | None) -> State:
     tails = [
         x if x is None or i == axis or x in kept else finite for i, x in enumerate(state.tails)
     ]
-    sign: Literal[0, 1, 2] = state.sign if number > 0 else min(state.sign, 1) if number == 0 else 0
+    sign: Sign = min(state.sign, sign_in(number))
     fill = state.fill if state.fill == number else None
     return dataclasses.replace(state, tails=tuple(tails), sign=sign, fill=fill, inside=None)
 
@@ -236,11 +209,7 @@ def _padded(
     *,
     alone: bool,
 ) -> State:
-    time = time_of(state.at(axis))
-    if time is None:
-        raise RefusedError(
-            "it pads an axis that holds time beside something else, or runs backwards"
-        )
+    time = only_time(state.at(axis), "it pads an axis that")
     if not begin.is_Integer:
         raise RefusedError("how much it puts in front depends on the padded length")
     if mode == "constant":
@@ -267,10 +236,8 @@ def _padded(
         site.check_size(time.size)
         site.check_size(out)
         reflect = mode == "reflect"
-        repair = PadFrames(
-            site.node, "frame copy", axis, time.size, state, out, int(begin), reflect
-        )
-        site.repair(repair)
+        leak: Leak = "frame copy"
+        site.repair(PadFrames(site.node, leak, axis, time.size, state, out, int(begin), reflect))
     return with_axis(state, axis, (Time(out),), LAST if mode == "edge" else FINITE)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.rule_site import Rule, Site
@@ -12,17 +11,16 @@ from graphfix.lengths.rules.reduce import masked_mean
 from graphfix.lengths.tail_state import (
     ANY,
     FINITE,
+    Axis,
     State,
+    Tail,
     Time,
     carries_time,
     same_size,
     size_of,
     time_of,
 )
-from graphfix.model.values import attr_int, attr_ints
-
-if TYPE_CHECKING:
-    from graphfix.lengths.tail_state import Axis, Tail
+from graphfix.model.values import attr_int, attr_ints, attr_text
 
 
 def conv(site: Site) -> State:
@@ -106,9 +104,7 @@ def checked(site: Site) -> State:
     if carries_time(state.at(1)):
         raise RefusedError("time is its channel axis")
     check_apart(state, range(1, state.rank))
-    for other in site.states[1:]:
-        if other is not None and other.timed:
-            raise RefusedError("its weights carry time")
+    site.check_behind("its weights carry time")
     return state
 
 
@@ -139,8 +135,7 @@ def _window(site: Site, axis: int) -> tuple[int, bool]:
     """The size of the window on an axis, and whether it reaches past the end."""
     node, place = site.node, axis - 2
     size = _kernel(site, axis)
-    attribute = node.attributes.get("auto_pad")
-    auto = "NOTSET" if attribute is None else attribute.as_string()
+    auto = attr_text(node, "auto_pad", "NOTSET")
     pads = attr_ints(node, "pads")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         strides = attr_ints(node, "strides")
@@ -178,10 +173,8 @@ def _result(site: Site, state: State, *, bias: int | None) -> State:
         axes.append(old if same else (Time(dims[i]),))
         kept = state.tails[i]
         plain_one = _kernel(site, i) == 1 and (bias is None or not site.has(bias))
-        if plain_one and kept is not None and kept.is_zero:
-            tails.append(kept)
-        else:
-            tails.append(FINITE if finite else ANY)
+        zero = plain_one and kept is not None and kept.is_zero
+        tails.append(kept if zero else FINITE if finite else ANY)
     return State(tuple(axes), tuple(tails))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import onnx_ir as ir
 import sympy
@@ -18,6 +18,7 @@ from graphfix.lengths.tail_state import (
     FINITE,
     ONE,
     ZERO,
+    Axis,
     State,
     Time,
     carries_time,
@@ -26,11 +27,6 @@ from graphfix.lengths.tail_state import (
 )
 from graphfix.model.symbolic import never_negative
 from graphfix.model.values import attr_int, is_op
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.lengths.tail_state import Axis
 
 _ASKS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 _PARAMETERS = {"Clip": 1, "Dropout": 1, "CastLike": 1}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.lengths.joint_axes import RefusedError, check_apart, join
+from graphfix.lengths.joint_axes import RefusedError, check_apart, join, only_time
 from graphfix.lengths.number_effects import MANY, UNARY
-from graphfix.lengths.repairs import LastFrames
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.result_tail import hidden
 from graphfix.lengths.rules.shape_ops import of_sizes
@@ -24,15 +23,12 @@ from graphfix.lengths.tail_state import (
     carries_time,
     plain,
     same_size,
+    sign_in,
     size_of,
-    time_of,
     with_tails,
 )
 from graphfix.model.mask_lookups import looked_up, own_rows
 from graphfix.model.values import attr_int, is_op, scalar_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _HANDS_ON = frozenset({"Concat", "Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze"})
 _HANDS_ON |= {"Tile", "Transpose", "Unsqueeze", *UNARY, *MANY}
@@ -94,11 +90,8 @@ def _strays(value: ir.Value | None, site: Site) -> bool:
 def _joined(data: State, index: State, axis: int, *, sign: bool = True) -> State:
     before, after = (data.axes or ())[:axis], (data.axes or ())[axis + 1 :]
     axes = (*before, *(index.axes or ()), *after)
-    finite = data.is_finite
-    picked = tuple(None if x is None else FINITE if finite else ANY for x in index.tails)
-    picked = tuple(
-        x if t is None or t.kind != "last" else t for x, t in zip(picked, index.tails, strict=True)
-    )
+    made = FINITE if data.is_finite else ANY
+    picked = (x and (x if x.kind == "last" else made) for x in index.tails)
     tails = (*data.tails[:axis], *picked, *data.tails[axis + 1 :])
     fixed = data.fixed and index.fixed
     return State(
@@ -109,7 +102,7 @@ def _joined(data: State, index: State, axis: int, *, sign: bool = True) -> State
 def _along_time(site: Site, data: State, index: State, axis: int) -> State:
     if index.stride is not None:
         return _by_row(data, index, axis)
-    time = _forward(data, axis, "reads")
+    time = only_time(data.at(axis), "it reads an axis that")
     array = site.array(1)
     contents = site.contents(1)
     offsets: tuple[int, ...] | None = None
@@ -120,14 +113,9 @@ def _along_time(site: Site, data: State, index: State, axis: int) -> State:
         if all(x.is_Integer and x < 0 for x in gaps):
             offsets = tuple(int(x) for x in gaps)
     if offsets is not None and index.rank <= 1:
-        same = data.fill is not None or (data.tail(axis).kind == "last" and offsets == (-1,))
-        if not same:
-            site.check_size(time.size)
-            drop = index.rank == 0
-            site.repair(
-                LastFrames(site.node, "last-frame read", axis, time.size, data, offsets, drop)
-            )
-        length = time.size if _counts(data) and offsets == (-1,) else None
+        site.read_last(data, axis, offsets, drop=index.rank == 0)
+        # The last entry of a running count of what is valid is the length.
+        length = time.size if data.length is not None and offsets == (-1,) else None
         return dataclasses.replace(_joined(data, plain(index.axes), axis), length=length)
     if index.physical:
         raise RefusedError("it reads at a place that depends on the padded length")
@@ -145,11 +133,6 @@ def _by_row(data: State, index: State, axis: int) -> State:
         raise RefusedError("it reads rows of another size than those it was made of")
     result = dataclasses.replace(_joined(data, index, axis), length=data.length)
     return result.with_tail(axis + moved[0], data.tail(axis))
-
-
-def _counts(data: State) -> bool:
-    """Whether it is a running count of what is valid, so that its last entry is the length."""
-    return data.length is not None
 
 
 def gather_elements(site: Site) -> State:
@@ -180,17 +163,7 @@ def _check_places(data: State, index: State, axes: Iterable[int]) -> None:
         if carries_time(data.at(axis)):
             if index.sign < 1:
                 raise RefusedError("it reads along time at an index that may count from the end")
-            _forward(data, axis, "reads")
-
-
-def _forward(data: State, axis: int, verb: str) -> Time:
-    """The time that is all there is of an axis, and runs forwards."""
-    time = time_of(data.at(axis))
-    if time is None:
-        raise RefusedError(
-            f"it {verb} an axis that holds time beside something else, or runs backwards"
-        )
-    return time
+            only_time(data.at(axis), "it reads an axis that")
 
 
 def gather_nd(site: Site) -> State:
@@ -282,7 +255,7 @@ def _check_written(site: Site, data: State, index: State) -> None:
     for axis, place in zip(axes, places, strict=True):
         counts_back = index.sign < 1 and (place is None or bool(np.less(place, 0).any()))
         if carries_time(data.at(axis)):
-            _forward(data, axis, "writes to")
+            only_time(data.at(axis), "it writes to an axis that")
             if counts_back:
                 raise RefusedError("it writes along time at an index that may count from the end")
         if place is not None:
@@ -320,8 +293,7 @@ def _masked(data: State, places: State, number: float | None) -> State:
         else:
             same = tail == Tail("number", number)
             tails.append(tail if same else tail.recomputed)
-    sign = min(data.sign, 2 if number > 0 else 1 if number == 0 else 0)
-    return State(data.axes, tuple(tails), sign=sign)  # type: ignore[arg-type]
+    return State(data.axes, tuple(tails), sign=min(data.sign, sign_in(number)))
 
 
 def non_zero(site: Site) -> State:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from graphfix.lengths.joint_axes import RefusedError, check_apart, join
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.rules.quantize import unbiased
-from graphfix.lengths.tail_state import ANY, FINITE, ZERO, State, Tail, carries_time
+from graphfix.lengths.tail_state import ANY, FINITE, ZERO, Axis, State, Tail, carries_time
 from graphfix.model.values import attr_int
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.lengths.tail_state import Axis
 
 
 def matmul(site: Site) -> State:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from graphfix.lengths.joint_axes import RefusedError, check_apart, check_maskable
-from graphfix.lengths.repairs import MaskedGroupNorm, MaskedNorm
+from graphfix.lengths.repairs.repair import Leak
+from graphfix.lengths.repairs.statistics import MaskedGroupNorm, MaskedNorm
 from graphfix.lengths.rule_site import Rule, Site
-from graphfix.lengths.rules.reduce import check_sizes
 from graphfix.lengths.tail_state import State, carries_time, size_of
 from graphfix.model.values import attr_int
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.lengths.repairs import Leak
+_PARAMETER = "a parameter of it carries time"
 
 
 def instance_norm(site: Site) -> State:
@@ -52,7 +49,7 @@ def _norm(
     site: Site, state: State, axes: tuple[int, ...], *, per_channel: bool, centred: bool = True
 ) -> State:
     check_apart(state, axes)
-    _check_parameters(site)
+    site.check_behind(_PARAMETER)
     if _over_time(site, state, axes):
         what: Leak = "statistics pollution"
         site.repair(MaskedNorm(site.node, what, axes, state, per_channel, centred))
@@ -64,17 +61,11 @@ def _over_time(site: Site, state: State, axes: Sequence[int]) -> bool:
     times = [i for i in axes if carries_time(state.at(i))]
     for axis in times:
         check_maskable(state.axes or (), axis, site.source)
-        check_sizes(site, state.at(axis))
+        site.check_sizes(state.at(axis))
     others = site.node.outputs[1:]
     if times and any(x.uses() or x.is_graph_output() for x in others):
         raise RefusedError("its mean or deviation over time is used elsewhere")
     return bool(times)
-
-
-def _check_parameters(site: Site) -> None:
-    for other in site.states[1:]:
-        if other is not None and other.timed:
-            raise RefusedError("a parameter of it carries time")
 
 
 def group_norm(site: Site) -> State:
@@ -83,7 +74,7 @@ def group_norm(site: Site) -> State:
     if state.axes is None:
         return site.without_time()
     check_apart(state, range(1, state.rank))
-    _check_parameters(site)
+    site.check_behind(_PARAMETER)
     channels = state.at(1)
     if _over_time(site, state, range(1, state.rank)):
         if carries_time(channels) or len(channels) > 1 or not size_of(channels).is_Integer:
@@ -116,9 +107,8 @@ def batch_norm(site: Site) -> State:
 def _touched(site: Site, state: State) -> State:
     for other in site.states[1:]:
         if other is not None and other.timed and other.axes != state.axes:
-            raise RefusedError("a parameter of it carries time")
-    finite = all(x is None or x.is_finite for x in site.states)
-    return State(state.axes, state.recomputed(finite=finite))
+            raise RefusedError(_PARAMETER)
+    return site.recomputed(state.axes, state.tails)
 
 
 def skip_norm(site: Site) -> list[State | None]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
-from graphfix.lengths.joint_axes import RefusedError
+import onnx_ir as ir
+
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.tail_state import ZERO, State, Tail, plain
-from graphfix.model.values import const_of
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
+from graphfix.model.values import scalar_of
 
 
 def quantize_dynamically(site: Site) -> list[State | None]:
@@ -24,21 +21,15 @@ def quantize_dynamically(site: Site) -> list[State | None]:
 
 def quantize(site: Site) -> State:
     """Each number by itself; a zero becomes the zero point."""
-    _check_parameters(site)
+    site.check_behind("its scale carries time")
     return _quantized(site.state(), site.node.inputs[2] if site.has(2) else None)
 
 
 def dequantize(site: Site) -> State:
     """Each number by itself; the zero point becomes a zero."""
-    _check_parameters(site)
+    site.check_behind("its scale carries time")
     state = unbiased(site, 0, site.node.inputs[2] if site.has(2) else None)
     return State(state.axes, state.recomputed(zeros=True))
-
-
-def _check_parameters(site: Site) -> None:
-    for other in site.states[1:]:
-        if other is not None and other.timed:
-            raise RefusedError("its scale carries time")
 
 
 def _quantized(state: State, point: ir.Value | None) -> State:
@@ -52,10 +43,8 @@ def number_of(point: ir.Value | None) -> float | None:
     """The number that a zero point is, if it is one and the same: 0 if it is not given."""
     if point is None:
         return 0.0
-    array = const_of(point)
-    if array is None or array.size == 0 or not (array == array.reshape(-1)[0]).all():
-        return None
-    return float(array.reshape(-1)[0])
+    number = scalar_of(point)
+    return None if number is None else float(number)
 
 
 def unbiased(site: Site, index: int, point: ir.Value | None) -> State:

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import sympy
 
 from graphfix.lengths.joint_axes import RefusedError, check_apart
-from graphfix.lengths.repairs import SequenceLens
+from graphfix.lengths.repairs.statistics import SequenceLens
 from graphfix.lengths.rule_site import Rule, Site, Takes
-from graphfix.lengths.tail_state import (
-    ZERO,
-    Other,
-    Rows,
-    State,
-    Time,
-    plain,
-    same_size,
-)
+from graphfix.lengths.tail_state import ZERO, Axis, Other, Rows, State, Time, plain, same_size
 from graphfix.model.values import attr_int, is_op
-
-if TYPE_CHECKING:
-    from graphfix.lengths.tail_state import Axis
 
 
 def recur(site: Site) -> list[State | None]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import sympy
 
 from graphfix.lengths.joint_axes import RefusedError, check_apart, check_maskable
-from graphfix.lengths.repairs import MaskedMean
+from graphfix.lengths.repairs.statistics import MaskedMean
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.shape_ops import of_sizes
 from graphfix.lengths.tail_state import (
@@ -16,16 +15,15 @@ from graphfix.lengths.tail_state import (
     FINITE,
     LAST,
     ZERO,
+    Axis,
     Rows,
     State,
+    Tail,
     Time,
     carries_time,
     time_of,
 )
 from graphfix.model.values import attr_int
-
-if TYPE_CHECKING:
-    from graphfix.lengths.tail_state import Axis, Tail
 
 _ZERO = ("ReduceLogSum", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
 
@@ -66,7 +64,7 @@ def masked_mean(site: Site, axes: tuple[int, ...], *, keep: bool) -> State:
     for axis in times:
         state = site.need_zero(0, axis, "mean pollution")
         check_maskable(state.axes or (), axis, site.source)
-        check_sizes(site, state.at(axis))
+        site.check_sizes(state.at(axis))
     if times:
         site.repair(MaskedMean(site.node, "mean pollution", axes, keep, state))
     return state
@@ -74,17 +72,7 @@ def masked_mean(site: Site, axes: tuple[int, ...], *, keep: bool) -> State:
 
 def _counted(state: State, times: list[int]) -> sympy.Expr | None:
     """How many ones a mask holds: as many as are valid."""
-    ones = state.fill == 1
-    if len(times) != 1 or not (state.length is not None or ones):
-        return None
-    return state.length
-
-
-def check_sizes(site: Site, axis: Axis) -> None:
-    """Refuse if how much of an axis is valid cannot be computed."""
-    for factor in axis:
-        if isinstance(factor, Time):
-            site.check_size(factor.size)
+    return state.length if len(times) == 1 else None
 
 
 def _axes(site: Site, state: State) -> tuple[int, ...]:
@@ -102,17 +90,15 @@ def dropped(state: State, axes: tuple[int, ...], *, keep: bool, times: bool) -> 
     """What a reduction over ``axes`` leaves."""
     places = [i for i in range(state.rank) if keep or i not in axes]
     left: list[Axis] = [() if i in axes else state.at(i) for i in places]
-    finite = state.is_finite
-    tails: list[Tail | None] = []
-    for i in places:
-        tail = None if i in axes else state.tails[i]
-        if tail is None:
-            tails.append(None)
-        elif not times and (tail.is_zero or tail.kind == "last"):
-            tails.append(tail)
-        else:
-            tails.append(FINITE if tail.is_finite and finite else ANY)
-    return State(tuple(left), tuple(tails))
+    made = FINITE if state.is_finite else ANY
+    tails = (None if i in axes else state.tails[i] for i in places)
+    kept = (x if x is None or (not times and _is_same(x)) else made for x in tails)
+    return State(tuple(left), tuple(kept))
+
+
+def _is_same(tail: Tail) -> bool:
+    """Whether sums, and other reductions, over another axis leave a tail what it was."""
+    return tail.is_zero or tail.kind == "last"
 
 
 def arg(site: Site) -> State:
@@ -167,18 +153,8 @@ def _counting(site: Site, step: int | None, state: State) -> tuple[int, int] | N
 
 
 def _sums(state: State, axis: int | None, tail: Tail, steps: tuple[int, int] | None) -> State:
-    tails = tuple(
-        None
-        if x is None
-        else tail
-        if i == axis
-        else x
-        if x.is_zero or x.kind == "last"
-        else FINITE
-        if x.is_finite
-        else ANY
-        for i, x in enumerate(state.tails)
-    )
+    kept = (x and (x if _is_same(x) else x.recomputed) for x in state.tails)
+    tails = tuple(x and tail if i == axis else x for i, x in enumerate(kept))
     return dataclasses.replace(
         state, tails=tails, fill=None, inside=None, steps=steps, sign=min(state.sign, 1)
     )

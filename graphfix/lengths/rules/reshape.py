@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import sympy
 
@@ -12,6 +12,8 @@ from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.tail_state import (
     ANY,
     FINITE,
+    Atom,
+    Axis,
     Other,
     State,
     Tail,
@@ -24,13 +26,8 @@ from graphfix.lengths.tail_state import (
 from graphfix.model.text import size_told
 from graphfix.spec.quoting import quoted
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.lengths.tail_state import Atom, Axis
-
-    Piece = tuple[Atom, int]
-    """A factor, and the axis that it was a factor of."""
+Piece = tuple[Atom, int]
+"""A factor, and the axis that it was a factor of."""
 
 
 def reshape(site: Site) -> State:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from graphfix.lengths import number_effects
 from graphfix.lengths.tail_state import ANY, FINITE, HIDDEN, LAST, LOW, ONE, WILD, ZERO, State, Tail
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def _content(state: State, from_end: int) -> Tail:
@@ -17,10 +14,8 @@ def _content(state: State, from_end: int) -> Tail:
     index = state.rank + from_end
     if index >= 0 and state.tails[index] is not None:
         return state.tail(index)
-    if state.fill is not None:
-        return Tail("number", state.fill)
     # It does not change along that axis; its own tails, on other axes, may be anything.
-    return LAST if state.is_finite else WILD if state.is_bounded else ANY
+    return state.repeated(LAST if state.is_finite else WILD if state.is_bounded else ANY)
 
 
 def _repeats(state: State, from_end: int) -> bool:

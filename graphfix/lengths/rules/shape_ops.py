@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal
+
+import sympy
 
 from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.rule_site import Rule, Site, Takes
-from graphfix.lengths.tail_state import FINITE, State, Tail, carries_time, plain, with_tails
+from graphfix.lengths.tail_state import (
+    FINITE,
+    Axis,
+    State,
+    Tail,
+    carries_time,
+    plain,
+    sign_in,
+    with_tails,
+)
 from graphfix.model.values import const_of
-
-if TYPE_CHECKING:
-    import sympy
-
-    from graphfix.lengths.tail_state import Axis
 
 
 def of_sizes(site: Site) -> State:
@@ -48,7 +53,7 @@ def _positions(
     if start is None or step is None or not (start[0].is_Integer and step[0].is_Integer):
         return state
     first, by = int(start[0]), int(step[0])
-    sign: Literal[0, 1, 2] = (2 if first > 0 else 1) if first >= 0 and by > 0 else 0
+    sign = sign_in(first) if by > 0 else 0
     return dataclasses.replace(state, steps=(first, by), sign=sign)
 
 
@@ -56,10 +61,8 @@ def constant_of_shape(site: Site) -> State:
     """One number everywhere."""
     attribute = site.node.attributes.get("value")
     fill = 0.0 if attribute is None else float(attribute.as_tensor().numpy().reshape(-1)[0])
-    axes = tuple(map(site.same_along, site.out_dims()))
-    sign: Literal[0, 1, 2] = 2 if fill > 0 else 1 if fill == 0 else 0
-    state = with_tails(axes, Tail("number", fill))
-    return dataclasses.replace(state, fixed=True, fill=fill, sign=sign)
+    state = with_tails(tuple(map(site.same_along, site.out_dims())), Tail("number", fill))
+    return dataclasses.replace(state, fixed=True, fill=fill, sign=sign_in(fill))
 
 
 def random(site: Site) -> State:

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import sympy
 
-from graphfix.lengths.joint_axes import RefusedError
-from graphfix.lengths.repairs import LastFrames
+from graphfix.lengths.joint_axes import RefusedError, only_time
 from graphfix.lengths.rule_site import Rule, Site, Takes
-from graphfix.lengths.rules.axis_change import placed, with_axis
+from graphfix.lengths.rules.axis_change import with_axis
 from graphfix.lengths.rules.shape_ops import of_sizes
 from graphfix.lengths.tail_state import (
     ANY,
     FINITE,
-    Axis,
     Other,
     Rows,
     State,
     Time,
     carries_time,
     size_of,
-    time_of,
 )
-
-if TYPE_CHECKING:
-    pass
 
 FAR = 2**31 - 1
 
@@ -78,11 +70,7 @@ def _cut(
         if any(isinstance(x, Rows) for x in factors):
             raise RefusedError("it cuts the batch")
         return with_axis(state, axis, () if out == 1 else (Other(out),), None)
-    time = time_of(factors)
-    if time is None:
-        raise RefusedError(
-            "it cuts an axis that holds time beside something else, or runs backwards"
-        )
+    time = only_time(factors, "it cuts an axis that")
     if start is None or end is None or step is None or step < 1:
         raise RefusedError("where it cuts the axis that carries time is not known")
     tail = state.tail(axis)
@@ -105,21 +93,13 @@ def _cut(
     if fromend is None:
         return with_axis(state, axis, (Other(out),) if out != 1 else (), None)
     offsets = tuple(range(fromend, fromend + int(out) * step, step))
-    return _read_last(site, state, axis, time, offsets, drop=False)
+    return _read_last(site, state, axis, offsets)
 
 
-def _read_last(
-    site: Site, state: State, axis: int, time: Time, offsets: tuple[int, ...], *, drop: bool
-) -> State:
-    same = state.fill is not None or (state.tail(axis).kind == "last" and offsets == (-1,))
-    if not same:
-        site.check_size(time.size)
-        repair = LastFrames(site.node, "last-frame read", axis, time.size, state, offsets, drop)
-        site.repair(repair)
+def _read_last(site: Site, state: State, axis: int, offsets: tuple[int, ...]) -> State:
+    site.read_last(state, axis, offsets, drop=False)
     count = len(offsets)
-    new: Axis = () if count == 1 else (Other(sympy.Integer(count)),)
-    result = with_axis(state, axis, new, None)
-    return placed(result, [i for i in range(result.rank) if i != axis]) if drop else result
+    return with_axis(state, axis, () if count == 1 else (Other(sympy.Integer(count)),), None)
 
 
 def _from_end(start: sympy.Expr, size: sympy.Expr) -> int | None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.tail_state import ANY, FINITE, ZERO, State, carries_time
 from graphfix.model.values import attr_int
-
-if TYPE_CHECKING:
-    from graphfix.lengths.tail_state import Tail
 
 
 def softmax(site: Site) -> State:
@@ -23,18 +19,12 @@ def softmax(site: Site) -> State:
         if carries_time(state.at(axis)):
             state = site.need_hidden(0, axis)
     log = site.node.op_type == "LogSoftmax"
-    tails: list[Tail | None] = []
-    for i, tail in enumerate(state.tails):
-        if tail is None:
-            tails.append(None)
-        elif i in axes:
-            tails.append(ANY if log else ZERO)
-        else:
-            # A row that is hidden whole has no largest score.
-            tails.append(FINITE if tail.is_bounded else ANY)
+    behind = ANY if log else ZERO
+    # A row that is hidden whole has no largest score.
+    others = (x and (FINITE if x.is_bounded else ANY) for x in state.tails)
     return dataclasses.replace(
         state,
-        tails=tuple(tails),
+        tails=tuple(x and behind if i in axes else x for i, x in enumerate(others)),
         sign=0 if log else 1,
         fill=None,
         inside=None,

@@ -10,16 +10,14 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.lengths.joint_axes import RefusedError, check_maskable, join
-from graphfix.lengths.repairs import Repair
-from graphfix.lengths.repairs.repair import input_of
+from graphfix.lengths.repairs.repair import Repair, input_of
 from graphfix.lengths.rule_site import Rule, Site
-from graphfix.lengths.tail_state import State, carries_time
+from graphfix.lengths.tail_state import Axis, State, carries_time
 from graphfix.model.values import attr_int
 
 if TYPE_CHECKING:
     from graphfix.editing.builder import Builder
     from graphfix.lengths.length_nodes import Lengths
-    from graphfix.lengths.tail_state import Axis
 
 _MASK, _ONE = 3, np.array([1], np.int64)
 
@@ -69,11 +67,9 @@ def attention(site: Site) -> list[State | None]:
             site.need_finite(i, "attention dilution")
         if not (attr_int(site.node, "is_causal", 0) and query.at(at) == keys):
             _hide(site, batch, keys, at)
-    finite = all(x is None or x.is_finite for x in site.states)
     axes = (batch, *query.axes[1:-1], site.axis_of(site.out_dims()[-1]))  # type: ignore[index]
     tails = (*query.tails[:-1], None)
-    made = State(axes, State(axes, tails).recomputed(finite=finite))
-    return [made, *[None] * (len(site.node.outputs) - 1)]
+    return [site.recomputed(axes, tails), *[None] * (len(site.node.outputs) - 1)]
 
 
 def _hide(site: Site, batch: Axis, keys: Axis, at: int) -> None:
@@ -106,8 +102,7 @@ def rotary_embedding(site: Site) -> State:
         raise RefusedError("its tables hold padded sizes, or rows that are looked up")
     for table in tables if not site.has(3) else ():
         join([table.at(1), state.at(state.rank - 2)])
-    finite = all(x is None or x.is_finite for x in site.states)
-    return State(state.axes, state.recomputed(finite=finite))
+    return site.recomputed(state.axes, state.tails)
 
 
 RULES = {"Attention": Rule(attention), "RotaryEmbedding": Rule(rotary_embedding)}

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
-from graphfix.lengths.joint_axes import RefusedError
+from graphfix.lengths.joint_axes import RefusedError, only_time
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.axis_change import placed, with_axis
 from graphfix.lengths.tail_state import (
     ANY,
     LAST,
     WILD,
+    Axis,
     Other,
     State,
     Tail,
     carries_time,
-    time_of,
 )
 from graphfix.model.values import attr_int, attr_ints
-
-if TYPE_CHECKING:
-    from graphfix.lengths.tail_state import Axis
 
 
 def transpose(site: Site) -> State:
@@ -80,9 +76,7 @@ def expand(site: Site) -> State:
     for i, axis in enumerate(axes):
         at = i - len(made) + state.rank
         has = at >= 0 and state.tails[at] is not None
-        new = LAST if state.is_finite else WILD if state.is_bounded else ANY
-        if state.fill is not None:
-            new = Tail("number", state.fill)
+        new = state.repeated(LAST if state.is_finite else WILD if state.is_bounded else ANY)
         tails.append(state.tails[at] if has else new if carries_time(axis) else None)
     steps = state.steps if sum(map(carries_time, axes)) == len(state.timed) else None
     return dataclasses.replace(state, axes=axes, tails=tuple(tails), steps=steps)
@@ -104,8 +98,7 @@ def tile(site: Site) -> State:
             raise RefusedError("it repeats the axis that carries time")
         elif not axis:
             axes.append(made[i])
-            new = Tail("number", state.fill) if state.fill is not None else LAST
-            tails.append(new if carries_time(made[i]) else None)
+            tails.append(state.repeated(LAST) if carries_time(made[i]) else None)
         else:
             axes.append((Other(count), *axis))
             tails.append(None)
@@ -132,8 +125,8 @@ def trilu(site: Site) -> State:
     state = site.state()
     if state.axes is None:
         return site.without_time()
-    if any(carries_time(x) and time_of(x) is None for x in state.axes[-2:]):
-        raise RefusedError("an axis of it holds time beside something else, or runs backwards")
+    for axis in filter(carries_time, state.axes[-2:]):
+        only_time(axis, "an axis of it")
     if site.has(1) and not site.state(1).fixed:
         raise RefusedError("which diagonal it begins at is not fixed")
     return dataclasses.replace(

@@ -5,20 +5,14 @@ Outputs are as ONNX Runtime's schemas say (docs/ContribOperators.md).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import onnx_ir as ir
+from onnx_shape_inference import ShapeInferenceContext as Context
 from onnx_shape_inference import registry
 
-from graphfix.model.symbolic.expressions import dim_of, expr_of
+from graphfix.model.symbolic.expressions import Dim, dim_of, expr_of
 from graphfix.model.values import attr_int
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from onnx_shape_inference import ShapeInferenceContext as Context
-
-    from graphfix.model.symbolic.expressions import Dim
 
 DOMAIN = "com.microsoft"
 

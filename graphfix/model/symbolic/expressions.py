@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 import sympy
 
@@ -15,14 +16,9 @@ from sympy.printing.str import StrPrinter
 
 from graphfix.model.symbolic.signs import never_negative
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import numpy.typing as npt
-
-    Array = npt.NDArray[np.object_]
-    """Expressions in the shape of the tensor that holds them."""
-    Ints = npt.NDArray[np.int64]
+Array = npt.NDArray[np.object_]
+"""Expressions in the shape of the tensor that holds them."""
+Ints = npt.NDArray[np.int64]
 
 Dim = int | ir.SymbolicDim
 

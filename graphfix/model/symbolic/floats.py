@@ -8,21 +8,15 @@ from __future__ import annotations
 
 import functools
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 import sympy
+from onnx_shape_inference import ShapeInferenceContext as Context
 
-from graphfix.model.symbolic.expressions import array_of, items_of
-from graphfix.model.symbolic.inferred import FLOATS, INTEGERS
+from graphfix.model.symbolic.expressions import Array, array_of, items_of
+from graphfix.model.symbolic.inferred import FLOATS, INTEGERS, Facts
 from graphfix.model.symbolic.integer_contents import EVALUATORS
-
-if TYPE_CHECKING:
-    from onnx_shape_inference import ShapeInferenceContext as Context
-
-    from graphfix.model.symbolic.expressions import Array
-    from graphfix.model.symbolic.inferred import Facts
 
 _HANDS_ON = frozenset(
     {"Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}

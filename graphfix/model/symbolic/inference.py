@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import onnx_ir as ir
 from onnx_shape_inference import (
     OpUsageError,
@@ -13,11 +11,8 @@ from onnx_shape_inference import (
 )
 
 from graphfix.model.symbolic.expressions import symbols_of
-from graphfix.model.symbolic.rule_cache import Context, Memory
-
-if TYPE_CHECKING:
-    from graphfix.model.symbolic.inferred import Facts
-    from graphfix.model.symbolic.rule_cache import Rule
+from graphfix.model.symbolic.inferred import Facts
+from graphfix.model.symbolic.rule_cache import Context, Memory, Rule
 
 
 def infer(model: ir.Model, facts: Facts, *, bodies: bool) -> None:

@@ -6,14 +6,16 @@ import contextlib
 import contextvars
 import functools
 import math
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 import sympy
+from onnx_shape_inference import ShapeInferenceContext as Context
 
 from graphfix.model.symbolic.expressions import (
+    Array,
     Dim,
     array_of,
     dim_of,
@@ -26,13 +28,6 @@ from graphfix.model.symbolic.expressions import (
     settled,
 )
 from graphfix.model.symbolic.signs import bounded, never_negative
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from onnx_shape_inference import ShapeInferenceContext as Context
-
-    from graphfix.model.symbolic.expressions import Array
 
 # Shape tensors are small: what holds more is data.
 SMALL = 64
@@ -219,8 +214,11 @@ class Facts:
             return None
         return array_of([expr_of(x) for x in known], [len(known)] * len(value.shape))
 
-    def unread(self, ctx: Context, value: ir.Value | None) -> Array | None:
-        """As many unknown numbers as a shape tensor has elements."""
+    def elements(self, ctx: Context, value: ir.Value | None) -> Array | None:
+        """What a shape tensor holds; where that is not known, as many unknown numbers as it has."""
+        known = self.read(ctx, value)
+        if known is not None:
+            return known
         if value is None or value.shape is None or len(value.shape) != 1:
             return None
         length = value.shape[0]

@@ -6,28 +6,22 @@ Such as the ``Where(Equal(shape, -1), 1, shape)`` of TorchScript's Expand.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
 import sympy
+from onnx_shape_inference import ShapeInferenceContext as Context
 
+from graphfix.model.dims import numbers_in
 from graphfix.model.slicing import slice_of
-from graphfix.model.symbolic.expressions import array_of, items_of, truth, whole_numbers
-from graphfix.model.symbolic.inferred import SMALL
+from graphfix.model.symbolic.expressions import Array, array_of, items_of, truth, whole_numbers
+from graphfix.model.symbolic.inferred import SMALL, Facts
 from graphfix.model.symbolic.quotients import floored
 from graphfix.model.values import attr_int, attr_ints, tensor_in
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from onnx_shape_inference import ShapeInferenceContext as Context
-
-    from graphfix.model.symbolic.expressions import Array
-    from graphfix.model.symbolic.inferred import Facts
-
-    Evaluator = Callable[[Facts, Context, ir.Node, list[Array]], Array | None]
-    Of = Callable[[Facts, Context, sympy.Expr, sympy.Expr], sympy.Expr | None]
+Evaluator = Callable[[Facts, Context, ir.Node, list[Array]], Array | None]
+Of = Callable[[Facts, Context, sympy.Expr, sympy.Expr], sympy.Expr | None]
 
 
 def _elementwise(of: Of) -> Evaluator:
@@ -169,9 +163,7 @@ def _gather(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Arr
 def _concat(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
     parts = []
     for value in node.inputs:
-        part = facts.read(ctx, value)
-        if part is None:
-            part = facts.unread(ctx, value)
+        part = facts.elements(ctx, value)
         if part is None:
             return None
         parts.append(part)
@@ -201,11 +193,8 @@ def _range(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Arra
 
 
 def _reshape_data(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:
-    shape = node.outputs[0].shape
-    if shape is None or not all(isinstance(x, int) for x in shape):
-        return None
-    dims = [x for x in shape if isinstance(x, int)]
-    return args[0].reshape(dims) if math.prod(dims) == args[0].size else None
+    dims = numbers_in(node.outputs[0].shape)
+    return None if dims is None or math.prod(dims) != args[0].size else args[0].reshape(dims)
 
 
 def _transpose(facts: Facts, ctx: Context, node: ir.Node, args: list[Array]) -> Array | None:

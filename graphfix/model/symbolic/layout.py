@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
 import sympy
+from onnx_shape_inference import ShapeInferenceContext as Context
 
 from graphfix.model.slicing import length_in
 from graphfix.model.symbolic.expressions import (
+    Array,
     Dim,
     dim_of,
     equal,
@@ -18,16 +20,9 @@ from graphfix.model.symbolic.expressions import (
     settled,
     whole_numbers,
 )
+from graphfix.model.symbolic.inferred import Facts
 from graphfix.model.symbolic.slice_ends import length_to
 from graphfix.model.values import attr_int, attr_ints
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from onnx_shape_inference import ShapeInferenceContext as Context
-
-    from graphfix.model.symbolic.expressions import Array
-    from graphfix.model.symbolic.inferred import Facts
 
 
 def set_shape(value: ir.Value, dims: Sequence[Dim] | None) -> None:
@@ -57,9 +52,7 @@ def join_shapes(
 
 def expand(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """The data and what it is expanded to, side by side."""
-    data, target = node.inputs[0], facts.read(ctx, node.inputs[1])
-    if target is None:
-        target = facts.unread(ctx, node.inputs[1])
+    data, target = node.inputs[0], facts.elements(ctx, node.inputs[1])
     if data is None or data.shape is None or target is None:
         return set_shape(node.outputs[0], None)
     shape = ir.Shape([dim_of(x) for x in target])
@@ -71,9 +64,7 @@ def reshape(facts: Facts, ctx: Context, node: ir.Node) -> None:
     out, data = node.outputs[0], node.inputs[0]
     if data is None or len(node.inputs) < 2 or node.inputs[1] is None:
         return None
-    target = facts.read(ctx, node.inputs[1])
-    if target is None:
-        target = facts.unread(ctx, node.inputs[1])
+    target = facts.elements(ctx, node.inputs[1])
     if target is None:
         return set_shape(out, None)
     dims = None if data.shape is None else [expr_of(x) for x in data.shape]
@@ -278,9 +269,7 @@ def range_(facts: Facts, ctx: Context, node: ir.Node) -> None:
 
 def filled(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """The shape is what the input holds."""
-    dims = facts.read(ctx, node.inputs[0])
-    if dims is None:
-        dims = facts.unread(ctx, node.inputs[0])
+    dims = facts.elements(ctx, node.inputs[0])
     set_shape(node.outputs[0], None if dims is None else [dim_of(x) for x in dims])
 
 

@@ -6,28 +6,22 @@ and takes the shape of one branch of an If for that of both.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import onnx_ir as ir
+from onnx_shape_inference import ShapeInferenceContext as Context
 from onnx_shape_inference import registry
 
 from graphfix.model.broadcast import ARITHMETIC, BROADCAST, LOGIC
 from graphfix.model.symbolic import bodies, layout, windows
 from graphfix.model.symbolic.contrib import register as register_contrib
 from graphfix.model.symbolic.floats import floats_of, is_of_floats, whole_of
-from graphfix.model.symbolic.inferred import FLOATS, INTEGERS, current
+from graphfix.model.symbolic.inferred import FLOATS, INTEGERS, Facts, current
 from graphfix.model.symbolic.integer_contents import EVALUATORS
 from graphfix.model.values import tensor_in
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from onnx_shape_inference import ShapeInferenceContext as Context
-
-    from graphfix.model.symbolic.inferred import Facts
-
-    Rule = Callable[[Context, ir.Node], None]
-    ShapeRule = Callable[[Facts, Context, ir.Node], None]
+Rule = Callable[[Context, ir.Node], None]
+ShapeRule = Callable[[Facts, Context, ir.Node], None]
 
 _registered = False
 

@@ -7,20 +7,18 @@ constants is known once it is known for the numbers of a few periods.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
+from graphfix.model.broadcast import LOGIC
+from graphfix.model.number_laws import OF_ONE, OF_TWO
 from graphfix.model.symbolic.inferred import INTEGERS
 from graphfix.model.values import attr_int, is_op, scalar_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy.typing as npt
-
-    Numbers = npt.NDArray[np.int64] | npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64] | npt.NDArray[np.bool_]
 
 _TRIED = np.arange(-4096, 4097)
 _LARGEST = 1024
@@ -33,24 +31,11 @@ def _divide(a: Numbers, b: Numbers) -> Numbers:
 
 
 _WAYS: dict[str, Callable[..., Numbers]] = {
-    "Add": np.add,
-    "And": np.logical_and,
+    **{x: OF_ONE[x] for x in ("Identity", "Neg", "Not", "Sign")},
+    **{x: OF_TWO[x] for x in (*LOGIC, "Add", "Mul", "Sub")},
     "Div": _divide,
-    "Equal": np.equal,
-    "Greater": np.greater,
-    "GreaterOrEqual": np.greater_equal,
-    "Identity": np.positive,
-    "Less": np.less,
-    "LessOrEqual": np.less_equal,
     "Mod": np.mod,
-    "Mul": np.multiply,
-    "Neg": np.negative,
-    "Not": np.logical_not,
-    "Or": np.logical_or,
-    "Sign": np.sign,
-    "Sub": np.subtract,
     "Where": np.where,
-    "Xor": np.logical_xor,
 }
 
 

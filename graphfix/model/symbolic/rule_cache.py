@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
 import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext
 
-from graphfix.model.symbolic.inferred import FLOATS, SMALL
+from graphfix.model.symbolic.expressions import Array, Dim
+from graphfix.model.symbolic.inferred import FLOATS, SMALL, Facts
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
-
-    from graphfix.model.symbolic.expressions import Array, Dim
-    from graphfix.model.symbolic.inferred import Facts
-
-    Rule = Callable[[ShapeInferenceContext, ir.Node], None]
+Rule = Callable[[ShapeInferenceContext, ir.Node], None]
 
 # Operators whose rules look at more than attributes and inputs, or read floats. What has bodies is
 # left out by its attributes, and what only mints names by these.

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import onnx_ir as ir
 import sympy
+from onnx_shape_inference import ShapeInferenceContext as Context
 
 from graphfix.model.symbolic.expressions import Dim, dim_of, expr_of, settled, whole_numbers
 from graphfix.model.symbolic.floats import factor
+from graphfix.model.symbolic.inferred import Facts
 from graphfix.model.symbolic.layout import join_shapes, set_shape
 from graphfix.model.values import attr_int, attr_ints, attr_text, const_of
-
-if TYPE_CHECKING:
-    from onnx_shape_inference import ShapeInferenceContext as Context
-
-    from graphfix.model.symbolic.inferred import Facts
 
 
 def matmul(facts: Facts, ctx: Context, node: ir.Node) -> None:
