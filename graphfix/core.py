@@ -83,7 +83,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Skip:
-    """A near miss: it looks like a site and is left alone, for a reason a user can act on."""
+    """A near miss: it looks like a site and is skipped, for a reason a user can act on."""
 
     node: ir.Node
     reason: str
@@ -203,7 +203,7 @@ class Findings(Shown, list[Finding]):
 
 @dataclass
 class Result(ir.passes.PassResult):
-    """A PassResult of onnx-ir that also says what was changed and what was left alone."""
+    """A PassResult of onnx-ir that also says what was changed and what was skipped."""
 
     changes: tuple[Change, ...] = ()
     skips: tuple[tuple[str, str], ...] = ()
@@ -325,7 +325,7 @@ class Pass(Check, ir.passes.InPlacePass):
         return False
 
     def leaves(self, model: ir.Model, node: ir.Node) -> Skip | None:
-        """Why a site is left alone although it matches; None if it is not."""
+        """Why a site is skipped although it matches; None if it is not."""
         why = exclusions.why(model, self.spec, node)
         return None if why is None else Skip(node, why)
 

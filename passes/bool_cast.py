@@ -70,7 +70,7 @@ class BoolCast(NodePass[TruthSite]):
     Safety:
         Exact, for NaN (True), -0.0 (False) and infinities too. A Cast whose input was a bool
         before, or is 1 minus one, the product of two, or another layout of one, holds only 0 and 1,
-        which DirectML casts rightly: it is left alone. So is a Cast of a constant, which is folded
+        which DirectML casts rightly: it is skipped. So is a Cast of a constant, which is folded
         on the CPU, and one of integers, unless a constant of more than 32 bits is added to them,
         multiplied with them or chosen instead. Refused: opsets before 11, in which Equal takes no
         floats, and inputs of local functions whose type only their calls tell. bfloat16 and float8

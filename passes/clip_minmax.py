@@ -69,7 +69,7 @@ class ClipMinmax(NodePass[LimitSite]):
         }
 
     Safety:
-        Exact; a NaN stays NaN. Limits that are computed in a run are left alone: they are seldom
+        Exact; a NaN stays NaN. Limits that are computed in a run are skipped: they are seldom
         in the wrong order, and a Clip is one node. So is a Clip before opset 11, which ONNX Runtime
         refuses with such limits. Refused: limits of int64 beyond 32 bits, of which neither provider
         finds the Max rightly.

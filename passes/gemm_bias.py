@@ -63,7 +63,7 @@ class GemmBias(Pass):
 
     Safety:
         Exact, to the sign of a zero: what is added is -0.0. Gemms in the branches of an If, and
-        those that run on the CPU for want of a kernel, are left alone.
+        those that run on the CPU for want of a kernel, are skipped.
     """
 
     name: ClassVar[str] = "gemm-bias"

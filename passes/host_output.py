@@ -65,7 +65,7 @@ class HostOutput(Pass):
         }
 
     Safety:
-        Exact. An output whose size follows from those of the inputs is left alone, unless it is 0
+        Exact. An output whose size follows from those of the inputs is skipped, unless it is 0
         at some of their large sizes; so is one that is made on the CPU, and the only one that is
         made on the device. Below opset 15 there is no Optional, and a Loop of one turn does the
         same.

@@ -62,7 +62,7 @@ class KeepOutput(Pass):
         }
 
     Safety:
-        Exact. Outputs of the branches of an If are not lost, and left alone; so is what runs on the
+        Exact. Outputs of the branches of an If are not lost, and skipped; so is what runs on the
         CPU for want of a kernel, which is why opset-ceiling comes before.
     """
 

@@ -83,7 +83,7 @@ class OpsetCeiling(Pass):
 
     Safety:
         Exact: no node, name or weight is touched, only the number of the opset; the IR version
-        stays. A model is left alone, with a reason for each node that is in the way, if it has an
+        stays. A model is skipped, with a reason for each node that is in the way, if it has an
         operator that the older opset lacks (Attention, RMSNormalization, RotaryEmbedding of 23,
         Swish of 24: they would have to be written out), an attribute or an input that is newer, a
         type that is newer, or a meaning that changed under the same schema: pools with ceil_mode=1

@@ -121,7 +121,7 @@ class PadAmounts(NodePass[AmountSite]):
         Conditional: the same for lengths of 1 to a million. Beyond 16,777,216 float32 has gaps, and
         the amounts that it gives there are wrong: a length that is too long by what it was rounded
         by. Amounts that are computed in integers only are the business of fold, if they are always
-        the same, and are left alone if they follow the length. Amounts below 0 stay so: see
+        the same, and are skipped if they follow the length. Amounts below 0 stay so: see
         pad-slice. Refused, with the reason: floats that round some lengths otherwise than integers
         do, amounts of two lengths at once; Pads in local functions, whose shapes depend on the
         call.

@@ -117,7 +117,7 @@ class PoolPads(NodePass[PoolSite]):
         rounded = [s - a - b for s, a, b in zip(kernel, front, wanted, strict=True)]
         least = [x if stride > 1 else 1 for x, stride in zip(rounded, strides, strict=True)]
         if not _has(view.shapes.dims(node.inputs[0]), least):
-            few = f"of fewer than {max(least)} elements it makes nothing, and with pads one window"
+            few = f"of fewer than {max(least)} elements it has no window, and with pads one"
             return Skip(node, f"{few}; fix-dims helps where that does not occur")
         wrong = lost or counted is not None
         return PoolSite(node, (*pads[:half], *wanted), wrong, counted)

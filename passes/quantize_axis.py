@@ -76,7 +76,7 @@ class QuantizeAxis(NodePass[AxisSite]):
 
     Safety:
         Exact: the same arithmetic. Integers of 8 bits only; what is quantized in blocks is right,
-        and left alone.
+        and skipped.
     """
 
     name: ClassVar[str] = "quantize-axis"

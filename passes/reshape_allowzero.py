@@ -84,7 +84,7 @@ class ReshapeAllowzero(NodePass[ZeroSite]):
         torch forbid a 0 beside a -1, so entries beside a -1 are never 0 either (ORT's CPU kernel
         makes an empty tensor of such a shape, and without allowzero it refuses). Any other entry
         rests on assume-nonempty, and the change says so in its note. A literal 0 in the shape asks
-        for an empty tensor and is left alone, unless the input has that 0 at the same place.
+        for an empty tensor and is skipped, unless the input has that 0 at the same place.
 
     Options:
         assume_nonempty: Take it that no tensor is ever empty (yes), or leave a Reshape alone if

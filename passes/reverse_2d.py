@@ -85,8 +85,8 @@ class Reverse2d(NodePass[SequenceSite]):
         Exact: the same elements. Rows that lie behind each other are transposed before and after.
         Where each length is known to be the size of the time axis, it is a Slice. Where a size that
         is not a number may be 0, behind the first two, the Reshape has allowzero=1; below opset 14
-        there is none, and such a tensor of nothing fails. One that is known to be empty is left
-        alone.
+        there is none, and such a tensor of nothing fails. One that is known to be empty is
+        skipped.
     """
 
     name: ClassVar[str] = "reverse-2d"

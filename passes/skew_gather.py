@@ -98,7 +98,7 @@ class SkewGather(NodePass[SkewSite]):
         table are multiplied, once, and zeros are looked up where there is none; where it goes into
         one, the columns that the table has are picked before: what was multiplied with a zero is
         left out, and a NaN or an infinity there no longer shows. Indices are made of T once for all
-        layers. Left alone: a T that is a number, local functions, and, with the reason, opsets
+        layers. Skipped: a T that is a number, local functions, and, with the reason, opsets
         below 12, a single skew without a table, which would take more kernels than before, and
         what is moved back to its distances for another use than a table.
     """

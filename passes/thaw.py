@@ -79,7 +79,7 @@ class Thaw(NodePass[FrozenSite]):
     Safety:
         Exact at the one size at which the original runs; at the others it failed, and now gives
         what element counts force: each entry is a whole number times a power of the dim, and the
-        target holds the frozen size exactly as often as the data hold the dim. Left alone, with
+        target holds the frozen size exactly as often as the data hold the dim. Skipped, with
         the numbers: a target in which two entries could stand for the dim, as in [8, 8] of [T, 8];
         one that two different dims go into, such as a batch and a length; a -1 beside a frozen
         length; an Expand or a tensor of fixed size, such as positions, that is broadcast against

@@ -40,7 +40,7 @@ class GrowingState:
 
 
 def growing(model: ir.Model, known: Shapes, told: Sequence[State] = ()) -> tuple[GrowingState, ...]:
-    """The states of a model, told by names and shapes, with the axis along which each grows.
+    """The states of a model, inferred from names and shapes, with the axis along which each grows.
 
     Args:
         model: The model, its dims as :func:`unify` leaves them.

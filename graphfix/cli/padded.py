@@ -95,7 +95,7 @@ def _show(verdict: Verdict, model: str, *, verbose: bool) -> None:
         _terminal.row("safe", verdict["summary"], colour="green")
     else:
         _terminal.row("failed", verdict["summary"], colour="red")
-    _terminal.row("told by", ", ".join(verdict["told"]) or "nothing")
+    _terminal.row("length of", ", ".join(verdict["told"]) or "nothing")
     if dropped := verdict["dropped"]:
         count = plural(len(dropped), "size")
         _terminal.row("dropped", f"{count} not compared")

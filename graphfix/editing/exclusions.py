@@ -28,7 +28,7 @@ _META = "graphfix.leaving"
 
 @dataclass(frozen=True)
 class Leaving:
-    """What is to be left alone.
+    """What is to be skipped.
 
     Attributes:
         left: Why each place is left; it is written into the model.

@@ -162,7 +162,7 @@ def _run(check: Check, model: ir.Model) -> PassReport:
 
 
 def _both(first: PassReport, then: PassReport) -> PassReport:
-    """What a pass did in two turns; what it left alone in the first it may have repaired since."""
+    """What a pass did in two turns; what it skipped in the first it may have repaired since."""
     return dataclasses.replace(
         then,
         changes=(*first.changes, *then.changes),

@@ -39,7 +39,7 @@ class BadPlaces:
 
     Attributes:
         stand_ins: What runs instead of a pass, by the spec of that pass.
-        ways: What is to be left alone, the best way first; none if nothing was found.
+        ways: What is to be skipped, the best way first; none if nothing was found.
         left: The bad places, for the report.
         searched: What was done, in a sentence.
     """

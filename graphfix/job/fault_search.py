@@ -33,7 +33,7 @@ class Way:
     """What may be made instead of a model whose proof failed.
 
     Attributes:
-        leave: What is left alone.
+        leave: What is skipped.
         found: What the report then says, and what runs instead of passes.
         rounds: Whether the passes that round still run, if there are any; else what is left is held
             as closely as where nothing is rounded.

@@ -32,7 +32,7 @@ def make(
 
     Args:
         task: What is asked.
-        leave: What is to be left alone.
+        leave: What is to be skipped.
         margin: Which share of the gate a pass that rounds may use.
         loaded: The model, if it was loaded already: it is what is repaired.
 

@@ -36,7 +36,7 @@ def path_of(node: ir.Node) -> str:
 def told(node: ir.Node) -> str:
     """A node in a sentence, by what a user finds in the model that was given.
 
-    Example: ``Add 'node_add_3'``. One that a pass has written is told by what it makes, or by the
+    Example: ``Add 'node_add_3'``. One that a pass has written is named by what it makes, or by the
     nearest of the user's own that follow from it: ``the Mul before Softmax 'node_softmax' (fold
     wrote it)``.
     """

@@ -122,7 +122,7 @@ def const_of(value: ir.Value | None, limit: int = SMALL) -> Array | None:
     """The contents of ``value`` if they are fixed in the file and have at most ``limit`` elements.
 
     An initializer that is also a graph input is no constant: a caller may override it.
-    Identity is looked through. Quantized and string types are left alone.
+    Identity is looked through. Quantized and string types are skipped.
     """
     tensor = const_tensor(value, limit)
     if tensor is None:

@@ -1,7 +1,7 @@
 """The inner tensors of two runs, side by side, without holding them all.
 
 Inner tensors are made outputs, so many at a time as fit a budget, and both models are run once for
-each group; what a caller keeps of a pair is its own business. Sizes are told by symbolic shapes
+each group; what a caller keeps of a pair is its own business. Sizes are known from symbolic shapes
 beforehand, and by what was seen where those do not know.
 """
 

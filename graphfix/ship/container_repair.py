@@ -100,7 +100,7 @@ class Order:
         ep: Where containers are proved.
         tell: Called with a short text at each step.
         found: The bad places, and what runs instead of passes.
-        leave: What is to be left alone.
+        leave: What is to be skipped.
         margin: Which share of the gate a pass that rounds may use.
     """
 

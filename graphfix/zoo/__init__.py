@@ -102,7 +102,7 @@ class Zoo(Proof):
         return not self.failed
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
-        """All in a line, and where the page is; what each gave is told by it."""
+        """All in a line, and where the page is; it shows what each gave."""
         del verbose
         colour = "green" if self.ok else "red"
         return [Row("models", str(self), colour), Row("page", str(self.page))]

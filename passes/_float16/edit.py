@@ -62,7 +62,7 @@ class Edit:
                 if self._types.is_float(value):
                     self._will[value] = self._wide.makes(node, i)
         for value, tensor in self._constants.items():
-            # What ConstantOfShape fills is told by the node.
+            # What ConstantOfShape fills is known from the node.
             if self._types.is_float(value) and not is_op(value.producer(), "ConstantOfShape"):
                 self._will[value] = _HALF if self._wide.narrows(value, tensor.size) else _FLOAT
         for node, i, taken in uses:

@@ -22,6 +22,8 @@ WORDS = {
     r"\bcan(not)? be told\b(?! apart)": "can be inferred",
     r"\bsee(s|n)? through\b": "analyse",
     r"\bput back\b": "rolled back",
+    r"\bleft alone\b": "skipped",
+    r"\btold by\b": "recognised by, inferred from",
     r"\bin turns\b": "alternately",
     r"\bbut for\b": "except",
     r"\bopen size\b|\ba size is open\b": "a symbolic dim",

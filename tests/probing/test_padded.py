@@ -478,7 +478,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     said = capsys.readouterr()
     assert said.err == ""
     assert "safe      the same in all 12 comparisons" in said.out
-    assert "told by   ilens" in said.out
+    assert "length of ilens" in said.out
     assert all(len(line) <= 80 for line in said.out.replace(good, "").splitlines())
     assert main(["padded", bad, *sizes, "--dim", "B=2", "-v"]) == 1
     said = capsys.readouterr()
