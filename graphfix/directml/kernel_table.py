@@ -51,7 +51,6 @@ class Kernel:
         fuses: Whether it can be a node of a fused DirectML graph.
         inputs_to_fuse: How many inputs it must have for that, if it matters.
         query: The function that may refuse a node, or "".
-        restriction: What that function asks for, in words.
     """
 
     op: str
@@ -63,7 +62,6 @@ class Kernel:
     fuses: bool
     inputs_to_fuse: int | None
     query: str
-    restriction: str
 
     def takes(self, constraint: str, dtype: ir.DataType) -> bool:
         """Whether a type fits a type constraint; one that the table does not list takes all."""
@@ -140,7 +138,6 @@ def _kernel(row: dict[str, str]) -> Kernel:
         fuses=row["fuses"] == "yes",
         inputs_to_fuse=int(row["inputs_to_fuse"]) if row["inputs_to_fuse"] else None,
         query=row["query"],
-        restriction=row["restriction"],
     )
 
 

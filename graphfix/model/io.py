@@ -172,7 +172,6 @@ def drafting_together(
     name: str,
     *,
     external_data: Placement = "auto",
-    about: Sequence[Path] = (),
 ) -> Iterator[list[atomic_file.Draft]]:
     """Write models of one origin as drafts that refer to one file of weights.
 
@@ -183,7 +182,6 @@ def drafting_together(
         models: Each model and its path, all in one folder.
         name: The name of the new file of weights.
         external_data: Where weights go that lie nowhere yet: not ``inline``, which shares nothing.
-        about: Files about the models that are replaced; they are removed with those.
 
     Raises:
         UsageError: A path is the file that its model came from.
@@ -191,7 +189,7 @@ def drafting_together(
     """
     for model, path in models:
         byte_ranges.refuse_overwrite(inputs_of(model), path)
-    with atomic_file.writing([path for _, path in models], about) as writing:
+    with atomic_file.writing([path for _, path in models]) as writing:
         store = weights.Store(writing.data_name(name))
         pieces = []
         for (model, _), path in zip(models, writing.targets, strict=True):

@@ -98,8 +98,8 @@ def _counted_dims(node: ir.Node, view: View) -> int:
     shapes = view.shapes
     if node.op_type not in _DROPS_ONES:
         return max(shapes.rank(x) or 0 for x in (*node.inputs[:2], node.outputs[0]))
-    given, made = shapes.dims(node.inputs[0]) or (), shapes.dims(node.outputs[0]) or ()
-    return sum(a != 1 or b != 1 for a, b in zip_longest(given, made))
+    given, made = (shapes.dims(x[0]) if x else () for x in (node.inputs, node.outputs))
+    return sum(a != 1 or b != 1 for a, b in zip_longest(given or (), made or ()))
 
 
 class SamePadding(Rule):

@@ -63,8 +63,9 @@ def _misread(node: ir.Node, view: View) -> str | None:
         return "tf_crop_and_resize: DirectML gives other numbers, or the process ends"
     if attr_text(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
         return "a keep_aspect_ratio_policy: DirectML refuses it with 80070057"
-    given, made = view.shapes.dims(node.inputs[0]) or (), view.shapes.dims(node.outputs[0]) or ()
-    if mode == "pytorch_half_pixel" and any(b == 1 != a for a, b in zip(given, made, strict=False)):
+    given, made = (view.shapes.dims(x[0]) if x else () for x in (node.inputs, node.outputs))
+    sizes = zip(given or (), made or (), strict=False)
+    if mode == "pytorch_half_pixel" and any(b == 1 != a for a, b in sizes):
         return "pytorch_half_pixel to a size of 1: DirectML takes the middle, and ONNX the start"
     return None
 

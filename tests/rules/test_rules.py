@@ -485,3 +485,14 @@ class TestLibrary:
         assert graphfix.check(model, "no-kernel")[0].module == "encoder.layer.0.act"
         node.metadata_props["pkg.torch.onnx.name_scopes"] = "['', 'm', 'm.act', 'sin']"
         assert graphfix.check(model, "no-kernel")[0].module == "m.act"
+
+
+@pytest.mark.parametrize("op_type", ["Resize", "Upsample"])
+def test_a_node_without_its_inputs_is_gone_through(op_type: str) -> None:
+    """ONNX Runtime refuses it, and the gate lets it through: a fuzzer found it."""
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> m (float[B] x) => (float[B] y) { y = Relu (x) }'
+    )
+    m = ir.from_onnx_text(text)
+    m.graph.append(ir.Node("", op_type, []))
+    assert {x.rule for x in graphfix.check(m)} == {"dynamic-dims"}
