@@ -101,3 +101,20 @@ def test_in_usual_runs_a_table_reaches_as_far_as_it_is_read() -> None:
         known[usual] = infer(model, usual=usual).dims(model.graph.outputs[1])
     assert list(map(str, known[True] or ())) == ["seq"]
     assert list(map(str, known[False] or ())) != ["seq"]
+
+
+@pytest.mark.parametrize("rows", ["nine", "last"])
+def test_what_a_table_is_added_to_is_no_longer_than_it(rows: str) -> None:
+    """Of more rows than the table has, the Add fails: no run that succeeds has more."""
+    model = ir.from_onnx_text(f"""<ir_version: 8, opset_import: ["" : 17]>
+    m (float[past, 4] kept, float[seq, 4] x, float[9, 4] table) => (float[N, 4] sum, float[M] y)
+    <int64[1] nine = {{9}}, int64[1] nought = {{0}}, int64[1] last = {{5}}>
+    {{
+        p = Shape <start = 0, end = 1> (kept) s = Shape <start = 0, end = 1> (x) t = Add (p, s)
+        all = Concat <axis = 0> (kept, x) end = Min ({rows}, t)
+        first = Slice (table, nought, end, nought) sum = Add (all, first)
+        start = Min ({rows}, p) n = Sub (end, start) y = ConstantOfShape (n)
+    }}""")
+    shapes = infer(model)
+    assert str((shapes.dims(model.graph.outputs[1]) or ("nothing",))[0]) == "seq"
+    assert [str(x) for x in shapes.dims(model.graph.outputs[0]) or ()] == ["past + seq", "4"]

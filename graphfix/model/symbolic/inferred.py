@@ -122,6 +122,18 @@ class Facts:
             self._minted.add(str(found))
         return found
 
+    def must_reach(self, node: ir.Node, a: Dim, b: Dim) -> None:
+        """Note that ``Min(N, b)``, where ``node`` broadcasts it with ``b``, is all of that."""
+        for one, other in ((a, b), (b, a)):
+            if isinstance(one, int) or isinstance(other, int) or not is_at_most(other, one):
+                continue
+            most = max((x for x in expr_of(other).atoms(sympy.Integer)), default=0)
+            size = expr_of(one)
+            terms = sympy.Add.make_args(size)
+            parts = terms if all(x.is_nonnegative for x in terms) else ()
+            for part in dict.fromkeys((size, *parts)):
+                self.must_be_positive(node, most - part + 1)
+
     def must_equal(self, node: ir.Node, a: sympy.Expr, b: sympy.Expr) -> None:
         """Note that ``node`` fails unless ``a`` is ``b``; a branch might not be run at all."""
         if node.graph is self._graph and a != b:

@@ -46,6 +46,9 @@ def join_shapes(
     dims: list[Dim] = [1] * rank
     for shape in known:
         padded = [1] * (rank - len(shape)) + shape
+        if (node := out.producer()) is not None:
+            for a, b in zip(dims, padded, strict=True):
+                facts.must_reach(node, a, b)
         dims = [facts.join(ctx, a, b) for a, b in zip(dims, padded, strict=True)]
     return set_shape(out, dims)
 
