@@ -15,7 +15,7 @@ _HEAD = """\
 # Side by side
 
 {files} exports as they are, and after each tool, by `make compare`. Each tool is used as its
-documentation shows first. What a tool has written no file for counts as exported.{kept}
+documentation shows first. A tool that wrote no file counts as the export.{kept}
 
 - **Kernels**: what a run takes on the device of DirectML, as `graphfix plan` predicts it: all
   models together, and the median of the ratios to the export, with the least and the most.
@@ -30,9 +30,8 @@ documentation shows first. What a tool has written no file for counts as exporte
   time than the export; wrong files are not timed.
 
 """
-_KEPT = """ What
-was found on the way of the same bytes, by an earlier state of graphfix, was not found again; the
-times of a model's files were taken side by side."""
+_KEPT = """ Results for
+unchanged files were taken from the cache; the times of a model's files were taken side by side."""
 
 
 def page(data: Json) -> str:

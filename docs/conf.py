@@ -22,36 +22,37 @@ version = release = runpy.run_path(str(ROOT / "graphfix/version.py"))["__version
 html_title = f"{project} {version}"
 
 CONTENTS = {
-    "Tasks": (
+    "Learn": ("docs/tutorial",),
+    "How to": (
         "docs/repair",
         "docs/fast",
         "docs/float16",
         "docs/ship",
         "docs/decoders",
+        "docs/padding",
         "docs/troubleshooting",
         "docs/check",
-        "docs/verification",
-        "docs/verification-mutants",
-        "docs/padding",
         "docs/directml",
         "docs/bench",
         "docs/zoo",
-    ),
-    "From Python": (
         "docs/library",
-        "docs/own-pass",
         "docs/repository",
+        "docs/own-pass",
     ),
     "Look up": (
         "passes/README",
         "docs/rules",
         "docs/glossary",
-        "docs/benchmarks",
-        "docs/compare",
-        "docs/conformance",
-        "docs/rent",
         "docs/stability",
         "CHANGELOG",
+    ),
+    "Understand": (
+        "docs/verification",
+        "docs/verification-mutants",
+        "docs/compare",
+        "docs/conformance",
+        "docs/benchmarks",
+        "docs/rent",
         "docs/contributing",
     ),
 }

@@ -102,7 +102,7 @@ class FixDims(Pass):
 
     Options:
         dims: The size of each dim, by the dim's own name: `fix-dims:T=500:B=1`, or with a comma
-            between them. One without a name is called by its place: axis 0 of the input `x` is
+            between them. Unnamed dims are addressed by position: axis 0 of the input `x` is
             `x.0`, or `x_0` as it is printed. Dims that are not named stay symbolic.
             Models of several sizes, with one file of weights, are made by `graphfix ship`.
 

@@ -36,7 +36,7 @@ class FixInput(Pass):
     """Bakes an input in as a constant, and removes the input.
 
     Why:
-        What selects, such as a sample rate, a language or a flag, is the same in every run of a
+        A selector input, such as a sample rate, a language or a flag, is the same in every run of a
         deployment. While it is an input, an If that depends on it holds both of its branches, and
         a graph with an If or a Loop is not fused by DirectML (GraphPartitioner.cpp 145-245, which
         asks whether a node has subgraphs); `fold` takes away what a constant decides. DirectML

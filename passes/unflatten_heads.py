@@ -116,7 +116,7 @@ class UnflattenHeads(NodePass[ShapeSite]):
 
     def message(self, site: Match) -> str:
         """What it is."""
-        return "its shape is computed in each run, but is a constant in disguise"
+        return "its shape is recomputed in each run although it is constant"
 
     def rewrite(self, match: ShapeSite, op: Builder) -> ir.Value:
         """The same Reshape with the constant; allowzero is 0 where it is not written."""

@@ -45,7 +45,8 @@ class Effort:
 
     Attributes:
         processes: How many processes of each model.
-        runs: How many steady runs in each at least; half as many at the other shape and back.
+        runs: Minimum number of steady-state runs per process; half as many at the other shape and
+            back.
         seconds: How long steady runs go on at least; half as long at the other shape and back.
     """
 
@@ -98,7 +99,7 @@ def bench(
         fixed: Whether they are timed with their dims fixed at all.
         processes: How many processes of each model; by default those of :data:`EFFORT`. No ratio
             comes of fewer than six.
-        runs: How many steady runs in each at least.
+        runs: Minimum number of steady-state runs per process.
         seconds: How long steady runs go on at least.
         careful: Whether the defaults of these three are those of :data:`CAREFUL`.
         map_feeds: For each model, what makes its inputs from those of the first; None for those

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--runs",
     type=int,
-    help="How many steady runs in each process at least; 3 by default.",
+    help="Minimum number of steady-state runs per process; 3 by default.",
 )
 @click.option(
     "--seconds",

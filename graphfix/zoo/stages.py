@@ -131,7 +131,7 @@ def padding(job: ZooJob) -> Json:
     from graphfix.probing.padded import padded
 
     if LengthInput.of(io.load(job.after)) is None:
-        return {"skipped": "its passes make nothing of padding: see ilens-mask"}
+        return {"skipped": "no padding pass was run, see ilens-mask"}
     dims = job.recipe.dims or None
     loose = padded(job.before, dims=dims, tolerance=job.tolerance)
     tight = padded(job.after, original=job.before, dims=dims, tolerance=job.tolerance, ep=job.ep)

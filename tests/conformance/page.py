@@ -85,7 +85,7 @@ ONNX's reference evaluator.
 
 {parts}
 
-{tried:,} times something was asked of a model or done to it. {changed:,} times it was changed:
+{tried:,} checks and rewrites ran. {changed:,} of them changed a model:
 {same:,} compute the same, {told:,} differ as was told, {uncompared:,} could not be compared,
 {differs:,} differ. There were {refused:,} refusals and {faults:,} tracebacks.
 

@@ -240,8 +240,8 @@ def table(data: Json) -> str:
     lines += [
         "",
         f"Run on onnxruntime-directml {runtime}. After `graphfix run`, float32 models differ there "
-        f"from what the\noriginals compute on the CPU by {worst} at most (of outputs over 1, that "
-        "share).",
+        f"from what the\noriginals compute on the CPU by {worst} at most (relative for "
+        "outputs above 1, absolute otherwise).",
     ]
     return "\n".join(lines)
 

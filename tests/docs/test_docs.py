@@ -36,7 +36,7 @@ PAGES = [
 # Of these the blocks are the models of manuals; tests/passes and tests/rules run them.
 MANUALS = {ROOT / "passes/README.md", ROOT / "docs/rules.md"}
 # The blocks that a test of its own runs: here, and the recipe in tests/zoo/test_zoo.py.
-TESTED = {"diff", "library", "square.py", "entry-point", "recipe", "session", "program", "host"}
+TESTED = {"tutorial", "diff", "library", "square.py", "entry-point", "recipe", "session", "program", "host"}
 TESTED |= {"greedy", "steps", "fix", "hook", "action", "defaults"}
 CACHES = [f"past_key_values.{i}.{x}" for i in range(2) for x in ("key", "value")]
 
@@ -218,6 +218,16 @@ class TestSnippets:
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
         imported = re.findall(r"^(?:import|from) (\w+)", marked("host"), re.MULTILINE)
         assert set(imported) <= {"json", "math", "pathlib", "numpy", "onnxruntime"}
+
+    def test_the_tutorial_goes_as_it_is_told(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["demo"]) == 0
+        assert main(["ship", "demo.onnx", "--container", "T=100", "-o", "shipped"]) == 0
+        capsys.readouterr()
+        exec(compile(marked("tutorial"), "tutorial.py", "exec"), {})
+        assert capsys.readouterr().out.splitlines() == [
+            "['speech', 'speech_lengths', 'language', 'textnorm']",
+            "(1, 77, 50)",
+        ]
 
     def test_the_story_of_a_decoder_goes_as_it_is_told(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
