@@ -36,7 +36,17 @@ PAGES = [
 # Of these the blocks are the models of manuals; tests/passes and tests/rules run them.
 MANUALS = {ROOT / "passes/README.md", ROOT / "docs/rules.md"}
 # The blocks that a test of its own runs: here, and the recipe in tests/zoo/test_zoo.py.
-TESTED = {"tutorial", "diff", "library", "square.py", "entry-point", "recipe", "session", "program", "host"}
+TESTED = {
+    "tutorial",
+    "diff",
+    "library",
+    "square.py",
+    "entry-point",
+    "recipe",
+    "session",
+    "program",
+    "host",
+}
 TESTED |= {"greedy", "steps", "fix", "hook", "action", "defaults"}
 CACHES = [f"past_key_values.{i}.{x}" for i in range(2) for x in ("key", "value")]
 
@@ -137,7 +147,8 @@ def compare(shown: Block, capsys: pytest.CaptureFixture[str]) -> None:
     whole, wanted = without_numbers(printed(capsys, command[2:])), parts(lines)
     if len(wanted) == 1:
         assert whole == without_numbers(lines)
-    assert whole[: len(wanted[0])] == wanted[0] or len(wanted) == 1
+    first = without_numbers(wanted[0])
+    assert whole[: len(first)] == first
     for part in wanted:
         end = follows(whole, without_numbers(part))
         assert end >= 0, "\n".join(["not printed:", *part, "but:", *whole])
