@@ -111,8 +111,9 @@ class Stream:
         return self._length
 
     def reset(self) -> None:
-        """Empty the caches, and let every other state be zeros."""
+        """Empty the caches, let every other state be zeros, and forget what was given once."""
         self._length, self._fresh, self._sizes = 0, True, self._level(0)
+        self._held = {}
         self._begin({})
 
     def fork(self) -> Stream:

@@ -125,6 +125,9 @@ def test_each_encoding_is_made_once(
             fed = {"x": x} if step_ > 1 else {"x": x, "encoded": encoded}
             np.testing.assert_allclose(stream.run(["y"], fed)[0], grows.run(x), rtol=0, atol=1e-5)
     assert ran.count("merged.first.onnx") == 2
+    stream.reset()
+    with pytest.raises(FeedError, match="'encoded' is missing"):
+        stream.run(None, {"x": drawn(0, 1)})
 
 
 def test_a_host_may_give_the_caches_of_the_encoder(merged: tuple[Path, Path]) -> None:
