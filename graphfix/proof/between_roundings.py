@@ -80,7 +80,7 @@ class BetweenRoundings:
             return compare("", "", one, other, self._tolerance).ok
         apart = np.abs(one.astype(np.int64) - other)
         most = max(1.0, _FLIPPED * apart.size)
-        return bool(np.max(apart, initial=0) <= 1) and np.count_nonzero(apart) <= most
+        return bool(np.max(apart, initial=0) <= 1 and np.count_nonzero(apart) <= most)
 
 
 def _rounders(model: ir.Model) -> dict[str, ir.Node]:
