@@ -39,6 +39,7 @@ CONTENTS = {
     ),
     "From Python": (
         "docs/library",
+        "docs/integrations",
         "docs/own-pass",
         "docs/repository",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import graphfix
+from tests.integrations import page
 
 pytestmark = [
     pytest.mark.skipif(
@@ -20,20 +22,6 @@ pytestmark = [
     ),
     pytest.mark.filterwarnings("default"),
 ]
-
-
-def _llama(folder: Path) -> None:
-    from tokenizers import Tokenizer, models
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-    sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
-    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    config = LlamaConfig(vocab_size=128, num_hidden_layers=2, intermediate_size=64, **sizes, **ids)
-    LlamaForCausalLM(config).save_pretrained(folder)
-    vocab = {text: i for i, text in enumerate(["<pad>", "<s>", "</s>", *map(chr, range(32, 127))])}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    named = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named).save_pretrained(folder)
 
 
 def _tokens(folder: Path) -> list[int]:
@@ -52,7 +40,7 @@ def _tokens(folder: Path) -> list[int]:
 @pytest.mark.parametrize("precision", ["fp32", "int4"])
 def test_the_same_tokens_are_generated(precision: str, tmp_path: Path) -> None:
     given, built, fixed = (tmp_path / name for name in ("given", "built", "fixed"))
-    _llama(given)
+    page.llama(given)
     words = ["-m", "onnxruntime_genai.models.builder", "-i", given, "-o", built, "-p", precision]
     words += ["-e", "cpu", "-c", tmp_path / "cache"]
     subprocess.run([sys.executable, *map(str, words)], check=True, capture_output=True)
@@ -64,3 +52,11 @@ def test_the_same_tokens_are_generated(precision: str, tmp_path: Path) -> None:
     source, target = built / "model.onnx", fixed / "model.onnx"
     assert graphfix.fix(source, "fast", target, dims={"kv_cache_dim": head}).ok
     assert _tokens(built) == _tokens(fixed)
+
+
+def test_the_commands_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page.llama(tmp_path / "llama")
+    told = page.run_commands_of("onnxruntime_genai")
+    (kernels,) = re.findall(r"kernels +(\d+) -> (\d+) per run", told)
+    assert kernels == ("37", "37")

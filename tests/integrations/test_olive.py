@@ -16,6 +16,7 @@ import pytest
 
 from graphfix.feeds.case_search import make_cases
 from graphfix.runtime.local_session import Session
+from tests.integrations import page
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("olive") is None, reason="olive-ai is not installed"
@@ -90,3 +91,15 @@ def test_a_failed_proof_is_said_and_leaves_no_model() -> None:
     assert "OlivePassError" in told
     assert "'no'" in told or "no dim" in told
     assert not Path("out/model.onnx").exists()
+
+
+def test_the_workflow_of_the_page() -> None:
+    """From a model of transformers to a folder."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
+    config = BertConfig(vocab_size=100, num_hidden_layers=2, **sizes)
+    BertForSequenceClassification(config).save_pretrained("bert")
+    Path("workflow.json").write_text(page.marked("olive"), encoding="utf-8")
+    page.run_commands_of("olive run")
+    assert "Attention" in kinds("out/model.onnx")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import pytest
 import graphfix
 from graphfix.feeds.case_search import make_cases
 from graphfix.runtime.local_session import Session
+from tests.integrations import page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,6 +95,13 @@ def test_what_was_repaired_is_quantized_and_runs(name: str, profile: str) -> Non
                 there = np.isfinite(array)
                 apart = np.abs(got[output][there] - array[there]).max(initial=0)
                 assert apart <= FAR * np.abs(array[there]).max(initial=0), (way, output)
+
+
+def test_the_program_of_the_page() -> None:
+    shutil.copy2(MODELS / "sensevoice/model.onnx", "model.onnx")
+    exec(compile(page.marked("quantize"), "program.py", "exec"), {})
+    kinds = {node.op_type for node in onnx.load("quantized.onnx").graph.node}
+    assert {"MatMulInteger", "MultiHeadAttention"} <= kinds
 
 
 @pytest.mark.parametrize("name", NAMES)

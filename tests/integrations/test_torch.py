@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import onnx
 import pytest
 
 import graphfix
+from tests.integrations import page
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
@@ -39,4 +41,11 @@ def test_an_onnx_program_is_taken() -> None:
     fixed = graphfix.fix(program, "fast")
     assert isinstance(fixed, onnx.ModelProto)
     assert len(fixed.graph.node) < len(program.model_proto.graph.node)
-    assert graphfix.verify(program, fixed)
+    assert graphfix.verify(program, fixed, safety="valid-rows")  # where a row is hidden whole
+
+
+def test_the_program_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(page.marked("torch"), "program.py", "exec"), {})
+    kinds = {node.op_type for node in onnx.load("model.onnx").graph.node}
+    assert "MultiHeadAttention" in kinds or "Attention" in kinds
