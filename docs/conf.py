@@ -36,6 +36,7 @@ CONTENTS = {
         "docs/bench",
         "docs/zoo",
         "docs/library",
+        "docs/integrations",
         "docs/repository",
         "docs/own-pass",
     ),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 import onnx_ir as ir
 
 from graphfix.editing import names
@@ -299,6 +300,7 @@ class Builder:
     def finish(self) -> tuple[str, ...]:
         """End the repair of a site that stays; return what was added, as ONNX text."""
         added = tuple(line_of(node) for node in self._made if not stands_in_place(node))
+        self._declare()
         self._site = self._at = None
         return added
 
@@ -340,8 +342,21 @@ class Builder:
         added = tuple([Line.of(node) for node in self._made if not stands_in_place(node)])
         if self._view.scope(graph)[-1] is self._view.model.graph:
             shapes.extend(self._view.model, self._made)
+        self._declare()
         self._site = self._at = None
         return tuple(before), added
+
+    def _declare(self) -> None:
+        """Declare the types that ONNX's inference cannot find, of operators that it does not have.
+
+        ONNX Runtime's quantizers read types from that inference, and fail where one is missing.
+        """
+        for node in self._made:
+            if node.domain or not onnx.defs.has(node.op_type, self._view.opset(node), ""):
+                for value in node.outputs:
+                    dtype = self._view.shapes.dtype(value)
+                    if value.name and value.type is None and dtype is not None:
+                        value.type = ir.TensorType(dtype)
 
     def _inherit(self, value: ir.Value, old: ir.Value) -> None:
         node, site = value.producer(), self.site

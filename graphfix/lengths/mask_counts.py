@@ -14,7 +14,7 @@ import sympy
 from graphfix.lengths.tail_state import same_size, size_expr
 from graphfix.model.affine import own_places
 from graphfix.model.shapes import Shapes
-from graphfix.model.symbolic import floored
+from graphfix.model.symbolic.quotients import floored
 from graphfix.model.values import attr_int, axes_of, is_op, scalar_of
 
 Counts = Mapping[ir.Value, sympy.Expr]

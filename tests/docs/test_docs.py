@@ -35,11 +35,12 @@ PAGES = [
 ]
 # Of these the blocks are the models of manuals; tests/passes and tests/rules run them.
 MANUALS = {ROOT / "passes/README.md", ROOT / "docs/rules.md"}
-# The blocks that a test of its own runs: here, and the recipe in tests/zoo/test_zoo.py.
+# The blocks that a test of its own runs: here, in tests/integrations, and the recipe in
+# tests/zoo/test_zoo.py.
 TESTED = {
-    "tutorial",
     "diff",
     "library",
+    "tutorial",
     "square.py",
     "entry-point",
     "recipe",
@@ -47,7 +48,7 @@ TESTED = {
     "program",
     "host",
 }
-TESTED |= {"greedy", "steps", "fix", "hook", "action", "defaults"}
+TESTED |= {"greedy", "steps", "fix", "hook", "action", "defaults", "olive", "torch", "quantize"}
 CACHES = [f"past_key_values.{i}.{x}" for i in range(2) for x in ("key", "value")]
 
 
@@ -288,6 +289,7 @@ class TestSnippets:
 
     def test_every_other_command_is_of_a_tool_that_we_name(self) -> None:
         known = r"graphfix|make|dask worker|pip install graphfix|python -m venv|\.venv/bin/[a-z]+"
+        known += r"|olive run|optimum-cli|python -m (graphfix|onnxruntime_genai)\.[\w.]+|mkdir|cp"
         tools = re.compile(rf"(\$ )?({known}|cat \w+\.onnx \| graphfix) ?")
         for x in BLOCKS:
             for line in x.text.splitlines() if x.kind == "sh" else ():

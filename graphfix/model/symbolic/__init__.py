@@ -6,7 +6,6 @@ to be positive when an expression is simplified). What is not known gets a symbo
 
 from graphfix.model.symbolic.expressions import (
     Dim,
-    dim_of,
     equal,
     evaluator,
     expr_of,
@@ -22,17 +21,14 @@ from graphfix.model.symbolic.expressions import (
 from graphfix.model.symbolic.inference import infer
 from graphfix.model.symbolic.inferred import Facts, learning
 from graphfix.model.symbolic.overrides import register
-from graphfix.model.symbolic.quotients import floored
 from graphfix.model.symbolic.signs import never_negative
 
 __all__ = [
     "Dim",
     "Facts",
-    "dim_of",
     "equal",
     "evaluator",
     "expr_of",
-    "floored",
     "infer",
     "is_positive",
     "key_of",

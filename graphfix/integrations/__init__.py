@@ -1,0 +1,1 @@
+"""graphfix inside other tools; each file imports a package that graphfix does not depend on."""
