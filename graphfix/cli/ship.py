@@ -163,9 +163,9 @@ def _print(model: str, done: Shipped, *, verbose: bool) -> None:
                         _terminal.row("note", note)
         click.echo()
     stream = done.manifest.stream
-    if stream is not None and stream.opening is not None:
-        _terminal.paragraph(f"{stream.opening.container.file}, once for each encoding", "  ")
-        _terminal.row("kernels", _kernels(stream.opening.container))
+    if (opening := done.manifest.opening) is not None:
+        _terminal.paragraph(f"{opening.container.file}, once for each encoding", "  ")
+        _terminal.row("kernels", _kernels(opening.container))
         click.echo()
     if stream is not None:
         shown = ", ".join(f"{x.input} from {x.output}" for x in stream.states[:2])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graphfix.model.shapes import Shapes, same
+from graphfix.model.shapes import Shapes, all_same, same
 from graphfix.model.symbolic import Dim
 from graphfix.model.values import attr_int, axes_of, const_of, ints_of, is_op, scalar_of
 
@@ -57,10 +57,9 @@ def affine_of(value: ir.Value | None, shapes: Shapes, depth: int = 0) -> Affine 
 
 def _keeps_all(node: ir.Node, shapes: Shapes) -> bool:
     """Whether a Slice leaves its input as it is: all of it, in its order."""
-    before, after = shapes.dims(node.inputs[0]), shapes.dims(node.outputs[0])
     steps = ints_of(node.inputs[4]) if len(node.inputs) > 4 else (1,)
     ahead = steps is not None and min(steps, default=1) == 1
-    return ahead and bool(before) and after is not None and all(map(same, before or (), after))
+    return ahead and all_same(*map(shapes.dims, (node.inputs[0], node.outputs[0])))
 
 
 def _widened(inner: Affine | None, node: ir.Node, shapes: Shapes) -> Affine | None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from graphfix.model.affine import affine_of, own_places
-from graphfix.model.shapes import Shapes, same
+from graphfix.model.shapes import Shapes, all_same, same
 from graphfix.model.symbolic import Dim
 from graphfix.model.values import attr_int, attr_text, is_op
 
@@ -37,14 +37,13 @@ def written(node: ir.Node, shapes: Shapes) -> ir.Value | None:
     """What a ScatterND puts in place of all that there was, if that is what it does."""
     if not is_op(node, "ScatterND") or attr_text(node, "reduction", "none") != "none":
         return None
-    table, new = (shapes.dims(node.inputs[i]) for i in (0, 2))
-    if table is None or new is None or len(table) != len(new):
+    table = shapes.dims(node.inputs[0])
+    if table is None or not all_same(table, shapes.dims(node.inputs[2])):
         return None
     counted = all(
         size == 1 or own_rows(node, shapes, axis) == axis for axis, size in enumerate(table)
     )
-    whole = all(map(same, table, new))
-    return node.inputs[2] if counted and whole else None
+    return node.inputs[2] if counted else None
 
 
 def own_rows(node: ir.Node, shapes: Shapes, axis: int) -> int | None:

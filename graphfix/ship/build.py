@@ -104,7 +104,7 @@ def ship_file(
         UsageError: Sizes, passes or the folder do not fit.
         ModelError: The model cannot be read or written, or ONNX Runtime rejects it.
         FeedError: It runs at none of the lengths.
-        PaddingError: ContainerProof reaches a node that cannot be analysed.
+        PaddingError: Padding reaches a node that cannot be analysed.
     """
     source, folder = Path(source), Path(folder)
     tell = progress or (lambda _: None)

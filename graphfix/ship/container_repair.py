@@ -133,7 +133,7 @@ class Order:
         """What passes make of the model at the sizes of a container, and what they did.
 
         Raises:
-            PaddingError: ContainerProof reaches a node that cannot be analysed.
+            PaddingError: Padding reaches a node that cannot be analysed.
             UsageError: The model cannot have these sizes.
         """
         model = self.original()

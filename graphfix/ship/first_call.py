@@ -19,7 +19,7 @@ from graphfix.feeds.signature import Signature
 from graphfix.feeds.states import states_of
 from graphfix.model import shapes
 from graphfix.model.dims import name_dims
-from graphfix.model.values import is_op
+from graphfix.model.values import const_of, is_op
 from graphfix.ship.chosen_inputs import decided
 from graphfix.ship.manifest import Opening
 from graphfix.ship.model_facts import input_port
@@ -112,7 +112,7 @@ def first_call(original: ir.Model, later: ir.Model) -> FirstCall | None:
     gives = {
         x.input: x.output
         for x in states_of(original)
-        if x.output in outputs and not _reads(outputs[x.output])
+        if const_of(outputs.get(x.output)) is not None  # empty, where the first call gives it
     }
     if not branch or not gives:
         return None
@@ -128,20 +128,6 @@ def first_call(original: ir.Model, later: ir.Model) -> FirstCall | None:
     found = FirstCall(branch, gives, ports, names)
     found.leave(later)
     return found
-
-
-def _reads(value: ir.Value) -> bool:
-    """Whether an output is computed from anything that is fed."""
-    seen, left = set(), [value]
-    while left:
-        one = left.pop()
-        if one.is_graph_input() and not one.is_initializer():
-            return True
-        node = one.producer()
-        if node is not None and node not in seen:
-            seen.add(node)
-            left += [x for x in node.inputs if x is not None]
-    return False
 
 
 def _first(original: ir.Model, branch: str, outputs: Iterable[str]) -> ir.Model:

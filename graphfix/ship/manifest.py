@@ -192,6 +192,11 @@ class Manifest:
     stream: Streaming | None = None
     schema: int = SCHEMA
 
+    @property
+    def opening(self) -> Opening | None:
+        """What runs once for each encoding."""
+        return None if self.stream is None else self.stream.opening
+
     def to_text(self) -> str:
         """As JSON."""
         return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"

@@ -326,12 +326,10 @@ class Session:
             return made
         try:
             made = self._opened.get(path)
-            stream = self.manifest.stream
-            opening = stream and stream.opening
-            first = opening and opening.container.file == container.file
-            self._require_ports(
-                path, made, opening.gives.values() if opening and first else self._outputs
-            )
+            opening, outputs = self.manifest.opening, [*self._outputs]
+            if opening is not None and opening.container == container:
+                outputs = [*opening.gives.values()]
+            self._require_ports(path, made, outputs)
             return made
         finally:  # the folder may be another now, and its containers not those of the manifest
             if Manifest.read(self.folder) != self.manifest:
@@ -355,7 +353,8 @@ class Session:
             )
 
     def _warm(self) -> None:
-        for container in self.manifest.containers:
+        first = [self.manifest.opening.container] if self.manifest.opening else []
+        for container in (*first, *self.manifest.containers):
             session = self._session(container)
             zeros = {
                 x.name: np.zeros(x.shape, DTYPES[x.type])

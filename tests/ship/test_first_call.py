@@ -130,6 +130,13 @@ def test_each_encoding_is_made_once(
         stream.run(None, {"x": drawn(0, 1)})
 
 
+def test_a_session_that_is_warmed_has_opened_the_first_call_too(
+    merged: tuple[Path, Path],
+) -> None:
+    made = graphfix.Session(merged[1], providers=CPU, warm=True)._opened.made
+    assert {x.name for x in made} == {x.name for x in merged[1].glob("*.onnx")}
+
+
 def test_a_host_may_give_the_caches_of_the_encoder(merged: tuple[Path, Path]) -> None:
     source, folder = merged
     grows = AsUsed(source, drawn(7, 5))
