@@ -147,10 +147,14 @@ class Write:
             removed(draft.path)
         for path in () if self.written else self._data:  # no model refers to it yet
             removed(path)
+        # Another write may have replaced these files already, and left their weights to this one:
+        # just now, for all that is known, so there may be readers of them.
+        replaced = self.done and not self._is_used()
+        if replaced:
+            time.sleep(GRACE)
         for lock in self._locks:
             release(lock, remove=False)
-        # Another write may have replaced these files already, and left their weights to this one.
-        if self.done and self._is_used():
+        if self.done and not replaced:
             removed(lock_file(self.folder, self.token))
         sweep(self.folder)
 

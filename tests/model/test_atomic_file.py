@@ -173,6 +173,38 @@ def test_two_writers_and_readers(folder: Path) -> None:
     assert listing(target.parent) == sorted(["o.onnx", *data_of(target)])
 
 
+@posix
+def test_weights_replaced_while_their_write_waits_stay_for_readers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = folder / "out" / "o.onnx"
+    write(folder / "a.onnx", target)
+    second = threading.Thread(target=write, args=(folder / "a.onnx", target))
+    waits, ends = threading.Event(), threading.Event()
+    calls: list[bool] = []
+
+    def sleep(seconds: float) -> None:
+        if threading.current_thread() is second:
+            waits.set()
+            assert ends.wait(60)
+        elif not calls:
+            calls.append(True)
+            first.extend(data_of(target))
+            second.start()
+            assert waits.wait(60)  # the second has replaced what the first has written
+        else:
+            calls.append(seconds == atomic_file.GRACE and first[0] in listing(target.parent))
+
+    first: list[str] = []
+    monkeypatch.setattr(atomic_file.time, "sleep", sleep)
+    write(folder / "b.onnx", target)
+    ends.set()
+    second.join()
+    assert calls == [True, True]
+    assert added(target) == {1.0}
+    assert listing(target.parent) == sorted(["o.onnx", *data_of(target)])
+
+
 def _weight(path: Path, turn: int) -> np.ndarray:
     if turn % 2:
         return onnx.numpy_helper.to_array(onnx.load(path).graph.initializer[0])
