@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
+    from graphfix import ship
     from graphfix.benchmark.bench import bench
     from graphfix.core import Change, Check, Finding, Findings, Match, NodePass, Pass, Result, Skip
     from graphfix.editing.builder import Builder
@@ -62,6 +63,7 @@ _HOMES = {
     "graphfix.engine.pipeline": "run",
     "graphfix.engine.registry": "get_pass load_plugin",
     "graphfix.engine.report": "PassReport Report",
+    "graphfix.ship": "ship",
     "graphfix.ship.build": "ship_file",
     "graphfix.ship.session": "Session",
     "graphfix.zoo": "Zoo zoo",
@@ -107,6 +109,7 @@ __all__ = [
     "repair_file",
     "run",
     "save",
+    "ship",
     "ship_file",
     "verify",
     "zoo",
@@ -117,7 +120,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'graphfix' has no attribute {name!r}")
     module = importlib.import_module(_HOME[name])
-    # graphfix.zoo is a module that can be called.
+    # graphfix.ship and graphfix.zoo are modules that can be called.
     value: object = module if module.__name__ == f"graphfix.{name}" else getattr(module, name)
     globals()[name] = value
     return value

@@ -38,6 +38,7 @@ FLOORS = (
     "spec",
     "json_types",
     "wording",
+    "paths",
     "errors",
     "version",
 )

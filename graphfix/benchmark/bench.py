@@ -31,6 +31,7 @@ from graphfix.benchmark.timing_plan import notes_of, plan_of, sizes_of
 from graphfix.benchmark.untimed_run import Reference, look
 from graphfix.errors import ModelError, UsageError
 from graphfix.model.given import Given, on_disk, one_size, require_known
+from graphfix.paths import StrPath
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.python import Wanted, choose, here
@@ -165,7 +166,7 @@ def bench(
 
 
 def _entered(
-    models: Sequence[str | os.PathLike[str]], map_feeds: Sequence[MapFeeds | None] | None
+    models: Sequence[StrPath], map_feeds: Sequence[MapFeeds | None] | None
 ) -> tuple[list[Entrant | None], list[dict[str, Result]]]:
     """The models; of one that cannot be read, unless it is the first, that is its result."""
     entrants: list[Entrant | None] = []

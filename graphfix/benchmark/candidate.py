@@ -16,6 +16,7 @@ import onnx_ir as ir
 from graphfix.errors import FeedError
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.model import io
+from graphfix.paths import StrPath
 from graphfix.runtime.model_source import Source
 from graphfix.runtime.port import Array, Feeds
 from graphfix.runtime.random_nodes import draws, seeded
@@ -76,7 +77,7 @@ class Entrant:
                 yield from zip(value.shape, array.shape, strict=False)
 
 
-def enter(model: str | os.PathLike[str], map_feeds: MapFeeds | None = None) -> Entrant:
+def enter(model: StrPath, map_feeds: MapFeeds | None = None) -> Entrant:
     """Read a model.
 
     Raises:

@@ -10,10 +10,10 @@ from graphfix.errors import FeedError
 from graphfix.feeds.case_search import make_cases
 from graphfix.model.dims import fixed_since
 from graphfix.model.fixed_inputs import arrays_since
+from graphfix.paths import StrPath
 from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Mapping, Sequence
 
     from graphfix.benchmark.candidate import Entrant
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def plan_of(
-    model: str | os.PathLike[str],
+    model: StrPath,
     entrants: Sequence[Entrant | None],
     dims: Mapping[str, int] | None,
     other: Mapping[str, int] | None,

@@ -14,7 +14,6 @@ enough:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -31,6 +30,7 @@ from graphfix.feeds.runnable_sizes import Limits
 from graphfix.feeds.signature import Signature
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model import io
+from graphfix.paths import StrPath
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Array
 from graphfix.runtime.run_errors import OverBudgetError, RunError
@@ -52,7 +52,7 @@ _FEWER_ROWS = 1
 
 
 def make_cases(
-    model: str | os.PathLike[str] | ir.Model,
+    model: StrPath | ir.Model,
     *,
     dims: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,

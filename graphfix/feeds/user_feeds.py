@@ -15,9 +15,10 @@ from graphfix.errors import FeedError
 from graphfix.feeds.case import Array, Case, named
 from graphfix.feeds.input import Input, symbols
 from graphfix.feeds.signature import Signature
+from graphfix.paths import StrPath
 
 
-def given_case(feeds: str | os.PathLike[str] | Mapping[str, Array], signature: Signature) -> Case:
+def given_case(feeds: StrPath | Mapping[str, Array], signature: Signature) -> Case:
     """The user's own inputs as a case.
 
     Args:
@@ -58,7 +59,7 @@ def given_case(feeds: str | os.PathLike[str] | Mapping[str, Array], signature: S
     return Case("given", named(signature, sizes), arrays, named(signature, valid))
 
 
-def _read_npz(path: str | os.PathLike[str]) -> dict[str, Array]:
+def _read_npz(path: StrPath) -> dict[str, Array]:
     path = Path(path)
     try:
         if not path.is_file():

@@ -16,12 +16,10 @@ from graphfix.rules import pass_severity as judged
 from graphfix.rules.rule import Provider, Rule
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Mapping, Sequence
 
     import onnx_ir as ir
 
-    StrPath = str | os.PathLike[str]
 
 PASSES = f"thaw,{pipeline.DEFAULT}"
 """The passes that are asked by default. thaw is in no profile, since it may cost lengths."""

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from graphfix.errors import UsageError, VerificationError
 from graphfix.job.one_file import repair_file
 from graphfix.model import given, io
+from graphfix.paths import StrPath
 from graphfix.runtime.scratch import Folder
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def fix(
     model: given.Given,
     profile: str | Check | Sequence[str | Check] = "directml",
-    output: given.StrPath | None = None,
+    output: StrPath | None = None,
     **options: Unpack[Options],
 ) -> Any:  # noqa: ANN401  (as the model is given)
     """Repair a model, and prove that it still computes the same.

@@ -14,9 +14,9 @@ from graphfix.job.kernel_counts import counted, rounds_for_nothing
 from graphfix.job.prove import prove, why_not
 from graphfix.job.repair import make
 from graphfix.job.rounding_search import MARGINS, is_hopeless
-from graphfix.job.task import Options, StrPath, Task
+from graphfix.job.task import Options, Task
 from graphfix.model import byte_ranges, io, shapes
-from graphfix.model.given import file_of
+from graphfix.paths import StrPath, file_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

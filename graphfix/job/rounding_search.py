@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from graphfix.core import Pass, new_feeds, together
 from graphfix.errors import ModelError
 from graphfix.model import io
+from graphfix.paths import StrPath
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping, Sequence
 
     import onnx_ir as ir
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from graphfix.engine.report import PassReport, Report
     from graphfix.proof.verify import Tolerance
 
-    StrPath = str | os.PathLike[str]
 
 # Which share of the gate a pass that rounds may use where it is tried: other inputs do worse. With
 # less than half it is tried on as many inputs as it is verified on.

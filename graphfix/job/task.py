@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from graphfix.core import Pass
 from graphfix.job.rounding_search import gate
-from graphfix.model.given import file_of, refuse_unknown, sizes_of
+from graphfix.model.given import refuse_unknown, sizes_of
+from graphfix.paths import StrPath, file_of
 from graphfix.runtime import memory_need
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from graphfix.proof.verify import Tolerance
     from graphfix.runtime.provider import Ep
 
-StrPath = str | os.PathLike[str]
 
 _UNVERIFIED = "write the result without running it (--no-verify)"
 

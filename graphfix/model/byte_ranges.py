@@ -12,6 +12,7 @@ import numpy as np
 
 from graphfix.errors import ModelError, UsageError
 from graphfix.model.wire import Chunk, Narrow, Span
+from graphfix.paths import StrPath
 
 _BUFFER = 1 << 24
 # What is converted on the way stays in the processor's cache.
@@ -45,7 +46,7 @@ class Stamp:
 
 
 def refuse_overwrite(
-    inputs: Iterable[Path], target: Path, others: Iterable[str | os.PathLike[str] | None] = ()
+    inputs: Iterable[Path], target: Path, others: Iterable[StrPath | None] = ()
 ) -> None:
     """Raise UsageError if ``target`` is a file that is read, by whatever name.
 

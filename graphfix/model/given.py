@@ -14,9 +14,9 @@ import onnx_ir as ir
 
 from graphfix.errors import UsageError
 from graphfix.model import io
+from graphfix.paths import StrPath
 from graphfix.wording import did_you_mean
 
-StrPath = str | os.PathLike[str]
 Given = Any
 """A path, an ``onnx.ModelProto``, an ``onnx_ir.Model``, or what has ``model_proto``."""
 
@@ -60,17 +60,6 @@ def on_disk(given: Given, path: Path) -> StrPath:
         return held
     io.save(held, path)
     return path
-
-
-def file_of(given: StrPath) -> Path:
-    """The path of what has to be a file.
-
-    Raises:
-        UsageError: It is none.
-    """
-    if not isinstance(given, (str, os.PathLike)):
-        raise UsageError(f"{type(given).__name__} is no path; save the model, and give its file")
-    return Path(given)
 
 
 def sizes_of(dims: Mapping[str, int | Sequence[int]] | None) -> dict[str, Sequence[int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -27,6 +26,7 @@ from graphfix.model.byte_ranges import Stamp
 from graphfix.model.prepare import make_ready
 from graphfix.model.values import tops_of
 from graphfix.model.weights import Placement
+from graphfix.paths import StrPath, file_of
 
 _SOURCE = "graphfix.source"
 _ORIGINAL = "graphfix.original"
@@ -42,14 +42,14 @@ _TEXT |= {".pbtxt", ".prototxt", ".textproto", ".txtpb"}
 _AS_BINARY = "make a binary of it first: onnx.save(onnx.load(TEXT), 'model.onnx')"
 
 
-def load(path: str | os.PathLike[str]) -> ir.Model:
+def load(path: StrPath) -> ir.Model:
     """Load an ONNX file. Weights, in the file or beside it, are referred to and never read.
 
     Raises:
         ModelError: The file is missing, unreadable, not ONNX, truncated, or its external data is
             missing, too short or outside the model's folder; or it says what no operator allows.
     """
-    path = Path(path)
+    path = file_of(path)
     for _ in range(_TRIES - 1):
         stamp = Stamp.of(path)
         try:
@@ -108,9 +108,7 @@ def _outside(model: ir.Model) -> external_files.Outside | None:
     return found if isinstance(found, external_files.Outside) else None
 
 
-def save(
-    model: ir.Model, path: str | os.PathLike[str], *, external_data: Placement = "auto"
-) -> None:
+def save(model: ir.Model, path: StrPath, *, external_data: Placement = "auto") -> None:
     """Save a model, all at once or not at all.
 
     Weights are streamed from where they lie. External weights stay where they are if ``path`` is
@@ -133,7 +131,7 @@ def save(
 @contextmanager
 def drafting(
     model: ir.Model,
-    path: str | os.PathLike[str],
+    path: StrPath,
     *,
     changed: bool = True,
     external_data: Placement = "auto",
@@ -150,7 +148,7 @@ def drafting(
         UsageError: ``path`` is the file that the model came from.
         ModelError: It cannot be written, or is over 2 GB with its weights inside.
     """
-    path, source = Path(path), source_of(model)
+    path, source = file_of(path), source_of(model)
     if path.suffix in _TEXT:
         raise UsageError(f"{path}: a model is written as .onnx, not as text; name such a file")
     byte_ranges.refuse_overwrite(inputs_of(model), path)

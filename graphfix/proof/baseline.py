@@ -23,7 +23,7 @@ from graphfix.feeds.user_feeds import given_case
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model.dims import fixed_since
 from graphfix.model.fixed_inputs import arrays_since
-from graphfix.model.given import StrPath
+from graphfix.paths import StrPath
 from graphfix.proof.branches import Branches
 from graphfix.proof.budget import Budget
 from graphfix.proof.content import Content

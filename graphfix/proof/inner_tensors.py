@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.input import size_of
-from graphfix.model.given import StrPath
+from graphfix.paths import StrPath
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError

@@ -17,13 +17,13 @@ from graphfix.feeds.states import carried
 from graphfix.model import io
 from graphfix.model.given import (
     Given,
-    StrPath,
     arrays_of,
     in_memory,
     refuse_unknown,
     require_known,
     sizes_of,
 )
+from graphfix.paths import StrPath
 from graphfix.proof import output_record as known
 from graphfix.proof.baseline import Baseline, Held, Ran
 from graphfix.proof.between_roundings import BetweenRoundings

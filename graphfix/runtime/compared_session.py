@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
-from graphfix.model.given import StrPath
+from graphfix.paths import StrPath
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.random_nodes import Repeatable, draws

@@ -7,7 +7,6 @@ matter whether that folder is writable, or how many gigabytes are in it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,8 +16,9 @@ import onnx_ir as ir
 from graphfix.errors import ModelError
 from graphfix.model import external_files, io, weights
 from graphfix.model.half_weights import Narrowed
+from graphfix.paths import StrPath
 
-Source = str | os.PathLike[str] | bytes | ir.Model
+Source = StrPath | bytes | ir.Model
 
 # Protobuf stops at 2 GB; the graph itself, and what ONNX Runtime copies, need room below that.
 _IN_MEMORY_LIMIT = 1_500_000_000

@@ -11,24 +11,29 @@ If a proof fails, less and less is done to the model, until what is made of it p
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from graphfix.engine import pipeline
+from graphfix.feeds.states import State
 from graphfix.job.fault_search import ways
 from graphfix.job.remaining_findings import checked
 from graphfix.job.rounding_search import MARGINS, gate, is_hopeless
 from graphfix.model import atomic_file, atomic_folder, io
 from graphfix.model.dims import name_dims
+from graphfix.model.given import on_disk, sizes_of
+from graphfix.paths import StrPath, file_of
 from graphfix.proof.compare import Tolerance, computes_in_half
 from graphfix.runtime.provider import LABELS
 from graphfix.runtime.python import require
+from graphfix.runtime.scratch import Folder
 from graphfix.ship.chosen_inputs import constants_of, with_constants
 from graphfix.ship.container_repair import (
     FailedContainer,
     Order,
     default_passes,
 )
+from graphfix.ship.container_spec import ContainerSpec, spec_of
 from graphfix.ship.end_to_end import end_to_end
 from graphfix.ship.manifest import NAME, InputPort, Manifest
 from graphfix.ship.model_facts import read
@@ -47,21 +52,20 @@ from graphfix.ship.stream_plan import continues
 from graphfix.ship.target_folder import refuse
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
-    from graphfix.feeds.states import State
     from graphfix.lengths.length_input import LengthInput
+    from graphfix.model.given import Given
     from graphfix.runtime.provider import Ep
-    from graphfix.ship.container_spec import ContainerSpec
 
     Progress = pipeline.Progress
 
 
 def ship_file(
-    source: str | os.PathLike[str],
-    folder: str | os.PathLike[str],
-    containers: ContainerSpec,
+    source: Given,
+    folder: StrPath,
+    containers: ContainerSpec | Mapping[str, int | Sequence[int]] | str | Iterable[str],
     *,
     passes: str = "",
     axis: str = "",
@@ -69,8 +73,8 @@ def ship_file(
     ep: Ep = "cpu",
     tolerance: Tolerance | None = None,
     strict: bool = False,
-    cache: Sequence[int] = (),
-    states: Sequence[State] = (),
+    cache: int | Sequence[int] = (),
+    states: Sequence[State] | Mapping[str, str] = (),
     stream: bool = False,
     progress: Progress | None = None,
 ) -> Shipped:
@@ -84,9 +88,10 @@ def ship_file(
     :mod:`graphfix.ship.stream_build`.
 
     Args:
-        source: The model, ``.onnx``.
+        source: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
         folder: Where it goes; a folder that an earlier call made is replaced.
-        containers: The sizes.
+        containers: The sizes by the name of the dim, ``{"T": [500, 3000]}``, or as the command line
+            takes them, ``"T=500,3000"``.
         passes: Text as ``-p`` takes it; by default :func:`default_passes`. Where it names no
             ``ilens-mask`` or ``fix-dims``, they run behind its first item, or before the first
             that fuses or rounds.
@@ -95,8 +100,8 @@ def ship_file(
         ep: Where the containers are proved besides the CPU.
         tolerance: What may differ.
         strict: Whether a container that fails is the end, and no bad place is searched for.
-        cache: The sizes of caches that grow.
-        states: States that names do not tell: the input, and the output that it continues.
+        cache: The size of caches that grow, or several.
+        states: States that names do not tell: the output that continues it, by the input.
         stream: Whether it is run step by step although none of its states grows.
         progress: Called with a short text at each step.
 
@@ -106,7 +111,10 @@ def ship_file(
         FeedError: It runs at none of the lengths.
         PaddingError: Padding reaches a node that cannot be analysed.
     """
-    source, folder = Path(source), Path(folder)
+    scratch = Folder()  # it goes at the end of this function
+    source, folder = file_of(on_disk(source, scratch.path / "model.onnx")), file_of(folder)
+    containers, cache = spec_of(containers), sizes_of({"cache": cache})["cache"]
+    states = [State(*x) for x in states.items()] if isinstance(states, Mapping) else states
     tell = progress or (lambda _: None)
     require(ep)
     refuse(source, folder)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from graphfix.errors import UsageError
 from graphfix.feeds.states import State
+from graphfix.model.given import sizes_of
 from graphfix.spec.quoting import halves, unquoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Sequence
 
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<seconds>s?)")
 _LARGEST = 2**31 - 1
@@ -54,6 +56,21 @@ def wanted(given: Iterable[str], rate: float | None = None) -> ContainerSpec:
             raise UsageError(f"--container {text}: write NAME=SIZE,SIZE such as T=500,3000")
         found.setdefault(name, set()).update(_size(text, x.strip(), rate) for x in sizes.split(","))
     return ContainerSpec({name: tuple(sorted(sizes)) for name, sizes in found.items()}, rate)
+
+
+def spec_of(
+    given: ContainerSpec | Mapping[str, int | Sequence[int]] | str | Iterable[str],
+) -> ContainerSpec:
+    """The sizes that a caller from Python asks for.
+
+    Raises:
+        UsageError: A text, or what stands behind a name, is no size.
+    """
+    if isinstance(given, ContainerSpec):
+        return given
+    if isinstance(given, Mapping):
+        return ContainerSpec({name: tuple(sorted({*x})) for name, x in sizes_of(given).items()})
+    return wanted([given] if isinstance(given, str) else given)
 
 
 def cache_sizes(text: str) -> tuple[int, ...]:

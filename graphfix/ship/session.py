@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime
 
 from graphfix.errors import FeedError, ModelError
+from graphfix.paths import StrPath, file_of
 from graphfix.ship.container_fit import (
     DTYPES,
     ClipFit,
@@ -29,7 +30,6 @@ from graphfix.ship.sessions import Sessions
 from graphfix.ship.stream import Stream
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
@@ -85,18 +85,18 @@ class Session:
 
     def __init__(
         self,
-        folder: str | os.PathLike[str],
+        folder: StrPath,
         providers: Sequence[Any] | None = None,
         *,
         sess_options: onnxruntime.SessionOptions | None = None,
         share: bool = False,
         warm: bool = False,
-        fallback: str | os.PathLike[str] | None = None,
+        fallback: StrPath | None = None,
     ) -> None:
-        self.folder = Path(folder)
+        self.folder = file_of(folder)
         self.manifest = manifest = Manifest.read(self.folder)
         self._opened = Sessions(providers, sess_options, share=share)
-        self._fallback = None if fallback is None else Path(fallback)
+        self._fallback = None if fallback is None else file_of(fallback)
         self._outputs = {x.name: x for x in manifest.outputs}
         self._known: dict[str, set[str]] = {}
         self._fit = lru_cache(_REMEMBERED)(

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from graphfix.errors import UsageError
-from graphfix.model.given import file_of
+from graphfix.paths import StrPath, file_of
 from graphfix.wording import Proof, Row, plural
 from graphfix.zoo import cache, zoo_page
 from graphfix.zoo.model_process import Request, apart, end_all
@@ -25,7 +25,6 @@ from graphfix.zoo.recipe import Recipe, find, ids
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from graphfix.model.given import StrPath
     from graphfix.runtime.provider import Ep
 
 __all__ = ["ModelRow", "Recipe", "Zoo", "find", "run", "stored", "zoo"]

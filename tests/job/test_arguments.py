@@ -17,7 +17,7 @@ from graphfix.errors import GraphfixError, UsageError
 TEXT = (
     '<ir_version: 8, opset_import: ["" : 17]> m (float[T, 4] x) => (float[T, 4] y) {y = Relu (x)}'
 )
-VERBS = ("fix", "run", "check", "padded", "plan", "bench", "verify", "explain", "zoo", "ship_file")
+VERBS = ("fix", "run", "check", "padded", "plan", "bench", "verify", "explain", "zoo", "ship")
 MODEL = onnx.parser.parse_model(TEXT)
 ONES = {"x": np.ones((2, 4), np.float32)}
 
@@ -35,6 +35,21 @@ def test_the_module_of_a_zoo_is_a_package_and_a_verb(tmp_path: Path) -> None:
     assert graphfix.zoo.cache is parts
     with pytest.raises(UsageError, match="none: there is no such folder"):
         graphfix.zoo(tmp_path / "none")
+
+
+def test_the_module_of_what_ships_is_a_package_and_a_verb(tmp_path: Path) -> None:
+    import graphfix.ship
+    from graphfix.ship import manifest
+
+    assert graphfix.ship.manifest is manifest
+    for model in (MODEL, ir.from_proto(MODEL)):
+        for containers in ({"T": [8, 4]}, "T=4,8", ["T=4", "T=8"]):
+            done = graphfix.ship(model, tmp_path / "shipped", containers)
+            assert done.ok
+            sizes = [x.sizes["T"] for x in done.manifest.containers]
+            assert sizes == [4, 8]
+    session = graphfix.Session(tmp_path / "shipped")
+    assert session.run(None, {"x": ONES["x"]})[0].shape == (2, 4)
 
 
 def test_progress_is_called_with_a_text(tmp_path: Path) -> None:
@@ -95,6 +110,14 @@ def test_a_file_that_is_not_there(verb: str) -> None:
         (lambda: graphfix.bench([]), "name at least one model"),
         (lambda: graphfix.explain(3), "give the name of a pass"),
         (lambda: graphfix.zoo(jobs=0), "at least 1"),
+        (lambda: graphfix.ship(3, "out", "T=4"), "int is no model"),
+        (lambda: graphfix.ship(MODEL, 3, "T=4"), "int is no path"),
+        (lambda: graphfix.ship(MODEL, "out", {"T": "x"}), "give sizes by the name of a dim"),
+        (lambda: graphfix.ship(MODEL, "out", "T"), "write NAME=SIZE"),
+        (lambda: graphfix.ship(MODEL, "out", "T=4", cache="8"), "give sizes"),
+        (lambda: graphfix.load(3), "int is no path"),
+        (lambda: graphfix.save(ir.from_proto(MODEL), 3), "int is no path"),
+        (lambda: graphfix.Session(3), "int is no path"),
     ],
 )
 def test_a_wrong_argument(call: Callable[[], object], says: str) -> None:

@@ -1,0 +1,21 @@
+"""A path as a caller gives it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from graphfix.errors import UsageError
+
+StrPath = str | os.PathLike[str]
+
+
+def file_of(given: StrPath) -> Path:
+    """The path of what has to be a file or a folder.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if not isinstance(given, (str, os.PathLike)):
+        raise UsageError(f"{type(given).__name__} is no path; save the model, and give its file")
+    return Path(given)
