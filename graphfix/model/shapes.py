@@ -64,10 +64,7 @@ class Shapes:
     def is_known(self, value: ir.Value) -> bool:
         """Whether all dims of ``value`` are numbers or said in the sizes of the inputs."""
         dims = self.dims(value)
-        return dims is not None and all(
-            isinstance(x, int) or (x.value is not None and not _MINTED.search(x.value))
-            for x in dims
-        )
+        return dims is not None and all(map(_is_said, dims))
 
     def rank(self, value: ir.Value | None) -> int | None:
         """The number of dims of ``value``, or None where it is unknown."""
@@ -101,6 +98,13 @@ class Shapes:
         self._data.update((value, here(data)) for value, data in other._data.items())
         self._dtypes.update(other._dtypes)
 
+    def narrow(self, other: Shapes, values: Iterable[ir.Value]) -> None:
+        """Take over what ``other`` says of these values in sizes of the inputs alone."""
+        for value in values:
+            for mine, its in ((self._dims, other._dims), (self._data, other._data)):
+                if (dims := its.get(value)) is not None and all(map(_is_said, dims)):
+                    mine[value] = dims
+
     def know(self, value: ir.Value, array: npt.NDArray[np.generic]) -> None:
         """Take over what a constant is: its dims, and if it may be a shape, its elements."""
         self._dims[value] = array.shape
@@ -125,6 +129,11 @@ class Shapes:
         for known in (self._dims, self._dtypes, self._data):
             if old in known:
                 known[new] = known[old]  # type: ignore[assignment]
+
+
+def _is_said(dim: Dim) -> bool:
+    """Whether a dim is a number or said in the sizes of the inputs."""
+    return isinstance(dim, int) or (dim.value is not None and not _MINTED.search(dim.value))
 
 
 def is_named(dim: Dim) -> bool:
@@ -264,23 +273,28 @@ def infer(
         usual: Whether only usual runs count: no size is 0 or over a million, no table is read past
             its end.
     """
-    return _infer(model, renamed or {}, None, usual=usual)
+    shapes, facts = _infer(model, renamed or {}, usual=usual)
+    if facts.undecided:
+        for graph in facts.elsewhere:  # a branch: in what it computes, what it says holds
+            inside, _ = _infer(model, renamed or {}, graph, usual=usual)
+            shapes.narrow(inside, _values_of(graphs_of(graph)))
+    return shapes
 
 
 def _infer(
     model: ir.Model,
     renamed: Mapping[str, str],
-    before: symbolic.Facts | None,
-    *,
+    *inner: ir.Graph,
+    before: symbolic.Facts | None = None,
     usual: bool,
-) -> Shapes:
+) -> tuple[Shapes, symbolic.Facts]:
     symbolic.register()
     graphs = list(graphs_of(model.graph))
     nodes = [node for graph in graphs for node in graph]
     values = list(_values_of(graphs))
     with (
         _without_claims(model, nodes, values, renamed),
-        symbolic.learning(model.graph, before, usual=usual) as facts,
+        symbolic.learning(model.graph, *inner, before=before, usual=usual) as facts,
     ):
         try:
             symbolic.infer(model, facts, bodies=len(graphs) > 1)
@@ -288,8 +302,8 @@ def _infer(
             # What was inferred before the malformed node is still right.
             log.warning("shapes are known only in part: %s", error)
         if before is not None or not facts.would_help:
-            return _read(values, facts)
-    return _infer(model, renamed, facts, usual=usual)
+            return _read(values, facts), facts
+    return _infer(model, renamed, *inner, before=facts, usual=usual)
 
 
 def _read(values: Sequence[ir.Value], facts: symbolic.Facts) -> Shapes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TypeGuard
 
@@ -16,6 +17,7 @@ Array = npt.NDArray[np.generic]
 
 # Weights are never read: no pass needs the values of a constant with more elements than this.
 SMALL = 1024
+_MASK = 1 << 24  # elements: causal, of 4,096 places
 
 _GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
 
@@ -345,6 +347,9 @@ class Numbering:
         array = self._constant(value)
         if array is not None:
             return ("const", str(array.dtype), array.shape, array.tobytes())
+        mask = const_tensor(value, _MASK)  # each layer of a decoder has its own, and all are one
+        if mask is not None and mask.dtype == ir.DataType.BOOL:
+            return ("mask", tuple(mask.shape), hashlib.sha256(mask.tobytes()).digest())
         return self._contents(value)
 
     def _key(self, value: ir.Value, given: Sequence[ir.Value | None]) -> object:

@@ -118,3 +118,27 @@ def test_what_a_table_is_added_to_is_no_longer_than_it(rows: str) -> None:
     shapes = infer(model)
     assert str((shapes.dims(model.graph.outputs[1]) or ("nothing",))[0]) == "seq"
     assert [str(x) for x in shapes.dims(model.graph.outputs[0]) or ()] == ["past + seq", "4"]
+
+
+def test_what_a_branch_says_holds_in_that_branch_alone() -> None:
+    model = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 17]>
+    m (float[past, 4] kept, float[seq, 4] x, float[9, 4] table, bool is_short) => (float[M] y)
+    <int64[1] nine = {9}, int64[1] nought = {0}, int64[1] least = {8}>
+    {
+        p = Shape <start = 0, end = 1> (kept) s = Shape <start = 0, end = 1> (x) t = Add (p, s)
+        end = Min (nine, t)
+        y = If (is_short) <
+            then_branch = then () => (float[M] made) {
+                all = Concat <axis = 0> (kept, x) first = Slice (table, nought, end, nought)
+                sum = Add (all, first) start = Min (nine, p) n = Sub (end, start)
+                made = ConstantOfShape (n) },
+            else_branch = other () => (float[M] also) {
+                begin = Min (nine, p) left = Sub (end, begin) also = ConstantOfShape (left) }>
+    }""")
+    shapes = infer(model)
+    (choice,) = (x for x in model.graph if x.op_type == "If")
+    branches = [choice.attributes[x].as_graph() for x in ("then_branch", "else_branch")]
+    inside, other = ([str(x) for x in shapes.dims(g.outputs[0]) or ()] for g in branches)
+    assert inside == ["seq"]
+    assert other != ["seq"]
+    assert [str(x) for x in shapes.dims(choice.outputs[0]) or ()] != ["seq"]

@@ -57,17 +57,17 @@ class Facts:
         undecided: Whether the sign of a size was asked for and was not known. What is learned
             further down may tell: a second inference, given these facts, knows it from the start.
         doubts: How often something of a size was asked for that was not known.
+        elsewhere: Graphs inside, of which more could be learned for themselves: they might not run.
     """
 
-    def __init__(
-        self, graph: ir.Graph, before: Facts | None = None, *, usual: bool = False
-    ) -> None:
+    def __init__(self, *graphs: ir.Graph, before: Facts | None = None, usual: bool = False) -> None:
         self.contents: dict[ir.Value, Array] = {}
         self.ints: dict[ir.Value, tuple[int, ...] | None] = {}
         self.undecided = False
         self.doubts = 0
         self.usual = usual
-        self._graph = graph
+        self.elsewhere: dict[ir.Graph, None] = {}
+        self._graphs = graphs
         self._real: set[str] = set()
         self._positive: list[sympy.Expr] = [] if before is None else before._lasting()
         self.never_empty = {name for expr in self._positive for name in positive_parts(expr)}
@@ -136,14 +136,19 @@ class Facts:
 
     def must_equal(self, node: ir.Node, a: sympy.Expr, b: sympy.Expr) -> None:
         """Note that ``node`` fails unless ``a`` is ``b``; a branch might not be run at all."""
-        if node.graph is self._graph and a != b:
+        if a != b and self._is_run(node):
             self._equal.append((a, b))
 
     def must_be_positive(self, node: ir.Node, expr: sympy.Expr) -> None:
         """Note that ``node`` fails unless ``expr`` is at least 1."""
-        if node.graph is self._graph and not expr.is_Integer and expr not in self._positive:
+        if not expr.is_Integer and expr not in self._positive and self._is_run(node):
             self._positive.append(expr)
             self.never_empty |= positive_parts(expr)
+
+    def _is_run(self, node: ir.Node) -> bool:
+        if node.graph not in self._graphs and isinstance(node.graph, ir.Graph):
+            self.elsewhere[node.graph] = None
+        return node.graph in self._graphs
 
     def is_dim(self, ctx: Context, expr: sympy.Expr) -> bool:
         """Whether its symbols are sizes of tensors, not unknown numbers, perhaps negative."""
@@ -367,17 +372,17 @@ def _apart(factors: Iterable[sympy.Expr]) -> bool:
 
 @contextlib.contextmanager
 def learning(
-    graph: ir.Graph, before: Facts | None = None, *, usual: bool = False
+    *graphs: ir.Graph, before: Facts | None = None, usual: bool = False
 ) -> Iterator[Facts]:
     """Let the rules learn about the model with this main graph.
 
     Args:
-        graph: The graph.
+        graphs: The graph; and one inside it, where only runs count that run it.
         before: What an earlier inference has learned.
         usual: Whether only usual runs count: no size is 0 or over a million, no table is read past
             its end.
     """
-    facts = Facts(graph, before, usual=usual)
+    facts = Facts(*graphs, before=before, usual=usual)
     token = _current.set(facts)
     try:
         yield facts
