@@ -75,6 +75,7 @@ class Write:
     done: bool = False
     _locks: list[BaseFileLock] = field(default_factory=list)
     _data: list[Path] = field(default_factory=list)
+    _done_with: set[str] = field(default_factory=set)
 
     @property
     def folder(self) -> Path:
@@ -128,12 +129,13 @@ class Write:
         return set()
 
     def _lock(self, tokens: Iterable[str]) -> None:
-        """Lock other tokens, so that the next sweep removes what has them: that of this write."""
+        """Lock other tokens, so that nobody sweeps what has them before this write does."""
         for token in tokens:
             with contextlib.suppress(OSError):  # without it, what has the token stays
                 lock = take(lock_file(self.folder, token))
                 if lock is not None:
                     self._locks.append(lock)
+                    self._done_with.add(token)
 
     def _is_used(self) -> bool:
         try:
@@ -152,11 +154,12 @@ class Write:
         replaced = self.done and not self._is_used()
         if replaced:
             time.sleep(GRACE)
+            self._done_with.add(self.token)
         for lock in self._locks:
             release(lock, remove=False)
         if self.done and not replaced:
             removed(lock_file(self.folder, self.token))
-        sweep(self.folder)
+        sweep(self.folder, self._done_with)
 
 
 def locked(folder: Path, locks: list[BaseFileLock]) -> str:

@@ -31,11 +31,17 @@ def lock_file(folder: Path, token: str) -> Path:
     return part(folder / "graphfix", token, "lock")
 
 
-def sweep(folder: Path) -> None:
-    """Remove what writes that died have left in ``folder``. What cannot be removed now stays."""
+def sweep(folder: Path, tokens: Collection[str] = ()) -> None:
+    """Remove what writes that died have left in ``folder``. What cannot be removed now stays.
+
+    Args:
+        folder: The folder.
+        tokens: Those of writes that may have left weights alone: on Windows a lock file goes with
+            its lock.
+    """
     with contextlib.suppress(OSError):  # the folder cannot be listed, or a model in it not be read
         names = [match for x in folder.iterdir() if (match := _DRAFT.fullmatch(x.name))]
-        for token in {match[2] for match in names}:
+        for token in {*tokens, *(match[2] for match in names)}:
             lock = take(lock_file(folder, token))
             if lock is not None:
                 gone = False

@@ -71,6 +71,7 @@ def test_a_standard_output_that_takes_nothing(
     assert file.with_name("page.html").exists() == ("page.html" in given)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="any device is a terminal there")
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_standard_error_that_takes_nothing(file: Path) -> None:
     """Exit code 1 would be a finding, or a verdict."""

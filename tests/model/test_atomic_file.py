@@ -23,6 +23,8 @@ from tests.model.heavy import SIZE, make
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from filelock import BaseFileLock
+
 posix = pytest.mark.skipif(sys.platform == "win32", reason="forks; Windows has none")
 
 # Each is a process of its own: what happens to it must not happen to the tests.
@@ -202,6 +204,23 @@ def test_weights_replaced_while_their_write_waits_stay_for_readers(
     second.join()
     assert calls == [True, True]
     assert added(target) == {1.0}
+    assert listing(target.parent) == sorted(["o.onnx", *data_of(target)])
+
+
+def test_weights_go_where_a_lock_file_goes_with_its_lock(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows, where the next sweep sees no token in a name of a lock file."""
+    release = atomic_file.release
+
+    def released(lock: BaseFileLock, *, remove: bool) -> None:
+        release(lock, remove=remove)
+        Path(lock.lock_file).unlink(missing_ok=True)
+
+    monkeypatch.setattr(atomic_file, "release", released)
+    target = folder / "out" / "o.onnx"
+    for name in ("a.onnx", "b.onnx"):
+        write(folder / name, target)
     assert listing(target.parent) == sorted(["o.onnx", *data_of(target)])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
+import onnxruntime
 import pytest
 
 import graphfix
@@ -112,6 +113,8 @@ def test_leaves_the_device_by_itself(case: str, opset: int, through: list[str]) 
     ]
     assert not graphfix.check(after, "host-output")
     assert not graphfix.run(after, "host-output").changed
+    if case == "none, ever" and onnxruntime.__version__.startswith("1.24."):
+        pytest.skip("ONNX Runtime 1.24 opens no model with an Optional of a constant")
     for feed in (feeds(8), feeds(7), feeds(3, 1)):
         for old, new in zip(execute(before, feed), execute(after, feed), strict=True):
             assert (old.dtype, old.shape) == (new.dtype, new.shape)

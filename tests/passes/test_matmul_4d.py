@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
+import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,7 +84,13 @@ def test_nothing_in_it(case: str, opset: int, more: str) -> None:
     before, after = (product(*REPAIRED[case], opset=opset) for _ in range(2))
     assert graphfix.run(after, f"matmul-4d{more}").changed
     for name in sorted({x for x in "".join(REPAIRED[case]) if x.isalpha()}):
-        check_same(before, after, feeds(*REPAIRED[case], **{name: 0}))
+        given = feeds(*REPAIRED[case], **{name: 0})
+        try:
+            execute(before, given)
+        except Exception:  # ONNX Runtime 1.24 broadcasts nothing to no matrices
+            assert onnxruntime.__version__.startswith("1.24.")
+        else:
+            check_same(before, after, given)
 
 
 def test_shapes_are_constants_where_one_size_is_open() -> None:
