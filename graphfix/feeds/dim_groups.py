@@ -18,6 +18,7 @@ import onnx_ir as ir
 from graphfix.feeds.input import Input, plain, symbols, symbols_of
 from graphfix.feeds.states import states_of
 from graphfix.model.broadcast import BROADCAST
+from graphfix.model.mask_lookups import looked_up
 from graphfix.model.shapes import Shapes
 from graphfix.model.symbolic import Dim
 from graphfix.model.values import is_op
@@ -111,7 +112,8 @@ class Ties:
         """Caches are several inputs of one kind, tied unless two names each recur.
 
         Dynamo gives the keys and values of one cache several names, at its own discretion; two
-        names that recur are two caches, such as those of self- and cross-attention.
+        names that recur are two caches, such as those of self- and cross-attention. The former are
+        continued, and the latter are not.
         """
         self._caches: set[str] = set()
         kinds: dict[tuple[object, ...], list[str]] = {}
@@ -135,9 +137,9 @@ class Ties:
                 self._caches |= past & set(names) & said
             elif len(often) < 2:
                 self._caches |= alike
-                first = min(alike)
-                for name in alike - {first}:
-                    self._join(first, name)
+                for one in (alike & past, alike - past):  # of self- and of cross-attention
+                    for name in one:
+                        self._join(min(one), name)
 
     def _grows(self, item: Input, output: str | None) -> bool:
         """Whether an input comes back longer: keys of ``[B * H, D, P]``, not frames for a Conv."""
@@ -235,11 +237,14 @@ _SAME_SHAPE = frozenset({*BROADCAST, "PRelu"})
 
 
 def _equations(model: ir.Model, shapes: Shapes) -> Iterator[tuple[Dim, Dim]]:
-    """Pairs of dims that the graph needs to be equal (or one of them 1)."""
+    """Pairs of dims that the graph needs to be equal, or one of them 1 or no less."""
     for value in model.graph.inputs:  # what inference has learnt of the dims themselves
         yield from zip(value.shape or (), shapes.dims(value) or (), strict=False)
     for node in model.graph.all_nodes():
         known = [dims for x in node.inputs if (dims := shapes.dims(x)) is not None]
+        if (found := looked_up(node, shapes)) is not None:  # all of a mask, if not the beginning
+            for dim, axis in zip(shapes.dims(found.table) or (), found.at, strict=False):
+                yield dim, found.shape[axis]
         if node.op_type in _SAME_SHAPE:
             for a, b in itertools.combinations(known, 2):
                 yield from zip(reversed(a), reversed(b), strict=False)

@@ -255,6 +255,32 @@ def test_one_cache_under_several_names():
     assert any(case.dims["P"] != case.dims["T"] for case in cases)
 
 
+def test_caches_of_self_and_of_cross_attention_under_names_of_their_own():
+    # As torch names dims by itself; a mask of the encoder is looked up for each of its keys.
+    text = """m (float[B, T, 8] x, int64[B, M] encoder_mask, float[B, 2, P, 4] k0,
+               float[B, 2, Q, 4] v0, float[B, 2, E, 4] cross_k0, float[B, 2, F, 4] cross_v0)
+            => (float[B, 2, T, 4] y)
+        <int64 zero = {0}, int64 one = {1}, int64[1] i0 = {0}, int64[1] i1 = {1}, int64[1] i2 = {2},
+         int64[2] ones = {1, 2}, int64[4] heads = {0, 0, 2, 4}, float low = {-1e4}>
+        { h = Reshape (x, heads)  q = Transpose <perm = [0, 2, 1, 3]> (h)
+          k = Concat <axis = 2> (k0, q)  v = Concat <axis = 2> (v0, q)
+          kt = Transpose <perm = [0, 1, 3, 2]> (k)  s = MatMul (q, kt)  own = MatMul (s, v)
+          ct = Transpose <perm = [0, 1, 3, 2]> (cross_k0)  c = MatMul (own, ct)
+          b1 = Shape <start = 0, end = 1> (q)  b = Squeeze (b1)  rows = Range (zero, b, one)
+          e1 = Shape <start = 2, end = 3> (cross_k0)  e = Squeeze (e1)  keys = Range (zero, e, one)
+          r2 = Unsqueeze (rows, i1)  k2 = Unsqueeze (keys, i0)  both = Concat <axis = 0> (b1, e1)
+          r3 = Expand (r2, both)  k3 = Expand (k2, both)  r4 = Unsqueeze (r3, i2)
+          k4 = Unsqueeze (k3, i2)  at = Concat <axis = -1> (r4, k4)
+          seen = GatherND (encoder_mask, at)  hidden = Equal (seen, zero)
+          four = Unsqueeze (hidden, ones)  m = Where (four, low, c)  p = Softmax (m)
+          y = MatMul (p, cross_v0) }"""
+    cases = make_cases(model(text))
+    for case in cases:
+        assert case.dims["P"] == case.dims["Q"]
+        assert case.dims["E"] == case.dims["F"] == case.dims["M"]
+    assert any(case.dims["T"] != case.dims["E"] for case in cases)
+
+
 def test_a_mask_over_a_cache_and_the_new_tokens():
     text = """m (float[B, 2, T, 4] q, float[B, 2, P, 4] k0, float[B, 2, P, 4] k1, int64[B, M] a)
             => (float[B, 2, T, M] y)
