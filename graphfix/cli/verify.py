@@ -72,7 +72,7 @@ def verify(
             map_feeds=partial(new_feeds, passes),
             may_change=changed_by(passes),
             ep=ep,
-            progress=tell,
+            progress=lambda what: tell(f"verifying {what}"),
         )
     if as_json:
         _terminal.print_json(verdict.to_json())
