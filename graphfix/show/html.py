@@ -36,13 +36,17 @@ def write(data: Data, path: str | Path) -> None:
     atomic_file.put_text(Path(path), page(data))
 
 
+def write_page(path: Path, template: str, data: Data, **values: object) -> None:
+    """Write a page about ``data``, all at once or not at all; see :func:`page_of`."""
+    atomic_file.put_text(path, page_of(template, data, **values))
+
+
 def page(data: Data) -> str:
     """The page of a report as HTML."""
     kernels = data.get("kernels") or {}
     return page_of(
         "report.html",
         data,
-        title=title(data["source"] or "a model in memory"),
         kernels={when: counts for when, counts in kernels.items() if counts},
         strips=data.get("strips", {}),
         missed=missed(data["passes"]),
@@ -82,6 +86,7 @@ def render(template: str, **values: object) -> str:
     )
     environment.globals["ops"] = operators
     environment.filters["number"] = number
+    environment.filters["title"] = title
     environment.filters["anchor"] = anchor
     return environment.get_template(template).render(values)
 
