@@ -75,7 +75,7 @@ def test_when_all_is_done(tmp_path: Path) -> None:
     """The exit code tells what became of the model, and that was said already."""
     more = "atexit.register(interrupt)"
     out = tmp_path / "o.onnx"
-    assert graphfix("run", MODEL, "-o", out, "--no-verify", more=more) == (0, "")
+    assert graphfix("run", MODEL, "-o", out, "--no-verify", "-q", more=more) == (0, "")
     assert out.exists()
     assert graphfix("check", tmp_path / "none.onnx", more=more)[0] == 2
 
@@ -85,5 +85,5 @@ def test_what_was_told_to_hear_none(tmp_path: Path) -> None:
     more = "signal.signal(signal.SIGINT, signal.SIG_IGN)"
     for name in ("graphfix.cli", "onnx_ir"):
         assert graphfix("passes", name=name, how=HEARS, more=more) == (0, "")
-    words = ("run", MODEL, "-o", tmp_path / "o.onnx", "--no-verify")
+    words = ("run", MODEL, "-o", tmp_path / "o.onnx", "--no-verify", "-q")
     assert graphfix(*words, name="onnx_ir", how=HEARS, more=more) == (0, "")
