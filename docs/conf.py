@@ -77,9 +77,6 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
-autodoc_type_aliases = {
-    x: x for x in ("Feeds", "Given", "MapFeeds", "Progress", "Sizes", "StrPath")
-}
 napoleon_use_ivar = True
 # A docstring of a property such as "How many: 2 errors" is a sentence, not a type and a sentence.
 napoleon.GoogleDocstring._parse_attribute_docstring = lambda _: []
