@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from graphfix.json_types import plain
 from graphfix.model import atomic_file
+from graphfix.show.drawing import drawing
 from graphfix.version import __version__
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def render(template: str, **values: object) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.globals["ops"] = operators
+    environment.globals.update(ops=operators, drawing=drawing)
     environment.filters["number"] = number
     environment.filters["title"] = title
     environment.filters["anchor"] = anchor
