@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _data: TextIO | None = None
 _live: Console | None = None
 _DETAIL = re.compile(r"( \d+/\d+)?: .*")
+_COUNT = re.compile(r"\b(\d+)(?:/| of )(\d+)(?=[:,]|$)")
 
 
 def data() -> TextIO:
@@ -195,17 +196,33 @@ def progress(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
         return
     from rich.console import Console
     from rich.markup import escape
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
+    from rich.progress import TimeElapsedColumn as Elapsed
+    from rich.progress_bar import ProgressBar
 
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    class Bar(BarColumn):
+        """Only where the steps are known: else rich lets one run to and fro."""
+
+        def render(self, task: Task) -> ProgressBar:
+            return super().render(task) if task.total else ProgressBar(width=0)
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), Bar(bar_width=16), Elapsed()
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
         step = bar.add_task("starting", total=None)
         _live = console
+
+        def tell(text: str) -> None:
+            room = console.width - 30  # for what is beside the text: else rich leaves that out
+            shown = "\n".join(escape(clean(x)[:room]) for x in text.splitlines())
+            count = None if "\n" in text else _COUNT.search(text)
+            bar.tasks[0].total = int(count[2]) if count else None
+            # The last one has only begun; rich stops the clock of what is complete.
+            done = 0.99 * int(count[1]) if count else 0
+            bar.update(step, description=shown, completed=done)
+
         try:
-            yield lambda text: bar.update(
-                step, description="\n".join(escape(clean(x)) for x in text.splitlines())
-            )
+            yield tell
         finally:
             _live = None
 

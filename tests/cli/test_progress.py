@@ -26,6 +26,10 @@ with _terminal.progress() as tell:
     _terminal.remark("one more thing")
     tell("model 2 of 2, c: bench")
     time.sleep(0.5)
+    tell("verifying 4/4: before, " + 20 * "a long case ")
+    time.sleep(0.5)
+    tell("done")
+    time.sleep(0.5)
 """
 
 
@@ -113,6 +117,15 @@ class TestOnATerminal:
         texts = [[re.sub(r"[\u2800-\u28ff]|0:00:0\d", "", x).strip() for x in y] for y in frames]
         assert ["model 1 of 2, a[b]: repair", "model 2 of 2, c: check"] in texts
         assert screen(got) == ["  ok        a[b]: 3 repairs", "graphfix: one more thing"]
+
+    def test_a_bar_and_the_time_stay_beside_a_long_text(self) -> None:
+        got, _ = self.seen()
+        frames = [screen(got[: x.start()]) for x in re.finditer(r"\r\x1b\[2K", got)]
+        long = next(x[-1] for x in frames if x and "verifying" in x[-1])
+        assert re.fullmatch(r"\S verifying 4/4: before, a long .* \u2501{15}.? 0:00:0\d", long)
+        assert len(long) <= 80
+        last = next(x[-1] for x in frames if x and "done" in x[-1])
+        assert re.fullmatch(r"\S done +0:00:0[1-9]", last), last  # and the clock goes on
 
     def test_what_is_piped_on_stays_off_the_terminal(self) -> None:
         got, piped = self.seen(subprocess.PIPE)
