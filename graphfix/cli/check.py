@@ -111,7 +111,7 @@ def check(
     page = _page.path(report, models)
     asked = pipeline.resolve(spec) if spec is not None else checking.everything(ep)
     found: dict[str, Findings] = {}
-    unread = 0
+    unread: list[str] = []
     with _terminal.progress(quiet=as_json or sarif) as say:
         for model in models:
             say(f"checking {model}")
@@ -122,7 +122,7 @@ def check(
                 if len(models) == 1:
                     raise
                 _terminal.remark(f"error: {error}")
-                unread += 1
+                unread.append(str(error))
                 continue
             here.sort(key=lambda x: _WORST.index(x.severity))
             shown = (x for x in here if not any(fnmatchcase(x.at, y) for y in exclude))
@@ -148,8 +148,9 @@ def check(
             _total(found)
     if page is not None:
         groups = {_page.name(model): list(_groups(here)) for model, here in found.items()}
-        on_it: dict[str, object] = {"models": each, "groups": groups, "about": _about(asked)}
-        _page.write(page, "check.html", document, quiet=as_json or sarif, **on_it)
+        told: dict[str, object] = {"groups": groups, "about": _about(asked), "unread": unread}
+        quiet = as_json or sarif
+        _page.write(page, "check.html", document, quiet=quiet, models=each, ep=ep, **told)
     bad = any(_WORST.index(x.severity) <= _WORST.index(limit) for y in found.values() for x in y)
     return 2 if unread else int(bad)
 

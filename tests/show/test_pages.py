@@ -83,6 +83,12 @@ class TestCheck:
         assert "graphfix run other.onnx -p additive-mask repairs" in reader.text
         assert {"m.onnx", "other.onnx"} <= {a.get("id") for _, a in reader.seen}
 
+    def test_what_cannot_be_read_is_on_it(self) -> None:
+        reader = page("check", "none.onnx", "m.onnx", code=2)
+        assert "Not read: none.onnx: no such file" in reader.text
+        assert tone(reader) == "verdict bad"
+        assert "Not read: none2.onnx" in page("check", "none.onnx", "none2.onnx", code=2).text
+
     def test_stdout_is_the_json_alone(self, capsys: pytest.CaptureFixture[str]) -> None:
         for how in ("--json", "--sarif"):
             page("check", "m.onnx", how)
@@ -179,11 +185,11 @@ def test_text_of_a_model_is_no_markup() -> None:
     count = {"error": 1, "warning": 0, "note": 0}
     one = {"source": EVIL, "ep": "dml", "count": count, "findings": [finding]}
     group = {**finding, "found": [finding], "reasons": {EVIL: [EVIL]}}
-    about = {"models": [one], "groups": {EVIL: [group]}, "about": {EVIL: EVIL}}
+    about = {"models": [one], "groups": {EVIL: [group]}, "about": {EVIL: EVIL}, "unread": [EVIL]}
     verdict = evil()["verdict"]
     ops = {"ops_before": {EVIL: 1}, "ops_after": {EVIL: 2}}
     for text in (
-        html.page_of("check.html", one, **about),
+        html.page_of("check.html", one, ep="dml", **about),
         html.page_of("verify.html", verdict, before=EVIL, after=EVIL, spec=EVIL, **ops),
     ):
         reader = Reader(text)
