@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from graphfix.cli import _options, _terminal
-from graphfix.errors import UsageError
+from graphfix.errors import ModelError, UsageError
 from graphfix.wording import ALIASES
 
 if TYPE_CHECKING:
@@ -47,8 +48,10 @@ def path(
     if page.exists():  # what is read is there
         from graphfix.model import atomic_file, io
 
-        read = [x for model in models for x in io.inputs_of(io.load(model))]
-        read += [Path(x) for x in (feeds, *_options.plugins()) if x]
+        read = [Path(x) for x in (feeds, *_options.plugins()) if x]
+        for model in models:
+            with suppress(ModelError):  # the work itself says what is wrong with it
+                read += io.inputs_of(io.load(model))
         if any(x.exists() and page.samefile(x) for x in read):
             raise UsageError(f"--report {page}: is read for this work; name another")
         atomic_file.target_of(page)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
@@ -178,6 +179,21 @@ def test_a_bad_place_is_refused_first(
     models = ["m.onnx", "m.onnx"] if verb == "verify" else ["m.onnx"]
     assert main([verb, *models, "--report", report]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["check", "verify", "bench"])
+def test_what_is_read_is_not_overwritten(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither a model under another name nor its weights."""
+    model = onnx.load("m.onnx")
+    low = onnx.numpy_helper.from_array(np.array(-1e4, np.float32), "low")
+    model.graph.initializer[0].CopyFrom(low)
+    onnx.save(model, "ext.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    Path("page.html").hardlink_to("m.onnx")
+    before = Path("w.bin").read_bytes()
+    for report in ("page.html", "w.bin"):
+        assert main([verb, "m.onnx", "ext.onnx", "--report", report]) == 2
+        assert f"--report {report}: is read for this work" in capsys.readouterr().err
+    assert Path("w.bin").read_bytes() == before
 
 
 def test_text_of_a_model_is_no_markup() -> None:
