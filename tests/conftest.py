@@ -13,6 +13,7 @@ import onnx
 import pytest
 from hypothesis import settings
 
+from graphfix.cli import _terminal
 from graphfix.engine import pipeline
 from tests import links
 
@@ -76,6 +77,14 @@ def a_pass_that_raises_is_a_failure() -> Iterator[None]:
     """Users get the rest of the repairs where a pass raises; a test has to see it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "may_go", lambda *_: False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def steps_are_not_printed() -> Iterator[None]:
+    """Tests read the messages on stderr; tests/cli/test_progress.py reads the steps as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_terminal, "each_once", lambda: lambda _: None)
         yield
 
 

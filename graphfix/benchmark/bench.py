@@ -153,7 +153,7 @@ def bench(
             here(where),
             effort.runs,
             effort.seconds,
-            lambda said, name=setup.name: tell(f"{name}: {said}"),  # type: ignore[misc]
+            lambda said, name=setup.name: tell(f"timing, {name}: {said}"),  # type: ignore[misc]
         )
         for i, result in _tried(trial, taking, effort.processes, tolerance, seed).items():
             results[i][setup.name] = result

@@ -27,7 +27,7 @@ def show(done: Benchmark, *, verbose: bool) -> None:
     """Print all of it."""
     if done.note:
         _terminal.remark(done.note)
-    names = [f"{ascii_uppercase[i % 26]}{i // 26 or ''}" for i in range(len(done.models))]
+    names = letters(done)
     for name, one in zip(names, done.models, strict=True):
         _terminal.row(name, one.model)
         for note in one.notes:
@@ -51,6 +51,11 @@ def show(done: Benchmark, *, verbose: bool) -> None:
     for name in ("adapter", "clock"):
         if name in about:
             _terminal.row(name, about[name])
+
+
+def letters(done: Benchmark) -> list[str]:
+    """What the models are called: A, B, ..."""
+    return [f"{ascii_uppercase[i % 26]}{i // 26 or ''}" for i in range(len(done.models))]
 
 
 def _said(about: dict[str, str], *names: str) -> str:

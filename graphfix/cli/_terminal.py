@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import re
 import sys
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING
@@ -19,8 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import TextIO
 
+    from rich.console import Console
+
 
 _data: TextIO | None = None
+_live: Console | None = None
+_DETAIL = re.compile(r"( \d+/\d+)?: .*")
+_COUNT = re.compile(r"\b(\d+)(?:/| of )(\d+)(?=[:,]|$)")
 
 
 def data() -> TextIO:
@@ -45,7 +51,7 @@ def remark(text: str) -> None:
     if _data is not None and not text.startswith("error"):
         return
     try:
-        click.echo(f"graphfix: {' '.join(clean(text).split())}", err=True)
+        _put(f"graphfix: {' '.join(clean(text).split())}", err=True)
     except OSError:  # a full disk, or a terminal that is gone
         silence(sys.stderr)
 
@@ -151,7 +157,17 @@ def paragraph(text: str, indent: str = "", later: str | None = None) -> None:
 def lines(found: Iterable[str]) -> None:
     """Print lines that are wrapped already."""
     for one in found:
-        click.echo(one)
+        _put(one)
+
+
+def _put(line: str, *, err: bool = False) -> None:
+    """Print a line: above the progress where both go to the terminal, not into it."""
+    if _live is None or not (err or data().isatty()):
+        click.echo(line, err=err)
+        return
+    from rich.text import Text
+
+    _live.print(Text.from_ansi(line), soft_wrap=True)
 
 
 def print_json(document: object) -> None:
@@ -166,15 +182,59 @@ def print_json(document: object) -> None:
 
 @contextmanager
 def progress(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """What to call with the text of each step: a spinner on stderr, on a terminal only."""
-    if quiet or _data is not None or sys.stderr is None or not sys.stderr.isatty():
+    """What to call with the text of each step, ``what: detail``; of several, each has its line.
+
+    A terminal shows the latest text and the time that has passed; other files get a line for each
+    new ``what``.
+    """
+    global _live
+    if quiet or _data is not None or sys.stderr is None:
         yield lambda _: None
+        return
+    if not sys.stderr.isatty():
+        yield each_once()
         return
     from rich.console import Console
     from rich.markup import escape
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
+    from rich.progress import TimeElapsedColumn as Elapsed
+    from rich.progress_bar import ProgressBar
 
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    class Bar(BarColumn):
+        """Only where the steps are known: else rich lets one run to and fro."""
+
+        def render(self, task: Task) -> ProgressBar:
+            return super().render(task) if task.total else ProgressBar(width=0)
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), Bar(bar_width=16), Elapsed()
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
         step = bar.add_task("starting", total=None)
-        yield lambda text: bar.update(step, description=escape(clean(text)))
+        _live = console
+
+        def tell(text: str) -> None:
+            room = console.width - 30  # for what is beside the text: else rich leaves that out
+            shown = "\n".join(escape(clean(x)[:room]) for x in text.splitlines())
+            count = None if "\n" in text else _COUNT.search(text)
+            bar.tasks[0].total = int(count[2]) if count else None
+            # The last one has only begun; rich stops the clock of what is complete.
+            done = 0.99 * int(count[1]) if count else 0
+            bar.update(step, description=shown, completed=done)
+
+        try:
+            yield tell
+        finally:
+            _live = None
+
+
+def each_once() -> Callable[[str], None]:
+    """What to call with the text of each step, where nothing may move."""
+    told: set[str] = set()
+
+    def tell(text: str) -> None:
+        for what in (_DETAIL.sub("", line) for line in text.splitlines()):
+            if what not in told:
+                told.add(what)
+                remark(what)
+
+    return tell

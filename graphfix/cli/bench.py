@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _options, _terminal
+from graphfix.cli import _options, _page, _terminal
 from graphfix.errors import ModelError
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ if TYPE_CHECKING:
 )
 @click.option("--lengths", metavar="FILE", help="A file with the length of each clip, one a line.")
 @_options.json_flag
+@_page.option
 @_options.plugin
 @_options.verbose
 def bench(
@@ -92,6 +93,7 @@ def bench(
     clips: int,
     lengths: str | None,
     as_json: bool,
+    report: str | None,
     verbose: bool,
 ) -> int:
     """Time models side by side.
@@ -105,14 +107,17 @@ def bench(
     if ship is not None:
         from graphfix.cli._stream import show_stream
 
-        if models or against is None:
-            raise click.UsageError("--ship DIR takes --against MODEL, and no other models.")
+        if models or against is None or report is not None:
+            raise click.UsageError(
+                "--ship DIR takes --against MODEL, no other models, no --report."
+            )
         return show_stream(
             ship, against, ep, clips=clips, lengths=lengths, processes=processes, as_json=as_json
         )
     if not models:
         raise click.UsageError("Name the models to time, or --ship DIR --against MODEL.")
     _options.load_plugins()
+    page = _page.path(report, models)
     with _terminal.progress(quiet=as_json) as tell:
         from graphfix.benchmark.bench import bench as measure
 
@@ -130,12 +135,14 @@ def bench(
             tolerance=_options.tolerance(atol),
             progress=tell,
         )
+    from graphfix.cli._benchmark import letters, show
+
     if as_json:
         _terminal.print_json(done.to_json())
     else:
-        from graphfix.cli._benchmark import show
-
         show(done, verbose=verbose)
+    if page is not None:
+        _page.write(page, "bench.html", done.to_json(), quiet=as_json, names=letters(done))
     if done.ok:
         return 0
     bad = next(x for x in done.models if not x.ok)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _options, _terminal
+from graphfix.cli import _options, _page, _terminal
 from graphfix.errors import GraphfixError
 from graphfix.version import __version__
 from graphfix.wording import clean, plural, reasons
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from graphfix.core import Check, Findings
     from graphfix.rules import Provider
@@ -62,6 +62,7 @@ _REASONS = 3
 )
 @_options.exclude
 @_options.json_flag
+@_page.option
 @click.option("--sarif", is_flag=True, help="Print SARIF 2.1.0 on stdout.")
 @_options.gone(
     "--fix", "graphfix run repairs and verifies, with -p and what is named", is_flag=True
@@ -84,6 +85,7 @@ def check(
     fail_on: str | None,
     exclude: tuple[str, ...],
     as_json: bool,
+    report: str | None,
     sarif: bool,
     verbose: bool,
 ) -> int:
@@ -106,9 +108,10 @@ def check(
     from graphfix.job import checking
     from graphfix.model import io
 
+    page = _page.path(report, models)
     asked = pipeline.resolve(spec) if spec is not None else checking.everything(ep)
     found: dict[str, Findings] = {}
-    unread = 0
+    unread: list[str] = []
     with _terminal.progress(quiet=as_json or sarif) as say:
         for model in models:
             say(f"checking {model}")
@@ -119,20 +122,21 @@ def check(
                 if len(models) == 1:
                     raise
                 _terminal.remark(f"error: {error}")
-                unread += 1
+                unread.append(str(error))
                 continue
             here.sort(key=lambda x: _WORST.index(x.severity))
             shown = (x for x in here if not any(fnmatchcase(x.at, y) for y in exclude))
             found[model] = Findings(shown)
     limit = fail_on or ("error" if spec is None else "warning")
+    each = [_as_json(_page.name(model), ep, asked, here) for model, here in found.items()]
+    several = {"schema": 1, "graphfix": __version__, "models": each}
+    document = each[0] if len(models) == 1 else several
     if sarif:
-        from graphfix.show.sarif import document
+        from graphfix.show.sarif import document as in_sarif
 
-        _terminal.print_json(document(found, _about(asked)))
+        _terminal.print_json(in_sarif(found, _about(asked)))
     elif as_json:
-        each = [_as_json(model, ep, asked, here) for model, here in found.items()]
-        several = {"schema": 1, "graphfix": __version__, "models": each}
-        _terminal.print_json(each[0] if len(models) == 1 else several)
+        _terminal.print_json(document)
     else:
         for model, here in found.items():
             _print(model, here, verbose=verbose)
@@ -142,8 +146,22 @@ def check(
         if len(models) > 1:
             click.echo()
             _total(found)
+    if page is not None:
+        groups = {_page.name(model): list(_groups(here)) for model, here in found.items()}
+        told: dict[str, object] = {"groups": groups, "about": _about(asked), "unread": unread}
+        quiet = as_json or sarif
+        _page.write(page, "check.html", document, quiet=quiet, models=each, ep=ep, **told)
     bad = any(_WORST.index(x.severity) <= _WORST.index(limit) for y in found.values() for x in y)
     return 2 if unread else int(bad)
+
+
+def _groups(found: Findings) -> Iterator[dict[str, object]]:
+    """What the page shows of one rule: each reason once with its places."""
+    from graphfix.show.html import grouped
+
+    for (severity, rule, fix), here in found.groups.items():
+        told = grouped((x.message, x.at) for x in here)
+        yield {"severity": severity, "rule": rule, "fix": fix, "found": here, "reasons": told}
 
 
 def _about(asked: Sequence[Check]) -> dict[str, str]:

@@ -73,7 +73,7 @@ def padded(
             fills=(*FILLS, *poison),  # type: ignore[arg-type]
             tolerance=gates,
             ep=ep,
-            progress=tell,
+            progress=lambda what: tell(f"padding {what}"),
         )
     data = verdict.to_json()
     if as_json:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _options, _terminal, _verdict
-from graphfix.errors import UsageError
+from graphfix.cli import _options, _page, _terminal, _verdict
 from graphfix.wording import ALIASES, one_line, plural, reasons
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 @_options.passes
 @click.option("-o", "--output", metavar="FILE", help="Default: MODEL.fixed.onnx beside the model.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
-@click.option("--report", metavar="FILE", help="Also write the report as an HTML page.")
+@_page.option
 @click.option("--dry-run", is_flag=True, help="Say what would be done; verify and write nothing.")
 @click.option("--diff", is_flag=True, help="Print each repaired place before and after.")
 @click.option(
@@ -97,7 +96,12 @@ def run(
     elif output is None and model in ALIASES and not dry_run:
         raise click.UsageError("-: name the output with -o FILE, or -o - for stdout.")
     _options.require_name(output)
-    page = _page_path(report, model, output, feeds)
+    page = None
+    if report is not None:
+        from graphfix.job.one_file import default_target
+
+        target = Path(output) if output else default_target(Path(model))
+        page = _page.path(report, [model], target, feeds)
     _options.load_plugins()
     # A graph is hundreds of thousands of small objects that live to the end: searching them for
     # garbage again and again was a sixth of the time, and once more at the end a fiftieth.
@@ -143,8 +147,7 @@ def run(
             with _terminal.progress(quiet=as_json) as tell:
                 tell("planning for DirectML")
                 strips = {when: planning.strip(file) for when, file in files.items() if file}
-            names = {"source": model, "output": done.output}
-            names = {what: ALIASES.get(str(file), file) for what, file in names.items()}
+            names = {"source": _page.name(model), "output": done.output and _page.name(done.output)}
             write({**done.to_json(), **names, "strips": strips}, page)
             if not (as_json or piped):
                 _terminal.row("report", str(page))
@@ -168,32 +171,6 @@ def _outcome(report: Report) -> str:
     """What became of the model, for the end of a sentence."""
     written = report.output
     return "no model was written" if written is None else f"the model is written: {written}"
-
-
-def _page_path(
-    report: str | None, model: str, output: str | None, feeds: str | None
-) -> Path | None:
-    """Where the page goes; asked before any work is done."""
-    if report is None:
-        return None
-    page = Path(report)
-    if not page.parent.is_dir():
-        raise UsageError(f"--report {page}: there is no folder {page.parent}; make it first")
-    if page.is_dir():
-        raise UsageError(f"--report {page}: is a folder; name a file in it")
-    from graphfix.job.one_file import default_target
-
-    for taken in (Path(model), Path(output) if output else default_target(Path(model))):
-        if page.resolve() == taken.resolve():
-            raise UsageError(f"--report {page}: is a model's file; name another")
-    if page.exists():  # what is read is there
-        from graphfix.model import atomic_file, io
-
-        read = io.inputs_of(io.load(model)) + [Path(x) for x in (feeds, *_options.plugins()) if x]
-        if any(x.exists() and page.samefile(x) for x in read):
-            raise UsageError(f"--report {page}: is read for this work; name another")
-        atomic_file.target_of(page)
-    return page
 
 
 def _print(report: Report, *, diff: bool, verbose: bool) -> None:

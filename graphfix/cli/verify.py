@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _options, _terminal, _verdict
+from graphfix.cli import _options, _page, _terminal, _verdict
 from graphfix.cli._between import advice, gate_between, passes_between
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     help="What must be equal. Default: what the passes that AFTER says it went through promise.",
 )
 @_options.json_flag
+@_page.option
 @_options.plugin
 @_options.verbose
 def verify(
@@ -39,6 +40,7 @@ def verify(
     ep: Ep,
     safety: Safety | None,
     as_json: bool,
+    report: str | None,
     verbose: bool,
 ) -> int:
     """Compare the outputs of two models.
@@ -50,15 +52,22 @@ def verify(
     """
     _options.load_plugins()
     from graphfix.core import changed_by, new_feeds, together
+    from graphfix.engine import pipeline
     from graphfix.model import io
     from graphfix.proof.verify import verify as compare
     from graphfix.runtime import memory_need
 
+    page = _page.path(report, [before, after], feeds=feeds)
     old, new = io.load(before), io.load(after)
     passes = passes_between(old, new, after)
     memory_need.expect(old, new, instead="verify it on a machine that has more")
     allowed = _options.tolerance(atol, rtol) or gate_between(passes, new)
     advised = advice(old, new) if allowed is None else ""
+    about = {
+        "spec": pipeline.spec_of(passes),
+        "ops_before": pipeline.count_ops(old),
+        "ops_after": pipeline.count_ops(new),
+    }
     del old, new  # what verifies them loads them one at a time
 
     with _terminal.progress(quiet=as_json) as tell:
@@ -72,7 +81,7 @@ def verify(
             map_feeds=partial(new_feeds, passes),
             may_change=changed_by(passes),
             ep=ep,
-            progress=tell,
+            progress=lambda what: tell(f"verifying {what}"),
         )
     if as_json:
         _terminal.print_json(verdict.to_json())
@@ -80,6 +89,10 @@ def verify(
         _terminal.rows(verdict.rows(verbose=verbose))
         if verbose:
             _verdict.details(verdict)
+    if page is not None:
+        names = {"before": _page.name(before), "after": _page.name(after)}
+        data = verdict.to_json()
+        _page.write(page, "verify.html", data, quiet=as_json, **names, **about)
     if verdict.ok:
         return 0
     advised = advised if _verdict.is_difference(verdict) else ""

@@ -113,7 +113,7 @@ class Turns:
 
     def _turn(self, check: Check, given: Check) -> PassReport:
         if self._progress is not None:
-            self._progress(given.name)
+            self._progress(f"repairing: {given.name}")
         done = self._guarded(given, lambda model: _run(check, model))
         if done.changes and not self._unclear and (name := made_twice(self._model)) is not None:
             raise PassError(name_of(given), f"the pass {given.name} makes {name!r} a second time")

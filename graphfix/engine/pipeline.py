@@ -144,13 +144,13 @@ def run(
         model: The model, an ``onnx_ir.Model`` or an ``onnx.ModelProto``; if no pass matches it is
             left as it is, to the byte. A file is read, and not written.
         passes: Text as ``-p`` takes it, a pass, or a list of both.
-        progress: Called with the name of each pass before it runs.
+        progress: Called with ``repairing: NAME`` before each pass runs.
         settle: Called with each pass that is measured before it runs, and with the model as it then
             is; what it gives back is run instead.
         leave: What they are to leave alone.
 
     Returns:
-        The report, as yet without a verdict: see :func:`graphfix.verify`.
+        The report, without a verdict; :func:`graphfix.verify` gives one.
 
     Raises:
         GraphfixError: A pass refuses the model, or what was asked of it; ``model`` is as it was.

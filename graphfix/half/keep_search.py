@@ -161,7 +161,7 @@ class _Search:
 
     def _losing(self, kept: Kept) -> list[Case]:
         """Cases of verification in which a candidate has no number where float32 has one."""
-        self.trials.tell("float16: all cases as a device rounds")
+        self.trials.tell("converting to float16: all cases as a device rounds")
         original = self._run_on(None)
         model = rounded(self.trials.candidate(kept))
         found: list[Case] = []
@@ -173,7 +173,7 @@ class _Search:
 
     def _passes(self, kept: Kept) -> bool:
         """Whether a candidate meets the gate, as a device rounds and as the CPU does."""
-        self.trials.tell(f"float16: trying with {len(kept)} kept")
+        self.trials.tell(f"converting to float16: trying with {len(kept)} kept")
         candidate = self.trials.candidate(kept)
         self.verdict = self._verdict(rounded(candidate))
         if self.verdict.ok:

@@ -28,7 +28,7 @@ def overflowing(trials: Trials, kept: Kept, cases: Sequence[Case]) -> dict[str, 
     """
     found: dict[str, str] = {}
     for _ in range(_ROUNDS):
-        trials.tell(f"float16: ranges with {len(kept)} kept")
+        trials.tell(f"converting to float16: ranges with {len(kept)} kept")
         candidate = trials.candidate(kept)
         new: dict[str, str] = {}
         for case in cases:

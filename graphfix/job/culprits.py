@@ -143,7 +143,7 @@ class _Search:
                 raise _SpentError
             self._tries += 1
             count, all_of_it = len(repaired), len(self._at)
-            self._tell(f"searching, try {self._tries}: {count} of {all_of_it} places repaired")
+            self._tell(f"searching: try {self._tries}, {count} of {all_of_it} places repaired")
             passes = [self._stand_ins.get(name_of(x), x) for x in self._given]
             leave = Leaving(only=self._only(repaired, self._stand_ins), tensors=self._tensors)
             self._known[key] = self._proves(passes, leave, single)

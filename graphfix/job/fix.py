@@ -35,8 +35,8 @@ def fix(
         options: See :class:`graphfix.job.task.Options`.
 
     Returns:
-        The :class:`graphfix.Report` of a path; else the repaired model, as the model was given: a
-        ModelProto of a ModelProto or an ONNXProgram.
+        Of a path, the :class:`graphfix.Report`. Else the repaired model as the model was given, or
+        as a ModelProto if that was an ONNXProgram.
 
     Raises:
         VerificationError: The repaired model computes something else; nothing is written.

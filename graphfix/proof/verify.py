@@ -122,7 +122,7 @@ def verify(before: Given, after: Given, **options: Unpack[Options]) -> Verdict:
     Args:
         before: The original: a path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
         after: The repaired model.
-        options: See :class:`Options`.
+        options: See :class:`graphfix.proof.verify.Options`.
 
     Raises:
         ModelError: The original cannot be read, or ONNX Runtime rejects it.

@@ -78,7 +78,7 @@ def ship_file(
     stream: bool = False,
     progress: Progress | None = None,
 ) -> Shipped:
-    """Make of a model a folder with one model of fixed sizes for each container, and prove it.
+    """Create a folder with one fixed-size graph per container, and prove it.
 
     Clips of several lengths are run alone on the original, and in their container on what is
     shipped, with garbage in the padding; then through the session that users have. If a container

@@ -181,7 +181,7 @@ class Order:
             axis=f"{reading.axis.input}.{reading.axis.axis}",
             tolerance=self.tolerance,
             ep=ep,
-            progress=lambda what: self.tell(f"{name} {what}"),
+            progress=lambda what: self.tell(f"proving {name} on {LABELS[ep]} {what}"),
         )
         return ContainerProof(name, ep, found)
 

@@ -59,7 +59,7 @@ class NodeArg:
 
 
 class Session:
-    """A folder that ``graphfix ship`` made, to its users an :class:`onnxruntime.InferenceSession`.
+    """A drop-in :class:`onnxruntime.InferenceSession` of a folder that ``graphfix ship`` made.
 
     Inputs and outputs are those of the original model, unpadded. The smallest container that holds
     the clip is taken; the clip is padded, masks and lengths are filled, the container is run, and

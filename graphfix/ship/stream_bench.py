@@ -76,7 +76,7 @@ def stream(
             {str(source): original, str(folder): shipped},
             processes=processes,
             seed=seed,
-            tell=tell,
+            tell=lambda said: tell(f"timing: {said}"),
         )
     why = f"the original does not run: {repaired}; it was repaired for DirectML"
     return Stream(where, note, counts, of, *sides, claims, (why,) if repaired else ())

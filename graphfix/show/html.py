@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 from graphfix.json_types import plain
 from graphfix.model import atomic_file
+from graphfix.show.drawing import drawing
+from graphfix.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -32,27 +34,43 @@ def write(data: Data, path: str | Path) -> None:
     Raises:
         ModelError: The folder or the disk does not allow it.
     """
-    text = page(data)
-    atomic_file.put_text(Path(path), text)
+    atomic_file.put_text(Path(path), page(data))
+
+
+def write_page(path: Path, template: str, data: Data, **values: object) -> None:
+    """Write a page about ``data``, all at once or not at all; see :func:`page_of`."""
+    atomic_file.put_text(path, page_of(template, data, **values))
 
 
 def page(data: Data) -> str:
     """The page of a report as HTML."""
-    before, after = data["ops_before"], data["ops_after"]
-    ops = [op for op in {*before, *after} if before.get(op, 0) != after.get(op, 0)]
     kernels = data.get("kernels") or {}
-    return render(
+    return page_of(
         "report.html",
-        data=data,
-        # Many a model is called model.onnx; its folder says more.
-        title="/".join(PurePath(data["source"] or "a model in memory").parts[-2:]),
-        ops=sorted(ops, key=lambda op: (after.get(op, 0) - before.get(op, 0), op)),
-        longest=max((x.get(op, 0) for op in ops for x in (before, after)), default=1),
+        data,
         kernels={when: counts for when, counts in kernels.items() if counts},
         strips=data.get("strips", {}),
         missed=missed(data["passes"]),
-        embedded=embedded(data),
     )
+
+
+def page_of(template: str, data: Data, **values: object) -> str:
+    """A page about ``data``, which it carries; the values are what else the template shows."""
+    return render(template, data=data, embedded=embedded(data), version=__version__, **values)
+
+
+def title(path: str) -> str:
+    """A file as a page calls it: many a model is called model.onnx; its folder says more."""
+    return "/".join(PurePath(path).parts[-2:])
+
+
+def operators(
+    before: Mapping[str, int], after: Mapping[str, int]
+) -> list[tuple[str, int, int, int]]:
+    """Operators whose number changed: how many before, after, and the larger; what went first."""
+    pairs = ((op, before.get(op, 0), after.get(op, 0)) for op in {*before, *after})
+    found = ((op, a, b, max(a, b)) for op, a, b in pairs if a != b)
+    return sorted(found, key=lambda x: (x[2] - x[1], x[0]))
 
 
 def render(template: str, **values: object) -> str:
@@ -67,7 +85,9 @@ def render(template: str, **values: object) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.globals.update(ops=operators, drawing=drawing)
     environment.filters["number"] = number
+    environment.filters["title"] = title
     environment.filters["anchor"] = anchor
     return environment.get_template(template).render(values)
 
@@ -79,12 +99,11 @@ def anchor(name: str) -> str:
 
 def missed(passes: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
     """Near misses and findings by pass, each reason once with its places."""
-    found = {}
-    for one in passes:
+    found: dict[str, list[tuple[str, str]]] = {}
+    for one in passes:  # one that ran several times says the same again
         told = [(f"{x['severity']}: {x['message']}", x["at"]) for x in one["findings"]]
-        if told or one["skips"]:
-            found[one["name"]] = grouped([*((why, at) for at, why in one["skips"]), *told])
-    return found
+        found.setdefault(one["name"], []).extend([*((why, at) for at, why in one["skips"]), *told])
+    return {name: grouped(dict.fromkeys(pairs)) for name, pairs in found.items() if pairs}
 
 
 def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

@@ -151,11 +151,13 @@ def zoo(
     if jobs < 1:
         raise UsageError(f"-j {jobs}: at least 1.")
     recipes = find(folder, names)
-    progress(f"0 of {len(recipes)} models")
     tell = logging.getLogger("graphfix").warning
-    for ran in run(recipes, place, ep=ep, jobs=jobs, force=force, dask=dask, tell=tell):
+    for ran in run(
+        recipes, place, ep=ep, jobs=jobs, force=force, dask=dask, tell=tell, progress=progress
+    ):
         done.append(ran)
-        progress(f"{len(done)} of {len(recipes)} models")
+        if dask is not None:  # which of them a worker has begun is not known here
+            progress(f"working on the cluster: {len(done)} of {len(recipes)} models are done")
         each(ran)
     order = {recipe.id: i for i, recipe in enumerate(recipes)}
     done.sort(key=lambda x: order[x.row["id"]])
@@ -172,6 +174,7 @@ def run(
     force: bool = False,
     dask: str | None = None,
     tell: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[ModelRow]:
     """Do what is not known yet, and keep each result as ``out/NAME.json`` as soon as it is there.
 
@@ -183,6 +186,7 @@ def run(
         force: Whether to do it all again.
         dask: The address of a Dask scheduler, to work there.
         tell: Called with a remark for the user.
+        progress: Called with a line for each model that is worked on here, as ``model: stage``.
 
     Yields:
         The rows: first those that are known, then the others as they come.
@@ -208,7 +212,7 @@ def run(
 
         done = rows(dask, requests, tell=tell)
     else:
-        done = _here(requests, jobs)
+        done = _here(requests, jobs, progress)
     places = {request.recipe.id: _place(out, request.recipe) for request in requests}
     for row in done:
         cache.keep(places[row["id"]], row)
@@ -221,12 +225,26 @@ def stored(folder: Path, out: Path) -> list[Json]:
     return [row for row in rows if row is not None]
 
 
-def _here(requests: Sequence[Request], jobs: int) -> Iterator[Json]:
+def _here(
+    requests: Sequence[Request], jobs: int, progress: Callable[[str], None]
+) -> Iterator[Json]:
+    stages: dict[str, str] = {}  # of the models that are worked on, by their line
+
+    def one(number: int, request: Request) -> Json:
+        line = f"model {number} of {len(requests)}, {request.recipe.id}"
+        stages[line] = "starting"
+        try:
+            return apart(request, lambda stage: stages.update({line: stage}))
+        finally:
+            del stages[line]
+
     with ThreadPoolExecutor(jobs) as pool:
-        running = {pool.submit(apart, request) for request in requests}
+        running = {pool.submit(one, i, request) for i, request in enumerate(requests, 1)}
         try:
             while running:
                 done, running = wait(running, _POLL_SECONDS, FIRST_COMPLETED)
+                if now := "\n".join(f"{line}: {stage}" for line, stage in [*stages.items()]):
+                    progress(now)
                 for future in done:
                     yield future.result()
         except BaseException as error:  # Ctrl-C, or nobody wants the rest

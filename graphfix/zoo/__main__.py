@@ -26,7 +26,11 @@ def main(folder: Path) -> None:
     if sys.platform != "win32":  # where it ends with who has begun it, see runtime/together.py
         threading.Thread(target=_listen, daemon=True).start()
     data = json.loads((folder / "request.json").read_text(encoding="utf-8"))
-    cache.keep(folder / "row.json", work(received(data, folder)))
+
+    def tell(stage: str) -> None:
+        (folder / "stage").write_text(stage, encoding="utf-8")
+
+    cache.keep(folder / "row.json", work(received(data, folder), tell))
 
 
 def _listen() -> None:

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 TRAVELS = 200_000_000
 """A model of more bytes than this does not travel: its folder must be there under the same path."""
 JOB_SECONDS = 3600.0
+_POLL_SECONDS = 0.2
 _running: dict[subprocess.Popen[bytes], Together] = {}
 _SHOWN = ("id", "name", "shows", "source", "license", "exporter", "weights", "passes", "notes")
 
@@ -134,7 +136,7 @@ def failed(request: Request, reason: str) -> Json:
     }
 
 
-def apart(request: Request) -> Json:
+def apart(request: Request, tell: Callable[[str], None] = lambda _: None) -> Json:
     """Do the work in a process of its own; its death, or an hour without an end, is a result."""
     with Folder() as scratch:
         folder = scratch.path
@@ -150,10 +152,14 @@ def apart(request: Request) -> Json:
                 env={**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))},
             )
         _running[process] = Together(process)
+        end, stage = time.monotonic() + JOB_SECONDS, folder / "stage"
         try:
-            process.wait(JOB_SECONDS)
-        except subprocess.TimeoutExpired:
-            return failed(request, f"its process did not end within {JOB_SECONDS / 60:.0f} minutes")
+            while _works(process):
+                if time.monotonic() > end:
+                    why = f"its process did not end within {JOB_SECONDS / 60:.0f} minutes"
+                    return failed(request, why)
+                with suppress(OSError):  # it has not begun
+                    tell(stage.read_text(encoding="utf-8") or "starting")
         finally:
             del _running[process]
             process.kill()  # where it has not ended by itself
@@ -165,6 +171,15 @@ def apart(request: Request) -> Json:
         said = heard.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         words = f": {said[-1]}" if said else ""
         return failed(request, f"its process died, exit code {process.returncode}{words}")
+
+
+def _works(process: subprocess.Popen[bytes]) -> bool:
+    """Wait for a moment; whether the process is still at work."""
+    try:
+        process.wait(_POLL_SECONDS)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
 
 
 def end_all(*, at_once: bool = False) -> None:

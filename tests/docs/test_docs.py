@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import shutil
@@ -28,6 +29,13 @@ from graphfix.runtime.local_session import Session
 from graphfix.show import manual_pages
 
 ROOT = Path(__file__).parents[2]
+# What docs/api.md lists besides graphfix itself; of a module without names, all that is public.
+API = {
+    "graphfix.testing": (),
+    "graphfix.integrations.olive": (),
+    "graphfix.job.task": ("Options",),
+    "graphfix.proof.verify": ("Options",),
+}
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [
     *(ROOT / x for x in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "passes/README.md")),
@@ -322,6 +330,28 @@ class TestPages:
         for page in PAGES:
             name = page.relative_to(ROOT).with_suffix("").as_posix()
             assert name in ("README", "CONTRIBUTING") or name in named, name
+
+    def test_the_api_reference_has_every_public_name(self) -> None:
+        """With the first line of its docstring; the site has all of it."""
+        wanted = {}
+        for name in graphfix.__all__:
+            if name == "zoo":
+                wanted["graphfix.zoo.zoo"] = graphfix.zoo.zoo.__doc__
+            elif name != "__version__":
+                wanted[f"graphfix.{name}"] = getattr(graphfix, name).__doc__
+        for module, only in API.items():
+            path = (ROOT / module.replace(".", "/")).with_suffix(".py")
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+                    continue
+                if node.name in only or not (only or node.name.startswith("_")):
+                    wanted[f"{module}.{node.name}"] = ast.get_docstring(node)
+        page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+        listed = dict(re.findall(r"^- `(graphfix[.\w]+)`: (.*)$", page, re.MULTILINE))
+        for name, text in wanted.items():
+            first = re.sub(r":\w+:`([^`]+)`", r"`\1`", text.splitlines()[0]).replace("``", "`")
+            assert listed.pop(name, "") == first, f"docs/api.md: {name}"
+        assert not listed
 
     def test_every_model_is_listed(self) -> None:
         zoo = (ROOT / "docs/zoo.md").read_text(encoding="utf-8")

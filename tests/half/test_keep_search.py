@@ -238,8 +238,8 @@ def test_where_an_attention_is_to_blame_its_scores_are_tried_first() -> None:
     assert result.verdict.ok
     assert {"w"} < set(result.reasons) <= {"a", "t", "s", "m", "w"}
     # None kept, then the scores, from the products with weights on.
-    kept = [x for x in tried if x.startswith("float16: trying")]
-    assert kept[:2] == ["float16: trying with 0 kept", "float16: trying with 7 kept"]
+    kept = [x for x in tried if x.startswith("converting to float16: trying")]
+    assert [x.rpartition("trying ")[2] for x in kept[:2]] == ["with 0 kept", "with 7 kept"]
 
 
 def test_a_large_weight_of_what_stays_is_stored_in_float16_if_that_passes() -> None:

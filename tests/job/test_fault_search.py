@@ -178,7 +178,7 @@ def test_the_original_is_run_once_and_a_try_ends_at_the_first_difference(tmp_pat
     assert report.ok
     befores = [x.partition(": ")[2] for x in told if ": before, " in x]
     assert len(befores) == len(set(befores)) > 6
-    tries = [i for i, x in enumerate(told) if x.startswith("searching, try ")]
+    tries = [i for i, x in enumerate(told) if x.startswith("searching: try ")]
     runs = [
         sum(": after, " in x for x in told[start:end])
         for start, end in zip(tries, [*tries[1:], len(told)], strict=True)
@@ -296,7 +296,7 @@ def test_where_the_original_itself_fails_there_is_no_search_through_the_passes(
     assert not report.ok
     assert report.output is None
     assert "no repair is to blame" in report.searched
-    assert max(x for x in tried if x.startswith("searching")).startswith("searching, try 1:")
+    assert max(x for x in tried if x.startswith("searching")).startswith("searching: try 1,")
 
 
 class Leaks(NodePass[Match]):

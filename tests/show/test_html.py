@@ -59,6 +59,10 @@ class Reader(HTMLParser):
 def read(data: dict[str, Any]) -> Reader:
     reader = Reader(html.page(data))
     assert not reader.open
+    ids = [a["id"] for _, a in reader.seen if "id" in a]
+    assert len(ids) == len(set(ids))
+    links = [str(a["href"])[1:] for _, a in reader.seen if "href" in a]
+    assert set(links) <= set(ids)
     return reader
 
 
@@ -136,6 +140,17 @@ def test_four_questions_are_answered_first(data: dict[str, Any]) -> None:
     assert "1 error on DirectML, predicted; 2 warnings: 1 × r : DirectML refuses it" in text
     assert "On DirectML, predicted: 0 errors left, 2 warnings." in text
     assert "7 → 3 kernels per run, 7 → 1 of them recompiled" in text
+
+
+def test_a_pass_that_ran_several_times_has_one_place(data: dict[str, Any]) -> None:
+    (one, *others) = data["passes"]
+    again = {**one, "skips": [["/a/Where", "no mask"]]}
+    page = read({**data, "passes": [one, again, again, *others]})
+    made = len(one["changes"])
+    assert f"{3 * made} {one['name']}" in page.text
+    assert f"{one['spec']} {one['safety']} {3 * made} 2 0" in page.text
+    assert "1 × no mask" in page.text
+    assert page.text.count(one["changes"][0]["at"]) == 3
 
 
 def test_where_nodes_run_is_drawn_before_and_after(data: dict[str, Any]) -> None:

@@ -65,7 +65,8 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The models that were worked on; in this process, which has its imports behind it."""
     names: list[str] = []
 
-    def here(request: Request) -> dict[str, Any]:
+    def here(request: Request, tell: Callable[[str], None]) -> dict[str, Any]:
+        del tell
         names.append(request.recipe.id)
         return model_process.work(request)
 
@@ -93,6 +94,20 @@ def model(name: str, text: str = RELU, recipe: str | None = "") -> Path:
 def row_of(name: str) -> dict[str, Any]:
     row: dict[str, Any] = json.loads(Path(f"build/zoo/{name}.json").read_text(encoding="utf-8"))
     return row
+
+
+def test_progress_names_each_model_and_what_is_done_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Several at a time, each in its process, which says where it is."""
+    model("a")
+    model("b")
+    told: list[str] = []
+    zoo.zoo(Path("models"), jobs=2, progress=told.append)
+    stages_of_a = [x for y in told for x in y.splitlines() if x.startswith("model 1 of 2, a: ")]
+    assert any(x.endswith(": starting") for x in stages_of_a)
+    assert any(x.partition(": ")[2] != "starting" for x in stages_of_a)
+    assert any(len(x.splitlines()) == 2 for x in told)
 
 
 class TestRecipes:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from graphfix.zoo import model_process, zoo_page
 from graphfix.zoo.figures import FIGURES, figure, gather
 from graphfix.zoo.model_process import Request
 from graphfix.zoo.recipe import Recipe
+from tests import browser
 
 ROOT = Path(__file__).parents[2]
 EVIL = '</script><script>document.title = "hacked"</script><img src=x onerror=alert(1)>&"<!--'
@@ -30,9 +29,6 @@ heads (float[B, T, 32] x) => (float[B, T, 2, 16] y)
     t = Gather (shape, second)  t1 = Unsqueeze (t, axis)
     target = Concat <axis = 0> (b1, t1, h, d)
     y = Reshape (x, target) }"""
-BROWSER = next(
-    (x for x in ("chromium", "chromium-browser", "google-chrome") if shutil.which(x)), ""
-)
 VOID = {"meta", "br"}
 
 
@@ -234,22 +230,16 @@ def test_no_models_and_light_dark_and_print() -> None:
     assert "@media print" in text
 
 
-@pytest.mark.skipif(not BROWSER, reason="there is no Chromium here")
+@browser.needed
 class TestBrowser:
-    def dom(self, text: str, folder: Path, *more: str) -> tuple[str, str]:
-        """What a browser makes of a page, and what it has to say of it."""
-        (folder / "index.html").write_text(text, encoding="utf-8")
-        command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", *more]
-        command += ["--disable-background-networking", "--enable-logging=stderr", "--v=0"]
-        command += [f"--user-data-dir={folder / 'profile'}", "--dump-dom"]
-        url = (folder / "index.html").as_uri()
-        done = subprocess.run([*command, url], capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        return done.stdout, done.stderr
+    def test_it_fits_at_any_width(self, row: dict[str, Any], tmp_path: Path) -> None:
+        pages = {"zoo": zoo_page.page([row, {**evil(row), "id": "b"}]), "none": zoo_page.page([])}
+        assert browser.faults(pages, tmp_path) == []
 
     def test_the_numbers_that_it_shows(self, row: dict[str, Any], tmp_path: Path) -> None:
         # Told by the browser: a script error, or markup that got through, would be seen here.
-        shown, said = self.dom(zoo_page.page([row, {**evil(row), "id": "b"}]), tmp_path)
+        zoo_page.write([row, {**evil(row), "id": "b"}], tmp_path / "index.html")
+        shown, said = browser.dumped(tmp_path / "index.html")
         assert "CONSOLE" not in said
         assert "<title>graphfix zoo</title>" in shown
         rows = dict(re.findall(r'<tr data-model="(\w+)">(.*?)</tr>', shown, re.DOTALL))

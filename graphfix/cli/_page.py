@@ -1,0 +1,74 @@
+"""``--report``: where the page goes, asked before any work is done, and the page itself."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from graphfix.cli import _options, _terminal
+from graphfix.errors import ModelError, UsageError
+from graphfix.wording import ALIASES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+option = click.option("--report", metavar="FILE", help="Also write the result as an HTML page.")
+
+
+def path(
+    report: str | None,
+    models: Sequence[str],
+    target: Path | None = None,
+    feeds: str | None = None,
+) -> Path | None:
+    """Where the page goes; None if none is asked for.
+
+    Args:
+        report: What ``--report`` says.
+        models: The models that are read.
+        target: The model that is written.
+        feeds: The file of ``--feeds``.
+
+    Raises:
+        UsageError: It is a file that is read or written for this work, or its folder is missing.
+    """
+    if report is None:
+        return None
+    page = Path(report)
+    if not page.parent.is_dir():
+        raise UsageError(f"--report {page}: there is no folder {page.parent}; make it first")
+    if page.is_dir():
+        raise UsageError(f"--report {page}: is a folder; name a file in it")
+    for taken in (*map(Path, models), *([target] if target is not None else [])):
+        if page.resolve() == taken.resolve():
+            raise UsageError(f"--report {page}: is a model's file; name another")
+    if page.exists():  # what is read is there
+        from graphfix.model import atomic_file, io
+
+        read = [Path(x) for x in (feeds, *_options.plugins()) if x]
+        for model in models:
+            with suppress(ModelError):  # the work itself says what is wrong with it
+                read += io.inputs_of(io.load(model))
+        if any(x.exists() and page.samefile(x) for x in read):
+            raise UsageError(f"--report {page}: is read for this work; name another")
+        atomic_file.target_of(page)
+    return page
+
+
+def write(
+    page: Path, template: str, data: Mapping[str, object], *, quiet: bool, **values: object
+) -> None:
+    """Write a page, and say where it is unless stdout is for data."""
+    from graphfix.show import html
+
+    html.write_page(page, template, data, **values)
+    if not quiet:
+        _terminal.row("report", str(page))
+
+
+def name(file: str) -> str:
+    """A file as the user has named it."""
+    return ALIASES.get(file, file)
