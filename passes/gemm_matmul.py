@@ -12,7 +12,7 @@ from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import same
-from graphfix.model.values import attr_int, is_op
+from graphfix.model.values import attr_int, is_op, maker_of
 from graphfix.model.view import View
 
 from ._shared.fusible import only_user
@@ -89,11 +89,11 @@ class GemmMatmul(NodePass[FlatSite]):
     def match(self, node: ir.Node, view: View) -> FlatSite | Skip | None:
         """The view after a Gemm that gives back the dims which the view before it took."""
         product = node.inputs[0]
-        gemm = product.producer() if product is not None else None
+        gemm = maker_of(product)
         if not is_op(gemm, "Gemm") or only_user(gemm) is not node:
             return None
         rows, weight = gemm.inputs[0], gemm.inputs[1]
-        first = rows.producer() if rows is not None else None
+        first = maker_of(rows)
         if not is_op(first, *_VIEWS) or first.inputs[0] is None or weight is None:
             return None
         data = first.inputs[0]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from graphfix.directml.placement import Rules
-from graphfix.model.values import bodies_of, const_of, is_op
+from graphfix.model.values import bodies_of, const_of, is_op, maker_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -131,7 +131,7 @@ def _optimized(node: ir.Node, view: View) -> str:
     (MatMulAddFusion).
     """
     for i, value in enumerate(node.inputs if is_op(node, "Add", "Mul") else ()):
-        made, other = value.producer() if value is not None else None, node.inputs[1 - i]
+        made, other = maker_of(value), node.inputs[1 - i]
         if value is None or len(value.uses()) > 1 or value.is_graph_output():
             continue
         if is_op(made, "Conv") and const_of(other) is not None:

@@ -30,9 +30,10 @@ from graphfix.lengths.tail_state import (
 )
 from graphfix.model.values import captured, const_of, is_op, opset_of
 from graphfix.model.view import View
+from graphfix.model.walks import reached
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import onnx_ir as ir
 
@@ -365,14 +366,10 @@ def _tells(states: Sequence[State]) -> bool:
 
 def _needed_by(model: ir.Model) -> set[ir.Node]:
     """The nodes that an output depends on."""
-    needed: set[ir.Node] = set()
-    pending = [x.producer() for x in model.graph.outputs]
-    while pending:
-        node = pending.pop()
-        if node is None or node in needed or node.graph is not model.graph:
-            continue
-        needed.add(node)
+
+    def makers(node: ir.Node) -> Iterator[ir.Node]:
         inputs = node.inputs[:2] if written(node) is not None else node.inputs
-        values = [x for x in (*inputs, *captured(node)) if x is not None]
-        pending += [x.producer() for x in values]
-    return needed
+        made = (x.producer() for x in (*inputs, *captured(node)) if x is not None)
+        return (x for x in made if x is not None and x.graph is model.graph)
+
+    return set(reached([x.producer() for x in model.graph.outputs], makers))

@@ -34,7 +34,7 @@ from graphfix.lengths.tail_state import (
 )
 from graphfix.model.shifted_rows import moved_rows
 from graphfix.model.symbolic import never_negative
-from graphfix.model.values import attr_int, axes_of, is_op
+from graphfix.model.values import attr_int, axes_of, is_op, maker_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -217,7 +217,7 @@ def _settled(site: Site, state: State, axis: int, shift: sympy.Expr) -> State | 
 
 def _index(site: Site, value: ir.Value | None, depth: int = _DEEPEST) -> Index | None:
     """What an integer tensor counts along its axes, if it is nothing but that."""
-    node = None if value is None else value.producer()
+    node = maker_of(value)
     if value is None or not depth:
         return None
     state, held = site.known(value), site.held(value)

@@ -41,6 +41,19 @@ def is_op(node: ir.Node | None, *op_types: str) -> TypeGuard[ir.Node]:
     return not domain or domain == "ai.onnx"
 
 
+def maker_of(value: ir.Value | None, *through: str) -> ir.Node | None:
+    """The node that makes ``value``, or makes what nodes of the types ``through`` hand on as it."""
+    source = before(value, *through) if through else value
+    return None if source is None else source.producer()
+
+
+def before(value: ir.Value | None, *op_types: str) -> ir.Value | None:
+    """What ``value`` is made of by nodes of these types alone, each of its first input."""
+    while value is not None and is_op(node := value.producer(), *op_types):
+        value = node.inputs[0]
+    return value
+
+
 def nodes_of(graph: ir.Graph) -> Iterator[ir.Node]:
     """The nodes of a graph, each followed by those of the graphs inside it.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphfix.model.shapes import all_same
-from graphfix.model.values import attr_int, ints_of, is_op
+from graphfix.model.values import attr_int, ints_of, is_op, maker_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -37,7 +37,7 @@ def turned(
     first: ir.Value | None, second: ir.Value | None, width: int, view: View
 ) -> Turned | None:
     """Two addends as ``x * cos`` and ``rotate(x) * sin``; None if they are no such."""
-    a, b = (x.producer() if x is not None else None for x in (first, second))
+    a, b = (maker_of(x) for x in (first, second))
     if not is_op(a, "Mul") or not is_op(b, "Mul"):
         return None
     for moved, sin in (b.inputs, b.inputs[::-1]):
@@ -103,7 +103,7 @@ def _rotated_pairs(value: ir.Value, width: int, view: View) -> ir.Value | None:
     """x, if in each pair of ``value`` the second is negated and comes first."""
     node = value.producer()
     joined = node.inputs[0] if is_op(node, "Reshape", "Flatten") else None
-    concat = joined.producer() if joined is not None else None
+    concat = maker_of(joined)
     dims, apart = view.shapes.dims(value), view.shapes.dims(joined)
     if not is_op(concat, "Concat") or len(concat.inputs) != 2 or not along_last(concat, view):
         return None
@@ -124,7 +124,7 @@ def _both(
     view: View,
 ) -> ir.Value | None:
     """x, if these are two parts of it, each of half its features, the one negated."""
-    node = negated.producer() if negated is not None else None
+    node = maker_of(negated)
     if not is_op(node, "Neg") or node.inputs[0] is None or plain is None:
         return None
     parts = [part_of(x, view) for x in (node.inputs[0], plain)]
@@ -139,7 +139,7 @@ def _both(
 
 def _with_a_last_axis(value: ir.Value | None, view: View) -> ir.Value | None:
     """x, if ``value`` is x with an axis of 1 behind its last."""
-    node = value.producer() if value is not None else None
+    node = maker_of(value)
     if not is_op(node, "Unsqueeze", "Reshape") or node.inputs[0] is None:
         return None
     dims, inner = view.shapes.dims(value), view.shapes.dims(node.inputs[0])

@@ -11,8 +11,17 @@ import onnx_ir as ir
 from graphfix.core import Skip
 from graphfix.editing.builder import PASS_KEY
 from graphfix.model.shapes import Dim
-from graphfix.model.values import attr_int, axes_of, const_of, const_tensor, ints_of, is_op
+from graphfix.model.values import (
+    attr_int,
+    axes_of,
+    const_of,
+    const_tensor,
+    ints_of,
+    is_op,
+    maker_of,
+)
 from graphfix.model.view import View
+from graphfix.model.walks import reached
 
 Array = npt.NDArray[np.generic]
 
@@ -140,31 +149,25 @@ def _target_of(value: ir.Value | None, view: View) -> tuple[Dim | None, ...] | N
 
 def feeds_index(node: ir.Node, view: View) -> bool:
     """Whether what a Range counts goes on to a Reshape, Unsqueeze or Expand."""
-    pending, seen = [node.outputs[0]], set()
-    while pending:
-        value = pending.pop()
-        for user, index in value.uses():
-            if index == 0 and is_op(user, "Reshape", "Unsqueeze", "Expand"):
-                return True
-            if user not in seen and value in _carried(user, view):
-                seen.add(user)
-                pending.append(user.outputs[0])
-    return False
+    handed = reached(
+        [node.outputs[0]],
+        lambda x: (user.outputs[0] for user, _ in x.uses() if x in _carried(user, view)),
+    )
+    return any(
+        index == 0 and is_op(user, "Reshape", "Unsqueeze", "Expand")
+        for value in handed
+        for user, index in value.uses()
+    )
 
 
 def source_of(value: ir.Value | None, by: str, view: View) -> ir.Node | None:
     """The Range that a 1-D index comes from, or the CumSum that pass ``by`` made of one."""
-    pending = [value]
-    while pending:
-        top = pending.pop()
-        node = top.producer() if top is not None else None
-        if node is None:
-            continue
+    for top in reached([value], lambda x: _carried(x.producer(), view)):
+        node = top.producer()
         if is_op(node, "Range"):
             return node
         if is_op(node, "CumSum") and node.metadata_props.get(PASS_KEY) == by:
             return node if _is_flat(node, view) else None
-        pending.extend(_carried(node, view))
     return None
 
 
@@ -173,7 +176,7 @@ def _is_flat(node: ir.Node, view: View) -> bool:
     rank = view.shapes.rank(node.outputs[0])
     if rank is not None:
         return rank == 1
-    fill = node.inputs[0].producer() if node.inputs[0] is not None else None
+    fill = maker_of(node.inputs[0])
     shape = fill.inputs[0] if fill is not None else None
     array = const_of(shape)
     if shape is None or array is not None:
@@ -181,7 +184,7 @@ def _is_flat(node: ir.Node, view: View) -> bool:
     return not is_op(shape.producer(), "Concat")
 
 
-def _carried(node: ir.Node, view: View) -> list[ir.Value]:
+def _carried(node: ir.Node | None, view: View) -> list[ir.Value]:
     """The operands whose elements, one by one, become those of an element-wise index chain."""
     if is_op(node, "Cast", "Identity"):
         return [x for x in node.inputs if x is not None]
@@ -276,7 +279,7 @@ def least_of(value: ir.Value | None, view: View, depth: int = _DEPTH) -> int | N
     array = const_of(value)
     if array is not None and array.dtype.kind in "iu" and array.size:
         return int(array.min())
-    node = value.producer() if value is not None else None
+    node = maker_of(value)
     if node is None or depth == 0:
         return None
     if is_op(node, "Shape", "Size"):
