@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graphfix.core import Change, Match, Pass, Safety, Skip
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.shapes import input_symbols
-from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic.expressions import Dim
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op, nodes_of
 from graphfix.model.view import View

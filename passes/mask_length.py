@@ -13,7 +13,7 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import same
-from graphfix.model.symbolic import Dim, symbols_of
+from graphfix.model.symbolic.expressions import Dim, symbols_of
 from graphfix.model.values import attr_int, axes_of, before, const_of, is_op, maker_of, scalar_of
 from graphfix.model.view import View
 from graphfix.model.walks import reached

@@ -13,7 +13,7 @@ from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.mask_lookups import looked_up, written
 from graphfix.model.shapes import all_same, same
-from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic.expressions import Dim
 from graphfix.model.values import is_op, maker_of
 from graphfix.model.view import View
 

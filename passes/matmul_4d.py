@@ -14,7 +14,7 @@ from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import Dim, same
-from graphfix.model.symbolic import times
+from graphfix.model.symbolic.expressions import times
 from graphfix.model.view import View
 
 from ._shared.fusible import FLOATS

@@ -11,7 +11,8 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.editing.builder import Builder
-from graphfix.model.symbolic import Dim, expr_of, never_negative
+from graphfix.model.symbolic.expressions import Dim, expr_of
+from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.values import attr_int, attr_ints
 from graphfix.model.view import View
 

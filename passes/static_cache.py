@@ -15,7 +15,7 @@ from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
 from graphfix.editing.builder import PASS_KEY, Builder, is_as_exported
 from graphfix.errors import PaddingError, UsageError
 from graphfix.model import shapes
-from graphfix.model.symbolic import replaced, symbols_of
+from graphfix.model.symbolic.expressions import replaced, symbols_of
 from graphfix.model.symbolic.sums import window_of
 from graphfix.model.text import line_of, path_of, told
 from graphfix.model.view import View

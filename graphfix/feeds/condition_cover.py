@@ -20,7 +20,7 @@ from graphfix.feeds.array_fill import options_of
 from graphfix.feeds.case_style import Style
 from graphfix.feeds.input import size_of, symbols
 from graphfix.feeds.run_cost import Work
-from graphfix.model.symbolic import Dim, evaluator
+from graphfix.model.symbolic.expressions import Dim, evaluator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

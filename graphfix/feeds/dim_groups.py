@@ -19,7 +19,7 @@ from graphfix.feeds.input import Input, plain, symbols, symbols_of
 from graphfix.feeds.states import states_of
 from graphfix.model.broadcast import BROADCAST
 from graphfix.model.shapes import Shapes
-from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic.expressions import Dim
 from graphfix.model.values import is_op
 
 Tie = Literal["graph", "one-time", "past", "rows"]

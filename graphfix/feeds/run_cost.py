@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphfix.feeds.input import symbols
-from graphfix.model.symbolic import evaluator
+from graphfix.model.symbolic.expressions import evaluator
 from graphfix.model.values import is_op
 
 if TYPE_CHECKING:

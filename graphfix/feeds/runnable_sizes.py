@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.feeds.signature import Signature
-    from graphfix.model.symbolic import Dim
+    from graphfix.model.symbolic.expressions import Dim
 
 _POOLS = ("AveragePool", "LpPool", "MaxPool")
 _WINDOWS = ("Conv", "STFT", *_POOLS)

@@ -18,7 +18,7 @@ from graphfix.feeds.input import Input, plain, size_of, symbols, symbols_of
 from graphfix.feeds.roles import UNUSED, Role, roles_of
 from graphfix.model.dims import place_of
 from graphfix.model.shapes import Shapes, shapes_of
-from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic.expressions import Dim
 from graphfix.spec.quoting import quoted
 
 if TYPE_CHECKING:

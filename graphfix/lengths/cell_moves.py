@@ -33,7 +33,7 @@ from graphfix.lengths.tail_state import (
     with_tails,
 )
 from graphfix.model.shifted_rows import moved_rows
-from graphfix.model.symbolic import never_negative
+from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.values import attr_int, axes_of, is_op, maker_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import sympy
 
-from graphfix.model.symbolic import never_negative
+from graphfix.model.symbolic.signs import never_negative
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from graphfix.lengths.dim_nodes import Arithmetic, extremum, lowers
 from graphfix.lengths.number_effects import extreme
 from graphfix.lengths.tail_state import Axis, Rows, State, Time, size_expr
-from graphfix.model.symbolic import never_negative
+from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.values import attr_int, is_op
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.model.shapes import Shapes, all_same, same
-from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic.expressions import Dim
 from graphfix.model.values import attr_int, axes_of, const_of, ints_of, is_op, maker_of, scalar_of
 
 _INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from graphfix.model.affine import affine_of, own_places
 from graphfix.model.shapes import Shapes, all_same, same
-from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic.expressions import Dim
 from graphfix.model.values import attr_int, attr_text, is_op, maker_of
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.model.symbolic import Dim
+    from graphfix.model.symbolic.expressions import Dim
     from graphfix.model.view import View
 
 # The lowest integers, from which a Slice starts that is to start at 0.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-    from graphfix.model.symbolic import Dim
+    from graphfix.model.symbolic.expressions import Dim
     from graphfix.model.view import View
 
     Sizes = Sequence[sympy.Expr]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from graphfix.feeds.case import Case
     from graphfix.feeds.signature import Signature
-    from graphfix.model.symbolic import Dim
+    from graphfix.model.symbolic.expressions import Dim
     from graphfix.proof.compare import Array, Mask, Tolerance
 
     Outputs = Mapping[str, Array]

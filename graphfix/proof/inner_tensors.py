@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from graphfix.feeds.signature import Signature
-    from graphfix.model.symbolic import Dim
+    from graphfix.model.symbolic.expressions import Dim
     from graphfix.proof.compare import Array
 
 

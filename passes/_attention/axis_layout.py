@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import onnx_ir as ir
 
 from graphfix.model.shapes import Dim, same
-from graphfix.model.symbolic import quotient, times
+from graphfix.model.symbolic.expressions import quotient, times
 from graphfix.model.values import attr_ints, is_op, scalar_of
 
 if TYPE_CHECKING:

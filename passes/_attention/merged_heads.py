@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from graphfix.model.shapes import same
-from graphfix.model.symbolic import quotient, times
+from graphfix.model.symbolic.expressions import quotient, times
 from graphfix.model.values import const_of, is_op
 
 from .axis_layout import Atom, Layout, size_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.symbolic import Dim, replaced
+from graphfix.model.symbolic.expressions import Dim, replaced
 from graphfix.model.symbolic.sums import terms_of
 
 if TYPE_CHECKING:

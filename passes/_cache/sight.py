@@ -14,7 +14,8 @@ import onnx_ir as ir
 
 from graphfix.core import Match, Skip
 from graphfix.model.broadcast import BROADCAST
-from graphfix.model.symbolic import equal, expr_of, never_negative
+from graphfix.model.symbolic.expressions import equal, expr_of
+from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.symbolic.sums import minus
 from graphfix.model.values import attr_int, axes_of, bodies_of, captured, const_of, ints_of, is_op
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from graphfix.model.shapes import Shapes
-    from graphfix.model.symbolic import Dim
+    from graphfix.model.symbolic.expressions import Dim
 
     from .makers import Makers
 

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.model.broadcast import is_broadcast
-from graphfix.model.symbolic import Dim, key_of, times
+from graphfix.model.symbolic.expressions import Dim, key_of, times
 from graphfix.model.text import size_told
 from graphfix.model.values import attr_int, is_op, nodes_of
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from graphfix.editing.builder import Builder
-    from graphfix.model.symbolic import Dim
+    from graphfix.model.symbolic.expressions import Dim
 
     from .lookup import Key, Look
 

@@ -25,7 +25,7 @@ from graphfix.lengths.tail_state import (
     plain,
     with_tails,
 )
-from graphfix.model.symbolic import never_negative
+from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.values import attr_int, is_op, maker_of
 
 _ASKS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
