@@ -13,7 +13,7 @@ from graphfix.model.dim_spelling import Spelling
 from graphfix.model.shapes import input_symbols
 from graphfix.model.symbolic.expressions import Dim
 from graphfix.model.text import path_of
-from graphfix.model.values import is_op, nodes_of
+from graphfix.model.values import input_at, is_op, nodes_of
 from graphfix.model.view import View
 
 from ._sizes.fixed_dims import contradicts, renewed
@@ -130,5 +130,5 @@ class FreshShapes(Pass):
 
 def _drops_any(node: ir.Node) -> bool:
     """Whether it drops every dim that is 1 in a run."""
-    axes = node.inputs[1] if len(node.inputs) > 1 else None
+    axes = input_at(node, 1)
     return is_op(node, "Squeeze") and axes is None and "axes" not in node.attributes

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.editing.builder import Builder
-from graphfix.model.values import attr_int, is_op, maker_of
+from graphfix.model.values import attr_int, input_at, is_op, maker_of
 from graphfix.model.view import View
 from graphfix.wording import a_or_an
 
@@ -150,7 +150,7 @@ class FuseProjections(NodePass[ProjectedSite]):
 
 
 def _given(node: ir.Node, index: int) -> ir.Value | None:
-    return node.inputs[index] if index < len(node.inputs) else None
+    return input_at(node, index)
 
 
 def _product(value: ir.Value | None) -> ir.Node | None:

@@ -12,7 +12,7 @@ from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import same
-from graphfix.model.values import attr_int, is_op, maker_of
+from graphfix.model.values import attr_int, input_at, is_op, maker_of
 from graphfix.model.view import View
 
 from ._shared.fusible import only_user
@@ -107,7 +107,7 @@ class GemmMatmul(NodePass[FlatSite]):
         if not same(before[-1], flat[-1]) or not all(map(same, after, wanted)):
             return None
         reason = _refused(gemm, made[-1], view)
-        bias = gemm.inputs[2] if len(gemm.inputs) > 2 else None
+        bias = input_at(gemm, 2)
         return Skip(node, reason) if reason else FlatSite(node, data, weight, bias)
 
     def message(self, site: Match) -> str:
@@ -130,7 +130,7 @@ def _refused(gemm: ir.Node, width: object, view: View) -> str | None:
         attribute = gemm.attributes.get(name)
         if attribute is not None and not math.isclose(attribute.as_float(), 1, rel_tol=0):
             return f"it multiplies with a number ({name})"
-    bias = gemm.inputs[2] if len(gemm.inputs) > 2 else None
+    bias = input_at(gemm, 2)
     if bias is None:
         return None
     dims = view.shapes.dims(bias)

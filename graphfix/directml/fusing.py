@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from graphfix.directml.placement import Rules
-from graphfix.model.values import bodies_of, const_of, is_op, maker_of
+from graphfix.model.values import bodies_of, const_of, input_at, is_op, maker_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -219,7 +219,7 @@ def unfit(
     if not kernel.fuses:
         return f"{node.op_type} cannot be part of a fused graph"
     for i in sorted(kernel.cpu_inputs):
-        value = node.inputs[i] if i < len(node.inputs) else None
+        value = input_at(node, i)
         if value is not None and not value.is_initializer():
             return "an input that the CPU reads is computed, not constant"
     values = [x for x in (*node.inputs, *outputs) if x is not None and x.name]

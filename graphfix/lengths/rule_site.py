@@ -20,7 +20,7 @@ from graphfix.lengths.repairs.repair import FrameRepair, Leak, Repair
 from graphfix.lengths.repairs.statistics import LengthData
 from graphfix.lengths.tail_state import ZERO, Axis, Other, Rows, State, Tail, Time, plain, size_expr
 from graphfix.model.text import path_of
-from graphfix.model.values import attr_ints, const_of, is_op
+from graphfix.model.values import attr_ints, const_of, input_at, is_op
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -224,11 +224,11 @@ class Site:
         attribute = self._attribute(index)
         if attribute is not None:
             return [sympy.Integer(x) for x in attribute.as_ints()]
-        return self.held(self.node.inputs[index] if index < len(self.node.inputs) else None)
+        return self.held(input_at(self.node, index))
 
     def array(self, index: int) -> Numbers | None:
         """What an input holds in every run: a constant, or what is computed of constants alone."""
-        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        value = input_at(self.node, index)
         found = const_of(value)
         held, dims = self.contents(index), self.dims(value)
         if found is not None or held is None or not all(x.is_Integer for x in held):

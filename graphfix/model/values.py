@@ -244,6 +244,11 @@ def _may_be_ints(tensor: ir.TensorProtocol | None) -> bool:
     return tensor is not None and tensor.dtype.is_integer() and len(tensor.shape) <= 1
 
 
+def input_at(node: ir.Node, index: int) -> ir.Value | None:
+    """An input of ``node``; None if it is not given."""
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
 def attr_int(node: ir.Node, name: str, default: int) -> int:
     """An integer attribute, or ``default`` where it is absent or a function's reference."""
     attribute = node.attributes.get(name)
@@ -279,9 +284,8 @@ def axes_of(node: ir.Node) -> tuple[int, ...] | None:
 
     None if they are not constant or not given at all.
     """
-    if len(node.inputs) > 1 and node.inputs[1] is not None:
-        return ints_of(node.inputs[1])
-    return attr_ints(node, "axes")
+    given = input_at(node, 1)
+    return attr_ints(node, "axes") if given is None else ints_of(given)
 
 
 class Numbering:

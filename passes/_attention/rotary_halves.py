@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphfix.model.shapes import all_same
-from graphfix.model.values import attr_int, ints_of, is_op, maker_of
+from graphfix.model.values import attr_int, input_at, ints_of, is_op, maker_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -73,7 +73,7 @@ def part_of(value: ir.Value, view: View) -> Part | None:
     if not all_same(dims[:-1], whole[:-1]):
         return None
     start = _number(node.inputs[1], view)
-    given = node.inputs[4] if len(node.inputs) > 4 else None
+    given = input_at(node, 4)
     step = 1 if given is None else _number(given, view)
     if ints_of(node.inputs[3]) not in ((-1,), (len(whole) - 1,)) or start is None:
         return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.model.values import attr_int, is_op
+from graphfix.model.values import attr_int, input_at, is_op
 from graphfix.wording import a_or_an
 
 from .._sizes.reshape_targets import with_axes
@@ -76,7 +76,7 @@ def _cast(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
 
 def _cast_like(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """A Cast, as the exporters' function bodies write it: of a constant it is one."""
-    like = node.inputs[1] if len(node.inputs) > 1 else None
+    like = input_at(node, 1)
     target, given = look.view.shapes.dtype(like), look.view.shapes.dtype(source)
     if target is None or given is None or "saturate" in node.attributes:
         return None
@@ -104,7 +104,7 @@ def _transpose(node: ir.Node, source: ir.Value, look: Look) -> Replacement | Non
 
 def _slice(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """As long as what it is cut from, forwards: whatever the bounds are, it is all of it."""
-    steps = node.inputs[4] if len(node.inputs) > 4 else None
+    steps = input_at(node, 4)
     forwards = steps is None or all(x == 1 for x in look.numbers(steps) or (0,))
     return nothing(source, node) if forwards and same_shape(node, source, look) else None
 

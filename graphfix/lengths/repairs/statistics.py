@@ -11,7 +11,7 @@ import sympy
 
 from graphfix.lengths.repairs.repair import Repair, input_of, zeroed
 from graphfix.lengths.tail_state import Other, Rows, State, Time, plain, size_of
-from graphfix.model.values import attr_int
+from graphfix.model.values import attr_int, input_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -162,7 +162,7 @@ def _scaled(
     """``y * scale + bias``, the inputs 1 and 2 of the node, with axes of size 1 at ``trailing``."""
     places = list(trailing)
     for index, make in ((1, op.Mul), (2, op.Add)):
-        given = node.inputs[index] if index < len(node.inputs) else None
+        given = input_at(node, index)
         if given is not None:
             y = make(y, lengths.unsqueeze(given, places))
     return y
