@@ -28,7 +28,7 @@ from graphfix.half.overflow import overflowing
 from graphfix.half.trials import Kept, Trials, extremes, name_of
 from graphfix.model.half_weights import KEPT
 from graphfix.model.values import is_op, nodes_of
-from graphfix.model.walks import makers, reached
+from graphfix.model.walks import reached
 from graphfix.proof.verify import Original, Tolerance, Verdict
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.random_nodes import draws, seeded
@@ -292,7 +292,7 @@ def _before_softmax(nodes: Sequence[ir.Node]) -> list[str]:
     def more(node: ir.Node) -> Collection[ir.Node]:
         held = (x.const_value for x in node.inputs if x is not None)
         weighs = any(x is not None and x.size > _WEIGHT for x in held)
-        return () if weighs else known.intersection(makers(node))
+        return () if weighs else known.intersection(node.predecessors())
 
     found = set(reached((x for x in nodes if is_op(x, "Softmax")), more))
     return [name_of(x) for x in nodes if x in found]

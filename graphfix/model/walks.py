@@ -25,11 +25,6 @@ def reached(starts: Iterable[T | None], more: Callable[[T], Iterable[T | None]])
             found += new
 
 
-def makers(node: ir.Node) -> Iterator[ir.Node | None]:
-    """What makes the inputs of ``node``."""
-    return (x.producer() for x in node.inputs if x is not None)
-
-
 def inputs_of(node: ir.Node | None, among: Container[str]) -> Sequence[ir.Value | None]:
     """The inputs of a node of one of these types; of another there are none."""
     return node.inputs if node is not None and node.op_type in among else ()

@@ -12,7 +12,7 @@ from graphfix.model.number_laws import OF_TWO
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, filler_of, is_op, number_in, scalar_of
 from graphfix.model.view import View
-from graphfix.model.walks import makers, reached
+from graphfix.model.walks import reached
 from graphfix.model.zero_one import truth_of
 
 from .._masks.where_masks import fill_of
@@ -224,4 +224,4 @@ def _last_made(front: dict[ir.Value, Axes]) -> ir.Node | None:
 
 def _needs(node: ir.Node, other: ir.Node) -> bool:
     """Whether ``other`` is among the nodes nearest above ``node``."""
-    return other in islice(reached([node], makers), _FAR)
+    return other in islice(reached([node], ir.Node.predecessors), _FAR)
