@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Change, Match, Pass, Safety, Skip
+from graphfix.core import Change, Match, Pass, Skip
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.shapes import input_symbols
 from graphfix.model.symbolic.expressions import Dim
@@ -84,7 +84,6 @@ class FreshShapes(Pass):
     """
 
     name: ClassVar[str] = "fresh-shapes"
-    safety: ClassVar[Safety] = "exact"
     keeps_shapes: ClassVar[bool] = True  # they are inferred without what is declared
 
     def sites(self, model: ir.Model) -> Iterator[StaleSite | Skip]:

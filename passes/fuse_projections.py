@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.values import attr_int, input_at, is_op, maker_of
 from graphfix.model.view import View
@@ -98,7 +98,6 @@ class FuseProjections(NodePass[ProjectedSite]):
     """
 
     name: ClassVar[str] = "fuse-projections"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = (f"{MICROSOFT}.MultiHeadAttention",)
     keeps_shapes: ClassVar[bool] = True
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import same
@@ -83,7 +83,6 @@ class GemmMatmul(NodePass[FlatSite]):
     """
 
     name: ClassVar[str] = "gemm-matmul"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = _VIEWS
 
     def match(self, node: ir.Node, view: View) -> FlatSite | Skip | None:

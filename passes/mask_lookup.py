@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.mask_lookups import looked_up, written
 from graphfix.model.shapes import all_same, same
@@ -97,7 +97,6 @@ class MaskLookup(NodePass[LookupSite]):
     """
 
     name: ClassVar[str] = "mask-lookup"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("Gather", "GatherND", "ScatterND", "Reshape")
 
     def match(self, node: ir.Node, view: View) -> LookupSite | Skip | None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.symbolic.expressions import Dim, expr_of
 from graphfix.model.symbolic.signs import never_negative
@@ -83,7 +83,6 @@ class PoolPads(NodePass[PoolSite]):
     """
 
     name: ClassVar[str] = "pool-pads"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("AveragePool", "LpPool", "MaxPool")
 
     def match(self, node: ir.Node, view: View) -> PoolSite | Skip | None:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graphfix.caches.cache_input import CacheInput
 from graphfix.caches.growth import growing, unify
-from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
+from graphfix.core import Change, Interface, Match, Pass, Skip
 from graphfix.editing.builder import PASS_KEY, Builder, is_as_exported
 from graphfix.errors import PaddingError, UsageError
 from graphfix.model import shapes
@@ -110,7 +110,6 @@ class StaticCache(Pass):
     """
 
     name: ClassVar[str] = "static-cache"
-    safety: ClassVar[Safety] = "exact"
     may_change: ClassVar[frozenset[Interface]] = frozenset({"dims", "inputs", "outputs"})
 
     dims: Sizes = ()

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.affine import affine_of
 from graphfix.model.shapes import same
@@ -96,7 +96,6 @@ class TableRows(NodePass[RowsSite]):
     """
 
     name: ClassVar[str] = "table-rows"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("Gather",)
 
     def match(self, node: ir.Node, view: View) -> RowsSite | Skip | None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graphfix.lengths.length_source import Source
-    from graphfix.lengths.tail_state import Tail
+    from graphfix.lengths.tail_state import Axis, Tail
 
 _KEEPS_PLACES = ("Transpose", "Cast", "Identity")
 
@@ -143,17 +143,21 @@ class _Walk:
         return self._found
 
     def _input(self, value: ir.Value) -> State:
-        dims = self._source.shapes.dims(value)
-        if dims is None:
+        axes = self._axes(value)
+        if axes is None:
             return plain(None)
-        site = Site(next(iter(self._model.graph)), (), self._source, self._opset)
-        axes = tuple(site.axis_of(size_expr(str(x))) for x in dims)
         own = value is self._source.given
         tail = ZERO if own else self._tail
         tails = tuple(tail if carries_time(x) else None for x in axes)
         mask = own and self._source.kind == "mask"
         state = State(axes, tails, sign=1 if own else 0, inside=1.0 if mask else None)
         return dataclasses.replace(state, length=self._symbol()) if own else state
+
+    def _axes(self, value: ir.Value) -> tuple[Axis, ...] | None:
+        """The axes of what is made to its size."""
+        dims = self._source.shapes.dims(value)
+        site = Site(next(iter(self._model.graph)), [], self._source, self._opset)
+        return None if dims is None else tuple(site.axis_of(size_expr(str(x))) for x in dims)
 
     def _symbol(self) -> sympy.Expr:
         dims = self._source.shapes.dims(self._source.value) or ()
@@ -169,10 +173,7 @@ class _Walk:
         return self._constants[value]
 
     def _constant(self, value: ir.Value) -> State:
-        dims = self._source.shapes.dims(value)
-        site = Site(next(iter(self._model.graph)), (), self._source, self._opset)
-        axes = None if dims is None else [site.axis_of(size_expr(str(x))) for x in dims]
-        state = plain(axes, fixed=True)
+        state = plain(self._axes(value), fixed=True)
         array = const_of(value)
         if array is None or array.size == 0 or array.dtype.kind not in "biuf":
             return state

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +19,6 @@ from graphfix.lengths.repairs.frames import LastFrames
 from graphfix.lengths.repairs.repair import FrameRepair, Leak, Repair
 from graphfix.lengths.repairs.statistics import LengthData
 from graphfix.lengths.tail_state import ZERO, Axis, Other, Rows, State, Tail, Time, plain, size_expr
-from graphfix.model.text import path_of
 from graphfix.model.values import attr_ints, const_of, input_at, is_op
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ _HUGE = 1e30
 """No number of a model is as large as that."""
 
 
+@dataclass(eq=False)
 class Site:
     """One node of a padded model.
 
@@ -47,26 +47,18 @@ class Site:
         states: What is known of each input; None for one that is absent.
         source: The padded dim.
         opset: The version of the standard opset.
+        known: What is known of any tensor.
         repairs: What has been asked for so far.
         points: The zero point of each input that has one: what counts as zero in it.
     """
 
-    def __init__(
-        self,
-        node: ir.Node,
-        states: Sequence[State | None],
-        source: Source,
-        opset: int,
-        *,
-        known: Callable[[ir.Value], State | None] = lambda value: None,
-    ) -> None:
-        self.node = node
-        self.states = list(states)
-        self.source = source
-        self.opset = opset
-        self.known = known
-        self.repairs: list[Repair] = []
-        self.points: dict[int, ir.Value | None] = {}
+    node: ir.Node
+    states: list[State | None]
+    source: Source
+    opset: int
+    known: Callable[[ir.Value], State | None] = lambda value: None
+    repairs: list[Repair] = field(default_factory=list)
+    points: dict[int, ir.Value | None] = field(default_factory=dict)
 
     def state(self, index: int = 0) -> State:
         """What is known of an input that must be there."""
@@ -304,11 +296,6 @@ class Site:
         self.repairs.append(repair)
         self.states[repair.index] = repair.state.with_tail(repair.axis, tail)
         return self.state(repair.index)
-
-    @property
-    def path(self) -> str:
-        """The node as a user knows it."""
-        return path_of(self.node)
 
 
 class Takes(enum.Flag):

@@ -12,6 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,7 @@ _MINTED = re.compile(r"\b_d\d+\b")
 _CONTENTS = onnx_shape_inference.SYM_DATA_KEY
 
 
+@dataclass(eq=False)
 class Shapes:
     """Symbolic dims of the values of one model, and symbolic contents of its shape tensors.
 
@@ -48,17 +50,10 @@ class Shapes:
     here: it would depend on the call.
     """
 
-    def __init__(
-        self,
-        dims: dict[ir.Value, tuple[Dim, ...]],
-        dtypes: dict[ir.Value, ir.DataType],
-        data: dict[ir.Value, tuple[Dim, ...]],
-        never_empty: frozenset[str] = frozenset(),
-    ) -> None:
-        self._never_empty = never_empty
-        self._dims = dims
-        self._dtypes = dtypes
-        self._data = data
+    _dims: dict[ir.Value, tuple[Dim, ...]]
+    _dtypes: dict[ir.Value, ir.DataType]
+    _data: dict[ir.Value, tuple[Dim, ...]]
+    _never_empty: frozenset[str] = frozenset()
 
     def dims(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
         """The dims of ``value``, or None where they (or their number) are unknown."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TypeGuard
 
 import numpy as np
@@ -288,6 +289,7 @@ def axes_of(node: ir.Node) -> tuple[int, ...] | None:
     return attr_ints(node, "axes") if given is None else ints_of(given)
 
 
+@dataclass(eq=False)
 class Numbering:
     """Value numbers: two values with the same number always hold the same contents.
 
@@ -300,17 +302,12 @@ class Numbering:
         constant: What a value holds if the file says so.
     """
 
-    def __init__(
-        self,
-        contents: Callable[[ir.Value], Hashable | None],
-        constant: Callable[[ir.Value], Array | None] = const_of,
-    ) -> None:
-        self._contents = contents
-        self._constant = constant
-        self._numbers: dict[ir.Value, int] = {}
-        self._by_key: dict[object, int] = {}
-        # What each node was given when what it makes got a number.
-        self._given: dict[ir.Node, Sequence[ir.Value | None]] = {}
+    _contents: Callable[[ir.Value], Hashable | None]
+    _constant: Callable[[ir.Value], Array | None] = const_of
+    _numbers: dict[ir.Value, int] = field(default_factory=dict)
+    _by_key: dict[object, int] = field(default_factory=dict)
+    # What each node was given when what it makes got a number.
+    _given: dict[ir.Node, Sequence[ir.Value | None]] = field(default_factory=dict)
 
     def of(self, value: ir.Value) -> int:
         """The number of ``value``. Linear in the nodes above it that have no number yet."""
