@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -25,10 +26,6 @@ from graphfix.wording import did_you_mean
 
 from ._cache.makers import Makers
 from ._cache.sight import Recount, Sight
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
 
 _TOLD = 3
 _PROFILE = ". What the profile makes plain may be analysed: -p directml,static-cache"

@@ -6,19 +6,15 @@ DmlGraphFusionTransformer with its partitions (GraphPartitioner.cpp), both in pr
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+import onnx_ir as ir
+
+from graphfix.directml.kernel_table import Kernel
 from graphfix.directml.placement import Rules
 from graphfix.model.values import bodies_of, const_of, input_at, is_op, maker_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.directml.kernel_table import Kernel
-    from graphfix.model.view import View
+from graphfix.model.view import View
 
 OPEN = "a dim is symbolic"
 CONTROL_FLOW = "with {op} in the graph, nothing of it is fused"

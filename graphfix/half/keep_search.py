@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.core import Match
+from graphfix.core import Feeds, Match, Pass, Safety
 from graphfix.errors import ModelError
 from graphfix.feeds.case import Case
 from graphfix.feeds.case_search import make_cases
@@ -25,21 +25,15 @@ from graphfix.feeds.run_cost import Work
 from graphfix.feeds.signature import Signature
 from graphfix.half.emulate import rounded
 from graphfix.half.overflow import overflowing
-from graphfix.half.trials import Kept, Trials, extremes, name_of
+from graphfix.half.trials import Kept, Progress, Trials, extremes, name_of
 from graphfix.model.half_weights import KEPT
 from graphfix.model.values import is_op, nodes_of
 from graphfix.model.walks import reached
+from graphfix.proof.compare import OutputDiff
 from graphfix.proof.verify import Original, Tolerance, Verdict
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.random_nodes import draws, seeded
 from graphfix.runtime.run_errors import RunError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from graphfix.core import Feeds, Pass, Safety
-    from graphfix.half.trials import Progress
-    from graphfix.proof.compare import OutputDiff
 
 # With less of the gate than this the usual inputs were not enough.
 _USUAL = 0.5

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, get_args
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import get_args
+
+import onnx_ir as ir
 
 from graphfix import rules
 from graphfix.core import Check, Finding, Findings, Match, Pass
@@ -15,13 +19,7 @@ from graphfix.model.view import View, forget_index, index
 from graphfix.rules import pass_severity as judged
 from graphfix.rules.rule import Provider, Rule
 
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import onnx_ir as ir
-
-    StrPath = str | os.PathLike[str]
+StrPath = str | os.PathLike[str]
 
 PASSES = f"thaw,{pipeline.DEFAULT}"
 """The passes that are asked by default. thaw is in no profile, since it may cost lengths."""

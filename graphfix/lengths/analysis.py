@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+import onnx_ir as ir
 import sympy
 
 from graphfix.lengths.cell_moves import begin, follow, is_both_ways
 from graphfix.lengths.joint_axes import RefusedError, check_maskable
+from graphfix.lengths.length_source import Source
 from graphfix.lengths.repairs.fill_tail import PoisonedInput
 from graphfix.lengths.repairs.repair import Repair
 from graphfix.lengths.rule_site import Rule, Site, Takes
@@ -19,8 +21,10 @@ from graphfix.lengths.rules.shape_ops import of_sizes
 from graphfix.lengths.tail_state import (
     ANY,
     ZERO,
+    Axis,
     Rows,
     State,
+    Tail,
     Time,
     carries_time,
     never_shrinks,
@@ -31,14 +35,6 @@ from graphfix.lengths.tail_state import (
 from graphfix.model.values import captured, const_of, is_op, opset_of
 from graphfix.model.view import View
 from graphfix.model.walks import reached
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.lengths.length_source import Source
-    from graphfix.lengths.tail_state import Axis, Tail
 
 _KEEPS_PLACES = ("Transpose", "Cast", "Identity")
 

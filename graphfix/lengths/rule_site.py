@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 import sympy
 
 from graphfix.lengths.dim_nodes import lowers
 from graphfix.lengths.joint_axes import RefusedError, check_batch, check_maskable, check_rows
 from graphfix.lengths.length_nodes import LOOKED_THROUGH
+from graphfix.lengths.length_source import Source
 from graphfix.lengths.number_effects import MANY, UNARY, extreme
 from graphfix.lengths.repairs.fill_tail import Hide, Zero
 from graphfix.lengths.repairs.frames import LastFrames
@@ -21,14 +23,7 @@ from graphfix.lengths.repairs.statistics import LengthData
 from graphfix.lengths.tail_state import ZERO, Axis, Other, Rows, State, Tail, Time, plain, size_expr
 from graphfix.model.values import attr_ints, const_of, input_at, is_op
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import numpy.typing as npt
-
-    from graphfix.lengths.length_source import Source
-
-    Numbers = npt.NDArray[np.generic]
+Numbers = npt.NDArray[np.generic]
 
 
 # Inputs that were attributes, before opset 10.

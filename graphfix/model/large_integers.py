@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.model.values import const_of, is_op
+from graphfix.model.view import View
 from graphfix.model.walks import reached
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.model.view import View
 
 WIDE = (ir.DataType.INT64, ir.DataType.UINT64)
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import onnx_ir as ir
 import sympy
 
 from graphfix.model.pads import mode_of, pads_of
 from graphfix.model.shapes import is_named
-from graphfix.model.symbolic.expressions import expr_of
+from graphfix.model.symbolic.expressions import Dim, expr_of
 from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.values import attr_ints, input_at, ints_of, is_op, scalar_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import onnx_ir as ir
-
-    from graphfix.model.symbolic.expressions import Dim
-    from graphfix.model.view import View
+from graphfix.model.view import View
 
 # The lowest integers, from which a Slice starts that is to start at 0.
 _LOWEST = -(1 << 31)

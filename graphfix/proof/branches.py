@@ -6,8 +6,8 @@ is replaced by a constant, in the original and in the repaired model alike, and 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -15,12 +15,8 @@ import onnx_ir as ir
 from graphfix.model.shapes import shapes_of
 from graphfix.model.values import Numbering, bodies_of, is_op
 from graphfix.model.walks import reached
+from graphfix.proof.compare import Array
 from graphfix.runtime.random_nodes import is_random
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from graphfix.proof.compare import Array
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,16 @@ permutes the axes. So a head split is recognised by what it does, however it was
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import onnx_ir as ir
 
 from graphfix.model.shapes import Dim, same
 from graphfix.model.symbolic.expressions import quotient, times
 from graphfix.model.values import attr_ints, input_at, is_op, scalar_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from graphfix.model.view import View
+from graphfix.model.view import View
 
 Role = Literal["batch", "query", "key", "feature"]
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from graphfix.model.shapes import all_same
 from graphfix.model.values import attr_int, input_at, ints_of, is_op, maker_of
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.model.view import View
+from graphfix.model.view import View
 
 Part = tuple["ir.Value", int, int]
 

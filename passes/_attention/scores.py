@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from graphfix.core import Skip
 from graphfix.model.text import path_of, told
 from graphfix.model.values import attr_int, const_of, is_op, maker_of
+from graphfix.model.view import View
 
 from .._masks.where_masks import HIDES, fill_of
 from .axis_layout import REGROUPS, Atom, Layout, after
 from .bit_tensors import Bit, bits_of
 from .operand_path import keeps_dims, only_user, scaling_of
 from .product import Product, not_a_product, product_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.model.view import View
-
 
 _FAR = 24
 _ARRANGES = ("Identity", "Dropout", "Cast", "Transpose", *REGROUPS)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.editing.builder import Builder
 from graphfix.model.symbolic.expressions import Dim, replaced
 from graphfix.model.symbolic.sums import terms_of
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.editing.builder import Builder
-
-    from .slots import Slots
+from .slots import Slots
 
 _WHOLE = ir.DataType.INT64
 _SCALAR = np.array([], np.int64)

@@ -7,18 +7,14 @@ A cache of ``past`` entries gets a size, and its valid entries are the last ones
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import onnx_ir as ir
+
+from graphfix.model.shapes import Shapes
 from graphfix.model.symbolic.expressions import Dim, symbols_of, times, without
 from graphfix.model.symbolic.sums import times_in, window_of, within
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.model.shapes import Shapes
 
 
 class UnclearError(Exception):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import onnx_ir as ir
 
+from graphfix.editing.builder import Builder
 from graphfix.model.values import attr_int, input_at, is_op
 from graphfix.wording import a_or_an
 
@@ -14,12 +15,7 @@ from .._sizes.reshape_targets import with_axes
 from .lookup import VIEWS, Look, Replacement, alone, constant_of, nothing, perm_of, same_shape
 from .views import view
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from graphfix.editing.builder import Builder
-
-    Rule = Callable[[ir.Node, ir.Value, Look], Replacement | None]
+Rule = Callable[[ir.Node, ir.Value, Look], Replacement | None]
 
 _T = ir.DataType
 # What a type holds of which every number is a number of the type before it.

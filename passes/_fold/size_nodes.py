@@ -8,22 +8,17 @@ side, of a few pieces, or as it was. All of it is planned first; if it is not le
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.editing.builder import Builder
 from graphfix.model.values import is_op
 from graphfix.model.walks import reached
 
 from .lookup import Look, Replacement
 from .size_recipes import NO_WAY, Dep, Stock, WantedSize, Way, Ways
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.editing.builder import Builder
-
 
 _MADE_BY = {"concat": ("Concat",), "squeeze": ("Squeeze",), "cut": ("Gather", "Slice")}
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 import sympy
 
+from graphfix.editing.builder import Builder
+from graphfix.lengths.length_nodes import Lengths
 from graphfix.lengths.repairs.repair import Repair, input_of, zeroed
 from graphfix.lengths.tail_state import Other, Rows, State, Time, plain, size_of
 from graphfix.model.values import attr_int, input_at
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from graphfix.editing.builder import Builder
-    from graphfix.lengths.length_nodes import Lengths
 
 
 @dataclass(frozen=True)
