@@ -7,29 +7,23 @@ lint, dry run and repair; only :class:`graphfix.editing.builder.Builder` edits.
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphfix.editing import exclusions, names
-from graphfix.editing.builder import Builder
+from graphfix.editing.builder import Builder, Edit
 from graphfix.model import shapes
-from graphfix.model.text import module_path, path_of
+from graphfix.model.text import Line, module_path, path_of
 from graphfix.model.view import View, forget_index, keep_index
 from graphfix.spec import options
 from graphfix.wording import Row, Shown, plural
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    import numpy as np
-    import numpy.typing as npt
-
-    from graphfix.editing.builder import Edit
-    from graphfix.model.text import Line
-
-    Feeds = Mapping[str, npt.NDArray[np.generic]]
+Feeds = Mapping[str, npt.NDArray[np.generic]]
 
 Safety = Literal["exact", "valid-rows", "conditional"]
 """What a repair keeps: every number, to how a kernel that is given the same sum may round it; the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
@@ -23,8 +24,15 @@ def read(text: str) -> object:
     return json.loads(text)
 
 
+def record(data: Mapping[str, object]) -> dict[str, object]:
+    """The same data as JSON has it: see :func:`plain`."""
+    return {key: plain(value) for key, value in data.items()}
+
+
 def plain(data: object) -> object:
-    """The same data with lists for tuples, and text for NaN and infinity."""
+    """The same data with lists for tuples, their fields for records, and text for NaN."""
+    if dataclasses.is_dataclass(data) and not isinstance(data, type):
+        return plain(dataclasses.asdict(data))
     if isinstance(data, float) and not math.isfinite(data):
         return repr(data)
     if isinstance(data, Mapping):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from graphfix.job.checking import check
-from graphfix.proof.verify import verify
-
-if TYPE_CHECKING:
-    from graphfix.model.given import Given
-    from graphfix.proof.verify import Options
+from graphfix.model.given import Given
+from graphfix.proof.verify import Options, verify
 
 
 def assert_same(before: Given, after: Given, **options: Unpack[Options]) -> None:

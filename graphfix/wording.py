@@ -7,10 +7,8 @@ import html
 import re
 import shutil
 import textwrap
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 # Operators that are spelled out begin with the sound of their first letter: an LSTM, a GRU.
 _LETTERS = re.compile(r"[AEFHILMNORSX][A-Z]")

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.large_integers import WIDE, is_made_wide
 from graphfix.model.values import attr_int, const_of, is_op
@@ -78,7 +78,6 @@ class BoolCast(NodePass[TruthSite]):
     """
 
     name: ClassVar[str] = "bool-cast"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("Cast", "CastLike")
 
     def match(self, node: ir.Node, view: View) -> TruthSite | Skip | None:

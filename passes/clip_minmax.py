@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.values import const_of, scalar_of
 from graphfix.model.view import View
@@ -76,7 +76,6 @@ class ClipMinmax(NodePass[LimitSite]):
     """
 
     name: ClassVar[str] = "clip-minmax"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("Clip",)
 
     def match(self, node: ir.Node, view: View) -> LimitSite | Skip | None:

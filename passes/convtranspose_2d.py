@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import AttrValue, Builder
 from graphfix.model.values import attr_ints
 from graphfix.model.view import View
@@ -85,7 +85,6 @@ class Convtranspose2d(NodePass[LineSite]):
     """
 
     name: ClassVar[str] = "convtranspose-2d"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
 
     def match(self, node: ir.Node, view: View) -> LineSite | Skip | None:

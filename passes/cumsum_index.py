@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.values import is_op
 from graphfix.model.view import View
@@ -93,7 +93,6 @@ class CumsumIndex(NodePass[IndexSite]):
     """
 
     name: ClassVar[str] = "cumsum-index"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("Range", "Reshape", "Unsqueeze")
 
     style: Literal["cumsum", "unsqueeze"] = "cumsum"

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
+from graphfix.core import Change, Interface, Match, Pass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.errors import UsageError
 from graphfix.model import shapes
@@ -111,7 +111,6 @@ class FixDims(Pass):
     """
 
     name: ClassVar[str] = "fix-dims"
-    safety: ClassVar[Safety] = "exact"
     may_change: ClassVar[frozenset[Interface]] = frozenset({"dims"})
 
     dims: Sizes = ()

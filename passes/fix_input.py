@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Change, Match, Pass, Safety, Skip
+from graphfix.core import Change, Match, Pass, Skip
 from graphfix.errors import UsageError
 from graphfix.lengths.length_input import KEY as LENGTHS
 from graphfix.lengths.length_input import LengthInput
@@ -82,7 +82,6 @@ class FixInput(Pass):
     """
 
     name: ClassVar[str] = "fix-input"
-    safety: ClassVar[Safety] = "exact"
     # No may_change: the metadata names what is gone and how it was fed, so that all else of the
     # interface is still held to what it was.
 

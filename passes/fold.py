@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Change, Finding, Match, Pass, Safety, Skip
+from graphfix.core import Change, Finding, Match, Pass, Skip
 from graphfix.editing import exclusions
 from graphfix.editing.builder import Builder
 from graphfix.model import shapes
@@ -127,7 +127,6 @@ class Fold(Pass):
     """
 
     name: ClassVar[str] = "fold"
-    safety: ClassVar[Safety] = "exact"
     keeps_shapes: ClassVar[bool] = True
     edits_by_builder: ClassVar[bool] = True
 

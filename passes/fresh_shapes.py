@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Change, Match, Pass, Safety, Skip
+from graphfix.core import Change, Match, Pass, Skip
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.shapes import input_symbols
-from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic.expressions import Dim
 from graphfix.model.text import path_of
-from graphfix.model.values import is_op, nodes_of
+from graphfix.model.values import input_at, is_op, nodes_of
 from graphfix.model.view import View
 
 from ._sizes.fixed_dims import contradicts, renewed
@@ -84,7 +84,6 @@ class FreshShapes(Pass):
     """
 
     name: ClassVar[str] = "fresh-shapes"
-    safety: ClassVar[Safety] = "exact"
     keeps_shapes: ClassVar[bool] = True  # they are inferred without what is declared
 
     def sites(self, model: ir.Model) -> Iterator[StaleSite | Skip]:
@@ -130,5 +129,5 @@ class FreshShapes(Pass):
 
 def _drops_any(node: ir.Node) -> bool:
     """Whether it drops every dim that is 1 in a run."""
-    axes = node.inputs[1] if len(node.inputs) > 1 else None
+    axes = input_at(node, 1)
     return is_op(node, "Squeeze") and axes is None and "axes" not in node.attributes

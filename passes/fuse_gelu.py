@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.values import is_op
 from graphfix.model.view import View
@@ -100,7 +100,6 @@ class FuseGelu(NodePass[GeluSite]):
     """
 
     name: ClassVar[str] = "fuse-gelu"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("Mul", "Add", "Div", "Sub", "Gelu")
 
     approximate: bool = False

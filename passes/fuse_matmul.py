@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.values import attr_ints, is_op
 from graphfix.model.view import View
@@ -91,7 +91,6 @@ class FuseMatmul(NodePass[ProductSite]):
     """
 
     name: ClassVar[str] = "fuse-matmul"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("MatMul", "Mul", "Div")
 
     def match(self, node: ir.Node, view: View) -> ProductSite | Skip | None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Change, Match, Pass, Safety, Skip
+from graphfix.core import Change, Match, Pass, Skip
 
 from ._norm.pieces import NormPieces, NormSite
 from ._norm.residual import NormResidual
@@ -87,7 +87,6 @@ class FuseNorm(Pass):
     """
 
     name: ClassVar[str] = "fuse-norm"
-    safety: ClassVar[Safety] = "exact"
     keeps_shapes: ClassVar[bool] = True
 
     residual: bool = True

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.model.values import attr_int, is_op
+from graphfix.model.values import attr_int, input_at, is_op, maker_of
 from graphfix.model.view import View
 from graphfix.wording import a_or_an
 
@@ -98,7 +98,6 @@ class FuseProjections(NodePass[ProjectedSite]):
     """
 
     name: ClassVar[str] = "fuse-projections"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = (f"{MICROSOFT}.MultiHeadAttention",)
     keeps_shapes: ClassVar[bool] = True
 
@@ -150,12 +149,12 @@ class FuseProjections(NodePass[ProjectedSite]):
 
 
 def _given(node: ir.Node, index: int) -> ir.Value | None:
-    return node.inputs[index] if index < len(node.inputs) else None
+    return input_at(node, index)
 
 
 def _product(value: ir.Value | None) -> ir.Node | None:
     """The MatMul that makes ``value`` with a weight on its right side."""
-    node = value.producer() if value is not None else None
+    node = maker_of(value)
     if not is_op(node, "MatMul") or node.inputs[1] is None:
         return None
     return node if node.inputs[1].producer() is None else None
@@ -163,7 +162,7 @@ def _product(value: ir.Value | None) -> ir.Node | None:
 
 def _packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
     """An attention of the three parts of one product."""
-    split = node.inputs[0].producer() if node.inputs[0] is not None else None
+    split = maker_of(node.inputs[0])
     if not is_op(split, "Split") or tuple(node.inputs[:3]) != tuple(split.outputs):
         return None
     sizes = [view.shapes.dims(x) for x in split.outputs]
@@ -172,7 +171,7 @@ def _packed(node: ir.Node, view: View) -> ProjectedSite | Skip | None:
     if attr_int(split, "axis", 0) not in (-1, 2) or not isinstance(width := sizes[0][2], int):
         return None
     whole, bias = split.inputs[0], None
-    add = whole.producer() if whole is not None else None
+    add = maker_of(whole)
     if is_op(add, "Add"):
         if only_user(add) is not split:
             return None

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety
+from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_ints, is_op
@@ -96,7 +96,6 @@ class FuseRotary(NodePass[RotarySite]):
     """
 
     name: ClassVar[str] = "fuse-rotary"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("Add", "Concat")
 
     def match(self, node: ir.Node, view: View) -> RotarySite | None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Finding, Match, NodePass, Safety, Severity, Skip
+from graphfix.core import Finding, Match, NodePass, Severity, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.text import path_of
 from graphfix.model.values import const_of
@@ -92,7 +92,6 @@ class GatherInt64(NodePass[IndexSite]):
     """
 
     name: ClassVar[str] = "gather-int64"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = (
         *("Gather", "GatherElements", "GatherND"),
         *("Scatter", "ScatterElements", "ScatterND"),

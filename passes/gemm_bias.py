@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Change, Match, Pass, Safety
+from graphfix.core import Change, Match, Pass
 from graphfix.directml import fusing
 from graphfix.editing.builder import Builder
 from graphfix.model.text import line_of, path_of
@@ -67,7 +67,6 @@ class GemmBias(Pass):
     """
 
     name: ClassVar[str] = "gemm-bias"
-    safety: ClassVar[Safety] = "exact"
     keeps_shapes: ClassVar[bool] = True  # no tensor that was there gets another one
 
     def sites(self, model: ir.Model) -> Iterator[BareSite]:

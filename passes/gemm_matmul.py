@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import same
-from graphfix.model.values import attr_int, is_op
+from graphfix.model.values import attr_int, input_at, is_op, maker_of
 from graphfix.model.view import View
 
 from ._shared.fusible import only_user
@@ -83,17 +83,16 @@ class GemmMatmul(NodePass[FlatSite]):
     """
 
     name: ClassVar[str] = "gemm-matmul"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = _VIEWS
 
     def match(self, node: ir.Node, view: View) -> FlatSite | Skip | None:
         """The view after a Gemm that gives back the dims which the view before it took."""
         product = node.inputs[0]
-        gemm = product.producer() if product is not None else None
+        gemm = maker_of(product)
         if not is_op(gemm, "Gemm") or only_user(gemm) is not node:
             return None
         rows, weight = gemm.inputs[0], gemm.inputs[1]
-        first = rows.producer() if rows is not None else None
+        first = maker_of(rows)
         if not is_op(first, *_VIEWS) or first.inputs[0] is None or weight is None:
             return None
         data = first.inputs[0]
@@ -107,7 +106,7 @@ class GemmMatmul(NodePass[FlatSite]):
         if not same(before[-1], flat[-1]) or not all(map(same, after, wanted)):
             return None
         reason = _refused(gemm, made[-1], view)
-        bias = gemm.inputs[2] if len(gemm.inputs) > 2 else None
+        bias = input_at(gemm, 2)
         return Skip(node, reason) if reason else FlatSite(node, data, weight, bias)
 
     def message(self, site: Match) -> str:
@@ -130,7 +129,7 @@ def _refused(gemm: ir.Node, width: object, view: View) -> str | None:
         attribute = gemm.attributes.get(name)
         if attribute is not None and not math.isclose(attribute.as_float(), 1, rel_tol=0):
             return f"it multiplies with a number ({name})"
-    bias = gemm.inputs[2] if len(gemm.inputs) > 2 else None
+    bias = input_at(gemm, 2)
     if bias is None:
         return None
     dims = view.shapes.dims(bias)

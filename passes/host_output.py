@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Change, Match, Pass, Safety
+from graphfix.core import Change, Match, Pass
 from graphfix.directml import empty_outputs
 from graphfix.editing.builder import PASS_KEY, Builder
 from graphfix.model.text import path_of
@@ -72,7 +72,6 @@ class HostOutput(Pass):
     """
 
     name: ClassVar[str] = "host-output"
-    safety: ClassVar[Safety] = "exact"
 
     def sites(self, model: ir.Model) -> Iterator[EmptySite]:
         """Every output that may be empty, with others beside it."""

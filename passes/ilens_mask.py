@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Change, Finding, Match, Pass, Safety, Skip
+from graphfix.core import Change, Finding, Match, Pass, Skip
 from graphfix.editing.builder import is_as_exported
 from graphfix.errors import PaddingError
 from graphfix.lengths.analysis import Analysis, analyse
@@ -122,7 +122,6 @@ class IlensMask(Pass):
     """
 
     name: ClassVar[str] = "ilens-mask"
-    safety: ClassVar[Safety] = "exact"
     safe_to_pad: ClassVar[bool] = True
 
     axis: str = ""

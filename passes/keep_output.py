@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Change, Match, Pass, Safety
+from graphfix.core import Change, Match, Pass
 from graphfix.directml import fusing
 from graphfix.editing.builder import PASS_KEY, Builder
 from graphfix.model.text import path_of
@@ -67,7 +67,6 @@ class KeepOutput(Pass):
     """
 
     name: ClassVar[str] = "keep-output"
-    safety: ClassVar[Safety] = "exact"
 
     def sites(self, model: ir.Model) -> Iterator[LostSite]:
         """Every output that is lost."""

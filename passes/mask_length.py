@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import ClassVar
 
 import numpy as np
@@ -12,9 +13,10 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Safety, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import same
-from graphfix.model.symbolic import Dim, symbols_of
-from graphfix.model.values import attr_int, axes_of, const_of, is_op, scalar_of
+from graphfix.model.symbolic.expressions import Dim, symbols_of
+from graphfix.model.values import attr_int, axes_of, before, const_of, is_op, maker_of, scalar_of
 from graphfix.model.view import View
+from graphfix.model.walks import reached
 
 _MOVES = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 _ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "And", "Or", "Where", "Min", "Max", "Pow")
@@ -129,7 +131,7 @@ class MaskLength(NodePass[LongestSite]):
 
 def _is_longest(value: ir.Value | None, view: View) -> bool:
     """Whether a scalar is the largest element of an input of whole numbers."""
-    node = value.producer() if value is not None else None
+    node = maker_of(value)
     for _ in range(8):
         if is_op(node, "Gather") and attr_int(node, "axis", 0) == 0:
             index = const_of(node.inputs[1])
@@ -137,7 +139,7 @@ def _is_longest(value: ir.Value | None, view: View) -> bool:
                 return False
         elif not is_op(node, *_MOVES):
             break
-        node = node.inputs[0].producer() if node.inputs[0] is not None else None
+        node = maker_of(node.inputs[0])
     if not is_op(node, "ReduceMax"):
         return False
     lengths = node.inputs[0]
@@ -145,15 +147,10 @@ def _is_longest(value: ir.Value | None, view: View) -> bool:
     axes = axes_of(node)
     if rank is None or (axes is not None and len({a % rank for a in axes}) != rank):
         return False
-    while lengths is not None and is_op(above := lengths.producer(), "Cast", "Identity"):
-        lengths = above.inputs[0]
-    dtype = view.shapes.dtype(lengths)
-    return (
-        lengths is not None
-        and lengths.is_graph_input()
-        and dtype is not None
-        and dtype.is_integer()
-    )
+    source = before(lengths, "Cast", "Identity")
+    dtype = view.shapes.dtype(source)
+    given = source is not None and source.is_graph_input()
+    return given and dtype is not None and dtype.is_integer()
 
 
 def _met(start: ir.Value, size: Dim, view: View) -> list[Dim]:
@@ -167,20 +164,16 @@ def _met(start: ir.Value, size: Dim, view: View) -> list[Dim]:
         for dim in view.shapes.dims(value) or ()
         for name in symbols_of(dim)
     }
+
+    def of_size(value: ir.Value) -> Iterator[ir.Value]:
+        made = (x for node, _ in value.uses() for x in node.outputs)
+        return (x for x in made if any(same(d, size) for d in view.shapes.dims(x) or ()))
+
     found: list[Dim] = []
-    queue, seen = deque([start]), {start}
-    for _ in range(_STEPS):
-        if not queue:
-            break
-        for node, _index in queue.popleft().uses():
+    for node, _ in (use for x in islice(reached([start], of_size), _STEPS) for use in x.uses()):
+        if is_op(node, *_ELEMENTWISE):
             shapes = [d for x in node.inputs if (d := view.shapes.dims(x)) is not None]
-            if is_op(node, *_ELEMENTWISE):
-                found += [x for x in _against(size, shapes) if symbols_of(x) <= known]
-            for made in node.outputs:
-                dims = view.shapes.dims(made)
-                if made not in seen and any(same(d, size) for d in dims or ()):
-                    seen.add(made)
-                    queue.append(made)
+            found += [x for x in _against(size, shapes) if symbols_of(x) <= known]
     return found
 
 

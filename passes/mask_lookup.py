@@ -9,12 +9,12 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.mask_lookups import looked_up, written
 from graphfix.model.shapes import all_same, same
-from graphfix.model.symbolic import Dim
-from graphfix.model.values import is_op
+from graphfix.model.symbolic.expressions import Dim
+from graphfix.model.values import is_op, maker_of
 from graphfix.model.view import View
 
 from ._index.counting import size_of
@@ -97,7 +97,6 @@ class MaskLookup(NodePass[LookupSite]):
     """
 
     name: ClassVar[str] = "mask-lookup"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("Gather", "GatherND", "ScatterND", "Reshape")
 
     def match(self, node: ir.Node, view: View) -> LookupSite | Skip | None:
@@ -159,13 +158,8 @@ def _cuts(
 
 def _lookup_of(node: ir.Node) -> ir.Node | None:
     """The lookup that a node is, or whose result it is a Reshape of."""
-    steps = 0
-    while is_op(node, "Reshape") and steps < 3:
-        above = node.inputs[0].producer() if node.inputs[0] is not None else None
-        if above is None:
-            return None
-        node, steps = above, steps + 1
-    return node if is_op(node, "Gather", "GatherND") else None
+    found = maker_of(node.outputs[0], "Reshape")
+    return found if is_op(found, "Gather", "GatherND") else None
 
 
 def _end_of(lookup: ir.Node, index: Dims, view: View) -> ir.Node:

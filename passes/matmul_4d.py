@@ -10,11 +10,11 @@ from typing import ClassVar, Literal
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.directml.kernel_table import MATRIX_DIMS
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import Dim, same
-from graphfix.model.symbolic import times
+from graphfix.model.symbolic.expressions import times
 from graphfix.model.view import View
 
 from ._shared.fusible import FLOATS
@@ -83,7 +83,6 @@ class Matmul4d(NodePass[WideSite]):
     """
 
     name: ClassVar[str] = "matmul-4d"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("MatMul",)
 
     def match(self, node: ir.Node, view: View) -> WideSite | Skip | None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety
+from graphfix.core import Match, NodePass
 from graphfix.directml.placement import Rules
 from graphfix.editing.builder import Builder
 from graphfix.model.view import View
@@ -71,7 +71,6 @@ class MatmulVector(NodePass[VectorSite]):
     """
 
     name: ClassVar[str] = "matmul-vector"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("MatMul", "MatMulInteger", "QLinearMatMul")
 
     def match(self, node: ir.Node, view: View) -> VectorSite | None:

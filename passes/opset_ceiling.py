@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Change, Match, Pass, Safety, Skip
+from graphfix.core import Change, Match, Pass, Skip
 from graphfix.model.schemas import schema_of
 from graphfix.model.values import is_op, nodes_of
 from graphfix.model.view import View
@@ -95,7 +95,6 @@ class OpsetCeiling(Pass):
     """
 
     name: ClassVar[str] = "opset-ceiling"
-    safety: ClassVar[Safety] = "exact"
     keeps_shapes: ClassVar[bool] = True
 
     to: int = 21

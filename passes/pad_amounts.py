@@ -15,6 +15,7 @@ from graphfix.editing.builder import Builder
 from graphfix.model.pads import pads_of
 from graphfix.model.values import const_of, is_op
 from graphfix.model.view import View
+from graphfix.model.walks import reached
 
 from ._sizes.written import Written, written
 
@@ -187,16 +188,9 @@ def _joined(pads: tuple[Written, ...], op: Builder) -> ir.Value:
 
 def _behind(value: ir.Value) -> Iterator[ir.Node]:
     """What the amounts are computed by, down to the Shapes."""
-    pending, seen = [value], {value}
-    while pending:
-        node = pending.pop().producer()
-        if node is None:
-            continue
-        yield node
-        if not is_op(node, "Shape", "Size"):
-            new = {x for x in node.inputs if x is not None} - seen
-            seen |= new
-            pending += new
+    return reached(
+        [value.producer()], lambda x: () if is_op(x, "Shape", "Size") else x.predecessors()
+    )
 
 
 def _goes_through_floats(value: ir.Value, view: View) -> bool:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.pads import can_be_split, is_negative, may_cut, mode_of, pads_of
 from graphfix.model.shapes import Dim
@@ -92,7 +92,6 @@ class PadSlice(NodePass[CropSite]):
     """
 
     name: ClassVar[str] = "pad-slice"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("Pad",)
 
     def match(self, node: ir.Node, view: View) -> CropSite | Skip | None:

@@ -9,9 +9,10 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
-from graphfix.model.symbolic import Dim, expr_of, never_negative
+from graphfix.model.symbolic.expressions import Dim, expr_of
+from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.values import attr_int, attr_ints
 from graphfix.model.view import View
 
@@ -82,7 +83,6 @@ class PoolPads(NodePass[PoolSite]):
     """
 
     name: ClassVar[str] = "pool-pads"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("AveragePool", "LpPool", "MaxPool")
 
     def match(self, node: ir.Node, view: View) -> PoolSite | Skip | None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.values import attr_int
 from graphfix.model.view import View
@@ -80,7 +80,6 @@ class QuantizeAxis(NodePass[AxisSite]):
     """
 
     name: ClassVar[str] = "quantize-axis"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("DequantizeLinear", "QuantizeLinear")
 
     def match(self, node: ir.Node, view: View) -> AxisSite | Skip | None:

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety
+from graphfix.core import Match, NodePass
 from graphfix.directml.placement import Rules
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import Dim, same
@@ -90,7 +90,6 @@ class Reverse2d(NodePass[SequenceSite]):
     """
 
     name: ClassVar[str] = "reverse-2d"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("ReverseSequence",)
 
     def match(self, node: ir.Node, view: View) -> SequenceSite | None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import PASS_KEY, Builder
 from graphfix.model.pad_cuts import Rows
 from graphfix.model.shifted_rows import Moved, line_of
@@ -104,7 +104,6 @@ class SkewGather(NodePass[SkewSite]):
     """
 
     name: ClassVar[str] = "skew-gather"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("Slice", "MatMul")
 
     def match(self, node: ir.Node, view: View) -> SkewSite | Skip | None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.dims import numbers_in
 from graphfix.model.values import attr_ints, ints_of, is_op, users_of
@@ -95,7 +95,6 @@ class SliceGather(NodePass[PartSite]):
     """
 
     name: ClassVar[str] = "slice-gather"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("Slice",)
 
     def match(self, node: ir.Node, view: View) -> PartSite | Skip | None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety
+from graphfix.core import Match, NodePass
 from graphfix.editing.builder import Builder
 from graphfix.model.values import const_of, ints_of
 from graphfix.model.view import View
@@ -69,7 +69,6 @@ class SliceStart(NodePass[StartSite]):
     """
 
     name: ClassVar[str] = "slice-start"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("Slice",)
 
     def match(self, node: ir.Node, view: View) -> StartSite | None:

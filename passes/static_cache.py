@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.caches.cache_input import CacheInput
 from graphfix.caches.growth import growing, unify
-from graphfix.core import Change, Interface, Match, Pass, Safety, Skip
+from graphfix.core import Change, Interface, Match, Pass, Skip
 from graphfix.editing.builder import PASS_KEY, Builder, is_as_exported
 from graphfix.errors import PaddingError, UsageError
 from graphfix.model import shapes
-from graphfix.model.symbolic import replaced, symbols_of
+from graphfix.model.symbolic.expressions import replaced, symbols_of
 from graphfix.model.symbolic.sums import window_of
 from graphfix.model.text import line_of, path_of, told
 from graphfix.model.view import View
@@ -25,10 +26,6 @@ from graphfix.wording import did_you_mean
 
 from ._cache.makers import Makers
 from ._cache.sight import Recount, Sight
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
 
 _TOLD = 3
 _PROFILE = ". What the profile makes plain may be analysed: -p directml,static-cache"
@@ -110,7 +107,6 @@ class StaticCache(Pass):
     """
 
     name: ClassVar[str] = "static-cache"
-    safety: ClassVar[Safety] = "exact"
     may_change: ClassVar[frozenset[Interface]] = frozenset({"dims", "inputs", "outputs"})
 
     dims: Sizes = ()

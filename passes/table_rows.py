@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.affine import affine_of
 from graphfix.model.shapes import same
-from graphfix.model.symbolic import Dim
-from graphfix.model.values import attr_int, const_of, ints_of, is_op
+from graphfix.model.symbolic.expressions import Dim
+from graphfix.model.values import attr_int, const_of, ints_of, is_op, maker_of
 from graphfix.model.view import View
 
 from ._index.range_index import least_of
@@ -96,7 +96,6 @@ class TableRows(NodePass[RowsSite]):
     """
 
     name: ClassVar[str] = "table-rows"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("Gather",)
 
     def match(self, node: ir.Node, view: View) -> RowsSite | Skip | None:
@@ -143,17 +142,13 @@ def _counted_end(index: ir.Value, view: View) -> ir.Value | None:
     dims, (axis,) = view.shapes.dims(index) or (), counts.weights
     if any(dim != 1 for i, dim in enumerate(dims) if i != axis + len(dims)):
         return None
-    node = index.producer()
-    while is_op(node, *_VIEWS) and node.inputs[0] is not None:
-        node = node.inputs[0].producer()
+    node = maker_of(index, *_VIEWS)
     return node.inputs[1] if is_op(node, "Range") else None
 
 
 def _buffered_end(index: ir.Value, rows: Dim, view: View) -> ir.Value | None:
     """The end of the Slice of a constant ``[0, 1, ... rows - 1]`` that ``index`` is."""
-    node = index.producer()
-    while is_op(node, *_VIEWS) and node.inputs[0] is not None:
-        node = node.inputs[0].producer()
+    node = maker_of(index, *_VIEWS)
     if not is_op(node, "Slice") or len(node.inputs) < 3 or not isinstance(rows, int):
         return None
     buffer = node.inputs[0]

@@ -9,12 +9,12 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Change, Match, NodePass, Safety, Skip
+from graphfix.core import Change, Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model import shapes
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.shapes import input_symbols
-from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic.expressions import Dim
 from graphfix.model.values import attr_int, ints_of, is_op
 from graphfix.model.view import View
 
@@ -88,7 +88,6 @@ class Thaw(NodePass[FrozenSite]):
     """
 
     name: ClassVar[str] = "thaw"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = (
         *("Reshape", "Expand", "Add", "Sub", "Mul", "Div", "Where", "And", "Less", "Equal"),
     )

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.core import Match, NodePass, Safety, Skip
+from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.values import attr_int, const_of
 from graphfix.model.view import View
@@ -90,7 +90,6 @@ class UnflattenHeads(NodePass[ShapeSite]):
     """
 
     name: ClassVar[str] = "unflatten-heads"
-    safety: ClassVar[Safety] = "exact"
     anchors: ClassVar[tuple[str, ...]] = ("Reshape",)
 
     def match(self, node: ir.Node, view: View) -> ShapeSite | Skip | None:

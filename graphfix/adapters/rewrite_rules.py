@@ -11,18 +11,15 @@ in four lines::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
+import onnx_ir as ir
 from onnxscript.rewriter.pattern import RewriteRule, RewriteRuleSet
 
 from graphfix.core import Change, Match, Pass, Skip
 from graphfix.editing.builder import PASS_KEY
 from graphfix.model.text import line_of, path_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import onnx_ir as ir
 
 
 class RulesPass(Pass):

@@ -8,8 +8,9 @@ nodes and of the model is rolled back here.
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+import onnx
 import onnx_graphsurgeon
 import onnx_ir as ir
 
@@ -17,11 +18,6 @@ from graphfix.core import Change, Match, Pass, Skip
 from graphfix.editing.builder import PASS_KEY
 from graphfix.errors import GraphfixError
 from graphfix.model.text import line_of, path_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx
 
 
 class SurgeonPass(Pass):

@@ -19,7 +19,7 @@ from graphfix.model import shapes
 from graphfix.model.dims import name_dims
 from graphfix.model.local_functions import inline
 from graphfix.model.shapes import Shapes
-from graphfix.model.symbolic import Dim, equal, replaced
+from graphfix.model.symbolic.expressions import Dim, equal, replaced
 
 
 @dataclass(frozen=True)

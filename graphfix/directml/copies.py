@@ -6,14 +6,11 @@ Graph inputs and outputs are carried over by the session itself, unless both sid
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+import onnx_ir as ir
 
-    import onnx_ir as ir
-
-    from graphfix.directml.kernel_table import Kernel
+from graphfix.directml.kernel_table import Kernel
 
 
 def copies(graph: ir.Graph, kernels: Mapping[ir.Node, Kernel]) -> list[tuple[ir.Value, str]]:

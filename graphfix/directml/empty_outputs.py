@@ -16,7 +16,7 @@ from graphfix.directml.placement import Rules
 from graphfix.errors import ModelError
 from graphfix.model.local_functions import inline
 from graphfix.model.shapes import input_symbols
-from graphfix.model.symbolic import Dim, evaluator, symbols_of
+from graphfix.model.symbolic.expressions import Dim, evaluator, symbols_of
 from graphfix.model.values import bodies_of, is_op
 from graphfix.model.view import View
 

@@ -6,19 +6,15 @@ DmlGraphFusionTransformer with its partitions (GraphPartitioner.cpp), both in pr
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+import onnx_ir as ir
+
+from graphfix.directml.kernel_table import Kernel
 from graphfix.directml.placement import Rules
-from graphfix.model.values import bodies_of, const_of, is_op
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.directml.kernel_table import Kernel
-    from graphfix.model.view import View
+from graphfix.model.values import bodies_of, const_of, input_at, is_op, maker_of
+from graphfix.model.view import View
 
 OPEN = "a dim is symbolic"
 CONTROL_FLOW = "with {op} in the graph, nothing of it is fused"
@@ -131,7 +127,7 @@ def _optimized(node: ir.Node, view: View) -> str:
     (MatMulAddFusion).
     """
     for i, value in enumerate(node.inputs if is_op(node, "Add", "Mul") else ()):
-        made, other = value.producer() if value is not None else None, node.inputs[1 - i]
+        made, other = maker_of(value), node.inputs[1 - i]
         if value is None or len(value.uses()) > 1 or value.is_graph_output():
             continue
         if is_op(made, "Conv") and const_of(other) is not None:
@@ -219,7 +215,7 @@ def unfit(
     if not kernel.fuses:
         return f"{node.op_type} cannot be part of a fused graph"
     for i in sorted(kernel.cpu_inputs):
-        value = node.inputs[i] if i < len(node.inputs) else None
+        value = input_at(node, i)
         if value is not None and not value.is_initializer():
             return "an input that the CPU reads is computed, not constant"
     values = [x for x in (*node.inputs, *outputs) if x is not None and x.name]

@@ -10,7 +10,7 @@ looked at by itself.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import onnx_ir as ir
 
@@ -25,11 +25,7 @@ from graphfix.directml.kernel_table import (
 from graphfix.directml.kernel_table import typed as typed_of
 from graphfix.directml.support_queries import refusal
 from graphfix.model.schemas import schema_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from graphfix.model.shapes import Shapes
+from graphfix.model.shapes import Shapes
 
 SHAPE_WORK = "computes a shape, from values that are on the CPU"
 

@@ -7,17 +7,13 @@ the graph does not tell counts as granted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+import onnx_ir as ir
+
+from graphfix.directml.kernel_table import Kernel
+from graphfix.model.shapes import Shapes
 from graphfix.model.values import attr_int, attr_ints, attr_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import onnx_ir as ir
-
-    from graphfix.directml.kernel_table import Kernel
-    from graphfix.model.shapes import Shapes
 
 
 def refusal(node: ir.Node, kernel: Kernel, shapes: Shapes) -> str | None:

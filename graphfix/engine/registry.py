@@ -186,18 +186,12 @@ def _read(name: str, file: Path) -> Entry:
 
 def _constant(cls: ast.ClassDef, name: str) -> str | None:
     for node in cls.body:
-        target: ast.expr | None = None
-        if isinstance(node, ast.AnnAssign):
-            target = node.target
-        elif isinstance(node, ast.Assign) and len(node.targets) == 1:
-            target = node.targets[0]
-        if (
-            isinstance(target, ast.Name)
-            and target.id == name
-            and isinstance(node, ast.Assign | ast.AnnAssign)
-            and isinstance(node.value, ast.Constant)
-        ):
-            return str(node.value.value)
+        match node:
+            case (
+                ast.AnnAssign(target=ast.Name(id=found), value=ast.Constant(value=value))
+                | ast.Assign(targets=[ast.Name(id=found)], value=ast.Constant(value=value))
+            ) if found == name:
+                return str(value)
     return None
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import numpy.typing as npt
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from graphfix.feeds.case import Array
-    from graphfix.feeds.case_style import Side, Style, Values
-    from graphfix.feeds.input import Input
-    from graphfix.feeds.roles import Role
+from graphfix.feeds.case import Array
+from graphfix.feeds.case_style import Side, Style, Values
+from graphfix.feeds.input import Input
+from graphfix.feeds.roles import Role
 
 # Large values, not larger than they must be: the tolerance of what they reach grows with them.
 _LARGE = {"bumps": (1.3e3, -1.2e3), "spikes": (1.3e4, -1.2e4)}

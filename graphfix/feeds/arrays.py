@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,13 +13,9 @@ from graphfix.errors import FeedError
 from graphfix.feeds import array_fill
 from graphfix.feeds.case import Array, Case, named
 from graphfix.feeds.case_style import USUAL, Ends, Style, ends_of
+from graphfix.feeds.input import Input
+from graphfix.feeds.signature import Signature
 from graphfix.spec.quoting import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from graphfix.feeds.input import Input
-    from graphfix.feeds.signature import Signature
 
 # (rows, length) of the usual cases, in the order they are tried. A length of 1 and 2 finds
 # off-by-ones, an odd one wrong roundings, two rows of different lengths a mask that is ignored.

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
+from graphfix.feeds.case_style import Side
+from graphfix.feeds.roles import Role
+from graphfix.feeds.signature import Signature
 from graphfix.runtime.port import Array as Array
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from graphfix.feeds.case_style import Side
-    from graphfix.feeds.roles import Role
-    from graphfix.feeds.signature import Signature
 
 T = TypeVar("T")
 Poison = Literal["", "NaN", "large values", "other numbers", "other ids"]

@@ -9,27 +9,23 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphfix.errors import FeedError
 from graphfix.feeds.array_fill import options_of
+from graphfix.feeds.arrays import Maker
+from graphfix.feeds.case import Case
 from graphfix.feeds.case_style import Style
 from graphfix.feeds.input import size_of, symbols
 from graphfix.feeds.run_cost import Work
-from graphfix.model.symbolic import Dim, evaluator
+from graphfix.feeds.signature import Signature
+from graphfix.model.symbolic.expressions import Dim, evaluator
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from graphfix.feeds.arrays import Maker
-    from graphfix.feeds.case import Case
-    from graphfix.feeds.signature import Signature
-
-    Attempt = Callable[[int, Mapping[str, int], Style, Mapping[str, tuple[int, ...]]], bool]
+Attempt = Callable[[int, Mapping[str, int], Style, Mapping[str, tuple[int, ...]]], bool]
 
 
 @dataclass(frozen=True)

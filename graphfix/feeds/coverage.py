@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphfix.feeds.array_fill import is_image, options_of
+from graphfix.feeds.case import Array, Case
+from graphfix.feeds.input import Input
+from graphfix.feeds.signature import Signature
 from graphfix.spec.quoting import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from graphfix.feeds.case import Array, Case
-    from graphfix.feeds.input import Input
-    from graphfix.feeds.signature import Signature
 
 _TELLS = ("mask", "lengths", "relative-lengths", "cu-lengths")
 _NUMBERS = ("tokens", "positions", "int", "data")

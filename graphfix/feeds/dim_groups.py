@@ -20,7 +20,7 @@ from graphfix.feeds.states import states_of
 from graphfix.model.broadcast import BROADCAST
 from graphfix.model.mask_lookups import looked_up
 from graphfix.model.shapes import Shapes
-from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic.expressions import Dim
 from graphfix.model.values import is_op
 
 Tie = Literal["graph", "one-time", "past", "rows"]

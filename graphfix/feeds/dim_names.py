@@ -10,7 +10,7 @@ from graphfix.errors import ModelError
 from graphfix.model.dims import dim_names, identifier, is_expression, is_nameless
 from graphfix.model.local_functions import inline
 from graphfix.model.prepare import plain_name
-from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic.expressions import Dim
 
 
 def scratch(model: ir.Model) -> ir.Model:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.lengths.length_input import LengthInput
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import onnx_ir as ir
-
-    from graphfix.runtime.port import Array
+from graphfix.runtime.port import Array
 
 
 def full_lengths(model: ir.Model, feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 import onnx_ir as ir
 
-from graphfix.model.values import is_op
+from graphfix.model.values import before, is_op
+from graphfix.model.walks import inputs_of, reached
 
 THROUGH = frozenset(
     {"Cast", "CastLike", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Slice"}
@@ -31,33 +32,18 @@ def above(
         stop: Whether a node is it.
         arithmetic: What is looked through besides operators that keep elements.
     """
-    queue = deque([value])
-    for _ in range(24):
-        if not queue:
-            return None
-        node = queue.popleft().producer()
-        if node is None:
-            continue
-        if stop(node):
-            return node
-        if node.op_type in THROUGH or node.op_type in arithmetic:
-            queue.extend(x for x in node.inputs if x is not None)
-    return None
+    through = THROUGH | arithmetic
+    near = reached([value], lambda x: inputs_of(x.producer(), through))
+    made = (x.producer() for x in islice(near, 24))
+    return next((node for node in made if node is not None and stop(node)), None)
 
 
 def is_positions(value: ir.Value) -> bool:
     """Whether ``value`` counts 0, 1, 2, ...: a Range, a CumSum, or a constant that does."""
     if above(value, lambda n: is_op(n, "Range", "CumSum", "ConstantOfShape", "NonZero")):
         return True
-    source = value
-    while (node := source.producer()) is not None and is_op(
-        node, "Cast", "Unsqueeze", "Reshape", "Expand", "Slice", "Identity"
-    ):
-        first = node.inputs[0]
-        if first is None:
-            return False
-        source = first
-    tensor = ir.convenience.get_const_tensor(source)
+    source = before(value, "Cast", "Unsqueeze", "Reshape", "Expand", "Slice", "Identity")
+    tensor = None if source is None else ir.convenience.get_const_tensor(source)
     if tensor is None or not 1 < tensor.size <= 1 << 16:
         return False
     flat = tensor.numpy().reshape(-1)
@@ -75,17 +61,11 @@ def into_softmax(node: ir.Node) -> bool:
 
     A mask is often prepared once and added in each layer, so this looks past the first Add.
     """
-    queue, seen = deque(node.outputs), set(node.outputs)
-    for _ in range(60):
-        if not queue:
-            return False
-        for user, _index in queue.popleft().uses():
-            if user.op_type in ("Softmax", "LogSoftmax"):
-                return True
-            if user.op_type in _TO_SOFTMAX and user.outputs[0] not in seen:
-                seen.add(user.outputs[0])
-                queue.append(user.outputs[0])
-    return False
+    near = reached(
+        node.outputs, lambda x: (y.outputs[0] for y, _ in x.uses() if y.op_type in _TO_SOFTMAX)
+    )
+    users = (user for x in islice(near, 60) for user, _ in x.uses())
+    return any(user.op_type in ("Softmax", "LogSoftmax") for user in users)
 
 
 def say(node: ir.Node) -> str:

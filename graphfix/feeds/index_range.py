@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from graphfix.feeds.graph_uses import THROUGH, say
 from graphfix.feeds.laws import BINARY, TESTS, UNARY, Law, result
-from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic.expressions import Dim
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
 
 Numbers = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.feeds.roles import Role
-from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic.expressions import Dim
 
 
 @dataclass(frozen=True)

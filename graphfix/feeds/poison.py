@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from graphfix.feeds.array_fill import beyond_in, token_ids
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from graphfix.feeds.case import Array, Case, Poison
-    from graphfix.feeds.input import Input
-    from graphfix.feeds.roles import Role
-    from graphfix.feeds.signature import Signature
+from graphfix.feeds.case import Array, Case, Poison
+from graphfix.feeds.input import Input
+from graphfix.feeds.roles import Role
+from graphfix.feeds.signature import Signature
 
 _LARGE = 1e4
 

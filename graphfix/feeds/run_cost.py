@@ -6,22 +6,17 @@ A clock would say it too, and something else on every machine: the same cases sh
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.feeds.input import symbols
-from graphfix.model.symbolic import evaluator
+from graphfix.feeds.signature import Signature
+from graphfix.model.shapes import Dim, Shapes
+from graphfix.model.symbolic.expressions import evaluator
 from graphfix.model.values import is_op
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.feeds.signature import Signature
-    from graphfix.model.shapes import Dim, Shapes
 
 _PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 

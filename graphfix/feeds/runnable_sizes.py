@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+import onnx_ir as ir
+
+from graphfix.feeds.signature import Signature
 from graphfix.model.pads import pads_of
+from graphfix.model.symbolic.expressions import Dim
 from graphfix.model.values import attr_text, is_op
 from graphfix.model.view import View
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.feeds.signature import Signature
-    from graphfix.model.symbolic import Dim
 
 _POOLS = ("AveragePool", "LpPool", "MaxPool")
 _WINDOWS = ("Conv", "STFT", *_POOLS)

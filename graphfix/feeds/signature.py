@@ -7,8 +7,8 @@ Exporters name dims badly: one batch is ``s72`` in one input and ``s43`` in the 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -16,16 +16,12 @@ from graphfix.feeds.dim_groups import Tie, Ties
 from graphfix.feeds.dim_names import rename_dims, scratch
 from graphfix.feeds.input import Input, plain, size_of, symbols, symbols_of
 from graphfix.feeds.roles import UNUSED, Role, roles_of
+from graphfix.lengths.length_input import LengthInput
 from graphfix.model.dims import place_of
 from graphfix.model.shapes import Shapes, shapes_of
-from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic.expressions import Dim
+from graphfix.runtime.port import Array
 from graphfix.spec.quoting import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from graphfix.lengths.length_input import LengthInput
-    from graphfix.runtime.port import Array
 
 
 class Signature:

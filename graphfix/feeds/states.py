@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from graphfix.runtime.port import Array
+from graphfix.runtime.port import Array
 
 # What a name says of which way a state goes; the rest says which state it is.
 _WAYS = frozenset(

@@ -8,17 +8,12 @@ there: it is computed here of the float32 that go in.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.model.values import attr_float, attr_int
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.runtime.port import Array
-
+from graphfix.runtime.port import Array
 
 LIMIT = 65504.0
 # From here down a number is taken for the floor of a mask.

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.core import Match
+from graphfix.core import Feeds, Match, Pass, Safety
 from graphfix.errors import ModelError
 from graphfix.feeds.case import Case
 from graphfix.feeds.case_search import make_cases
@@ -25,20 +25,15 @@ from graphfix.feeds.run_cost import Work
 from graphfix.feeds.signature import Signature
 from graphfix.half.emulate import rounded
 from graphfix.half.overflow import overflowing
-from graphfix.half.trials import Kept, Trials, extremes, name_of
+from graphfix.half.trials import Kept, Progress, Trials, extremes, name_of
 from graphfix.model.half_weights import KEPT
 from graphfix.model.values import is_op, nodes_of
+from graphfix.model.walks import reached
+from graphfix.proof.compare import OutputDiff
 from graphfix.proof.verify import Original, Tolerance, Verdict
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.random_nodes import draws, seeded
 from graphfix.runtime.run_errors import RunError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from graphfix.core import Feeds, Pass, Safety
-    from graphfix.half.trials import Progress
-    from graphfix.proof.compare import OutputDiff
 
 # With less of the gate than this the usual inputs were not enough.
 _USUAL = 0.5
@@ -286,18 +281,14 @@ def _before_softmax(nodes: Sequence[ir.Node]) -> list[str]:
 
     There are few weights in that, and fewer than in any stretch of the graph that has it all.
     """
-    pending, known = [x for x in nodes if is_op(x, "Softmax")], set(nodes)
-    found = set(pending)
-    while pending:
-        node = pending.pop()
-        if any(
-            x and x.const_value is not None and x.const_value.size > _WEIGHT for x in node.inputs
-        ):
-            continue
-        makers = {x.producer() for x in node.inputs if x is not None} & known
-        new = [x for x in makers if x is not None and x not in found]
-        found.update(new)
-        pending += new
+    known = set(nodes)
+
+    def more(node: ir.Node) -> Collection[ir.Node]:
+        held = (x.const_value for x in node.inputs if x is not None)
+        weighs = any(x is not None and x.size > _WEIGHT for x in held)
+        return () if weighs else known.intersection(node.predecessors())
+
+    found = set(reached((x for x in nodes if is_op(x, "Softmax")), more))
     return [name_of(x) for x in nodes if x in found]
 
 

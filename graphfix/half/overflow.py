@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from graphfix.feeds.case import Case
 from graphfix.half import float16_range
 from graphfix.half.trials import Kept, Trials, name_of
 from graphfix.model.values import nodes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.feeds.case import Case
 
 _ROUNDS = 5
 

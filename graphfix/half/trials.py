@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from graphfix.core import Pass
+from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
 from graphfix.feeds.signature import Signature
 from graphfix.half.emulate import rounded, without_shapes
@@ -18,13 +20,7 @@ from graphfix.model.local_functions import inline
 from graphfix.model.values import nodes_of
 from graphfix.proof.inner_tensors import Run, Sizes, Stream
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from graphfix.core import Pass
-    from graphfix.feeds.case import Case
-
-    Progress = Callable[[str], None]
+Progress = Callable[[str], None]
 
 # Bytes of inner tensors at once: both models are run again for each group of them.
 _BUDGET = 1 << 30

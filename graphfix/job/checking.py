@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from typing import get_args
+
+import onnx_ir as ir
 
 from graphfix import rules
 from graphfix.core import Check, Finding, Findings, Match, Pass
@@ -14,12 +17,6 @@ from graphfix.model.text import path_of
 from graphfix.model.view import View, forget_index, index
 from graphfix.rules import pass_severity as judged
 from graphfix.rules.rule import Provider, Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import onnx_ir as ir
-
 
 PASSES = f"thaw,{pipeline.DEFAULT}"
 """The passes that are asked by default. thaw is in no profile, since it may cost lengths."""

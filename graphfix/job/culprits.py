@@ -12,20 +12,15 @@ import dataclasses
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from graphfix.core import Pass
+from graphfix.core import Check, Pass
 from graphfix.editing.exclusions import WHOLE, Leaving, Place
 from graphfix.engine.fixpoint import name_of
-from graphfix.engine.report import Left
+from graphfix.engine.pipeline import Progress
+from graphfix.engine.report import Left, PassReport, Report
 
-if TYPE_CHECKING:
-    from graphfix.core import Check
-    from graphfix.engine.pipeline import Progress
-    from graphfix.engine.report import PassReport, Report
-
-    Places = frozenset[Place]
-    Proves = Callable[[Sequence[Check], Leaving, bool], str]
+Places = frozenset[Place]
+Proves = Callable[[Sequence[Check], Leaving, bool], str]
 
 TRIES = 60
 """How many models are tried at most."""

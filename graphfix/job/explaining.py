@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import onnx_ir as ir
 
 from graphfix.core import Findings
 from graphfix.directml import hresult
+from graphfix.directml.hresult import Code
 from graphfix.engine import registry
 from graphfix.errors import PluginError, UsageError
 from graphfix.job.checking import check
 from graphfix.model.given import Given, loaded
 from graphfix.model.text import line_of, module_path
 from graphfix.rules import Rule
-from graphfix.spec.manual import manual_of, rule_manual_of
+from graphfix.spec.manual import Manual, RuleManual, manual_of, rule_manual_of
 from graphfix.wording import Row, Shown, clean, one_line, wrapped
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import onnx_ir as ir
-
-    from graphfix.directml.hresult import Code
-    from graphfix.spec.manual import Manual, RuleManual
-
-    Style = Callable[[str], str]
+Style = Callable[[str], str]
 
 
 _CODE = ("before", "after", "flagged", "clean")

@@ -14,7 +14,7 @@ from graphfix.job.culprits import BadPlaces, search
 from graphfix.job.prove import prove, why_not
 from graphfix.job.repair import make
 from graphfix.model import io
-from graphfix.model.values import nodes_of
+from graphfix.model.values import all_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -124,7 +124,4 @@ def _is_rounding(report: Report) -> bool:
 
 def tensors_of(model: ir.Model) -> frozenset[str]:
     """The names of what the nodes of a model make."""
-    tops = (model.graph, *(function.graph for function in model.functions.values()))
-    return frozenset(
-        x.name for top in tops for node in nodes_of(top) for x in node.outputs if x.name
-    )
+    return frozenset(x.name for node in all_nodes(model) for x in node.outputs if x.name)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Sequence
+from typing import Any, Unpack
 
 import onnx_ir as ir
 
+from graphfix.core import Check
 from graphfix.errors import UsageError, VerificationError
 from graphfix.job.one_file import repair_file
+from graphfix.job.task import Options
 from graphfix.model import given, io
 from graphfix.paths import StrPath
 from graphfix.runtime.scratch import Folder
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.core import Check
-    from graphfix.job.task import Options
 
 
 def fix(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from graphfix.core import Pass
+from graphfix.engine.report import Report
+from graphfix.job.task import Task
 from graphfix.model import io, weights
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.engine.report import Report
-    from graphfix.job.task import Task
 
 # Weights that are no smaller than that are as large as they were.
 _SMALLER = 0.99

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from graphfix.directml import plan as planner
+from graphfix.directml.plan import Plan
+from graphfix.engine.pipeline import Progress
+from graphfix.engine.report import Kernels
 from graphfix.errors import ModelError, UsageError
 from graphfix.feeds.signature import Signature
 from graphfix.model import io, local_functions, stand_in
 from graphfix.model.given import Given, loaded, one_size
 from graphfix.model.shapes import shapes_of
 from graphfix.runtime.optimizer import Optimizer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from graphfix.directml.plan import Plan
-    from graphfix.engine.pipeline import Progress
-    from graphfix.engine.report import Kernels
 
 # What ONNX Runtime says where the CPU has no kernel for a valid node.
 _NO_KERNEL = ("Failed to find kernel", "Could not find an implementation", "Kernel not found")

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from graphfix.core import Findings
+import onnx_ir as ir
+
+from graphfix.core import Finding, Findings
+from graphfix.engine.report import Hazards
 from graphfix.job import checking
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import onnx_ir as ir
-
-    from graphfix.core import Finding
-    from graphfix.engine.report import Hazards
 
 
 @dataclass(frozen=True)

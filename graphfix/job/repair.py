@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
-from graphfix.editing.exclusions import NOTHING, WHOLE, write_passes
+import onnx_ir as ir
+
+from graphfix.editing.exclusions import NOTHING, WHOLE, Leaving, write_passes
 from graphfix.engine import pipeline
-from graphfix.engine.report import Left
+from graphfix.engine.report import Left, Report
 from graphfix.errors import PassError
 from graphfix.job.rounding_search import MARGINS, Settling
+from graphfix.job.task import Task
 from graphfix.model import io
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.editing.exclusions import Leaving
-    from graphfix.engine.report import Report
-    from graphfix.job.task import Task
 
 
 def make(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+import onnx_ir as ir
 import sympy
 
 from graphfix.lengths.cell_moves import begin, follow, is_both_ways
 from graphfix.lengths.joint_axes import RefusedError, check_maskable
+from graphfix.lengths.length_source import Source
 from graphfix.lengths.repairs.fill_tail import PoisonedInput
 from graphfix.lengths.repairs.repair import Repair
 from graphfix.lengths.rule_site import Rule, Site, Takes
@@ -19,8 +21,10 @@ from graphfix.lengths.rules.shape_ops import of_sizes
 from graphfix.lengths.tail_state import (
     ANY,
     ZERO,
+    Axis,
     Rows,
     State,
+    Tail,
     Time,
     carries_time,
     never_shrinks,
@@ -30,14 +34,7 @@ from graphfix.lengths.tail_state import (
 )
 from graphfix.model.values import captured, const_of, is_op, opset_of
 from graphfix.model.view import View
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.lengths.length_source import Source
-    from graphfix.lengths.tail_state import Tail
+from graphfix.model.walks import reached
 
 _KEEPS_PLACES = ("Transpose", "Cast", "Identity")
 
@@ -142,17 +139,21 @@ class _Walk:
         return self._found
 
     def _input(self, value: ir.Value) -> State:
-        dims = self._source.shapes.dims(value)
-        if dims is None:
+        axes = self._axes(value)
+        if axes is None:
             return plain(None)
-        site = Site(next(iter(self._model.graph)), (), self._source, self._opset)
-        axes = tuple(site.axis_of(size_expr(str(x))) for x in dims)
         own = value is self._source.given
         tail = ZERO if own else self._tail
         tails = tuple(tail if carries_time(x) else None for x in axes)
         mask = own and self._source.kind == "mask"
         state = State(axes, tails, sign=1 if own else 0, inside=1.0 if mask else None)
         return dataclasses.replace(state, length=self._symbol()) if own else state
+
+    def _axes(self, value: ir.Value) -> tuple[Axis, ...] | None:
+        """The axes of what is made to its size."""
+        dims = self._source.shapes.dims(value)
+        site = Site(next(iter(self._model.graph)), [], self._source, self._opset)
+        return None if dims is None else tuple(site.axis_of(size_expr(str(x))) for x in dims)
 
     def _symbol(self) -> sympy.Expr:
         dims = self._source.shapes.dims(self._source.value) or ()
@@ -168,10 +169,7 @@ class _Walk:
         return self._constants[value]
 
     def _constant(self, value: ir.Value) -> State:
-        dims = self._source.shapes.dims(value)
-        site = Site(next(iter(self._model.graph)), (), self._source, self._opset)
-        axes = None if dims is None else [site.axis_of(size_expr(str(x))) for x in dims]
-        state = plain(axes, fixed=True)
+        state = plain(self._axes(value), fixed=True)
         array = const_of(value)
         if array is None or array.size == 0 or array.dtype.kind not in "biuf":
             return state
@@ -365,14 +363,10 @@ def _tells(states: Sequence[State]) -> bool:
 
 def _needed_by(model: ir.Model) -> set[ir.Node]:
     """The nodes that an output depends on."""
-    needed: set[ir.Node] = set()
-    pending = [x.producer() for x in model.graph.outputs]
-    while pending:
-        node = pending.pop()
-        if node is None or node in needed or node.graph is not model.graph:
-            continue
-        needed.add(node)
+
+    def makers(node: ir.Node) -> Iterator[ir.Node]:
         inputs = node.inputs[:2] if written(node) is not None else node.inputs
-        values = [x for x in (*inputs, *captured(node)) if x is not None]
-        pending += [x.producer() for x in values]
-    return needed
+        made = (x.producer() for x in (*inputs, *captured(node)) if x is not None)
+        return (x for x in made if x is not None and x.graph is model.graph)
+
+    return set(reached([x.producer() for x in model.graph.outputs], makers))

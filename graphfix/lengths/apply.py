@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
 from graphfix.errors import UsageError
+from graphfix.lengths.analysis import Analysis
 from graphfix.lengths.length_input import LengthInput
 from graphfix.lengths.length_nodes import OLDEST, Lengths
 from graphfix.model.dim_spelling import Spelling
@@ -16,11 +17,6 @@ from graphfix.model.text import line_of, path_of
 from graphfix.model.values import opset_of
 from graphfix.model.view import View
 from graphfix.spec.quoting import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.lengths.analysis import Analysis
 
 INPUT = "ilens"
 

@@ -10,13 +10,15 @@ Reshapes and Slices, or a GatherElements, read entry ``j - i + shift`` for each 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import onnx_ir as ir
 import sympy
 
 from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.number_effects import MANY, UNARY, keeps_finite
+from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.rules.axis_change import with_axis
 from graphfix.lengths.tail_state import (
     ANY,
@@ -33,16 +35,9 @@ from graphfix.lengths.tail_state import (
     with_tails,
 )
 from graphfix.model.shifted_rows import moved_rows
-from graphfix.model.symbolic import never_negative
-from graphfix.model.values import attr_int, axes_of, is_op
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.lengths.rule_site import Rule, Site
-    from graphfix.model.view import View
+from graphfix.model.symbolic.signs import never_negative
+from graphfix.model.values import attr_int, axes_of, is_op, maker_of
+from graphfix.model.view import View
 
 _ALL_ALIKE = frozenset({*UNARY, *MANY, "Concat"})
 """Operators whose inputs may all be shifted, each in the same way."""
@@ -217,7 +212,7 @@ def _settled(site: Site, state: State, axis: int, shift: sympy.Expr) -> State | 
 
 def _index(site: Site, value: ir.Value | None, depth: int = _DEEPEST) -> Index | None:
     """What an integer tensor counts along its axes, if it is nothing but that."""
-    node = None if value is None else value.producer()
+    node = maker_of(value)
     if value is None or not depth:
         return None
     state, held = site.known(value), site.held(value)

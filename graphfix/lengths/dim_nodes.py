@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
 import sympy
 
-from graphfix.model.symbolic import never_negative
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import numpy.typing as npt
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
+from graphfix.editing.builder import Builder
+from graphfix.model.symbolic.signs import never_negative
 
 
 @dataclass

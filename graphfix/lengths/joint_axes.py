@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import sympy
 
+from graphfix.lengths.length_source import Source
 from graphfix.lengths.tail_state import (
+    Atom,
+    Axis,
     Other,
     Rows,
     Shifted,
@@ -19,12 +22,6 @@ from graphfix.lengths.tail_state import (
     time_of,
 )
 from graphfix.spec.quoting import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.lengths.length_source import Source
-    from graphfix.lengths.tail_state import Atom, Axis
 
 
 class RefusedError(Exception):

@@ -8,26 +8,21 @@ is made once for the whole model.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import onnx_ir as ir
+import sympy
 
+from graphfix.editing.builder import Builder
 from graphfix.lengths.dim_nodes import Arithmetic, extremum, lowers
+from graphfix.lengths.length_source import Source
 from graphfix.lengths.number_effects import extreme
 from graphfix.lengths.tail_state import Axis, Rows, State, Time, size_expr
-from graphfix.model.symbolic import never_negative
+from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.values import attr_int, is_op
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import sympy
-
-    from graphfix.editing.builder import Builder
-    from graphfix.lengths.length_source import Source
-
-    Numbers = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+Numbers = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 OLDEST = 11
 """The oldest opset that has CumSum."""

@@ -13,7 +13,7 @@ from graphfix.lengths.length_input import Kind, LengthInput
 from graphfix.lengths.padded_axis import chosen, input_named, named, symbolic
 from graphfix.lengths.same_size import OneSize, plain
 from graphfix.model.shapes import Shapes, infer
-from graphfix.model.symbolic import Dim, symbols_of
+from graphfix.model.symbolic.expressions import Dim, symbols_of
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
@@ -34,12 +33,8 @@ def extreme(dtype: ir.DataType, *, high: bool) -> float:
     """The largest, or the least, number of a type."""
     if dtype == ir.DataType.BOOL:
         return int(high)
-    if dtype.is_floating_point():
-        edge = float(ml_dtypes.finfo(dtype.numpy()).max)  # type: ignore[no-untyped-call]
-        return edge if high else -edge
-    # numpy's own knows none of four bits
-    whole = ml_dtypes.iinfo(dtype.numpy())  # type: ignore[no-untyped-call]
-    return int(whole.max if high else whole.min)
+    edge = dtype.max if high else dtype.min
+    return float(edge) if dtype.is_floating_point() else int(edge)
 
 
 def apply(op_type: str, args: list[float], *, whole: bool, to_bool: bool) -> float | None:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from graphfix.errors import UsageError
 from graphfix.lengths.same_size import OneSize, plain
 from graphfix.model.shapes import Shapes
-from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic.expressions import Dim
 from graphfix.model.values import is_op
 from graphfix.spec.quoting import quoted
 

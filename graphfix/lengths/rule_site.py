@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 import sympy
 
 from graphfix.lengths.dim_nodes import lowers
 from graphfix.lengths.joint_axes import RefusedError, check_batch, check_maskable, check_rows
 from graphfix.lengths.length_nodes import LOOKED_THROUGH
+from graphfix.lengths.length_source import Source
 from graphfix.lengths.number_effects import MANY, UNARY, extreme
 from graphfix.lengths.repairs.fill_tail import Hide, Zero
 from graphfix.lengths.repairs.frames import LastFrames
 from graphfix.lengths.repairs.repair import FrameRepair, Leak, Repair
 from graphfix.lengths.repairs.statistics import LengthData
 from graphfix.lengths.tail_state import ZERO, Axis, Other, Rows, State, Tail, Time, plain, size_expr
-from graphfix.model.text import path_of
-from graphfix.model.values import attr_ints, const_of, is_op
+from graphfix.model.values import attr_ints, const_of, input_at, is_op
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import numpy.typing as npt
-
-    from graphfix.lengths.length_source import Source
-
-    Numbers = npt.NDArray[np.generic]
+Numbers = npt.NDArray[np.generic]
 
 
 # Inputs that were attributes, before opset 10.
@@ -39,6 +33,7 @@ _HUGE = 1e30
 """No number of a model is as large as that."""
 
 
+@dataclass(eq=False)
 class Site:
     """One node of a padded model.
 
@@ -47,26 +42,18 @@ class Site:
         states: What is known of each input; None for one that is absent.
         source: The padded dim.
         opset: The version of the standard opset.
+        known: What is known of any tensor.
         repairs: What has been asked for so far.
         points: The zero point of each input that has one: what counts as zero in it.
     """
 
-    def __init__(
-        self,
-        node: ir.Node,
-        states: Sequence[State | None],
-        source: Source,
-        opset: int,
-        *,
-        known: Callable[[ir.Value], State | None] = lambda value: None,
-    ) -> None:
-        self.node = node
-        self.states = list(states)
-        self.source = source
-        self.opset = opset
-        self.known = known
-        self.repairs: list[Repair] = []
-        self.points: dict[int, ir.Value | None] = {}
+    node: ir.Node
+    states: list[State | None]
+    source: Source
+    opset: int
+    known: Callable[[ir.Value], State | None] = lambda value: None
+    repairs: list[Repair] = field(default_factory=list)
+    points: dict[int, ir.Value | None] = field(default_factory=dict)
 
     def state(self, index: int = 0) -> State:
         """What is known of an input that must be there."""
@@ -224,11 +211,11 @@ class Site:
         attribute = self._attribute(index)
         if attribute is not None:
             return [sympy.Integer(x) for x in attribute.as_ints()]
-        return self.held(self.node.inputs[index] if index < len(self.node.inputs) else None)
+        return self.held(input_at(self.node, index))
 
     def array(self, index: int) -> Numbers | None:
         """What an input holds in every run: a constant, or what is computed of constants alone."""
-        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        value = input_at(self.node, index)
         found = const_of(value)
         held, dims = self.contents(index), self.dims(value)
         if found is not None or held is None or not all(x.is_Integer for x in held):
@@ -304,11 +291,6 @@ class Site:
         self.repairs.append(repair)
         self.states[repair.index] = repair.state.with_tail(repair.axis, tail)
         return self.state(repair.index)
-
-    @property
-    def path(self) -> str:
-        """The node as a user knows it."""
-        return path_of(self.node)
 
 
 class Takes(enum.Flag):

@@ -17,7 +17,7 @@ from graphfix.lengths.mask_counts import meetings
 from graphfix.model.broadcast import BROADCAST
 from graphfix.model.mask_lookups import looked_up
 from graphfix.model.shapes import Shapes
-from graphfix.model.symbolic import Dim, expr_of, symbols_of
+from graphfix.model.symbolic.expressions import Dim, expr_of, symbols_of
 from graphfix.model.values import is_op
 
 Pair = tuple[str, str]

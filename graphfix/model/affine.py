@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.model.shapes import Shapes, all_same, same
-from graphfix.model.symbolic import Dim
-from graphfix.model.values import attr_int, axes_of, const_of, ints_of, is_op, scalar_of
+from graphfix.model.symbolic.expressions import Dim
+from graphfix.model.values import attr_int, axes_of, const_of, ints_of, is_op, maker_of, scalar_of
 
 _INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
 # An index is a few nodes away from its Range; this only bounds the walk.
@@ -28,7 +28,7 @@ class Affine:
 
 def affine_of(value: ir.Value | None, shapes: Shapes, depth: int = 0) -> Affine | None:
     """What an integer tensor counts, if it is nothing but a sum of counts along its axes."""
-    node = value.producer() if value is not None else None
+    node = maker_of(value)
     if value is None or node is None or depth > _DEEPEST:
         return None
     if is_op(node, "Range"):
@@ -121,7 +121,7 @@ def _moved(inner: Affine, node: ir.Node, shapes: Shapes) -> Affine | None:
 
 def own_places(value: ir.Value | None, shapes: Shapes) -> list[ir.Value] | None:
     """The parts of a Concat along the last axis, each of which is one index."""
-    node = value.producer() if value is not None else None
+    node = maker_of(value)
     rank = shapes.rank(value)
     if not is_op(node, "Concat") or rank is None or attr_int(node, "axis", 0) % rank != rank - 1:
         return None

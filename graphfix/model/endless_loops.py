@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from graphfix.model.values import all_nodes, bodies_of, const_of, is_op
+from graphfix.model.values import all_nodes, before, bodies_of, const_of, is_op
 
 _MOST_TRIPS = 1 << 40
 
@@ -26,9 +26,7 @@ def _is_endless(loop: ir.Node) -> bool:
         return False
     starts = condition is None or bool(_number(condition))
     (body,) = bodies_of(loop)
-    again: ir.Value | None = body.outputs[0]
-    while again is not None and is_op(node := again.producer(), "Identity"):
-        again = node.inputs[0]
+    again = before(body.outputs[0], "Identity")
     return starts and again is not None and (again is body.inputs[1] or bool(_number(again)))
 
 

@@ -147,13 +147,7 @@ def _number(text: str, value: ir.Value, called: str) -> int | float | bool:
         raise ValueError(f"{called} is {kind}, of which no number can be given")
     if not isinstance(number, int) and not number.is_integer():
         raise ValueError(f"{called} is {kind}, and {text} is not a whole number")
-    low, high = _range(dtype)
-    if not low <= number <= high:
-        raise ValueError(f"{called} is {kind}, from {low} to {high}, and {text} is not among them")
+    if not dtype.min <= number <= dtype.max:
+        range_ = f"from {dtype.min} to {dtype.max}"
+        raise ValueError(f"{called} is {kind}, {range_}, and {text} is not among them")
     return int(number)
-
-
-def _range(dtype: ir.DataType) -> tuple[int, int]:
-    signed = not dtype.name.startswith("U")
-    bits = int(dtype.bitwidth)
-    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)

@@ -9,6 +9,7 @@ shapes and types fit together is left to ONNX Runtime.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import onnx
 
@@ -76,22 +77,16 @@ def _opsets(imports: Iterable[onnx.OperatorSetIdProto], what: str) -> dict[str, 
     return opsets
 
 
+@dataclass
 class _Graphs:
     """Checks graphs that have their operators from the same sets."""
 
-    def __init__(
-        self,
-        opsets: Mapping[str, int],
-        functions: Mapping[tuple[str, str, str], onnx.FunctionProto],
-        *,
-        function: bool = False,
-    ) -> None:
-        self.ordered = True
-        self._opsets = opsets
-        self._functions = functions
-        self._in_function = function
-        # What nodes have in common of which the checker has been asked.
-        self._alike: set[object] = set()
+    _opsets: Mapping[str, int]
+    _functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
+    function: bool = False
+    ordered: bool = True
+    # What nodes have in common of which the checker has been asked.
+    _alike: set[object] = field(default_factory=set)
 
     def check(self, graph: onnx.GraphProto, outer: tuple[Collection[str], ...]) -> None:
         """Check a graph and those in it.
@@ -255,7 +250,7 @@ class _Graphs:
         return str(parameter)
 
     def _parameter_refusal(self, kind: int, what: str) -> str | None:
-        if not self._in_function:
+        if not self.function:
             return f"is a function's parameter, but {what} is in no function"
         if kind in (_GRAPH, _GRAPHS):
             return "is a graph that a function is given, which graphfix does not know"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from itertools import islice
 
 import onnx_ir as ir
 
 from graphfix.model.values import const_of, is_op
-
-if TYPE_CHECKING:
-    from graphfix.model.view import View
+from graphfix.model.view import View
+from graphfix.model.walks import reached
 
 WIDE = (ir.DataType.INT64, ir.DataType.UINT64)
 
@@ -29,30 +29,20 @@ def is_made_wide(value: ir.Value, view: View) -> bool:
     By sums, products, choices and layout. An input, a count or an index is not taken for one: it
     could be, but in no graph is it. Constants that only limit (Min, Max, Clip) are none either.
     """
-    pending, seen = [value], {value}
-    while pending and len(seen) <= _NEAREST:
-        top = pending.pop()
-        array = const_of(top)
-        if array is not None:
-            whole = array.reshape(-1) if array.dtype.kind in "iu" else ()
-            if any(not _LOW <= int(x) < _HIGH for x in whole):
-                return True
-            continue
-        new = [x for x in _sources(top.producer(), view) if x not in seen]
-        seen.update(new)
-        pending += new
+    for source in islice(reached([value], lambda x: _sources(x.producer(), view)), _NEAREST):
+        array = const_of(source)
+        whole = array.reshape(-1) if array is not None and array.dtype.kind in "iu" else ()
+        if any(not _LOW <= int(x) < _HIGH for x in whole):
+            return True
     return False
 
 
-def _sources(node: ir.Node | None, view: View) -> list[ir.Value]:
+def _sources(node: ir.Node | None, view: View) -> Sequence[ir.Value | None]:
     """The inputs whose numbers are in what ``node`` makes."""
     if node is None:
-        return []
-    given = list(node.inputs)
-    if is_op(node, *_FIRST) or (is_op(node, "Cast") and view.shapes.dtype(given[0]) in WIDE):
-        given = given[:1]
-    elif is_op(node, "Where"):
-        given = given[1:]
-    elif not is_op(node, *_ARITHMETIC):
-        return []
-    return [x for x in given if x is not None]
+        return ()
+    if is_op(node, *_FIRST) or (is_op(node, "Cast") and view.shapes.dtype(node.inputs[0]) in WIDE):
+        return node.inputs[:1]
+    if is_op(node, "Where"):
+        return node.inputs[1:]
+    return node.inputs if is_op(node, *_ARITHMETIC) else ()

@@ -8,8 +8,8 @@ import onnx_ir as ir
 
 from graphfix.model.affine import affine_of, own_places
 from graphfix.model.shapes import Shapes, all_same, same
-from graphfix.model.symbolic import Dim
-from graphfix.model.values import attr_int, attr_text, is_op
+from graphfix.model.symbolic.expressions import Dim
+from graphfix.model.values import attr_int, attr_text, is_op, maker_of
 
 
 class Lookup(NamedTuple):
@@ -68,7 +68,7 @@ def own_rows(node: ir.Node, shapes: Shapes, axis: int) -> int | None:
 def _gathered(node: ir.Node, shapes: Shapes) -> Lookup | None:
     """The table is flattened, and the index counts through it."""
     flat, index = node.inputs[0], node.inputs[1]
-    above = flat.producer() if flat is not None else None
+    above = maker_of(flat)
     if attr_int(node, "axis", 0) != 0 or not is_op(above, "Reshape", "Flatten"):
         return None
     table, shape = above.inputs[0], shapes.dims(index)

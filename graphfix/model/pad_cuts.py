@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import onnx_ir as ir
 import sympy
 
 from graphfix.model.pads import mode_of, pads_of
 from graphfix.model.shapes import is_named
-from graphfix.model.symbolic.expressions import expr_of
+from graphfix.model.symbolic.expressions import Dim, expr_of
 from graphfix.model.symbolic.signs import never_negative
-from graphfix.model.values import attr_ints, ints_of, is_op, scalar_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import onnx_ir as ir
-
-    from graphfix.model.symbolic import Dim
-    from graphfix.model.view import View
+from graphfix.model.values import attr_ints, input_at, ints_of, is_op, scalar_of
+from graphfix.model.view import View
 
 # The lowest integers, from which a Slice starts that is to start at 0.
 _LOWEST = -(1 << 31)
@@ -139,7 +133,7 @@ def added_by(node: ir.Node, view: View) -> Mapping[int, tuple[sympy.Expr, sympy.
     pads, rank = pads_of(node, view), view.shapes.rank(node.inputs[0])
     if pads is None or rank is None or not all(map(is_named, pads)):
         return None
-    given = node.inputs[3] if len(node.inputs) > 3 else None
+    given = input_at(node, 3)
     axes = range(rank) if given is None else ints_of(given)
     if axes is None or 2 * len(axes) != len(pads):
         return None
@@ -155,5 +149,5 @@ def is_zero_padding(node: ir.Node) -> bool:
     """Whether a Pad puts zeros on."""
     if mode_of(node) != "constant" or any(x.is_ref() for x in node.attributes.values()):
         return False
-    value = node.inputs[2] if len(node.inputs) > 2 else None
+    value = input_at(node, 2)
     return value is None or scalar_of(value) == 0

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+import onnx_ir as ir
+
+from graphfix.model.shapes import Dim
 from graphfix.model.symbolic.expressions import expr_of
 from graphfix.model.values import attr_ints, attr_text, ints_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.model.shapes import Dim
-    from graphfix.model.view import View
-
+from graphfix.model.view import View
 
 # Frames of a short clip: relative positions are cut where a clip is shorter than their window.
 _SMALL = (1, 2, 3, 4)

@@ -12,16 +12,26 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 import onnx_shape_inference
 
-from graphfix.model import symbolic
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.dims import dim_names, is_nameless, without_no_names
-from graphfix.model.symbolic import Dim as Dim
+from graphfix.model.symbolic import inference
+from graphfix.model.symbolic.expressions import Dim as Dim
+from graphfix.model.symbolic.expressions import (
+    equal,
+    expr_of,
+    is_positive,
+    positive_parts,
+    symbols_of,
+)
+from graphfix.model.symbolic.inferred import Facts, learning
+from graphfix.model.symbolic.overrides import register
 from graphfix.model.values import SMALL, bodies_of, graphs_of, ints_of, is_op, tensor_in
 
 log = logging.getLogger(__name__)
@@ -32,6 +42,7 @@ _MINTED = re.compile(r"\b_d\d+\b")
 _CONTENTS = onnx_shape_inference.SYM_DATA_KEY
 
 
+@dataclass(eq=False)
 class Shapes:
     """Symbolic dims of the values of one model, and symbolic contents of its shape tensors.
 
@@ -39,17 +50,10 @@ class Shapes:
     here: it would depend on the call.
     """
 
-    def __init__(
-        self,
-        dims: dict[ir.Value, tuple[Dim, ...]],
-        dtypes: dict[ir.Value, ir.DataType],
-        data: dict[ir.Value, tuple[Dim, ...]],
-        never_empty: frozenset[str] = frozenset(),
-    ) -> None:
-        self._never_empty = never_empty
-        self._dims = dims
-        self._dtypes = dtypes
-        self._data = data
+    _dims: dict[ir.Value, tuple[Dim, ...]]
+    _dtypes: dict[ir.Value, ir.DataType]
+    _data: dict[ir.Value, tuple[Dim, ...]]
+    _never_empty: frozenset[str] = frozenset()
 
     def dims(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
         """The dims of ``value``, or None where they (or their number) are unknown."""
@@ -83,15 +87,15 @@ class Shapes:
 
     def never_empty(self, dim: Dim, beside: Dim = 1) -> bool:
         """Whether a dim is at least 1 in every run that succeeds and in which ``beside`` is."""
-        beside_it = symbolic.positive_parts(symbolic.expr_of(beside))
-        return symbolic.is_positive(dim, self._never_empty | beside_it)
+        beside_it = positive_parts(expr_of(beside))
+        return is_positive(dim, self._never_empty | beside_it)
 
     def update(self, other: Shapes, known: Callable[[str], bool]) -> None:
         """Take over what ``other`` has; a dim with a symbol that is not ``known`` is unknown."""
 
         def here(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
             return tuple(
-                x if all(map(known, symbolic.symbols_of(x))) else ir.SymbolicDim(None) for x in dims
+                x if all(map(known, symbols_of(x))) else ir.SymbolicDim(None) for x in dims
             )
 
         self._dims.update((value, here(dims)) for value, dims in other._dims.items())
@@ -143,7 +147,7 @@ def is_named(dim: Dim) -> bool:
 
 def same(a: Dim, b: Dim) -> bool:
     """Whether two dims are equal for every size of the model's inputs."""
-    return symbolic.equal(a, b)
+    return equal(a, b)
 
 
 def all_same(a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bool:
@@ -166,7 +170,7 @@ def input_symbols(model: ir.Model) -> list[str]:
             if is_nameless(dim):
                 names[called[value.name or "", axis]] = None
             else:
-                names.update(dict.fromkeys(sorted(symbolic.symbols_of(spelling.read(dim)))))
+                names.update(dict.fromkeys(sorted(symbols_of(spelling.read(dim)))))
     return list(names)
 
 
@@ -223,11 +227,11 @@ def extend(model: ir.Model, nodes: Sequence[ir.Node]) -> None:
     new = [x for x in nodes if shapes.dims(x.outputs[0]) is None and not bodies_of(x)]
     made = [value for node in new for value in node.outputs]
     given = [x for x in dict.fromkeys(x for n in new for x in n.inputs if x) if x not in made]
-    with _kept([*given, *made]), symbolic.learning(model.graph) as facts:
+    with _kept([*given, *made]), learning(model.graph) as facts:
         context = onnx_shape_inference.ShapeInferenceContext(model.opset_imports)
         for value in given:
             dims = (*(shapes.dims(value) or ()), *(shapes.data(value) or ()))
-            context.reserve_symbol_names(x for dim in dims for x in symbolic.symbols_of(dim))
+            context.reserve_symbol_names(x for dim in dims for x in symbols_of(dim))
         for value in given:
             _tell(context, shapes, value)
         for node in new:
@@ -285,19 +289,19 @@ def _infer(
     model: ir.Model,
     renamed: Mapping[str, str],
     *inner: ir.Graph,
-    before: symbolic.Facts | None = None,
+    before: Facts | None = None,
     usual: bool,
-) -> tuple[Shapes, symbolic.Facts]:
-    symbolic.register()
+) -> tuple[Shapes, Facts]:
+    register()
     graphs = list(graphs_of(model.graph))
     nodes = [node for graph in graphs for node in graph]
     values = list(_values_of(graphs))
     with (
         _without_claims(model, nodes, values, renamed),
-        symbolic.learning(model.graph, *inner, before=before, usual=usual) as facts,
+        learning(model.graph, *inner, before=before, usual=usual) as facts,
     ):
         try:
-            symbolic.infer(model, facts, bodies=len(graphs) > 1)
+            inference.infer(model, facts, bodies=len(graphs) > 1)
         except (ValueError, RuntimeError) as error:
             # What was inferred before the malformed node is still right.
             log.warning("shapes are known only in part: %s", error)
@@ -306,7 +310,7 @@ def _infer(
     return _infer(model, renamed, *inner, before=facts, usual=usual)
 
 
-def _read(values: Sequence[ir.Value], facts: symbolic.Facts) -> Shapes:
+def _read(values: Sequence[ir.Value], facts: Facts) -> Shapes:
     dims: dict[ir.Value, tuple[Dim, ...]] = {}
     dtypes: dict[ir.Value, ir.DataType] = {}
     data: dict[ir.Value, tuple[Dim, ...]] = {}
@@ -330,8 +334,8 @@ def _read(values: Sequence[ir.Value], facts: symbolic.Facts) -> Shapes:
             data[value] = held
         elif (ints := _ints(value, facts)) is not None:
             data[value] = ints
-    sizes = (symbolic.expr_of(facts.resolve(ir.SymbolicDim(x))) for x in facts.never_empty)
-    never_empty = frozenset(x for expr in sizes for x in symbolic.positive_parts(expr))
+    sizes = (expr_of(facts.resolve(ir.SymbolicDim(x))) for x in facts.never_empty)
+    never_empty = frozenset(x for expr in sizes for x in positive_parts(expr))
     return Shapes(dims, dtypes, data, never_empty)
 
 
@@ -401,7 +405,7 @@ def _told(text: str) -> tuple[Dim, ...]:
     return tuple(x if isinstance(x, int) else ir.SymbolicDim(x) for x in json.loads(text))
 
 
-def _ints(value: ir.Value, facts: symbolic.Facts) -> tuple[int, ...] | None:
+def _ints(value: ir.Value, facts: Facts) -> tuple[int, ...] | None:
     """What a constant holds if that may be a shape, read once at most."""
     node = value.producer()
     if node is not None and node.op_type not in ("Constant", "Identity"):

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import onnx_ir as ir
 import sympy
 
 from graphfix.model.pad_cuts import added_by, first_of, is_never_negative, is_zero_padding
 from graphfix.model.shapes import all_same, is_named, same
-from graphfix.model.symbolic.expressions import expr_of
+from graphfix.model.symbolic.expressions import Dim, expr_of
 from graphfix.model.values import attr_int, is_op
+from graphfix.model.view import View
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.model.symbolic import Dim
-    from graphfix.model.view import View
-
-    Sizes = Sequence[sympy.Expr]
+Sizes = Sequence[sympy.Expr]
 
 # Two Pads, two Reshapes and two Slices; this only bounds the walk.
 _DEEPEST = 16

@@ -60,7 +60,7 @@ def _nearest(node: ir.Node) -> ir.Node | None:
     """The first node of the user's own that follows, one step after the other."""
     seen, pending = {node}, [node]
     while pending:
-        after = dict.fromkeys(use.node for x in pending for y in x.outputs for use in y.uses())
+        after = dict.fromkeys(y for x in pending for y in x.successors())
         pending = [x for x in after if x not in seen]
         own = next((x for x in pending if not _is_ours(x)), None)
         if own is not None:

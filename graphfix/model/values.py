@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TypeGuard
 
 import numpy as np
@@ -41,6 +42,19 @@ def is_op(node: ir.Node | None, *op_types: str) -> TypeGuard[ir.Node]:
         return False
     domain = node.domain
     return not domain or domain == "ai.onnx"
+
+
+def maker_of(value: ir.Value | None, *through: str) -> ir.Node | None:
+    """The node that makes ``value``, or makes what nodes of the types ``through`` hand on as it."""
+    source = before(value, *through) if through else value
+    return None if source is None else source.producer()
+
+
+def before(value: ir.Value | None, *op_types: str) -> ir.Value | None:
+    """What ``value`` is made of by nodes of these types alone, each of its first input."""
+    while value is not None and is_op(node := value.producer(), *op_types):
+        value = node.inputs[0]
+    return value
 
 
 def nodes_of(graph: ir.Graph) -> Iterator[ir.Node]:
@@ -233,6 +247,11 @@ def _may_be_ints(tensor: ir.TensorProtocol | None) -> bool:
     return tensor is not None and tensor.dtype.is_integer() and len(tensor.shape) <= 1
 
 
+def input_at(node: ir.Node, index: int) -> ir.Value | None:
+    """An input of ``node``; None if it is not given."""
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
 def attr_int(node: ir.Node, name: str, default: int) -> int:
     """An integer attribute, or ``default`` where it is absent or a function's reference."""
     attribute = node.attributes.get(name)
@@ -268,11 +287,11 @@ def axes_of(node: ir.Node) -> tuple[int, ...] | None:
 
     None if they are not constant or not given at all.
     """
-    if len(node.inputs) > 1 and node.inputs[1] is not None:
-        return ints_of(node.inputs[1])
-    return attr_ints(node, "axes")
+    given = input_at(node, 1)
+    return attr_ints(node, "axes") if given is None else ints_of(given)
 
 
+@dataclass(eq=False)
 class Numbering:
     """Value numbers: two values with the same number always hold the same contents.
 
@@ -285,17 +304,12 @@ class Numbering:
         constant: What a value holds if the file says so.
     """
 
-    def __init__(
-        self,
-        contents: Callable[[ir.Value], Hashable | None],
-        constant: Callable[[ir.Value], Array | None] = const_of,
-    ) -> None:
-        self._contents = contents
-        self._constant = constant
-        self._numbers: dict[ir.Value, int] = {}
-        self._by_key: dict[object, int] = {}
-        # What each node was given when what it makes got a number.
-        self._given: dict[ir.Node, Sequence[ir.Value | None]] = {}
+    _contents: Callable[[ir.Value], Hashable | None]
+    _constant: Callable[[ir.Value], Array | None] = const_of
+    _numbers: dict[ir.Value, int] = field(default_factory=dict)
+    _by_key: dict[object, int] = field(default_factory=dict)
+    # What each node was given when what it makes got a number.
+    _given: dict[ir.Node, Sequence[ir.Value | None]] = field(default_factory=dict)
 
     def of(self, value: ir.Value) -> int:
         """The number of ``value``. Linear in the nodes above it that have no number yet."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.values import const_of, filler_of, is_op
-
-if TYPE_CHECKING:
-    from graphfix.model.view import View
+from graphfix.model.view import View
 
 _LAYOUT = frozenset(
     {"Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile"}

@@ -12,7 +12,7 @@ from typing import get_args
 
 from graphfix.feeds.case import Dropped
 from graphfix.feeds.clips import FILLS, Fill
-from graphfix.json_types import plain
+from graphfix.json_types import record
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model.given import Given, in_memory, require_known, sizes_of
 from graphfix.probing.containers import Job
@@ -67,7 +67,7 @@ class PaddedVerdict(Proof):
             "summary": str(self),
             "reason": self.reason,
             "axis": self.axis,
-            "lengths": None if self.fed is None else asdict(self.fed),
+            "lengths": self.fed,
             "told": self.told,
             "max_abs": self.tolerance.max_abs,
             "cosine": self.tolerance.cosine,
@@ -76,9 +76,7 @@ class PaddedVerdict(Proof):
             "dropped": [{"name": x.name, "reason": x.reason} for x in self.dropped],
             "notes": self.notes,
         }
-        known = plain(data)
-        assert isinstance(known, dict)
-        return known
+        return record(data)
 
     def __str__(self) -> str:
         if self.reason:

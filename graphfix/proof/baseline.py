@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -26,21 +26,17 @@ from graphfix.model.fixed_inputs import arrays_since
 from graphfix.paths import StrPath
 from graphfix.proof.branches import Branches
 from graphfix.proof.budget import Budget
+from graphfix.proof.compare import Array, Mask, Tolerance
 from graphfix.proof.content import Content
 from graphfix.proof.output_record import silent_outputs
 from graphfix.proof.state_steps import Chain, chains
 from graphfix.runtime.compared_session import open_given
 from graphfix.runtime.local_session import Session
+from graphfix.runtime.port import Feeds
+from graphfix.runtime.random_nodes import Repeatable
 from graphfix.runtime.run_errors import OverBudgetError, RunError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from graphfix.proof.compare import Array, Mask, Tolerance
-    from graphfix.runtime.port import Feeds
-    from graphfix.runtime.random_nodes import Repeatable
-
-    Outputs = dict[str, Array]
+Outputs = dict[str, Array]
 
 
 # Garbage is put into the padding of so many cases, of those whose first row is full.

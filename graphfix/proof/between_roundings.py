@@ -7,24 +7,19 @@ original made, and what each makes of them, up to the next rounding, is compared
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.errors import ModelError
 from graphfix.model.values import is_op
-from graphfix.proof.compare import compare
+from graphfix.proof.compare import Array, Tolerance, compare
 from graphfix.runtime.local_session import Session
+from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from graphfix.proof.compare import Array, Tolerance
-    from graphfix.runtime.provider import Ep
-
-    Feeds = Mapping[str, Array]
+Feeds = Mapping[str, Array]
 
 _ROUNDERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 # One number, or such a share of them, may be rounded the other way, by one step.

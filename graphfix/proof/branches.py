@@ -6,20 +6,17 @@ is replaced by a constant, in the original and in the repaired model alike, and 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
 from graphfix.model.shapes import shapes_of
 from graphfix.model.values import Numbering, bodies_of, is_op
+from graphfix.model.walks import reached
+from graphfix.proof.compare import Array
 from graphfix.runtime.random_nodes import is_random
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from graphfix.proof.compare import Array
 
 
 @dataclass(frozen=True)
@@ -107,18 +104,12 @@ def _names_of(condition: ir.Value, model: ir.Model) -> frozenset[str]:
 
 def _decided(condition: ir.Value, constants: Collection[str]) -> bool:
     """Whether nothing but these inputs, and what is in the model, makes a condition."""
-    pending, seen = [condition], set[ir.Value]()
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+    for value in reached([condition], lambda x: node.inputs if (node := x.producer()) else ()):
         node = value.producer()
         if node is None and value.is_graph_input() and value.name not in constants:
             return False
         if node is not None and (bodies_of(node) or is_random(node)):
             return False
-        pending += [x for x in node.inputs if x is not None] if node is not None else []
     return True
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from graphfix.feeds.case import Case
 from graphfix.runtime.run_errors import OverBudgetError, StoppedError
 from graphfix.wording import plural
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from graphfix.feeds.case import Case
 
 T = TypeVar("T")
 

@@ -6,20 +6,18 @@ inference does not know the dims, the shapes that were seen tell them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+from graphfix.feeds.case import Case
+from graphfix.feeds.signature import Signature
+from graphfix.model.symbolic.expressions import Dim
+from graphfix.proof.compare import Array, Mask, Tolerance
 
-    from graphfix.feeds.case import Case
-    from graphfix.feeds.signature import Signature
-    from graphfix.model.symbolic import Dim
-    from graphfix.proof.compare import Array, Mask, Tolerance
-
-    Outputs = Mapping[str, Array]
+Outputs = Mapping[str, Array]
 
 T = TypeVar("T")
 

@@ -6,23 +6,19 @@ of a graph, or compute something else of one form of it than of another.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from graphfix.errors import ModelError
+from graphfix.feeds.case import Case
 from graphfix.model.values import nodes_of
 from graphfix.proof.baseline import Baseline, Ran
+from graphfix.proof.compare import Array
+from graphfix.proof.judge import Judge
 from graphfix.runtime.local_session import Session
+from graphfix.runtime.model_source import Source
 from graphfix.runtime.run_errors import RunError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from graphfix.feeds.case import Case
-    from graphfix.proof.compare import Array
-    from graphfix.proof.judge import Judge
-    from graphfix.runtime.model_source import Source
-
-    Feeds = Callable[[Case], Mapping[str, Array]]
+Feeds = Callable[[Case], Mapping[str, Array]]
 
 # Those that changed most of what failed; without one of them it may run.
 _OPTIMIZERS = (

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from graphfix.errors import ModelError
+from graphfix.feeds.case import Case
 from graphfix.proof.baseline import Baseline, Ran
 from graphfix.proof.branches import Branch, forced
+from graphfix.proof.compare import Array
 from graphfix.runtime.compared_session import open_session
+from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    import onnx_ir as ir
-
-    from graphfix.feeds.case import Case
-    from graphfix.proof.compare import Array
-    from graphfix.runtime.provider import Ep
 
 # So many are forced; each takes two more sessions.
 _MOST = 4

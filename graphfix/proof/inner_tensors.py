@@ -8,25 +8,20 @@ beforehand, and by what was seen where those do not know.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds.input import size_of
+from graphfix.feeds.signature import Signature
+from graphfix.model.symbolic.expressions import Dim
 from graphfix.paths import StrPath
+from graphfix.proof.compare import Array
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.provider import Ep
 from graphfix.runtime.run_errors import RunError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from graphfix.feeds.signature import Signature
-    from graphfix.model.symbolic import Dim
-    from graphfix.proof.compare import Array
-
 
 # So many tensors are outputs at once, at most, and so many bytes of them in both runs together.
 MOST = 1024

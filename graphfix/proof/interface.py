@@ -6,17 +6,13 @@ could be left out or overridden still can be, unless it is a pass's job to chang
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping
 
 import onnx_ir as ir
 
+from graphfix.core import Interface
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model.fixed_inputs import texts_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from graphfix.core import Interface
 
 
 def interface_changes(

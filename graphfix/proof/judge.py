@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphfix.caches.in_front import last
+from graphfix.core import Safety
 from graphfix.feeds.case import ORDINARY, Poison
-from graphfix.proof.compare import LeaveOut, OutputDiff, Tolerance, compare, held_in_padding
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from graphfix.core import Safety
-    from graphfix.proof.baseline import Ran
-    from graphfix.proof.compare import Array, Mask
-    from graphfix.proof.content import Content
+from graphfix.proof.baseline import Ran
+from graphfix.proof.compare import (
+    Array,
+    LeaveOut,
+    Mask,
+    OutputDiff,
+    Tolerance,
+    compare,
+    held_in_padding,
+)
+from graphfix.proof.content import Content
 
 
 @dataclass

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from graphfix.proof.compare import Array, OutputDiff
+from graphfix.proof.compare import Array, OutputDiff
 
 # Below this an output is told from rounding by what it is in all cases, and by a share of that.
 _SMALL, _SHARE = 1e-6, 1e-2

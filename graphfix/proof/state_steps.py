@@ -5,25 +5,21 @@ Both models keep their own states; all else that they are fed is the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from graphfix.errors import FeedError
 from graphfix.feeds.arrays import Maker
+from graphfix.feeds.case import Array, Case
 from graphfix.feeds.input import plain, symbols_of
+from graphfix.feeds.signature import Signature
 from graphfix.feeds.states import State, carried, states_of
 from graphfix.runtime.run_errors import RunError
 from graphfix.wording import plural
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    import onnx_ir as ir
-
-    from graphfix.feeds.case import Array, Case
-    from graphfix.feeds.signature import Signature
-
-    Outputs = Mapping[str, Array]
+Outputs = Mapping[str, Array]
 
 STEPS = 4
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from graphfix.json_types import record
 from graphfix.spec.quoting import quoted
 from graphfix.wording import Proof, Row, plural
 
@@ -59,22 +59,22 @@ class Verdict(Proof):
 
     def to_json(self) -> dict[str, object]:
         """The verdict as plain data that ``json`` can write; NaN and infinity become text."""
-        worst, first = self.worst, self.first_divergence
-        return {
+        found = {
             "ok": self.ok,
             "summary": str(self),
             "reason": self.reason,
-            "worst": None if worst is None else _plain(worst),
-            "first_divergence": first and {**vars(first), "diff": _plain(first.diff)},
+            "worst": self.worst,
+            "first_divergence": self.first_divergence,
             "cases": [
-                {"name": name, "dims": self.dims.get(name, {}), "outputs": [*map(_plain, diffs)]}
+                {"name": name, "dims": self.dims.get(name, {}), "outputs": diffs}
                 for name, diffs in self.cases.items()
             ],
             "dropped": [{"name": x.name, "reason": x.reason} for x in self.dropped],
-            "notes": list(self.notes),
-            "covered": list(self.covered),
-            "not_tried": list(self.not_tried),
+            "notes": self.notes,
+            "covered": self.covered,
+            "not_tried": self.not_tried,
         }
+        return record(found)
 
     @property
     def headline(self) -> str:
@@ -142,10 +142,3 @@ class Verdict(Proof):
             same = min(1 - d.differing / d.compared for d in whole)
             told.append(f"whole numbers are the same in {same:.2%} at least")
         return f"{'; '.join(told)}." if told else None
-
-
-def _plain(diff: OutputDiff) -> dict[str, object]:
-    return {
-        name: repr(value) if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in dataclasses.asdict(diff).items()
-    }

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypedDict, Unpack, get_args
+from typing import TypedDict, Unpack, get_args
 
 import onnx_ir as ir
 
 from graphfix.caches.cache_input import CacheInput
-from graphfix.core import Safety
+from graphfix.core import Interface, Safety
 from graphfix.errors import ModelError, UsageError
 from graphfix.feeds.case import Case
 from graphfix.feeds.full_lengths import full_lengths
@@ -44,20 +45,15 @@ from graphfix.proof.judge import Judge
 from graphfix.proof.verdict import Verdict
 from graphfix.runtime.compared_session import open_session
 from graphfix.runtime.local_session import Session
+from graphfix.runtime.port import Feeds
 from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.python import require
 from graphfix.runtime.random_nodes import Repeatable, draws, seeded
 from graphfix.runtime.run_errors import RunError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from graphfix.core import Interface
-    from graphfix.runtime.port import Feeds
-
-    MapFeeds = Callable[[Feeds], Feeds]
-    Progress = Callable[[str], None]
-    Outputs = dict[str, Array]
+MapFeeds = Callable[[Feeds], Feeds]
+Progress = Callable[[str], None]
+Outputs = dict[str, Array]
 
 __all__ = ["Divergence", "Held", "Original", "OutputDiff", "Tolerance", "Verdict", "verify"]
 

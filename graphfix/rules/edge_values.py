@@ -15,13 +15,14 @@ from graphfix.core import Severity
 from graphfix.directml.placement import Rules
 from graphfix.model.pads import are_misread, can_be_split, is_negative, may_cut, pads_of
 from graphfix.model.text import size_told
-from graphfix.model.values import const_of, is_op
+from graphfix.model.values import const_of, is_op, maker_of
 from graphfix.model.view import View
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 _COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 _REDUCTIONS = tuple(f"Reduce{x}" for x in ("LogSum", "LogSumExp", "Max", "Min", "Prod", "Sum"))
 _NAN_LOSERS = frozenset({"Clip", "Relu", "Max", "Min", "ReduceMax", "ReduceMin", "Sign"})
+_LAYOUT = ("Reshape", "Transpose", "Unsqueeze", "Squeeze")
 _NORMS = ("LayerNormalization", "InstanceNormalization")
 _WORD = 2**31
 
@@ -224,10 +225,7 @@ class LostNan(Rule):
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each IsNaN with such an operator right before it, Casts and layout aside."""
         for node in view.nodes("IsNaN"):
-            before = node.inputs[0].producer() if node.inputs[0] is not None else None
-            while is_op(before, "Cast", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity"):
-                first = before.inputs[0]
-                before = first.producer() if first is not None else None
-            if before is not None and is_op(before, *_NAN_LOSERS) and not is_folded(node, view):
-                message = f"{before.op_type} makes a number of NaN: this never is True"
+            maker = maker_of(node.inputs[0], "Cast", "Identity", *_LAYOUT)
+            if is_op(maker, *_NAN_LOSERS) and not is_folded(node, view):
+                message = f"{maker.op_type} makes a number of NaN: this never is True"
                 yield Hazard(node, message)

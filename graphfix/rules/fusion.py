@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graphfix.directml import kernel_table
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.schemas import schema_of
-from graphfix.model.symbolic import symbols_of
+from graphfix.model.symbolic.expressions import symbols_of
 from graphfix.model.values import all_nodes, is_op
 from graphfix.model.values import nodes_of as nodes_in
 from graphfix.model.view import View

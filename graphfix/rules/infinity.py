@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graphfix.model.values import is_op
+from graphfix.model.values import before, is_op
 from graphfix.model.view import View
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
@@ -49,11 +49,9 @@ class LostInfinity(Rule):
     def hazards(self, view: View) -> Iterator[Hazard]:
         """Each IsInf with such a sum right before it, Casts and layout aside."""
         for node in view.nodes("IsInf"):
-            value = node.inputs[0]
-            while value is not None and is_op(made := value.producer(), *_LAYOUT):
-                value = made.inputs[0]
+            value = before(node.inputs[0], *_LAYOUT)
             if value is None or view.shapes.dtype(value) != ir.DataType.FLOAT16:
                 continue
-            if is_op(made, *_SUMS) and not is_folded(node, view):
+            if is_op(made := value.producer(), *_SUMS) and not is_folded(node, view):
                 message = f"{made.op_type} in float16 stops at 65504: this never is True"
                 yield Hazard(node, message)

@@ -7,7 +7,7 @@ on or to compute wrongly; see the Why of the pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -17,6 +17,7 @@ from graphfix.model.large_integers import WIDE
 from graphfix.model.pads import are_misread, pads_of
 from graphfix.model.values import const_of, is_op
 from graphfix.model.view import View
+from graphfix.model.walks import reached
 from graphfix.model.zero_one import truth_of
 from graphfix.rules.rule import PROVIDERS, Provider, is_folded
 
@@ -113,26 +114,21 @@ def _stale(site: Match, _: View) -> Severity:
 
 def _may_hold_minus_one(value: ir.Value | None) -> bool:
     """Whether an element of a shape tensor may be -1, as far as the graph tells."""
-    pending, seen = [value], set[ir.Value]()
-    while pending:
-        top = pending.pop()
-        if top is None or top in seen:
-            continue
-        seen.add(top)
-        array, node = const_of(top), top.producer()
-        if array is not None:
-            if bool((array == -1).any()):
-                return True
-        elif node is None:
-            return True  # the caller gives it
-        elif is_op(node, *_LAYOUT):
-            pending += node.inputs[1:] if node.op_type == "Where" else _elements(node)
+    for source in reached([value], lambda x: _elements(x.producer())):
+        array = const_of(source)
+        # Without either the caller gives it.
+        if source.producer() is None if array is None else bool((array == -1).any()):
+            return True
     return False
 
 
-def _elements(node: ir.Node) -> list[ir.Value | None]:
+def _elements(node: ir.Node | None) -> Sequence[ir.Value | None]:
     """The inputs whose elements a node passes on: not its axes, indices or ends."""
-    return list(node.inputs) if node.op_type == "Concat" else [node.inputs[0]]
+    if not is_op(node, *_LAYOUT):
+        return ()
+    if node.op_type == "Concat":
+        return node.inputs
+    return node.inputs[1:] if node.op_type == "Where" else node.inputs[:1]
 
 
 _JUDGES: dict[str, Callable[[Match, View], Severity]] = {

@@ -28,7 +28,7 @@ from graphfix.spec.quoting import quoted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from graphfix.model.symbolic import Dim
+    from graphfix.model.symbolic.expressions import Dim
     from graphfix.runtime.port import Array
     from graphfix.ship.manifest import Container, InputPort
 

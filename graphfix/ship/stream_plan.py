@@ -16,7 +16,7 @@ from graphfix.feeds.input import symbols_of as symbols_in
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.states import states_of
 from graphfix.model import shapes
-from graphfix.model.symbolic import equal, symbols_of
+from graphfix.model.symbolic.expressions import equal, symbols_of
 from graphfix.model.symbolic.sums import window_of
 from graphfix.ship.manifest import Port
 from graphfix.ship.model_facts import input_port, require_sizes, sizes_by_group
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from graphfix.feeds.input import Input
     from graphfix.feeds.states import State
     from graphfix.model.shapes import Shapes
-    from graphfix.model.symbolic import Dim
+    from graphfix.model.symbolic.expressions import Dim
     from graphfix.ship.container_spec import ContainerSpec
     from graphfix.ship.first_call import FirstCall
     from graphfix.ship.manifest import InputPort

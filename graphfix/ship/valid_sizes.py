@@ -19,7 +19,7 @@ from graphfix.errors import ModelError, UsageError
 from graphfix.feeds.case import Case
 from graphfix.feeds.input import symbols
 from graphfix.model import shapes
-from graphfix.model.symbolic import without
+from graphfix.model.symbolic.expressions import without
 from graphfix.proof.content import Content
 from graphfix.ship.dim_expression import size_of
 from graphfix.ship.manifest import Port
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from graphfix.feeds.signature import Signature
-    from graphfix.model.symbolic import Dim
+    from graphfix.model.symbolic.expressions import Dim
     from graphfix.runtime.port import Array
 
 _WORD = re.compile(r"[A-Za-z_]\w*")

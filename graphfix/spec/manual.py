@@ -28,14 +28,28 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Manual:
+class _Head:
+    """What the manual of a pass or a rule begins with.
+
+    Attributes:
+        name: The name of the pass, or the id of the rule.
+        summary: One sentence.
+        body: Paragraphs after it; may be empty.
+        why: What the repair is good for, or what goes wrong: measured, cited or marked as
+            suspected.
+    """
+
+    name: str
+    summary: str
+    body: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Manual(_Head):
     """What a pass says about itself.
 
     Attributes:
-        name: The name of the pass.
-        summary: One sentence.
-        body: Paragraphs after it; may be empty.
-        why: What the repair is good for, measured, cited or marked as suspected.
         before: A model as ONNX text.
         after: What the pass makes of it.
         safety: What stays the same, and under which condition.
@@ -44,10 +58,6 @@ class Manual:
         spec: How ``-p`` names the pass for Before to become After; None if the name is enough.
     """
 
-    name: str
-    summary: str
-    body: str
-    why: str
     before: str
     after: str
     safety: str
@@ -57,23 +67,15 @@ class Manual:
 
 
 @dataclass(frozen=True)
-class RuleManual:
+class RuleManual(_Head):
     """What a rule of ``check`` says about itself.
 
     Attributes:
-        name: The id of the rule.
-        summary: One sentence.
-        body: Paragraphs after it; may be empty.
-        why: What goes wrong, and from which source or run that is known.
         flagged: A model as ONNX text that the rule flags.
         clean: A model that does the same job and that no rule calls an error or a warning for it.
         providers: The execution providers on which it holds, as ``--ep`` takes them.
     """
 
-    name: str
-    summary: str
-    body: str
-    why: str
     flagged: str
     clean: str
     providers: tuple[str, ...]
@@ -85,13 +87,9 @@ def rule_manual_of(cls: type) -> RuleManual:
     Raises:
         PluginError: The docstring lacks a section.
     """
-    name = str(getattr(cls, "name", cls.__name__))
-    head, sections = _sections_of(cls, f"{name} ({cls.__module__}.{cls.__qualname__})", RULE)
+    head, sections = _sections_of(cls, RULE)
     return RuleManual(
-        name=name,
-        summary=_joined(head[0]),
-        body="\n\n".join(head[1:]),
-        why=sections["Why"],
+        *head,
         flagged=sections["Flagged"],
         clean=sections["Clean"],
         providers=tuple(getattr(cls, "providers", ())),
@@ -104,19 +102,14 @@ def manual_of(cls: type) -> Manual:
     Raises:
         PluginError: The docstring lacks a section, or its Options are not those of the class.
     """
-    name = str(getattr(cls, "name", cls.__name__))
-    where = f"{name} ({cls.__module__}.{cls.__qualname__})"
-    head, sections = _sections_of(cls, where, REQUIRED)
+    head, sections = _sections_of(cls, REQUIRED)
     return Manual(
-        name=name,
-        summary=_joined(head[0]),
-        body="\n\n".join(head[1:]),
-        why=sections["Why"],
+        *head,
         before=sections["Before"],
         after=sections["After"],
         safety=sections["Safety"],
         promise=str(getattr(cls, "safety", "check")),
-        options=_options(cls, _entries(sections.get("Options", "")), where),
+        options=_options(cls, _entries(sections.get("Options", ""))),
         spec=sections.get("Spec"),
     )
 
@@ -128,8 +121,9 @@ def summary_of(cls: type) -> str:
 
 
 def _sections_of(
-    cls: type, where: str, required: Sequence[str]
-) -> tuple[list[str], dict[str, str]]:
+    cls: type, required: Sequence[str]
+) -> tuple[tuple[str, str, str, str], dict[str, str]]:
+    """The fields of :class:`_Head`, and the sections."""
     head, sections = _split(_docstring(cls))
     missing = [f"{section}:" for section in required if not sections.get(section)]
     if not head:
@@ -138,10 +132,19 @@ def _sections_of(
         wanted = ", ".join(f"{section}:" for section in required)
         rest = ", Options:" if "Safety" in required else ""
         raise PluginError(
-            f"{where}: its docstring lacks {', '.join(missing)}; "
+            f"{_where(cls)}: its docstring lacks {', '.join(missing)}; "
             f"a manual has a first sentence, then {wanted}{rest}"
         )
-    return head, sections
+    body = "\n\n".join(head[1:])
+    return (_name_of(cls), _joined(head[0]), body, sections["Why"]), sections
+
+
+def _name_of(cls: type) -> str:
+    return str(getattr(cls, "name", cls.__name__))
+
+
+def _where(cls: type) -> str:
+    return f"{_name_of(cls)} ({cls.__module__}.{cls.__qualname__})"
 
 
 def _docstring(cls: type) -> str:
@@ -181,14 +184,16 @@ def _entries(text: str) -> dict[str, str]:
     return found
 
 
-def _options(cls: type, texts: Mapping[str, str], where: str) -> tuple[Option, ...]:
+def _options(cls: type, texts: Mapping[str, str]) -> tuple[Option, ...]:
     fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
     hints = typing.get_type_hints(cls) if fields else {}
     names = [option_name(f.name) for f in fields]
     if undescribed := [x for x in names if not texts.get(x)]:
-        raise PluginError(f"{where}: Options: does not describe {', '.join(undescribed)}")
+        raise PluginError(f"{_where(cls)}: Options: does not describe {', '.join(undescribed)}")
     if unknown := [x for x in texts if x not in names]:
-        raise PluginError(f"{where}: Options: describes {', '.join(unknown)}, which is no field")
+        raise PluginError(
+            f"{_where(cls)}: Options: describes {', '.join(unknown)}, which is no field"
+        )
     return tuple(
         Option(name, _type(hints[f.name]), _value(f.default), texts[name])
         for name, f in zip(names, fields, strict=True)

@@ -7,19 +7,16 @@ permutes the axes. So a head split is recognised by what it does, however it was
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import onnx_ir as ir
 
 from graphfix.model.shapes import Dim, same
-from graphfix.model.symbolic import quotient, times
-from graphfix.model.values import attr_ints, is_op, scalar_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from graphfix.model.view import View
+from graphfix.model.symbolic.expressions import quotient, times
+from graphfix.model.values import attr_ints, input_at, is_op, scalar_of
+from graphfix.model.view import View
 
 Role = Literal["batch", "query", "key", "feature"]
 
@@ -141,7 +138,7 @@ def keeps(node: ir.Node, view: View) -> bool:
         kinds = (view.shapes.dtype(node.inputs[0]), view.shapes.dtype(node.outputs[0]))
         return all(kind in _FLOATS for kind in kinds)
     if is_op(node, "Dropout"):
-        training = node.inputs[2] if len(node.inputs) > 2 else None
+        training = input_at(node, 2)
         return training is None or scalar_of(training) is False
     return is_op(node, *_KEEPS)
 

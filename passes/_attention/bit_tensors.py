@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import onnx_ir as ir
@@ -11,6 +12,7 @@ from graphfix.model.number_laws import OF_TWO
 from graphfix.model.shapes import same
 from graphfix.model.values import attr_int, filler_of, is_op, number_in, scalar_of
 from graphfix.model.view import View
+from graphfix.model.walks import reached
 from graphfix.model.zero_one import truth_of
 
 from .._masks.where_masks import fill_of
@@ -222,14 +224,4 @@ def _last_made(front: dict[ir.Value, Axes]) -> ir.Node | None:
 
 def _needs(node: ir.Node, other: ir.Node) -> bool:
     """Whether ``other`` is among the nodes nearest above ``node``."""
-    pending, seen = [node], {node}
-    while pending and len(seen) < _FAR:
-        top = pending.pop(0)
-        for value in top.inputs:
-            above = value.producer() if value is not None else None
-            if above is other:
-                return True
-            if above is not None and above not in seen:
-                seen.add(above)
-                pending.append(above)
-    return False
+    return other in islice(reached([node], ir.Node.predecessors), _FAR)

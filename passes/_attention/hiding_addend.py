@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
+
+from graphfix.model.view import View
 
 from .._masks.where_masks import HIDES
-from .bit_tensors import Bit, applied, bits_of, is_always
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.model.view import View
-
-    from .bit_tensors import Axes
-    from .scores import Addend
+from .bit_tensors import Axes, Bit, applied, bits_of, is_always
+from .scores import Addend
 
 
 @dataclass(frozen=True)

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
+import onnx_ir as ir
 
-from graphfix.model.shapes import same
-from graphfix.model.symbolic import quotient, times
+from graphfix.editing.builder import Builder
+from graphfix.model.shapes import Dim, same
+from graphfix.model.symbolic.expressions import quotient, times
 from graphfix.model.values import const_of, is_op
+from graphfix.model.view import View
 
 from .axis_layout import Atom, Layout, size_of
 from .operand_path import TracedTensor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.shapes import Dim
-    from graphfix.model.view import View
-
 
 # One is what a Transpose costs, or a Reshape; a repetition is Reshape, Expand, Reshape.
 _REPEATS = 3

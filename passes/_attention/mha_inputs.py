@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
+from graphfix.editing.builder import Builder
 from graphfix.model.shapes import Dim, same
 from graphfix.model.values import const_of, is_op
+from graphfix.model.view import View
 
 from .._sizes.reshape_targets import with_axes
 from .axis_layout import REGROUPS, Atom, Layout, regrouped
-from .bit_tensors import aligned
+from .bit_tensors import Axes, aligned
+from .hiding_addend import KeyMask
+from .scores import Addend
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy.typing as npt
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.view import View
-
-    from .bit_tensors import Axes
-    from .hiding_addend import KeyMask
-    from .scores import Addend
-
-    Ints = npt.NDArray[np.int64]
-    Measure = tuple[ir.Value, int]
+Ints = npt.NDArray[np.int64]
+Measure = tuple[ir.Value, int]
 
 
 # Expand, Shape, two Slices and Concat, where a size is not a number.

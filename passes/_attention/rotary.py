@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import Dim, all_same, same
-from graphfix.model.values import is_op
+from graphfix.model.values import is_op, maker_of
 from graphfix.model.view import View
 
 from .._index.counting import counting
@@ -141,7 +141,7 @@ def _first_features(concat: ir.Node, width: int, view: View) -> tuple[ir.Value, 
     if len(concat.inputs) != 2 or not along_last(concat, view):
         return None
     first, rest = concat.inputs
-    total = first.producer() if first is not None else None
+    total = maker_of(first)
     dims = view.shapes.dims(first)
     if rest is None or not is_op(total, "Add") or not dims:
         return None

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from graphfix.model.shapes import all_same
-from graphfix.model.values import attr_int, ints_of, is_op
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.model.view import View
+from graphfix.model.values import attr_int, input_at, ints_of, is_op, maker_of
+from graphfix.model.view import View
 
 Part = tuple["ir.Value", int, int]
 
@@ -37,7 +34,7 @@ def turned(
     first: ir.Value | None, second: ir.Value | None, width: int, view: View
 ) -> Turned | None:
     """Two addends as ``x * cos`` and ``rotate(x) * sin``; None if they are no such."""
-    a, b = (x.producer() if x is not None else None for x in (first, second))
+    a, b = (maker_of(x) for x in (first, second))
     if not is_op(a, "Mul") or not is_op(b, "Mul"):
         return None
     for moved, sin in (b.inputs, b.inputs[::-1]):
@@ -73,7 +70,7 @@ def part_of(value: ir.Value, view: View) -> Part | None:
     if not all_same(dims[:-1], whole[:-1]):
         return None
     start = _number(node.inputs[1], view)
-    given = node.inputs[4] if len(node.inputs) > 4 else None
+    given = input_at(node, 4)
     step = 1 if given is None else _number(given, view)
     if ints_of(node.inputs[3]) not in ((-1,), (len(whole) - 1,)) or start is None:
         return None
@@ -103,7 +100,7 @@ def _rotated_pairs(value: ir.Value, width: int, view: View) -> ir.Value | None:
     """x, if in each pair of ``value`` the second is negated and comes first."""
     node = value.producer()
     joined = node.inputs[0] if is_op(node, "Reshape", "Flatten") else None
-    concat = joined.producer() if joined is not None else None
+    concat = maker_of(joined)
     dims, apart = view.shapes.dims(value), view.shapes.dims(joined)
     if not is_op(concat, "Concat") or len(concat.inputs) != 2 or not along_last(concat, view):
         return None
@@ -124,7 +121,7 @@ def _both(
     view: View,
 ) -> ir.Value | None:
     """x, if these are two parts of it, each of half its features, the one negated."""
-    node = negated.producer() if negated is not None else None
+    node = maker_of(negated)
     if not is_op(node, "Neg") or node.inputs[0] is None or plain is None:
         return None
     parts = [part_of(x, view) for x in (node.inputs[0], plain)]
@@ -139,7 +136,7 @@ def _both(
 
 def _with_a_last_axis(value: ir.Value | None, view: View) -> ir.Value | None:
     """x, if ``value`` is x with an axis of 1 behind its last."""
-    node = value.producer() if value is not None else None
+    node = maker_of(value)
     if not is_op(node, "Unsqueeze", "Reshape") or node.inputs[0] is None:
         return None
     dims, inner = view.shapes.dims(value), view.shapes.dims(node.inputs[0])

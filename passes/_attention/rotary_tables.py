@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx_ir as ir
 
 from graphfix.model.shapes import all_same
 from graphfix.model.values import attr_int, const_of, is_op, scalar_of
+from graphfix.model.view import View
 
 from .rotary_halves import along_last
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.model.view import View
 
 _FAR = 16
 # A table of 131,072 places of 128 features is read; larger ones are not.

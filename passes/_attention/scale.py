@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from graphfix.model.values import is_op, scalar_of
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from graphfix.model.view import View
+from graphfix.model.view import View
 
 _LAYOUT = ("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape")
 _DEEP = 16

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from graphfix.core import Skip
 from graphfix.model.text import path_of, told
-from graphfix.model.values import attr_int, const_of, is_op
+from graphfix.model.values import attr_int, const_of, is_op, maker_of
+from graphfix.model.view import View
 
 from .._masks.where_masks import HIDES, fill_of
 from .axis_layout import REGROUPS, Atom, Layout, after
 from .bit_tensors import Bit, bits_of
 from .operand_path import keeps_dims, only_user, scaling_of
 from .product import Product, not_a_product, product_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.model.view import View
-
 
 _FAR = 24
 _ARRANGES = ("Identity", "Dropout", "Cast", "Transpose", *REGROUPS)
@@ -178,7 +173,7 @@ def read_elsewhere(nodes: Sequence[ir.Node]) -> str | None:
 
 def _after_softmax(node: ir.Node) -> str:
     where = f"{told(node)} chooses between its weights and something else"
-    test = node.inputs[0].producer() if node.inputs[0] is not None else None
+    test = maker_of(node.inputs[0])
     if is_op(test, "IsNaN"):
         return f"{where}: the pass drop-nan-guard takes it away, unless a row may be hidden whole"
     return f"{where}; the pass additive-mask makes a Mul of it"
@@ -189,10 +184,7 @@ def _weighed(node: ir.Node, view: View) -> tuple[ir.Value, ir.Value] | None:
     for weights, keep in (node.inputs, node.inputs[::-1]):
         if weights is None or keep is None or not keeps_dims(node, weights, view):
             continue
-        source: ir.Node | None = weights.producer()
-        while source is not None and is_op(source, "Identity", "Dropout", "Cast", "Reshape", "Mul"):
-            first = source.inputs[0]
-            source = first.producer() if first is not None else None
+        source = maker_of(weights, "Identity", "Dropout", "Cast", "Reshape", "Mul")
         if is_op(source, "Softmax"):
             return weights, keep
     return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -11,6 +11,7 @@ from graphfix.core import Match, Skip
 from graphfix.model.shapes import same
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op
+from graphfix.model.view import View
 
 from .axis_layout import Atom, Layout, after, size_of
 from .bit_tensors import Bit
@@ -20,11 +21,6 @@ from .mha_inputs import Sizes, Term, cost_of_bias, term_of
 from .operand_path import TracedTensor, heads_in, places_after, places_before
 from .product import Product, not_a_product, product_of
 from .scores import Addend, Scores, Weights, read_elsewhere, scores_of, weights_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from graphfix.model.view import View
 
 _TAKES = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 

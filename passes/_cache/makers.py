@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.symbolic import Dim, replaced
+from graphfix.editing.builder import Builder
+from graphfix.model.symbolic.expressions import Dim, replaced
 from graphfix.model.symbolic.sums import terms_of
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.editing.builder import Builder
-
-    from .slots import Slots
+from .slots import Slots
 
 _WHOLE = ir.DataType.INT64
 _SCALAR = np.array([], np.int64)
 
 
+@dataclass(frozen=True)
 class Makers:
     """Makes the numbers and masks of one cache length.
 
@@ -32,19 +30,11 @@ class Makers:
         inputs: Inputs of the graph with their dims: sizes of the others are read from them.
     """
 
-    def __init__(
-        self,
-        builder: Builder,
-        told: ir.Value,
-        symbol: str,
-        size: int,
-        inputs: Sequence[tuple[ir.Value, Sequence[Dim]]],
-    ) -> None:
-        self._op = builder
-        self._told = told
-        self._symbol = symbol
-        self._size = size
-        self._inputs = inputs
+    _op: Builder
+    _told: ir.Value
+    _symbol: str
+    _size: int
+    _inputs: Sequence[tuple[ir.Value, Sequence[Dim]]]
 
     def moved(self, value: ir.Value, counts: Sequence[int]) -> ir.Value:
         """``value`` plus, for each element, so many times the entries that are not valid."""

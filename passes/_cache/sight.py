@@ -7,28 +7,23 @@ an entry by its number takes its place; what sums over entries takes those that 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.core import Match, Skip
 from graphfix.model.broadcast import BROADCAST
-from graphfix.model.symbolic import equal, expr_of, never_negative
+from graphfix.model.shapes import Shapes
+from graphfix.model.symbolic.expressions import Dim, equal, expr_of
+from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.symbolic.sums import minus
 from graphfix.model.values import attr_int, axes_of, bodies_of, captured, const_of, ints_of, is_op
 
+from .makers import Makers
 from .slots import Lengths, UnclearError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from graphfix.model.shapes import Shapes
-    from graphfix.model.symbolic import Dim
-
-    from .makers import Makers
-
-    Make = Callable[[Makers, ir.Value], ir.Value]
+Make = Callable[[Makers, ir.Value], ir.Value]
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,14 @@ A cache of ``past`` entries gets a size, and its valid entries are the last ones
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from graphfix.model import symbolic
-from graphfix.model.symbolic import Dim
+import onnx_ir as ir
+
+from graphfix.model.shapes import Shapes
+from graphfix.model.symbolic.expressions import Dim, symbols_of, times, without
 from graphfix.model.symbolic.sums import times_in, window_of, within
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.model.shapes import Shapes
 
 
 class UnclearError(Exception):
@@ -65,7 +60,7 @@ class Lengths:
 
     def depends(self, dim: Dim) -> bool:
         """Whether a dim is another where caches have another length."""
-        return self.symbol in symbolic.symbols_of(dim)
+        return self.symbol in symbols_of(dim)
 
     def times(self, dim: Dim) -> int:
         """How often the length is in a number.
@@ -99,13 +94,13 @@ class Lengths:
 
     def rest(self, dim: Dim) -> Dim:
         """A dim or number where the length is 0."""
-        return symbolic.without(self._within(dim), [self.symbol])
+        return without(self._within(dim), [self.symbol])
 
     def product(self, dims: Sequence[Dim]) -> Dim:
         """How many elements there are in these dims."""
         whole: Dim = 1
         for dim in dims:
-            whole = symbolic.times(whole, dim)
+            whole = times(whole, dim)
         return whole
 
     def _slots(self, dim: Dim) -> Slots:

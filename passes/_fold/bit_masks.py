@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.values import attr_int, is_op, scalar_of
+from graphfix.model.values import attr_int, is_op, maker_of, scalar_of
 
 from .lookup import VIEWS, Look, Replacement
 
@@ -77,9 +77,6 @@ def _opposite(bits: ir.Value, dtype: ir.DataType) -> Replacement:
 
 def _is_bits(value: ir.Value, look: Look) -> bool:
     """Whether a tensor of floats was made of a boolean."""
-    while (node := value.producer()) is not None and is_op(node, *_LAYOUT):
-        if node.inputs[0] is None:
-            return False
-        value = node.inputs[0]
+    node = maker_of(value, *_LAYOUT)
     source = node.inputs[0] if is_op(node, "Cast") else None
     return look.view.shapes.dtype(source) == ir.DataType.BOOL

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import math
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import onnx_ir as ir
 
-from graphfix.model.values import attr_int, is_op
+from graphfix.editing.builder import Builder
+from graphfix.model.values import attr_int, input_at, is_op
 from graphfix.wording import a_or_an
 
 from .._sizes.reshape_targets import with_axes
 from .lookup import VIEWS, Look, Replacement, alone, constant_of, nothing, perm_of, same_shape
 from .views import view
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from graphfix.editing.builder import Builder
-
-    Rule = Callable[[ir.Node, ir.Value, Look], Replacement | None]
+Rule = Callable[[ir.Node, ir.Value, Look], Replacement | None]
 
 _T = ir.DataType
 # What a type holds of which every number is a number of the type before it.
@@ -76,7 +71,7 @@ def _cast(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
 
 def _cast_like(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """A Cast, as the exporters' function bodies write it: of a constant it is one."""
-    like = node.inputs[1] if len(node.inputs) > 1 else None
+    like = input_at(node, 1)
     target, given = look.view.shapes.dtype(like), look.view.shapes.dtype(source)
     if target is None or given is None or "saturate" in node.attributes:
         return None
@@ -104,7 +99,7 @@ def _transpose(node: ir.Node, source: ir.Value, look: Look) -> Replacement | Non
 
 def _slice(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """As long as what it is cut from, forwards: whatever the bounds are, it is all of it."""
-    steps = node.inputs[4] if len(node.inputs) > 4 else None
+    steps = input_at(node, 4)
     forwards = steps is None or all(x == 1 for x in look.numbers(steps) or (0,))
     return nothing(source, node) if forwards and same_shape(node, source, look) else None
 
@@ -164,27 +159,7 @@ def _gather_nd(node: ir.Node, source: ir.Value, look: Look) -> Replacement | Non
     return Replacement("it gathers rows", rows)
 
 
-def _asked(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
-    """``b == True`` and ``b xor False`` are b; DirectML compares no booleans."""
-    for place in (0, 1):
-        array, kept = constant_of(node.inputs[place], 1), node.inputs[1 - place]
-        if array is None or array.dtype.kind != "b" or array.size != 1 or kept is None:
-            continue
-        if not same_shape(node, kept, look):
-            continue
-        if bool(array.item()) == is_op(node, "Equal"):
-            return nothing(kept, node)
-        return Replacement("it is a Not", partial(_negated, kept))
-    return None
-
-
-def _negated(value: ir.Value, op: Builder) -> list[ir.Value]:
-    return [op.Not(value)]
-
-
 _RULES: dict[str, Rule] = {
-    "Equal": _asked,
-    "Xor": _asked,
     **dict.fromkeys(VIEWS, view),
     "Identity": _identity,
     "Cast": _cast,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.model.values import attr_int, is_op
+from graphfix.model.values import attr_int, is_op, maker_of
 
 from .lookup import INTEGERS, Look, Replacement, alone, constant_of, nothing
 
@@ -39,7 +39,7 @@ def _rounded_down(node: ir.Node, look: Look) -> Replacement | None:
         condition, one = (None, False) if caster is None else (caster.inputs[0], True)
     else:
         return None
-    division = cut.producer() if cut is not None else None
+    division = maker_of(cut)
     if condition is None or not one or not is_op(division, "Div"):
         return None
     x, by = division.inputs
@@ -64,13 +64,13 @@ def _less_by_one(less: ir.Value | None, cut: ir.Value | None) -> bool:
 
 
 def _below_zero(value: ir.Value | None, x: ir.Value) -> bool:
-    node = value.producer() if value is not None else None
+    node = maker_of(value)
     return is_op(node, "Less") and node.inputs[0] is x and _number(node.inputs[1]) == 0
 
 
 def _rest_of(value: ir.Value | None, x: ir.Value, k: int) -> ir.Value | None:
     """``x mod k``, if ``value`` is whether it is not 0."""
-    node = value.producer() if value is not None else None
+    node = maker_of(value)
     if is_op(node, "Not") and node.inputs[0] is not None:
         node = node.inputs[0].producer()
         if not is_op(node, "Equal") or _number(node.inputs[1]) != 0:
@@ -78,7 +78,7 @@ def _rest_of(value: ir.Value | None, x: ir.Value, k: int) -> ir.Value | None:
     elif not is_op(node, "Cast") or attr_int(node, "to", 0) != ir.DataType.BOOL:
         return None
     rest = node.inputs[0]
-    maker = rest.producer() if rest is not None else None
+    maker = maker_of(rest)
     if not is_op(maker, "Mod") or attr_int(maker, "fmod", 0):  # which has the sign of x
         return None
     return rest if maker.inputs[0] is x and _number(maker.inputs[1]) == k else None

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from graphfix.editing.builder import Builder
 from graphfix.model.dims import numbers_in
 from graphfix.model.number_laws import COMPARISONS, OF_ONE, OF_TWO
-from graphfix.model.symbolic import Dim, key_of, symbols_of
+from graphfix.model.symbolic.expressions import Dim, key_of, symbols_of
 from graphfix.model.values import Numbering, attr_int, attr_ints, const_of, ints_of, is_op, users_of
 from graphfix.model.view import View
 

@@ -7,28 +7,21 @@ region, from the merges to the splits, is computed with the dims apart; the view
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.directml.kernel_table import MATRIX_DIMS
+from graphfix.editing.builder import Builder
 from graphfix.model.broadcast import is_broadcast
-from graphfix.model.symbolic import Dim, key_of, times
+from graphfix.model.symbolic.expressions import Dim, key_of, times
 from graphfix.model.text import size_told
 from graphfix.model.values import attr_int, is_op, nodes_of
 
 from .lookup import VIEWS, Key, Look, Replacement, alone, perm_of
-from .views import by_constant, by_ones
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from graphfix.editing.builder import Builder
-
-    from .views import Reshaping
-
+from .views import Reshaping, by_constant, by_ones
 
 # An attention has less than twenty nodes; a region of so many is a whole network.
 _MOST_NODES = 100

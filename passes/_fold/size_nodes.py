@@ -8,21 +8,17 @@ side, of a few pieces, or as it was. All of it is planned first; if it is not le
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.editing.builder import Builder
 from graphfix.model.values import is_op
+from graphfix.model.walks import reached
 
 from .lookup import Look, Replacement
 from .size_recipes import NO_WAY, Dep, Stock, WantedSize, Way, Ways
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.editing.builder import Builder
-
 
 _MADE_BY = {"concat": ("Concat",), "squeeze": ("Squeeze",), "cut": ("Gather", "Slice")}
 
@@ -80,15 +76,9 @@ class Sizes:
         )
 
     def _count_now(self, wanted: Sequence[ir.Node]) -> int:
-        seen, pending = set(wanted), list(wanted)
-        while pending:
-            node = pending.pop()
-            for value in self._stock.inputs(node):
-                maker = value.producer()
-                if maker is not None and maker not in seen and value in self._stock.needs:
-                    seen.add(maker)
-                    pending.append(maker)
-        return sum(not self._stock.needs[x.outputs[0]].known for x in seen)
+        needs, inputs = self._stock.needs, self._stock.inputs
+        made = reached(wanted, lambda x: (y.producer() for y in inputs(x) if y in needs))
+        return sum(not needs[x.outputs[0]].known for x in made)
 
     def _stays(self, node: ir.Node, need: WantedSize) -> bool:
         """Whether ``node`` and all that it is made from are as planned."""

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from graphfix.model.broadcast import is_broadcast
 from graphfix.model.number_laws import COMPARISONS, OF_ONE, OF_TWO
-from graphfix.model.values import attr_int, filler_of, is_op, number_in, scalar_of
+from graphfix.model.values import attr_int, filler_of, is_op, maker_of, number_in, scalar_of
 
 from .lookup import VIEWS, Key, Look, Replacement, constant_of
 
@@ -61,7 +61,7 @@ class Uniform:
         array = constant_of(value, 1024)
         if array is not None:
             return array.min().item() if array.size and array.dtype.kind in "iu" else None
-        node = value.producer() if value is not None else None
+        node = maker_of(value)
         if node is None or depth == 0:
             return None
         if is_op(node, *_MOVES):
@@ -240,7 +240,7 @@ def _is_norm(node: ir.Node | None) -> bool:
     """Whether it divides what a mean was taken from by a root."""
     if not is_op(node, "Div"):
         return False
-    makers = [None if x is None else x.producer() for x in node.inputs]
+    makers = [maker_of(x) for x in node.inputs]
     return is_op(makers[0], "Sub") and is_op(makers[1], "Sqrt")
 
 

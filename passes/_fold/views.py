@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.editing.builder import Builder
 from graphfix.model.broadcast import is_broadcast
+from graphfix.model.symbolic.expressions import Dim
 from graphfix.model.values import is_op
 
 from .._sizes.reshape_targets import constant_target, with_axes
-from .lookup import VIEWS, Replacement, alone, keys_of, nothing, root_of
+from .lookup import VIEWS, Key, Look, Replacement, alone, keys_of, nothing, root_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from graphfix.editing.builder import Builder
-    from graphfix.model.symbolic import Dim
-
-    from .lookup import Key, Look
-
-    Reshaping = Callable[[ir.Value, Builder], ir.Value]
-    """Makes a view of a tensor."""
+Reshaping = Callable[[ir.Value, Builder], ir.Value]
+"""Makes a view of a tensor."""
 
 
 def view(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:

@@ -8,8 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
-from graphfix.model.symbolic import Dim
-from graphfix.model.symbolic.expressions import key_of
+from graphfix.model.symbolic.expressions import Dim, key_of
 
 from .._sizes.reshape_targets import with_axes
 from .counting import counting, size_of

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 import onnx_ir as ir
 
 from graphfix.model.view import View
+from graphfix.model.walks import inputs_of, reached
 
 from .where_masks import LEADS_ON
 
@@ -25,12 +26,5 @@ def may_reach_softmax(value: ir.Value, view: View) -> bool:
 
 
 def _before(view: View) -> frozenset[ir.Value]:
-    pending = [x for node in view.nodes("Softmax") for x in node.inputs if x is not None]
-    found = set(pending)
-    while pending:
-        node = pending.pop().producer()
-        for value in node.inputs if node is not None and node.op_type in LEADS_ON else ():
-            if value is not None and value not in found:
-                found.add(value)
-                pending.append(value)
-    return frozenset(found)
+    scores = (x for node in view.nodes("Softmax") for x in node.inputs)
+    return frozenset(reached(scores, lambda x: inputs_of(x.producer(), LEADS_ON)))

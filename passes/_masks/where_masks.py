@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 import onnx_ir as ir
@@ -19,10 +20,12 @@ from graphfix.model.values import (
     const_of,
     filler_of,
     is_op,
+    maker_of,
     number_in,
     scalar_of,
 )
 from graphfix.model.view import View
+from graphfix.model.walks import inputs_of, reached
 
 # No score is this low by itself: from here down a constant is meant to hide. Exporters write
 # -1e4, -65504 (float16), -1e9, -3.4e38 and -inf.
@@ -327,28 +330,21 @@ def filters(cond: ir.Value, scores: ir.Value) -> bool:
     Less and TopK on the scores make a filter of logits, where a low score may be one of many. An
     Equal does not: transformers asks so which entries of one mask another has left at 0.
     """
-    pending, seen = [(cond, False)], {(cond, False)}
-    while pending and len(seen) < 256:
-        value, ranked = pending.pop(0)
+
+    def sources(place: tuple[ir.Value, bool]) -> list[tuple[ir.Value, bool]]:
+        value, ranked = place
         node = value.producer()
         if node is None or is_op(node, *_READS_ONLY_THE_SHAPE):
-            continue
+            return []
         ranked = ranked or is_op(node, *_BY_RANK)
-        for source in node.inputs:
-            if source is scores and ranked:
-                return True
-            if source is not None and (source, ranked) not in seen:
-                seen.add((source, ranked))
-                pending.append((source, ranked))
-    return False
+        return [(x, ranked) for x in node.inputs if x is not None]
+
+    return (scores, True) in islice(reached([(cond, False)], sources), 256)
 
 
 def softmax_of(weights: ir.Value) -> ir.Node | None:
     """The Softmax that made ``weights``, through Cast, Identity and Dropout."""
-    node = weights.producer()
-    while node is not None and is_op(node, "Cast", "Identity", "Dropout"):
-        source = node.inputs[0]
-        node = source.producer() if source is not None else None
+    node = maker_of(weights, "Cast", "Identity", "Dropout")
     return node if is_op(node, "Softmax") else None
 
 
@@ -358,18 +354,12 @@ def masks_before(softmax: ir.Node) -> Iterator[ir.Node | ir.Value]:
     Yields:
         A Where node; or, for an addend that a repair has made, the boolean it was made from.
     """
-    pending, seen = list(softmax.inputs[:1]), 0
-    while pending and seen < 64:
-        seen += 1
-        value = pending.pop(0)
-        node = value.producer() if value is not None else None
-        if node is None:
-            continue
+    leads_on = {"Where", "Mul", "Div", "Sub", "Cast", "Dropout", *_CARRIES}
+    near = reached(softmax.inputs[:1], lambda x: inputs_of(x.producer(), leads_on))
+    for node in (x.producer() for x in islice(near, 64)):
         if is_op(node, "Where"):
             yield node
         elif is_op(node, "Mul") and PASS_KEY in node.metadata_props:
-            cast = node.inputs[0].producer() if node.inputs[0] is not None else None
+            cast = maker_of(node.inputs[0])
             if is_op(cast, "Cast") and (boolean := cast.inputs[0]) is not None:
                 yield boolean
-        if is_op(node, "Where", "Mul", "Div", "Sub", "Cast", "Dropout", *_CARRIES):
-            pending.extend(node.inputs)

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from graphfix.core import Skip
 from graphfix.model.shapes import all_same
-from graphfix.model.values import attr_int, axes_of, is_op
+from graphfix.model.values import attr_int, axes_of, is_op, maker_of
 from graphfix.model.view import View
 
 from .._shared.polynomial import number_of
@@ -98,7 +98,7 @@ def _means_of_squares(
         return []
     for i in (0, 1):
         epsilon, mean = number_of(add.inputs[i], rank), add.inputs[1 - i]
-        reduce = mean.producer() if mean is not None else None
+        reduce = maker_of(mean)
         squared = _squared(reduce.inputs[0]) if is_op(reduce, "ReduceMean") else None
         if reduce is None or squared is None or epsilon is None or epsilon < 0:
             continue
@@ -145,7 +145,7 @@ def _centre(
 
 def _squared(value: ir.Value | None) -> tuple[ir.Value, ir.Node] | None:
     """What ``value`` is the square of."""
-    node = value.producer() if value is not None else None
+    node = maker_of(value)
     if not is_op(node, "Pow", "Mul") or node.inputs[0] is None:
         return None
     if is_op(node, "Mul"):

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import Builder
 from graphfix.model.shapes import same
-from graphfix.model.values import attr_int, is_op
+from graphfix.model.values import attr_int, is_op, maker_of
 from graphfix.model.view import View
 
 from .._shared.fusible import FLOATS, MICROSOFT, only_user
@@ -54,7 +54,7 @@ class NormResidual(NodePass[ResidualSite]):
     def match(self, node: ir.Node, view: View) -> ResidualSite | Skip | None:
         """A norm over the last axis, of a sum of two tensors of one shape."""
         total = node.inputs[0]
-        add = total.producer() if total is not None else None
+        add = maker_of(total)
         if total is None or not is_op(add, "Add") or add.graph is not node.graph:
             return None
         found = next((x for x in _sums(add, node) if _fits(x, total, view)), None)
@@ -117,7 +117,7 @@ def _sums(
 
 def _alone(value: ir.Value | None, user: ir.Node) -> ir.Node | None:
     """The sum that makes ``value``, if only ``user`` uses it."""
-    node = value.producer() if value is not None else None
+    node = maker_of(value)
     if not is_op(node, "Add") or node.graph is not user.graph:
         return None
     return node if only_user(node) is user else None

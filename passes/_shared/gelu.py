@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graphfix.core import Skip
 from graphfix.model.shapes import same
-from graphfix.model.values import is_op
+from graphfix.model.values import is_op, maker_of
 from graphfix.model.view import View
 
 from .fusible import FLOATS, used_elsewhere
@@ -131,7 +131,7 @@ def _known(
 def _curved(node: ir.Node, depth: int = 5) -> Iterator[ir.Node]:
     """The Erf, Tanh or Sigmoid that ``node`` multiplies."""
     for value in node.inputs if is_op(node, "Mul", "Div", "Add", "Sub") else ():
-        maker = None if value is None else value.producer()
+        maker = maker_of(value)
         if is_op(maker, "Erf", "Tanh", "Sigmoid"):
             yield maker
         elif maker is not None and depth and is_op(maker, "Mul", "Div", "Add", "Sub"):

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
 
 from graphfix.model.schemas import schema_of
 from graphfix.model.values import all_graphs, attr_int
+from graphfix.model.view import View
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from graphfix.model.view import View
-
-    Schema = onnx.defs.OpSchema
+Schema = onnx.defs.OpSchema
 
 # Whose revisions were read, one by one, for what their schemas do not say.
 READ_UP_TO = 28

@@ -13,8 +13,8 @@ from graphfix.model import dims
 from graphfix.model.broadcast import BROADCAST
 from graphfix.model.dim_spelling import Spelling
 from graphfix.model.shapes import input_names as input_names
-from graphfix.model.symbolic import Dim
-from graphfix.model.symbolic import symbols_of as symbols_of
+from graphfix.model.symbolic.expressions import Dim
+from graphfix.model.symbolic.expressions import symbols_of as symbols_of
 from graphfix.model.text import path_of
 from graphfix.model.values import attr_int, is_op
 from graphfix.model.view import View

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graphfix.model.shapes import same
-from graphfix.model.symbolic import Dim
+from graphfix.model.symbolic.expressions import Dim
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
+from graphfix.editing.builder import Builder
 from graphfix.model.shapes import Dim, Shapes, same
 from graphfix.model.text import size_told
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.editing.builder import Builder
-
 
 # DirectML has tensors of up to so many dims.
 _MOST_DIMS = 8

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graphfix.editing.builder import Builder
 from graphfix.lengths.dim_nodes import Arithmetic, lowers
 from graphfix.model.shapes import Dim, Shapes
-from graphfix.model.symbolic import expr_of, symbols_of
+from graphfix.model.symbolic.expressions import expr_of, symbols_of
 
 from .._index.counting import size_of
 

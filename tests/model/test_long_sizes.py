@@ -7,7 +7,7 @@ import onnxruntime as ort
 import pytest
 import sympy
 
-from graphfix.model import gate, symbolic
+from graphfix.model import gate
 from graphfix.model.shapes import Shapes, same, shapes_of
 from graphfix.model.symbolic import expressions, inferred, signs
 
@@ -98,7 +98,7 @@ def test_what_is_known_is_what_onnx_runtime_makes(length: int) -> None:
     checked = 0
     for name, array in zip(names, session.run(names, feed), strict=True):
         dim = (want[name] or ())[2]
-        if symbolic.symbols_of(dim) <= sizes.keys():
+        if expressions.symbols_of(dim) <= sizes.keys():
             expr = expressions.expr_of(dim)
             assert int(expr.subs({x: sizes[x.name] for x in expr.free_symbols})) == array.shape[2]
             checked += 1

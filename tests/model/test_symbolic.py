@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from onnx_shape_inference import SYM_DATA_KEY, registry
 
 import graphfix
-from graphfix.model import symbolic
 from graphfix.model.shapes import Shapes, same, shapes_of
+from graphfix.model.symbolic import expressions, overrides, signs
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
 
@@ -41,9 +41,9 @@ def data(body: str, name: str = "y") -> list[str] | None:
 
 
 def test_registering_twice_adds_nothing() -> None:
-    symbolic.register()
+    overrides.register()
     before = registry.get("", "Reshape", 17)
-    symbolic.register()
+    overrides.register()
     assert registry.get("", "Reshape", 17) is before
 
 
@@ -221,7 +221,7 @@ def test_a_division_of_less_than_0_is_cut_towards_0() -> None:
         c = Constant <value_ints = [5]> () two = Constant <value_ints = [2]> ()
         t = Sub (s, c) y = Div (t, two)""")
     assert found is not None
-    expr = symbolic.expr_of(ir.SymbolicDim(found[0]))
+    expr = expressions.expr_of(ir.SymbolicDim(found[0]))
     (symbol,) = expr.free_symbols
     for size in range(1, 13):
         assert expr.subs({symbol: size}) == int((size - 5) / 2)
@@ -324,8 +324,8 @@ def test_a_table_with_zeros_around_it_cut_to_a_length_has_that_length() -> None:
     ],
 )
 def test_what_is_never_less_than_nothing(expr: str, is_never: bool) -> None:
-    found = symbolic.expressions.expr_of(ir.SymbolicDim(expr))
-    assert symbolic.never_negative(found) is is_never
+    found = expressions.expr_of(ir.SymbolicDim(expr))
+    assert signs.never_negative(found) is is_never
     names = sorted(found.free_symbols, key=str)
     tried = itertools.product(range(1, 8), repeat=len(names))
     least = min(found.subs(dict(zip(names, at, strict=True))) for at in tried)
@@ -477,10 +477,10 @@ def _computed(
 
 def test_names_that_no_expression_can_hold_are_equal_to_themselves_only() -> None:
     a, b, t = map(ir.SymbolicDim, ("0_0", "batch size", "T"))
-    assert symbolic.equal(a, ir.SymbolicDim("0_0"))
-    assert not symbolic.equal(a, b)
-    assert symbolic.quotient(b, t) is None
-    product = symbolic.times(b, t)
+    assert expressions.equal(a, ir.SymbolicDim("0_0"))
+    assert not expressions.equal(a, b)
+    assert expressions.quotient(b, t) is None
+    product = expressions.times(b, t)
     assert isinstance(product, ir.SymbolicDim)
     assert product.value is None
 
@@ -516,8 +516,8 @@ def test_sizes_that_differ_are_told_apart_without_simplify(monkeypatch: pytest.M
 
     monkeypatch.setattr("sympy.simplify", slow)
     a, b = (ir.SymbolicDim(x) for x in ("floor(Tq/2 + 7/2)", "floor(Tq/3 + Uq/5)"))
-    assert not symbolic.equal(a, b)
-    assert not symbolic.equal(ir.SymbolicDim("Max(Uq, 2)"), ir.SymbolicDim("Max(Uq, 900)"))
+    assert not expressions.equal(a, b)
+    assert not expressions.equal(ir.SymbolicDim("Max(Uq, 2)"), ir.SymbolicDim("Max(Uq, 900)"))
 
 
 @pytest.mark.parametrize(
@@ -531,8 +531,8 @@ def test_sizes_that_differ_are_told_apart_without_simplify(monkeypatch: pytest.M
         (7, set()),
     ],
 )
-def test_the_symbols_of_a_dim(dim: symbolic.Dim, names: set[str]) -> None:
-    assert symbolic.symbols_of(dim) == names
+def test_the_symbols_of_a_dim(dim: expressions.Dim, names: set[str]) -> None:
+    assert expressions.symbols_of(dim) == names
 
 
 @pytest.mark.parametrize(

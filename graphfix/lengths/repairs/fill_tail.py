@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.editing.builder import Builder
+from graphfix.lengths.length_nodes import Lengths
 from graphfix.lengths.repairs.repair import Repair, input_of, zeroed
 from graphfix.lengths.tail_state import Rows, State
 from graphfix.model.values import attr_float, attr_int
-
-if TYPE_CHECKING:
-    from graphfix.editing.builder import Builder
-    from graphfix.lengths.length_nodes import Lengths
-
 
 MASK_FILTER = -10000.0
 """What the mask of keys of an attention adds to a score, unless it says otherwise."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 import sympy
 
+from graphfix.editing.builder import Builder
+from graphfix.lengths.length_nodes import Lengths
 from graphfix.lengths.repairs.repair import FrameRepair, input_of, made_by
 from graphfix.lengths.tail_state import Rows, State
-
-if TYPE_CHECKING:
-    from graphfix.editing.builder import Builder
-    from graphfix.lengths.length_nodes import Lengths
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import onnx_ir as ir
+import sympy
 
-if TYPE_CHECKING:
-    import sympy
-
-    from graphfix.editing.builder import Builder
-    from graphfix.lengths.length_nodes import Lengths
-    from graphfix.lengths.tail_state import State
+from graphfix.editing.builder import Builder
+from graphfix.lengths.length_nodes import Lengths
+from graphfix.lengths.tail_state import State
 
 Leak = Literal[
     "mean pollution",

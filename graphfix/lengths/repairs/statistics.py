@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 import sympy
 
+from graphfix.editing.builder import Builder
+from graphfix.lengths.length_nodes import Lengths
 from graphfix.lengths.repairs.repair import Repair, input_of, zeroed
 from graphfix.lengths.tail_state import Other, Rows, State, Time, plain, size_of
-from graphfix.model.values import attr_int
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from graphfix.editing.builder import Builder
-    from graphfix.lengths.length_nodes import Lengths
+from graphfix.model.values import attr_int, input_at
 
 
 @dataclass(frozen=True)
@@ -162,7 +159,7 @@ def _scaled(
     """``y * scale + bias``, the inputs 1 and 2 of the node, with axes of size 1 at ``trailing``."""
     places = list(trailing)
     for index, make in ((1, op.Mul), (2, op.Add)):
-        given = node.inputs[index] if index < len(node.inputs) else None
+        given = input_at(node, index)
         if given is not None:
             y = make(y, lengths.unsqueeze(given, places))
     return y

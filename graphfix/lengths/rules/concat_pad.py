@@ -31,7 +31,7 @@ from graphfix.lengths.tail_state import (
     timed,
 )
 from graphfix.model.pads import mode_of
-from graphfix.model.symbolic import never_negative
+from graphfix.model.symbolic.signs import never_negative
 from graphfix.model.values import attr_int, attr_ints, const_of, is_op
 
 _LARGE = 1e18

@@ -25,8 +25,8 @@ from graphfix.lengths.tail_state import (
     plain,
     with_tails,
 )
-from graphfix.model.symbolic import never_negative
-from graphfix.model.values import attr_int, is_op
+from graphfix.model.symbolic.signs import never_negative
+from graphfix.model.values import attr_int, is_op, maker_of
 
 _ASKS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 _PARAMETERS = {"Clip": 1, "Dropout": 1, "CastLike": 1}
@@ -195,7 +195,7 @@ def _compared(site: Site, axes: tuple[Axis, ...]) -> State | None:
 def _unexpanded(site: Site, index: int) -> State:
     """The state of an input before it was expanded: compared, it is the same as often."""
     value, state = site.node.inputs[index], site.state(index)
-    node = None if value is None else value.producer()
+    node = maker_of(value)
     while node is not None and is_op(node, "Expand") and node.inputs[0] is not None:
         known = site.known(node.inputs[0])
         if known is None or known.axes is None:

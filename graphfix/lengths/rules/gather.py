@@ -28,7 +28,7 @@ from graphfix.lengths.tail_state import (
     with_tails,
 )
 from graphfix.model.mask_lookups import looked_up, own_rows
-from graphfix.model.values import attr_int, is_op, scalar_of
+from graphfix.model.values import attr_int, before, is_op, maker_of, scalar_of
 
 _HANDS_ON = frozenset({"Concat", "Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze"})
 _HANDS_ON |= {"Tile", "Transpose", "Unsqueeze", *UNARY, *MANY}
@@ -268,14 +268,9 @@ def written(node: ir.Node) -> float | None:
     How often it is repeated depends on the mask; the graph around that need not be looked at.
     """
     value = node.inputs[2] if is_op(node, "ScatterND") else None
-    maker = node.inputs[1].producer() if value is not None and node.inputs[1] is not None else None
-    while is_op(maker, "Transpose", "Cast") and maker.inputs[0] is not None:
-        maker = maker.inputs[0].producer()
-    if not is_op(maker, "NonZero"):
+    if value is None or not is_op(maker_of(node.inputs[1], "Transpose", "Cast"), "NonZero"):
         return None
-    while value is not None and is_op(value.producer(), "Expand", "Reshape", "Cast", "Identity"):
-        value = value.producer().inputs[0]  # type: ignore[union-attr]
-    number = scalar_of(value)
+    number = scalar_of(before(value, "Expand", "Reshape", "Cast", "Identity"))
     return None if number is None else float(number)
 
 

@@ -8,7 +8,7 @@ from graphfix.lengths.joint_axes import RefusedError, check_apart
 from graphfix.lengths.repairs.statistics import SequenceLens
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.tail_state import ZERO, Axis, Other, Rows, State, Time, plain, same_size
-from graphfix.model.values import attr_int, is_op
+from graphfix.model.values import attr_int, is_op, maker_of
 
 
 def recur(site: Site) -> list[State | None]:
@@ -57,7 +57,7 @@ def recur(site: Site) -> list[State | None]:
 def _is_whole(site: Site, size: sympy.Expr) -> bool:
     """Whether the lengths that it is given are the padded size, for all rows."""
     value = site.node.inputs[4]
-    while (node := None if value is None else value.producer()) is not None:
+    while (node := maker_of(value)) is not None:
         held = site.held(value)
         if held is not None or not is_op(node, "Cast", "Expand", "Identity", "Tile"):
             return held is not None and len(held) == 1 and same_size(held[0], size)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.editing.builder import Builder
 from graphfix.lengths.joint_axes import RefusedError, check_maskable, join
+from graphfix.lengths.length_nodes import Lengths
 from graphfix.lengths.repairs.repair import Repair, input_of
 from graphfix.lengths.rule_site import Rule, Site
 from graphfix.lengths.tail_state import Axis, State, carries_time
 from graphfix.model.values import attr_int
-
-if TYPE_CHECKING:
-    from graphfix.editing.builder import Builder
-    from graphfix.lengths.length_nodes import Lengths
 
 _MASK, _ONE = 3, np.array([1], np.int64)
 

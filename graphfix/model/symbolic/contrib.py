@@ -12,7 +12,7 @@ from onnx_shape_inference import ShapeInferenceContext as Context
 from onnx_shape_inference import registry
 
 from graphfix.model.symbolic.expressions import Dim, dim_of, expr_of
-from graphfix.model.values import attr_int
+from graphfix.model.values import attr_int, input_at
 
 DOMAIN = "com.microsoft"
 
@@ -49,7 +49,7 @@ def _multi_head_attention(ctx: Context, node: ir.Node) -> None:
 
 
 def _dims(node: ir.Node, index: int) -> Sequence[Dim] | None:
-    value = node.inputs[index] if index < len(node.inputs) else None
+    value = input_at(node, index)
     if value is None or value.shape is None:
         return None
     dims = list(value.shape)

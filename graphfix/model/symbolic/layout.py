@@ -22,7 +22,7 @@ from graphfix.model.symbolic.expressions import (
 )
 from graphfix.model.symbolic.inferred import Facts
 from graphfix.model.symbolic.slice_ends import length_to
-from graphfix.model.values import attr_int, attr_ints
+from graphfix.model.values import attr_int, attr_ints, input_at
 
 
 def set_shape(value: ir.Value, dims: Sequence[Dim] | None) -> None:
@@ -243,7 +243,7 @@ def squeeze(facts: Facts, ctx: Context, node: ir.Node) -> None:
     data = node.inputs[0]
     if data is None or data.shape is None or "axes" in node.attributes:
         return
-    axes = node.inputs[1] if len(node.inputs) > 1 else None
+    axes = input_at(node, 1)
     dims = list(data.shape)
     if axes is None:
         if not all(isinstance(x, int) for x in dims):

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from graphfix.model.broadcast import LOGIC
 from graphfix.model.number_laws import OF_ONE, OF_TWO
 from graphfix.model.symbolic.inferred import INTEGERS
-from graphfix.model.values import attr_int, is_op, scalar_of
+from graphfix.model.values import attr_int, is_op, maker_of, scalar_of
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.bool_]
 
@@ -56,7 +56,7 @@ def floored(
         The numerator, of any sign, and the divisor, which is above 0.
     """
     quotient = node.inputs[0]
-    division = None if quotient is None else quotient.producer()
+    division = maker_of(quotient)
     if not is_op(node, "Sub") or not is_op(division, "Div") or len(node.inputs) != 2:
         return None
     above, below = division.inputs[0], scalar_of(division.inputs[1])
@@ -77,7 +77,7 @@ def _made(value: ir.Value | None, above: ir.Value, depth: int) -> Numbers:
     number = scalar_of(value)
     if number is not None and abs(number) <= _LARGEST:
         return np.asarray(number)
-    node = None if value is None else value.producer()
+    node = maker_of(value)
     if node is None or depth == 0 or len(node.outputs) > 1 or not is_op(node, node.op_type):
         raise _UnknownError
     args = [_made(x, above, depth - 1) for x in node.inputs]

@@ -17,6 +17,7 @@ from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext
 
 from graphfix.model.symbolic.expressions import Array, Dim
 from graphfix.model.symbolic.inferred import FLOATS, SMALL, Facts
+from graphfix.model.values import maker_of
 
 Rule = Callable[[ShapeInferenceContext, ir.Node], None]
 
@@ -230,7 +231,7 @@ def _items(tensor: ir.TensorProtocol) -> tuple[int, ...]:
 def _looks_further(node: ir.Node) -> bool:
     """Whether the rule looks at what the inputs are computed from: see ``quotients.floored``."""
     first = node.inputs[0] if node.inputs and node.op_type == "Sub" else None
-    division = None if first is None else first.producer()
+    division = maker_of(first)
     return division is not None and division.op_type == "Div"
 
 

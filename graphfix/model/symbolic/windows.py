@@ -11,7 +11,7 @@ from graphfix.model.symbolic.expressions import Dim, dim_of, expr_of, settled, w
 from graphfix.model.symbolic.floats import factor
 from graphfix.model.symbolic.inferred import Facts
 from graphfix.model.symbolic.layout import join_shapes, set_shape
-from graphfix.model.values import attr_int, attr_ints, attr_text, const_of
+from graphfix.model.values import attr_int, attr_ints, attr_text, const_of, input_at
 
 
 def matmul(facts: Facts, ctx: Context, node: ir.Node) -> None:
@@ -65,7 +65,7 @@ def stft(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """As many frames as fit into the signal, none past its end."""
     out, signal = node.outputs[0], node.inputs[0]
     step = whole_numbers(facts.read(ctx, node.inputs[1]))
-    window = node.inputs[2] if len(node.inputs) > 2 else None
+    window = input_at(node, 2)
     given = facts.read(ctx, node.inputs[3]) if len(node.inputs) > 3 else None
     size = whole_numbers(given)
     if size is None and given is None and window is not None and window.shape is not None:
@@ -136,7 +136,7 @@ def resize(facts: Facts, ctx: Context, node: ir.Node) -> None:
 
 def _scales(node: ir.Node) -> list[np.float32] | None:
     place = 2 if len(node.inputs) > 2 else 1
-    value = node.inputs[place] if len(node.inputs) > place else None
+    value = input_at(node, place)
     array = None if value is None else const_of(value)
     if array is None or array.size == 0:
         return None
