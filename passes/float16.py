@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.core import Change, Finding, Interface, Match, Pass, Safety, Skip
+from graphfix.core import Change, Feeds, Finding, Interface, Match, Pass, Safety, Skip
 from graphfix.errors import UsageError
 from graphfix.model import shapes
 from graphfix.model.local_functions import inline
@@ -22,11 +23,6 @@ from ._float16.edit import Edit
 from ._float16.float32_nodes import Wide
 from ._float16.gain import IN_INT8, gains, gains_nothing, is_quantized
 from ._float16.value_types import Types
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.core import Feeds
 
 # So many constants that lose numbers are named, in a report; check names all.
 _NAMED = 5

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from graphfix.benchmark.bench_result import AS_IT_IS, FIXED, Setup
+from graphfix.benchmark.candidate import Entrant
 from graphfix.errors import FeedError
+from graphfix.feeds.case import Case, Cases
 from graphfix.feeds.case_search import make_cases
 from graphfix.model.dims import fixed_since
 from graphfix.model.fixed_inputs import arrays_since
 from graphfix.paths import StrPath
+from graphfix.runtime.port import Array
 from graphfix.spec.quoting import quoted
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from graphfix.benchmark.candidate import Entrant
-    from graphfix.feeds.case import Case, Cases
-    from graphfix.runtime.port import Array
-
-    Planned = tuple[Setup, Case, Case | None]
+Planned = tuple[Setup, Case, Case | None]
 
 
 def plan_of(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from graphfix.runtime import memory_need
+from graphfix.runtime.port import Array
 from graphfix.runtime.process import worker_for
 from graphfix.runtime.python import here
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from graphfix.runtime.port import Array
 
 
 def call(

@@ -7,15 +7,12 @@ yet; so only onnx is imported here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from graphfix.runtime.port import Array
+from graphfix.runtime.port import Array
 
 INFERRED = f"{__name__}:inferred"
 

@@ -20,21 +20,18 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphfix.errors import UsageError
 from graphfix.runtime import _wire
+from graphfix.runtime.port import Array
 from graphfix.runtime.process_group import Together
 from graphfix.runtime.provider import PROVIDERS
 from graphfix.runtime.run_errors import NoAnswerError, RunDiedError, RunError, reason_of
 from graphfix.runtime.scratch import Folder, scratch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from graphfix.runtime.port import Array
 
 # Memory grows by half a gigabyte with each session under Wine.
 SESSIONS = 5

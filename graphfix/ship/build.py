@@ -11,20 +11,21 @@ If a proof fails, less and less is done to the model, until what is made of it p
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from graphfix.engine import pipeline
 from graphfix.feeds.states import State
 from graphfix.job.fault_search import ways
 from graphfix.job.remaining_findings import checked
 from graphfix.job.rounding_search import MARGINS, gate, is_hopeless
+from graphfix.lengths.length_input import LengthInput
 from graphfix.model import atomic_file, atomic_folder, io
 from graphfix.model.dims import name_dims
-from graphfix.model.given import on_disk, sizes_of
+from graphfix.model.given import Given, on_disk, sizes_of
 from graphfix.paths import StrPath, file_of
 from graphfix.proof.compare import Tolerance, computes_in_half
-from graphfix.runtime.provider import LABELS
+from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.python import require
 from graphfix.runtime.scratch import Folder
 from graphfix.ship.chosen_inputs import constants_of, with_constants
@@ -51,15 +52,7 @@ from graphfix.ship.stream_build import ship_stream
 from graphfix.ship.stream_plan import continues
 from graphfix.ship.target_folder import refuse
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from graphfix.lengths.length_input import LengthInput
-    from graphfix.model.given import Given
-    from graphfix.runtime.provider import Ep
-
-    Progress = pipeline.Progress
+Progress = pipeline.Progress
 
 
 def ship_file(

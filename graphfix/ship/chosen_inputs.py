@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
+
+import onnx_ir as ir
 
 from graphfix.engine import pipeline
 from graphfix.model import io
 from graphfix.model.fixed_inputs import arrays_since, texts_of
+from graphfix.runtime.port import Array
 from graphfix.ship.container_repair import INPUT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    import onnx_ir as ir
-
-    from graphfix.runtime.port import Array
 
 
 def with_constants(model: ir.Model, spec: str) -> ir.Model:

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphfix.benchmark.interleave import Phases
 from graphfix.errors import UsageError
 from graphfix.feeds.clips import Clips
 from graphfix.feeds.signature import Signature
 from graphfix.model import io
+from graphfix.runtime.port import Array
+from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
 from graphfix.ship.container_fit import ClipFit, length_of, rows_in, together
+from graphfix.ship.manifest import Container, Manifest
 from graphfix.ship.stream_cost import Member, count_of_containers, count_of_original, peak, phases
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from graphfix.benchmark.interleave import Phases
-    from graphfix.runtime.port import Array
-    from graphfix.runtime.process import Runner
-    from graphfix.ship.manifest import Container, Manifest
-
-    Feeds = Mapping[str, Array]
+Feeds = Mapping[str, Array]
 
 # For each clip, the model that it is run on and its inputs.
 Steps = list[tuple[Path, "Feeds"]]

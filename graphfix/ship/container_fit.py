@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.ship.dim_expression import size_of
+from graphfix.ship.manifest import Container, InputPort, Manifest, Port
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy.typing as npt
-
-    from graphfix.ship.manifest import Container, InputPort, Manifest, Port
-
-    Array = npt.NDArray[Any]
-    Feeds = Mapping[str, Array]
+Array = npt.NDArray[Any]
+Feeds = Mapping[str, Array]
 
 DTYPES = {
     "tensor(float)": np.float32,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from graphfix.core import Pass
-from graphfix.editing.exclusions import NOTHING, write_passes
+import onnx_ir as ir
+
+from graphfix.core import Check, Pass
+from graphfix.editing.exclusions import NOTHING, Leaving, write_passes
 from graphfix.engine import pipeline, registry
 from graphfix.engine.fixpoint import name_of
+from graphfix.engine.report import Report
 from graphfix.errors import GraphfixError, PaddingError, UsageError
 from graphfix.job.culprits import BadPlaces, search
 from graphfix.job.fault_search import tensors_of
@@ -18,22 +22,12 @@ from graphfix.lengths.length_input import LengthInput
 from graphfix.model import io
 from graphfix.model.dims import name_dims
 from graphfix.probing.padded import PaddedVerdict, padded
+from graphfix.proof.compare import Tolerance
 from graphfix.runtime.provider import LABELS, Ep
+from graphfix.ship.model_facts import Reading
 from graphfix.spec.quoting import quoted
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    import onnx_ir as ir
-
-    from graphfix.core import Check
-    from graphfix.editing.exclusions import Leaving
-    from graphfix.engine.report import Report
-    from graphfix.proof.compare import Tolerance
-    from graphfix.ship.model_facts import Reading
-
-    Sizes = Mapping[str, int]
+Sizes = Mapping[str, int]
 
 _MASK, _DIMS, INPUT = "ilens-mask", "fix-dims", "fix-input"
 _FAST, _ROUND = "fast", ("float16",)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from graphfix.errors import UsageError
 from graphfix.feeds.states import State
 from graphfix.model.given import sizes_of
 from graphfix.spec.quoting import halves, unquoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<seconds>s?)")
 _LARGEST = 2**31 - 1

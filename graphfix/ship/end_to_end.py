@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from graphfix.proof.compare import OutputDiff, Tolerance, compare
 from graphfix.runtime.isolated_call import call
 from graphfix.runtime.run_errors import RunError
 from graphfix.runtime.time_limits import run_seconds
+from graphfix.ship.valid_sizes import Clip
 from graphfix.wording import plural
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from graphfix.ship.valid_sizes import Clip
 
 _APART = "graphfix.ship.isolated_session"
 # To make a session of a container, the first time that a clip needs it.

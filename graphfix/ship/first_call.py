@@ -7,8 +7,8 @@ first; the caches of the encoder become a graph of their own, which runs once fo
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -19,18 +19,13 @@ from graphfix.feeds.signature import Signature
 from graphfix.feeds.states import states_of
 from graphfix.model import shapes
 from graphfix.model.dims import name_dims
+from graphfix.model.symbolic.expressions import Dim
 from graphfix.model.values import const_of, is_op
+from graphfix.runtime.port import Array
 from graphfix.ship.chosen_inputs import decided
-from graphfix.ship.manifest import Opening
+from graphfix.ship.manifest import Container, InputPort, Opening
 from graphfix.ship.model_facts import input_port
 from graphfix.spec.quoting import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from graphfix.model.symbolic.expressions import Dim
-    from graphfix.runtime.port import Array
-    from graphfix.ship.manifest import Container, InputPort
 
 
 @dataclass(frozen=True)

@@ -7,21 +7,17 @@ optimizations: they may die of it, or never end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from graphfix.errors import FeedError
 from graphfix.ship.session import Session
+from graphfix.ship.stream import Stream
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import numpy.typing as npt
-
-    from graphfix.ship.stream import Stream
-
-    Arrays = Mapping[str, npt.NDArray[Any]]
+Arrays = Mapping[str, npt.NDArray[Any]]
 
 _made: dict[str, Session] = {}
 

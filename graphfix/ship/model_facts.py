@@ -7,8 +7,8 @@ are always equal, however many names the exporter gave them.
 from __future__ import annotations
 
 import bisect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -16,23 +16,18 @@ import onnx_ir as ir
 from graphfix.errors import FeedError, UsageError
 from graphfix.feeds.clips import Clips, time_of
 from graphfix.feeds.dim_groups import TIES
-from graphfix.feeds.input import symbols
+from graphfix.feeds.input import Input, symbols
 from graphfix.feeds.signature import Signature
 from graphfix.probing.unpadded import clips_for
 from graphfix.runtime.compared_session import open_given
+from graphfix.runtime.port import Array
 from graphfix.runtime.run_errors import RunError
+from graphfix.ship.container_spec import ContainerSpec
 from graphfix.ship.manifest import Axis, InputPort, Port
 from graphfix.ship.valid_sizes import Clip, Sizing, outputs_of, text_of, type_of
 from graphfix.spec.quoting import quoted
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from graphfix.feeds.input import Input
-    from graphfix.runtime.port import Array
-    from graphfix.ship.container_spec import ContainerSpec
-
-    Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 _REFUSED = {"cu-lengths": "it says where joined clips begin and end, so clips cannot be padded"}
 

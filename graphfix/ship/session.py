@@ -5,13 +5,14 @@ Importing it needs onnxruntime and numpy only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import onnxruntime
 
 from graphfix.errors import FeedError, ModelError
@@ -25,20 +26,13 @@ from graphfix.ship.container_fit import (
     split,
     together,
 )
-from graphfix.ship.manifest import NAME, Manifest
+from graphfix.ship.manifest import NAME, Container, Manifest, Port
 from graphfix.ship.sessions import Sessions
 from graphfix.ship.stream import Stream
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import numpy.typing as npt
-
-    from graphfix.ship.manifest import Container, Port
-
-    Array = npt.NDArray[Any]
-    Feeds = Mapping[str, Array]
-    Given = Mapping[str, Array | Sequence[Array]]
+Array = npt.NDArray[Any]
+Feeds = Mapping[str, Array]
+Given = Mapping[str, Array | Sequence[Array]]
 
 _REMEMBERED = 1024  # lengths; what is kept of each is some kilobytes
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
+import numpy.typing as npt
 import onnxruntime
 
 from graphfix.errors import ModelError
 from graphfix.runtime.ort_paths import WEIGHTS_FOLDER, readable
 from graphfix.runtime.run_errors import reason_of
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+Array = npt.NDArray[Any]
 
 _DIRECTML, _CPU = "DmlExecutionProvider", "CPUExecutionProvider"
 

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from graphfix.core import Pass
+import onnx_ir as ir
+
+from graphfix.core import Check, Pass
+from graphfix.engine.report import Left, Report
 from graphfix.job import planning
+from graphfix.job.remaining_findings import Checked
 from graphfix.model import atomic_file, io
+from graphfix.ship.container_repair import ContainerProof
+from graphfix.ship.end_to_end import SessionProof
 from graphfix.ship.manifest import NAME, Container, Manifest
 from graphfix.version import __version__
 from graphfix.wording import Proof
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    import onnx_ir as ir
-
-    from graphfix.core import Check
-    from graphfix.engine.report import Left, Report
-    from graphfix.job.remaining_findings import Checked
-    from graphfix.ship.container_repair import ContainerProof
-    from graphfix.ship.end_to_end import SessionProof
 
 
 @dataclass(frozen=True, repr=False)

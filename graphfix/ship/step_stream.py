@@ -6,19 +6,23 @@ original's states weigh is in the bytes moved, as of a host that feeds back what
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from graphfix.benchmark.interleave import Phases
 from graphfix.errors import UsageError
 from graphfix.feeds.states import State
 from graphfix.model import io
 from graphfix.runtime.compared_session import open_given
+from graphfix.runtime.port import Array
+from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
 from graphfix.ship.chosen_inputs import decided
 from graphfix.ship.container_spec import ContainerSpec
-from graphfix.ship.manifest import Manifest
+from graphfix.ship.manifest import Container, Manifest, Streaming
 from graphfix.ship.remote_runs import RemoteRuns
 from graphfix.ship.stream import Stream
 from graphfix.ship.stream_cost import (
@@ -31,16 +35,7 @@ from graphfix.ship.stream_cost import (
 )
 from graphfix.ship.stream_steps import Sequences, plan_that_runs
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from graphfix.benchmark.interleave import Phases
-    from graphfix.runtime.port import Array
-    from graphfix.runtime.process import Runner
-    from graphfix.ship.manifest import Container, Streaming
-
-    Feeds = Mapping[str, Array]
+Feeds = Mapping[str, Array]
 
 _PROMPT = 37
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from graphfix.runtime.python import choose, here
+from graphfix.runtime.python import Wanted, choose, here
 from graphfix.ship import clip_stream, step_stream
 from graphfix.ship.manifest import Manifest
-from graphfix.ship.stream_cost import Stream, that_runs, timed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphfix.runtime.python import Wanted
-    from graphfix.ship.stream_cost import Of, Progress
+from graphfix.ship.stream_cost import Of, Progress, Stream, that_runs, timed
 
 _COUNT = 30
 

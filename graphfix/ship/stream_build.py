@@ -7,21 +7,29 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from graphfix.caches.cache_input import CacheInput
 from graphfix.caches.growth import unify
+from graphfix.core import Check
 from graphfix.engine import pipeline, registry
+from graphfix.engine.report import Report
 from graphfix.errors import PaddingError, UsageError
+from graphfix.feeds.dim_groups import Tie
+from graphfix.feeds.states import State
 from graphfix.job.remaining_findings import checked
 from graphfix.job.rounding_search import MARGINS, Settling, gate
 from graphfix.model import atomic_file, atomic_folder, io
 from graphfix.proof.compare import Tolerance, computes_in_half
-from graphfix.runtime.provider import LABELS
+from graphfix.runtime.provider import LABELS, Ep
 from graphfix.ship.chosen_inputs import decided
-from graphfix.ship.first_call import branch_input
+from graphfix.ship.container_spec import ContainerSpec
+from graphfix.ship.end_to_end import SessionProof
+from graphfix.ship.first_call import FirstCall, branch_input
 from graphfix.ship.manifest import (
     NAME,
     Axis,
@@ -41,25 +49,10 @@ from graphfix.ship.shipped import (
     unrounded_by,
     weights_beside,
 )
+from graphfix.ship.stream_plan import StreamPlan
 from graphfix.ship.stream_proof import prove, prove_on
-from graphfix.ship.stream_steps import plan_that_runs, sequences
+from graphfix.ship.stream_steps import Steps, plan_that_runs, sequences
 from graphfix.spec.quoting import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import onnx_ir as ir
-
-    from graphfix.core import Check
-    from graphfix.engine.report import Report
-    from graphfix.feeds.dim_groups import Tie
-    from graphfix.feeds.states import State
-    from graphfix.runtime.provider import Ep
-    from graphfix.ship.container_spec import ContainerSpec
-    from graphfix.ship.end_to_end import SessionProof
-    from graphfix.ship.first_call import FirstCall
-    from graphfix.ship.stream_plan import StreamPlan
-    from graphfix.ship.stream_steps import Steps
 
 _CACHE, _DIMS, _FAST, _ROUND, _BRANCH = "static-cache", "fix-dims", "fast", "float16", "fix-input"
 _LATE = (_DIMS, _FAST, _ROUND, *(x.partition(":")[0] for x in registry.FUSIONS))

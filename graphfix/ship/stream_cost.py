@@ -6,32 +6,27 @@ of :mod:`graphfix.benchmark`: one model a process, alternately, a copy of the or
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from graphfix.benchmark.interleave import FailedError, take_turns
+from graphfix.benchmark.interleave import FailedError, Phases, take_turns
 from graphfix.benchmark.timing import Claim, Timing, claim
 from graphfix.engine import pipeline
 from graphfix.errors import FeedError, ModelError
 from graphfix.job import planning
 from graphfix.model import io
+from graphfix.runtime.port import Array
+from graphfix.runtime.process import Runner
 from graphfix.runtime.remote import RemoteSession
 from graphfix.runtime.run_errors import RunError
 from graphfix.runtime.scratch import Folder
+from graphfix.ship.manifest import Container
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from contextlib import ExitStack
-
-    from graphfix.benchmark.interleave import Phases
-    from graphfix.runtime.port import Array
-    from graphfix.runtime.process import Runner
-    from graphfix.ship.manifest import Container
-
-    Feeds = Mapping[str, Array]
-    Progress = Callable[[str], None]
+Feeds = Mapping[str, Array]
+Progress = Callable[[str], None]
 
 Of = Literal["clip", "step"]
 SESSIONS = "making sessions"

@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from graphfix.caches.growth import growing, unify
+from graphfix.caches.growth import GrowingState, growing, unify
 from graphfix.engine import pipeline
 from graphfix.errors import UsageError
-from graphfix.feeds.input import symbols
+from graphfix.feeds.input import Input, symbols
 from graphfix.feeds.input import symbols_of as symbols_in
 from graphfix.feeds.signature import Signature
-from graphfix.feeds.states import states_of
+from graphfix.feeds.states import State, states_of
 from graphfix.model import shapes
-from graphfix.model.symbolic.expressions import equal, symbols_of
+from graphfix.model.shapes import Shapes
+from graphfix.model.symbolic.expressions import Dim, equal, symbols_of
 from graphfix.model.symbolic.sums import window_of
-from graphfix.ship.manifest import Port
+from graphfix.ship.container_spec import ContainerSpec
+from graphfix.ship.first_call import FirstCall
+from graphfix.ship.manifest import InputPort, Port
 from graphfix.ship.model_facts import input_port, require_sizes, sizes_by_group
 from graphfix.ship.valid_sizes import text_of, type_of
 from graphfix.spec.quoting import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from graphfix.caches.growth import GrowingState
-    from graphfix.feeds.input import Input
-    from graphfix.feeds.states import State
-    from graphfix.model.shapes import Shapes
-    from graphfix.model.symbolic.expressions import Dim
-    from graphfix.ship.container_spec import ContainerSpec
-    from graphfix.ship.first_call import FirstCall
-    from graphfix.ship.manifest import InputPort
 
 
 @dataclass(frozen=True)

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
 from graphfix.errors import FeedError
-from graphfix.proof.compare import compare
+from graphfix.proof.compare import OutputDiff, Tolerance, compare
 from graphfix.runtime.compared_session import open_session
 from graphfix.runtime.isolated_call import call
-from graphfix.runtime.provider import LABELS
+from graphfix.runtime.port import Array
+from graphfix.runtime.provider import LABELS, Ep
 from graphfix.runtime.run_errors import RunError
 from graphfix.runtime.time_limits import run_seconds
 from graphfix.ship.end_to_end import SessionProof
 from graphfix.ship.remote_runs import RemoteRuns
 from graphfix.ship.stream import Stream
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from graphfix.proof.compare import OutputDiff, Tolerance
-    from graphfix.runtime.port import Array
-    from graphfix.runtime.provider import Ep
-    from graphfix.ship.stream_steps import Steps
+from graphfix.ship.stream_steps import Steps
 
 _APART = "graphfix.ship.isolated_session"
 _SECONDS = 600.0

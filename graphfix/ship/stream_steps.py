@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 
 from graphfix.caches.growth import unify
 from graphfix.errors import FeedError, UsageError
+from graphfix.feeds.dim_groups import Tie
+from graphfix.feeds.states import State
 from graphfix.model import io
 from graphfix.runtime.compared_session import open_given
+from graphfix.runtime.port import Array
 from graphfix.runtime.run_errors import RunError
 from graphfix.ship.chosen_inputs import constants_of
 from graphfix.ship.container_fit import DTYPES
+from graphfix.ship.container_spec import ContainerSpec
 from graphfix.ship.dim_expression import names_in, size_of
-from graphfix.ship.first_call import first_call
-from graphfix.ship.stream_plan import plan
+from graphfix.ship.first_call import FirstCall, first_call
+from graphfix.ship.manifest import InputPort
+from graphfix.ship.stream_plan import StreamPlan, plan
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    import onnx_ir as ir
-
-    from graphfix.feeds.dim_groups import Tie
-    from graphfix.feeds.states import State
-    from graphfix.runtime.port import Array
-    from graphfix.ship.container_spec import ContainerSpec
-    from graphfix.ship.first_call import FirstCall
-    from graphfix.ship.manifest import InputPort
-    from graphfix.ship.stream_plan import StreamPlan
-
-    Feeds = Mapping[str, Array]
-    Run = Callable[[Feeds], Mapping[str, Array]]
+Feeds = Mapping[str, Array]
+Run = Callable[[Feeds], Mapping[str, Array]]
 
 # A mask is as long as past and new entries together, or as the new ones.
 _TIES: tuple[Tie, ...] = ("past", "graph")

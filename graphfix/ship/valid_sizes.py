@@ -9,27 +9,22 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.errors import ModelError, UsageError
 from graphfix.feeds.case import Case
 from graphfix.feeds.input import symbols
+from graphfix.feeds.signature import Signature
 from graphfix.model import shapes
-from graphfix.model.symbolic.expressions import without
+from graphfix.model.symbolic.expressions import Dim, without
 from graphfix.proof.content import Content
+from graphfix.runtime.port import Array
 from graphfix.ship.dim_expression import size_of
 from graphfix.ship.manifest import Port
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from graphfix.feeds.signature import Signature
-    from graphfix.model.symbolic.expressions import Dim
-    from graphfix.runtime.port import Array
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 # Lengths that have to show a size that nothing says: two would lie on a line in any case.

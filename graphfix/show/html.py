@@ -6,22 +6,20 @@ The page is made from the report's JSON, which it carries, so its numbers are th
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
+
+from markupsafe import Markup
 
 from graphfix.json_types import plain
 from graphfix.model import atomic_file
 from graphfix.show.drawing import drawing
 from graphfix.version import __version__
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from markupsafe import Markup
-
-    Data = Mapping[str, Any]  # of graphfix.engine.report.Report.to_json
+Data = Mapping[str, Any]  # of graphfix.engine.report.Report.to_json
 
 
 def write(data: Data, path: str | Path) -> None:

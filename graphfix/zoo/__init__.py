@@ -9,23 +9,20 @@ import logging
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphfix.errors import UsageError
 from graphfix.paths import StrPath, file_of
+from graphfix.runtime.provider import Ep
 from graphfix.wording import Proof, Row, plural
 from graphfix.zoo import cache, zoo_page
 from graphfix.zoo.model_process import Request, apart, end_all
 from graphfix.zoo.recipe import Recipe, find, ids
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from graphfix.runtime.provider import Ep
 
 __all__ = ["ModelRow", "Recipe", "Zoo", "find", "run", "stored", "zoo"]
 

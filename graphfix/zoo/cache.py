@@ -9,15 +9,13 @@ import importlib.util
 import json
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphfix import version
 from graphfix.json_types import plain
 from graphfix.model import atomic_file
-
-if TYPE_CHECKING:
-    from graphfix.runtime.provider import Ep
-    from graphfix.zoo.recipe import Recipe
+from graphfix.runtime.provider import Ep
+from graphfix.zoo.recipe import Recipe
 
 SCHEMA = 2
 _DECIDES = ("onnx", "onnx-ir", "onnx-shape-inference", "onnxscript", "onnxruntime")

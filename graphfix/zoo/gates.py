@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
+from graphfix.runtime.provider import Ep
 from graphfix.zoo.figures import FIGURES, Figure, Json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from graphfix.runtime.provider import Ep
-    from graphfix.zoo.recipe import Counts, Recipe
-
+from graphfix.zoo.recipe import Counts, Recipe
 
 _VERDICTS = (
     ("repair", "verdict", "verified", "on the CPU"),

@@ -13,24 +13,19 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from graphfix.errors import ModelError
 from graphfix.runtime.process_group import Together
+from graphfix.runtime.provider import Ep
 from graphfix.runtime.scratch import Folder
 from graphfix.version import __version__
 from graphfix.zoo import cache, gates
 from graphfix.zoo.figures import Json, gather
 from graphfix.zoo.recipe import Recipe
 from graphfix.zoo.zoo_job import ZooJob
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from graphfix.runtime.provider import Ep
-
 
 TRAVELS = 200_000_000
 """A model of more bytes than this does not travel: its folder must be there under the same path."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from graphfix.proof.compare import Tolerance
-    from graphfix.runtime.provider import Ep
-    from graphfix.zoo.recipe import Recipe
+from graphfix.proof.compare import Tolerance
+from graphfix.runtime.provider import Ep
+from graphfix.zoo.recipe import Recipe
 
 Json = dict[str, Any]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import onnx_ir as ir
 
@@ -12,9 +10,7 @@ from graphfix.model.values import is_op
 
 from .._masks.where_masks import BIAS, Reach, reach_of
 from .constants import constants_of
-
-if TYPE_CHECKING:
-    from .kept_nodes import Stay
+from .kept_nodes import Stay
 
 # Twice this, with a score beside it, is still a number in float16; exp of it is 0.
 FLOOR = 30_000.0

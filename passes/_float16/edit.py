@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -13,9 +13,7 @@ from graphfix.model.values import graphs_of, is_op
 
 from .constant_range import FLOOR
 from .constants import constants_of, is_given_weight
-
-if TYPE_CHECKING:
-    from .float32_nodes import Wide
+from .float32_nodes import Wide
 
 _NAME = "float16"
 _FLOAT, _HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16

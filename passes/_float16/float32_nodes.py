@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.directml.kernel_table import kernel_at
 from graphfix.model.half_weights import KEPT
+from graphfix.model.signatures import Formals
 from graphfix.model.values import bodies_of, is_op
 
 from .constant_range import hiding_inputs, unfit_constants
@@ -19,11 +20,6 @@ from .kept_nodes import Stay
 from .norms import statistics
 from .number_kinds import counted
 from .running_sums import running_sums
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
-
-    from graphfix.model.signatures import Formals
 
 _ANY_TYPE = ("Cast", "Shape", "Size", "Constant")
 _HEAVY = ("MatMul", "Gemm", "Conv", "Einsum", "LSTM", "GRU", "Attention")

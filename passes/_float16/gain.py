@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import onnx_ir as ir
 
@@ -10,12 +10,8 @@ from graphfix.core import Skip
 from graphfix.model.values import bodies_of, is_op
 
 from .constants import constants_of, is_constant
+from .float32_nodes import Wide
 from .number_kinds import ELEMENTWISE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .float32_nodes import Wide
 
 # With less than this of the nodes, and of the weights, the Casts are dearer than what is gained.
 _LEAST = 0.1

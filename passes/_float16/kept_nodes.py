@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.model.values import nodes_of
+from graphfix.model.view import View
 
-if TYPE_CHECKING:
-    from graphfix.model.view import View
-
-    from .value_types import Types
+from .value_types import Types
 
 
 @dataclass

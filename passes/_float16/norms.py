@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx_ir as ir
 
 from graphfix.model.values import is_op, scalar_of
 
 from .constants import is_constant
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from .kept_nodes import Stay
+from .kept_nodes import Stay
 
 _SQUARED = ("ReduceMean", "ReduceSum", "GlobalAveragePool", "AveragePool")
 _STATISTICS = ("Add", "Sqrt", "Reciprocal", "Pow", "Div", "Clip", "Max", "Mul")

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from graphfix.model.values import bodies_of, is_op, scalar_of
+from graphfix.model.view import View
 from graphfix.model.zero_one import truth_of
 
 from .constants import has_weights
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphfix.model.view import View
-
-    from .value_types import Types
+from .value_types import Types
 
 # A larger whole number may not be in float16.
 _EXACT_UNTIL = 2048

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+
+import onnx_ir as ir
 
 from graphfix.model.values import is_op
 
 from .constants import has_weights
+from .kept_nodes import Stay
 from .number_kinds import ELEMENTWISE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import onnx_ir as ir
-
-    from .kept_nodes import Stay
 
 _PERIODIC = ("Sin", "Cos")
 _CUT = ("Mod", "Floor", "Ceil", "Round", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")

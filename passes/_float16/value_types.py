@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import onnx_ir as ir
 
 from graphfix.model.signatures import Formals, formals_of
 from graphfix.model.values import bodies_of, is_op
-
-if TYPE_CHECKING:
-    from graphfix.model.view import View
+from graphfix.model.view import View
 
 _NO_TENSOR = ("SequenceConstruct", "SplitToSequence", "SequenceInsert", "SequenceErase", "Optional")
 
