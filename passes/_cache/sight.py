@@ -355,7 +355,8 @@ class Sight:
             if axis in slots:
                 self._require_last(start, end, dims[axis])
             elif self._lengths.depends(start) or self._lengths.depends(end):
-                tables.append((axis, start, end))
+                if self._lengths.times(start) != -1 or not _is_last(end, dims[axis]):
+                    tables.append((axis, start, end))  # else as many of its last rows as entries
         if not tables:
             return
         ((axis, start, end), *more) = tables
@@ -387,7 +388,7 @@ class Sight:
 
     def _require_last(self, start: Dim, end: Dim, size: Dim) -> None:
         """Raise UnclearError where a cut does not count from the last entry."""
-        whole = equal(end, size) or (isinstance(end, int) and end >= _FAR)
+        whole = _is_last(end, size)
         from_back = not self._lengths.depends(start) and never_negative(-expr_of(start))
         if whole and (from_back or self._lengths.depends(start)):
             return
@@ -498,6 +499,11 @@ def _is_one(value: ir.Value) -> bool:
     node = value.producer()
     given = node.attributes.get("value") if node is not None else None
     return is_op(node, "ConstantOfShape") and given is not None and given.as_tensor().numpy() == 1
+
+
+def _is_last(end: Dim, size: Dim) -> bool:
+    """Whether a cut that ends there takes the last row."""
+    return equal(end, size) or (isinstance(end, int) and end >= _FAR)
 
 
 def _moved(counts: Sequence[int]) -> Make:

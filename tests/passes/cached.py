@@ -44,6 +44,9 @@ TRIANGLE = f"""{PLACES} s_1 = Unsqueeze (s, nought_1) t_1 = Unsqueeze (t, nought
     addend = Mul (above, late) hidden = Add (scores, addend)"""
 BIASED = f"""{CAUSAL} far = Sub (keys_at, row) near = Max (far, least) index = Sub (near, least)
     up = Min (index, most) bias = Gather (biases, up) biased = Add (hidden, bias)"""
+SLOPED = f"""{CAUSAL} t_1 = Unsqueeze (t, nought_1) rows = Constant <value_ints = [40]> ()
+    start = Sub (rows, t_1) axis = Constant <value_ints = [-1]> ()
+    bias = Slice (slopes, start, end, axis) biased = Add (hidden, bias)"""
 CUT = """present_key = Slice (keys, kept, end, first)
     present_value = Slice (values, kept, end, first)"""
 CROSSED = """ck = Transpose <perm = [0, 2, 1]> (cross_key) cs = MatMul (inner, ck)
@@ -65,7 +68,8 @@ def step(
      int64[1] first = {{1}}, int64[1] kept = {{-{WINDOW}}}, int64[1] end = {{9223372036854775807}},
      int64 least = {{-3}}, int64 most = {{3}}, int64 window = {{{WINDOW}}},
      float low = {{-10000.0}}, float unit = {{1.0}}, {table("wk", 4, 4)}, {table("wv_", 4, 4)},
-     {table("positions", 40, 4)}, {table("biases", 4)}>
+     {table("positions", 40, 4)}, {table("biases", 4)},
+     {table("slopes", 1, 40)}>
     {{ {SIZES} {before} k = MatMul (h, wk) v = MatMul (h, wv_)
        keys = Concat <axis = 1> (past_key, k) values = Concat <axis = 1> (past_value, v)
        turned = Transpose <perm = [0, 2, 1]> (keys) scores = MatMul (h, turned) {mask}
@@ -85,6 +89,7 @@ FORMS = {
     "table by slice": step(SLICED, CAUSAL),
     "table by gather": step("now = Range (p, t, one) l = Gather (positions, now) h = Add (x, l)"),
     "relative bias": step(mask=BIASED, scores="biased"),
+    "last entries of a table": step(mask=SLOPED, scores="biased"),
     "window of the mask": step(mask=NEAR),
     "window of the mask by sums": step(mask=SUMMED),
     "window of the cache": step(mask=CAUSAL, out=CUT),

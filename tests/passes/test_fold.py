@@ -48,6 +48,9 @@ INTS = """<int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[2]
         ("s = Shape (x) a = Expand (x, s) y = Relu (a)", ["Relu"]),
         ("s = Shape (x) h = Expand (half, s) y = Mul (x, h)", ["Mul"]),
         ("a = Concat <axis = 1> (x) y = Relu (a)", ["Relu"]),
+        ("r = Slice (x, far, far, two) a = Concat <axis = 2> (x, r) y = Relu (a)", ["Relu"]),
+        ("n = Neg (x) r = Slice (x, far, far, two) a = Concat <axis = -1> (x, r, n) y = Relu (a)",
+         ["Neg", "Concat", "Relu"]),
         ("a = Relu (x) b = Relu (x) y = Add (a, b)", ["Relu", "Add"]),
         ("a, b = Split <axis = 2, num_outputs = 2> (x) c, d = Split <axis = 2, num_outputs = 2> (x)"
          " e = Add (a, d) f = Add (c, b) y = Sub (e, f)", ["Split", "Add", "Sub"]),
