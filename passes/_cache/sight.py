@@ -354,9 +354,10 @@ class Sight:
         for axis, start, end in cuts:
             if axis in slots:
                 self._require_last(start, end, dims[axis])
+            elif self._lengths.times(start) == -1 and _is_last(end, dims[axis]):
+                continue  # as many of its last rows as there are entries: aligned as these are
             elif self._lengths.depends(start) or self._lengths.depends(end):
-                if self._lengths.times(start) != -1 or not _is_last(end, dims[axis]):
-                    tables.append((axis, start, end))  # else as many of its last rows as entries
+                tables.append((axis, start, end))
         if not tables:
             return
         ((axis, start, end), *more) = tables
