@@ -111,11 +111,11 @@ def _expand(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
 def _concat(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
     """What joins nothing to something, as a rotary that turns all of a head does with its rest."""
     axis = attr_int(node, "axis", 0)
-    dims = [look.dims(x) for x in node.inputs]
-    filled = [x for x, d in zip(node.inputs, dims, strict=True) if not d or d[axis] != 0]
-    if len(filled) == 1 or len(node.inputs) == 1:
-        return nothing(filled[0] if filled else source, node)
-    if not filled or len(filled) == len(node.inputs):
+    given = [x for x in node.inputs if x is not None]
+    filled = [x for x in given if not (dims := look.dims(x)) or dims[axis] != 0] or [source]
+    if len(filled) == 1:
+        return nothing(filled[0], node)
+    if len(filled) == len(given):
         return None
     return Replacement("some of what it joins is empty", lambda op: [op.Concat(*filled, axis=axis)])
 
