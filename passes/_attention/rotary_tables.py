@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from graphfix.model.shapes import all_same
-from graphfix.model.values import attr_int, const_of, is_op, scalar_of
+from graphfix.model.values import attr_int, const_of, is_op, maker_of, scalar_of
 from graphfix.model.view import View
 
 from .rotary_halves import along_last
@@ -62,18 +61,17 @@ def _source(node: ir.Node, value: ir.Value, view: View) -> ir.Value | None:
 def _is_twice_side_by_side(node: ir.Node, view: View) -> bool:
     """Whether a Reshape merges a last axis of two equal numbers into the one before it.
 
-    That is what repeat_interleave becomes, by Expand or Tile of an axis of 1, or a Concat of two.
+    That is what repeat_interleave becomes, by Expand or Tile of an axis of 1, or a Concat of two;
+    what works number by number may stand between.
     """
     if not is_op(node, "Reshape", "Flatten") or node.inputs[0] is None:
         return False
     dims, apart = view.shapes.dims(node.outputs[0]), view.shapes.dims(node.inputs[0])
-    if not dims or not apart or apart[-1] != 2 or not isinstance(dims[-1], int):
+    if not dims or not apart or apart[-1] != 2 or not isinstance(dims[-1], int) or dims[-1] % 2:
         return False
-    if not all_same(dims[:-1], apart[:-2]):
-        return False
-    maker = node.inputs[0].producer()
+    maker = maker_of(node.inputs[0], *_POINTWISE)
     if is_op(maker, "Concat"):
         numbers = {view.numbering.of(x) for x in maker.inputs if x is not None}
         return len(maker.inputs) == 2 and len(numbers) == 1 and along_last(maker, view)
     before = view.shapes.dims(maker.inputs[0]) if is_op(maker, "Expand", "Tile") else None
-    return bool(before) and before is not None and before[-1] == 1
+    return before is not None and before[-1:] == (1,)

@@ -92,12 +92,17 @@ def _under_root(
 def _means_of_squares(
     node: ir.Node, data: ir.Value, inside: ir.Value, view: View
 ) -> list[Core] | Skip:
-    """The norms by ``inside``, if it is the mean of the squares of ``data`` and an epsilon."""
+    """The norms by ``inside``, if it is the mean of the squares of ``data`` and an epsilon.
+
+    An epsilon of 1e-8, as Helium has it, is none any more: torch.onnx takes it for 0.
+    """
     add, rank = inside.producer(), view.shapes.rank(data)
-    if not is_op(add, "Add"):
+    if add is None:
         return []
-    for i in (0, 1):
-        epsilon, mean = number_of(add.inputs[i], rank), add.inputs[1 - i]
+    sums: list[tuple[float | None, ir.Value | None]] = [(0.0, inside)]
+    if is_op(add, "Add"):
+        sums = [(number_of(add.inputs[i], rank), add.inputs[1 - i]) for i in (0, 1)]
+    for epsilon, mean in sums:
         reduce = maker_of(mean)
         squared = _squared(reduce.inputs[0]) if is_op(reduce, "ReduceMean") else None
         if reduce is None or squared is None or epsilon is None or epsilon < 0:
@@ -110,7 +115,7 @@ def _means_of_squares(
             return Skip(node, axis)
         plain = Core(node, data, False, axis, epsilon, frozenset({add, reduce, square}))
         found = [plain] if base is data else []
-        centre = _centre(data, base, axis, rank)
+        centre = _centre(data, base, axis, rank) if epsilon else None
         if centre is not None:
             source, nodes = centre
             found.insert(0, replace(plain, data=source, centred=True, nodes=plain.nodes | nodes))

@@ -72,6 +72,17 @@ def test_a_rotation_is_one_operator(which: tuple[str, str], turn: str, table: st
     assert count(after, "Slice") == 2  # one table of cosines and one of sines for all
 
 
+def test_cosines_may_be_made_before_pairs_are_merged() -> None:
+    """As fold leaves a repeat_interleave whose table is unsqueezed behind it."""
+    text = model(ALL, PAIRS, f"{SIDE} fe = Expand (fu, twice)").replace("(ff)", "(fe)")
+    text = text.replace("cu, one)", "cu, lasts)").replace("su, one)", "su, lasts)")
+    text = text.replace("cos = Unsqueeze", "cos = Reshape").replace(
+        "sin = Unsqueeze", "sin = Reshape"
+    )
+    after = fused(text.replace("int64[2] fours", "int64[4] lasts = {1,1,-1,8}, int64[2] fours"))
+    assert count(after, "RotaryEmbedding") == 2
+
+
 LAST = "{n}x = Slice ({n}h, four, end, last) {n}z = Slice ({n}h, zero, four, last)"
 TWICE = "{n}x = Slice ({n}h, zero, four, last) {n}z = Slice ({n}h, zero, four, last)"
 OTHER = f"{SIDE} gu = Relu (fu) fe = Concat <axis = -1> (fu, gu) ff = Reshape (fe, flat3)"

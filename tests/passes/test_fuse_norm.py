@@ -219,7 +219,6 @@ def test_stays_with_a_reason(case: str) -> None:
 
 NONE = {
     "another tensor": RMS.replace("Div (x", "Div (r"),
-    "no epsilon": RMS.replace("Sqrt (w)", "Sqrt (v)"),
     "a cube": RMS.replace("two)", "three)"),
     "a sum": RMS.replace("Mean", "Sum"),
     "no root": RMS.replace("s = Sqrt (w)", "s = Identity (w)"),
@@ -249,6 +248,15 @@ DIFFERENCES = {
 def test_another_difference_is_only_scaled(case: str) -> None:
     after = ops(fused(DIFFERENCES[case]))
     assert after[-2:] == ["Sub", "SimplifiedLayerNormalization"]
+
+
+def test_torch_leaves_out_a_small_epsilon() -> None:
+    """Which an RMSNorm may be without; a LayerNorm, of which variances may be 0, is not one."""
+    (norm,) = fused(RMS.replace("Sqrt (w)", "Sqrt (v)").replace("w = Add (v, eps)", "")).graph
+    assert norm.op_type == "SimplifiedLayerNormalization"
+    assert norm.attributes["epsilon"].as_float() == 0
+    after = fused(NORM.replace("Sqrt (w)", "Sqrt (v)").replace("w = Add (v, eps)", ""))
+    assert ops(after)[-2:] == ["Sub", "SimplifiedLayerNormalization"]
 
 
 def test_an_epsilon_of_more_dims_is_none() -> None:
