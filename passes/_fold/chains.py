@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import onnx_ir as ir
 
@@ -167,7 +168,27 @@ def _gather_nd(node: ir.Node, source: ir.Value, look: Look) -> Replacement | Non
     return Replacement("it gathers rows", rows)
 
 
+def _asked(node: ir.Node, source: ir.Value, look: Look) -> Replacement | None:
+    """``b == True`` and ``b xor False`` are b; DirectML compares no booleans."""
+    for place in (0, 1):
+        array, kept = constant_of(node.inputs[place], 1), node.inputs[1 - place]
+        if array is None or array.dtype.kind != "b" or array.size != 1 or kept is None:
+            continue
+        if not same_shape(node, kept, look):
+            continue
+        if bool(array.item()) == is_op(node, "Equal"):
+            return nothing(kept, node)
+        return Replacement("it is a Not", partial(_negated, kept))
+    return None
+
+
+def _negated(value: ir.Value, op: Builder) -> list[ir.Value]:
+    return [op.Not(value)]
+
+
 _RULES: dict[str, Rule] = {
+    "Equal": _asked,
+    "Xor": _asked,
     **dict.fromkeys(VIEWS, view),
     "Identity": _identity,
     "Cast": _cast,

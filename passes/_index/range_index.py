@@ -258,11 +258,17 @@ def least_of(value: ir.Value | None, view: View, depth: int = _DEPTH) -> int | N
         node, "Cast", "Identity", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Expand"
     ):
         return least_of(node.inputs[0], view, depth - 1)
-    if not is_op(node, "Add", "Sub", "Div"):
+    if not is_op(node, "Add", "Sub", "Mul", "Div", "Max") or len(node.inputs) != 2:
         return None
     first, second = (least_of(x, view, depth - 1) for x in node.inputs)
+    if is_op(node, "Max") and (first is None or second is None):
+        return second if first is None else first
     if first is None or second is None:
         return None
+    if is_op(node, "Max"):
+        return max(first, second)
+    if is_op(node, "Mul"):
+        return first * second if first >= 0 and second >= 0 else None
     if node.op_type == "Add":
         return first + second
     if ints_of(node.inputs[1]) != (second,):

@@ -337,7 +337,7 @@ class TestPages:
         for name in graphfix.__all__:
             if name == "zoo":
                 wanted["graphfix.zoo.zoo"] = graphfix.zoo.zoo.__doc__
-            elif name != "__version__":
+            elif name not in ("__version__", "ship"):  # which calls ship_file
                 wanted[f"graphfix.{name}"] = getattr(graphfix, name).__doc__
         for module, only in API.items():
             path = (ROOT / module.replace(".", "/")).with_suffix(".py")

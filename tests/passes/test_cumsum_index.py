@@ -224,8 +224,10 @@ def test_no_range_is_left_and_the_numbers_stay(body: str, output: str, constants
     [
         ("l = Identity (t)", []),
         ("l = Add (t, two)", ["Add"]),
+        ("a = Mul (t, two) l = Sub (a, zero)", ["Unsqueeze"]),
         ("a = Sub (t, one) b = Div (a, two) l = Add (b, one)", ["Unsqueeze", "Add"]),
         ("a = Div (t, two) l = Sub (a, one)", ["Unsqueeze", "Add", "Max"]),
+        ("a = Sub (t, two) l = Max (a, zero)", ["Unsqueeze"]),
         ("s = Shape (x) l = Gather <axis = 0> (s, two)", ["Gather"]),
         ("s = Shape (x) g = Gather <axis = 0> (s, two) l = Cast <to = 7> (g)", ["Gather"]),
         ("c = Cast <to = 1> (t) f = Floor (c) l = Cast <to = 7> (f)", ["Unsqueeze", "Max"]),

@@ -306,6 +306,10 @@ def test_masks_of_0_and_1(nodes: str, left: list[str]) -> None:
 @pytest.mark.parametrize(
     ("nodes", "left"),
     [
+        ("c = Equal (b, yes)", []),
+        ("c = Equal (no, b)", ["Not"]),
+        ("c = Xor (b, no)", []),
+        ("c = Xor (b, yes)", ["Not"]),
         ("d = Less (x, zero) c = Not (d)", ["Less", "Not"]),  # neither holds of a NaN
         ("i = Cast <to = 7> (x) d = Less (i, nought) c = Not (d)", ["Cast", "GreaterOrEqual"]),
     ],
@@ -313,7 +317,7 @@ def test_masks_of_0_and_1(nodes: str, left: list[str]) -> None:
 def test_booleans(nodes: str, left: list[str]) -> None:
     after = fold(
         model(f"""m (float[B, T] x, bool[B, T] b) => (float[B, T] y)
-            <float zero = {{0.0}}, int64 nought = {{0}}>
+            <bool yes = {{1}}, bool no = {{0}}, float zero = {{0.0}}, int64 nought = {{0}}>
             {{ {nodes} y = Where (c, x, zero) }}""")
     )
     assert ops(after) == [*left, "Where"]

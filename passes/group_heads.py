@@ -1,0 +1,227 @@
+"""group-heads: the manual is the docstring of the class."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from graphfix.core import Match, NodePass
+from graphfix.editing.builder import Builder
+from graphfix.model.shapes import all_same
+from graphfix.model.values import attr_int, attr_ints, const_of, is_op, maker_of
+from graphfix.model.view import View
+
+from ._attention.rotary_halves import part_of
+from ._shared.fusible import only_user
+
+Heads = tuple[ir.Value, int, int]
+
+
+@dataclass(frozen=True)
+class GroupedSite(Match):
+    """Queries, keys or values of all heads, in rows.
+
+    Attributes:
+        product: The MatMul that makes queries, keys and values, head by head.
+        bias: What is added to them, if something is.
+        head: How many heads there are, how many parts a head has, and how many features a part.
+        place: Which of the parts it is.
+    """
+
+    product: ir.Node
+    bias: ir.Value | None
+    head: tuple[int, int, int]
+    place: int
+
+
+@dataclass(frozen=True)
+class GroupHeads(NodePass[GroupedSite]):
+    """Lets one product make all queries, all keys and all values, and not head by head.
+
+    GPT-NeoX, BLOOM and GPT BigCode keep queries, keys and values of a head side by side, so that
+    they are cut from each head and put together again. The columns of the weight, and the bias, are
+    put in another order instead, by operators in the graph: ONNX Runtime does that once, when it
+    loads the model (constant folding), so no weight is read, moved or written twice.
+
+    Why:
+        A Split of rows stands for up to nine kernels a layer, which are recompiled at each new
+        length: Reshape, Transpose, Split, and a Transpose and a Reshape of each part.
+
+    Before:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        heads (float[B, T, 2] x) => (float[B, T, 4] y)
+        <float[2, 8] w = {1, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1},
+         int64[4] apart = {0, 0, 2, 4}, int64[3] rows = {0, 0, 4}>
+        {
+            both = MatMul (x, w)
+            heads = Reshape (both, apart)
+            first, second = Split <axis = 3> (heads)
+            q = Reshape (first, rows)
+            k = Reshape (second, rows)
+            y = Mul (q, k)
+        }
+
+    After:
+        <
+            ir_version: 8,
+            opset_import: ["" : 17]
+        >
+        heads (float[B, T, 2] x) => (float[B, T, 4] y)
+        <float[2, 8] w = {1, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1},
+         int64[4] columns = {-1, 2, 2, 2}, int64[2] whole = {-1, 8}>
+        {
+            parts = Reshape (w, columns)
+            ordered = Transpose <perm = [0, 2, 1, 3]> (parts)
+            weight = Reshape (ordered, whole)
+            grouped = MatMul (x, weight)
+            q, keys = Split <axis = -1> (grouped)
+            y = Mul (q, keys)
+        }
+
+    Safety:
+        Exact: each number is the same sum. Only where all parts of all heads are put together in
+        rows again; a part that goes elsewhere as well, a weight that is an input or goes into
+        another operator too, and parts of different sizes stay as they are. Without any
+        optimization ONNX Runtime copies the weights in each run.
+    """
+
+    name: ClassVar[str] = "group-heads"
+    anchors: ClassVar[tuple[str, ...]] = ("Reshape",)
+    keeps_shapes: ClassVar[bool] = True
+
+    def match(self, node: ir.Node, view: View) -> GroupedSite | None:
+        """A Reshape that puts a part of each head in rows."""
+        found = _in_rows(node, view)
+        apart = None if found is None else found[0].producer()
+        if found is None or not is_op(apart, "Reshape"):
+            return None
+        heads, parts, place = found
+        rows, dims = (view.shapes.dims(x) for x in (apart.inputs[0], heads))
+        if not rows or not dims or not all_same(rows[:-1], dims[: len(rows) - 1]):
+            return None
+        count, width = dims[len(rows) - 1], rows[-1]
+        if not isinstance(count, int) or not isinstance(width, int):
+            return None
+        product, user, bias = maker_of(apart.inputs[0]), apart, None
+        if is_op(product, "Add"):
+            fixed = [x for x in product.inputs if _is_weight(x, (width,), view)]
+            if len(fixed) != 1 or only_user(product) is not apart:
+                return None
+            (bias,), user = fixed, product
+            product = maker_of(next(x for x in product.inputs if x is not bias))
+        if not is_op(product, "MatMul") or only_user(product) is not user:
+            return None
+        weight = product.inputs[1]
+        if not _is_weight(weight, (None, width), view) or not _all_in_rows(heads, found, view):
+            return None
+        return GroupedSite(node, product, bias, (count, parts, width // count // parts), place)
+
+    def message(self, site: Match) -> str:
+        """What it is."""
+        return "a part is cut from each head; one product can make all of it in rows"
+
+    def rewrite(self, match: GroupedSite, op: Builder) -> ir.Value:
+        """A part of the rows, which are made once for all parts."""
+
+        def build() -> ir.Value:
+            data, weight = match.product.inputs
+            rows = op.MatMul(data, _ordered(weight, 1, match.head, op))
+            if match.bias is not None:
+                rows = op.Add(rows, _ordered(match.bias, 0, match.head, op))
+            parts = match.head[1]
+            given = {"num_outputs": parts} if op.view.opset(match.node) >= 18 else {}
+            return op.make_all("Split", (True,) * parts, rows, axis=-1, **given)[0]
+
+        first = op.once(("heads", match.product), build, match.product.outputs[0])
+        split = first.producer()
+        assert split is not None
+        return split.outputs[match.place]
+
+
+def _ordered(
+    value: ir.Value | None, front: int, head: tuple[int, int, int], op: Builder
+) -> ir.Value:
+    """A weight, or a bias, whose last axis is ordered by parts, and not by heads."""
+    apart = op.Reshape(value, np.array([*[-1] * front, *head], np.int64))
+    axes = [*range(front), front + 1, front, front + 2]
+    ordered = op.Transpose(apart, perm=axes)
+    return op.Reshape(ordered, np.array([*[-1] * front, math.prod(head)], np.int64))
+
+
+def _in_rows(node: ir.Node, view: View) -> Heads | None:
+    """What a Reshape puts in rows, if that is a part of each head."""
+    part = node.inputs[0]
+    rows, dims = (view.shapes.dims(x) for x in (node.outputs[0], part))
+    if not rows or not dims or len(dims) != len(rows) + 1 or not all_same(rows[:-1], dims[:-2]):
+        return None
+    back = _swapped(part)
+    cut = _cut(part if back is None else back, view)
+    if cut is None or back is None:
+        return cut
+    heads = _swapped(cut[0])
+    return None if heads is None else (heads, *cut[1:])
+
+
+def _swapped(value: ir.Value | None) -> ir.Value | None:
+    """What the two axes before the last are exchanged of."""
+    node = maker_of(value)
+    perm = attr_ints(node, "perm") if is_op(node, "Transpose") else None
+    if node is None or not perm or len(perm) < 3:
+        return None
+    n = len(perm)
+    return node.inputs[0] if perm == (*range(n - 3), n - 2, n - 3, n - 1) else None
+
+
+def _cut(part: ir.Value | None, view: View) -> Heads | None:
+    """(heads, how many equal parts each has, which of them this is)."""
+    node, dims = maker_of(part), view.shapes.dims(part)
+    if part is None or node is None or not dims or node.inputs[0] is None:
+        return None
+    if is_op(node, "Gather"):
+        whole, index = view.shapes.dims(node.inputs[0]) or (), const_of(node.inputs[1])
+        parts = whole[-2] if len(whole) == len(dims) + 1 else None
+        if index is None or index.ndim or not isinstance(parts, int):
+            return None
+        if attr_int(node, "axis", 0) % len(whole) != len(whole) - 2:
+            return None
+        return node.inputs[0], parts, int(index) % parts
+    found, size = part_of(part, view), dims[-1]
+    width = (view.shapes.dims(found[0]) or (None,))[-1] if found else None
+    if found is None or not isinstance(size, int) or not isinstance(width, int):
+        return None
+    if not size or width % size or found[1] % size or found[2] != 1:
+        return None
+    return found[0], width // size, found[1] // size
+
+
+def _all_in_rows(value: ir.Value, heads: Heads, view: View) -> bool:
+    """Whether all that is cut from these heads is put in rows, in parts of this size."""
+    if value.is_graph_output():
+        return False
+    for node in (use.node for use in value.uses()):
+        if is_op(node, "Transpose", "Split", "Slice", "Gather"):
+            fits = all(_all_in_rows(x, heads, view) for x in node.outputs)
+        else:
+            fits = is_op(node, "Reshape") and (_in_rows(node, view) or ())[:2] == heads[:2]
+        if not fits:
+            return False
+    return True
+
+
+def _is_weight(value: ir.Value | None, dims: tuple[int | None, ...], view: View) -> bool:
+    """Whether a value is in the file, for one operator alone, and of these dims."""
+    found = view.shapes.dims(value)
+    if value is None or found is None or len(found) != len(dims):
+        return False
+    if not value.is_initializer() or value.is_graph_input() or value.is_graph_output():
+        return False
+    # A part that was replaced before has it ordered, which is done once for all.
+    users = [use.node for use in value.uses() if not is_op(use.node, "Reshape")]
+    return len(users) == 1 and all(d in (None, f) for d, f in zip(dims, found, strict=True))
