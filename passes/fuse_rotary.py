@@ -39,7 +39,8 @@ class RotarySite(Match):
 class FuseRotary(NodePass[RotarySite]):
     """Fuses rotary embeddings, ``x * cos + rotate(x) * sin``, into one RotaryEmbedding.
 
-    Halves of the features are turned, or pairs of neighbours, all of them or the first; by angles
+    Halves of the features are turned, or pairs of neighbours, all of them or the first; at once, or
+    halves apart, as GPT-OSS joins ``a * cos - b * sin`` and ``b * cos + a * sin``; by angles
     that all rows of the batch share, or by those of positions that are fed. What is turned goes
     before the Transpose that moves the heads, where fuse-attention takes it.
 

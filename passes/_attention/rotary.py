@@ -34,13 +34,15 @@ class Rotation:
 
     Attributes:
         source: The tensor that is turned.
-        tables: Cosines and sines, of ``turns`` features, which hold each number twice; all axes but
-            those of the places and the features are 1, and that of the batch where ``rows``.
+        tables: Cosines and sines, of ``turns`` features, which hold each number twice, or of half
+            as many where ``halved``; all axes but those of the places and the features are 1, and
+            that of the batch where ``rows``.
         ones: Those axes.
         rows: Whether each row of the batch has angles of its own, as positions that are fed do.
         width: How many features a head has.
         turns: How many of them are turned, the first.
         pairs: Whether neighbours are turned together; if not, the halves.
+        halved: Whether tables hold each number once.
     """
 
     source: ir.Value
@@ -50,6 +52,7 @@ class Rotation:
     width: int
     turns: int
     pairs: bool
+    halved: bool = False
 
     @property
     def freed(self) -> int:
@@ -75,12 +78,16 @@ class Rotation:
             end, step = (self.turns, 2) if self.pairs else (self.turns // 2, 1)
             last = len(self.ones) + self.rows + 1
             given = [0, end, last, *([step] if step > 1 else [])]
-            half = op.Slice(table, *(np.array([x], np.int64) for x in given))
+            half = table
+            if not self.halved:
+                half = op.Slice(table, *(np.array([x], np.int64) for x in given))
             if self.rows:
                 return op.Reshape(half, np.array([-1, self.turns // 2], np.int64))
             return with_axes("Squeeze", half, self.ones, op)
 
-        return op.once(("rotary", self.pairs, op.view.numbering.of(table)), build, table)
+        return op.once(
+            ("rotary", self.pairs, self.halved, op.view.numbering.of(table)), build, table
+        )
 
     def _places(self, value: ir.Value, half: ir.Value, op: Builder) -> ir.Value:
         """0, 1, 2, ... as [B, T], for tables of B * T rows; made once for all layers."""
@@ -106,50 +113,40 @@ def rotation_of(node: ir.Node, layout: Layout, view: View) -> Rotation | None:
     width = size_of(layout.axes[-1])
     if not isinstance(width, int) or any(x.role != "feature" for x in layout.axes[-1]):
         return None
-    whole, total = None, node
-    if is_op(node, "Concat"):
-        found = _first_features(node, width, view)
-        if found is None:
-            return None
-        whole, total = found
+    whole, total = (None, node) if is_op(node, "Add") else _first_features(node, width, view)
     dims = view.shapes.dims(total.outputs[0])
     turns = dims[-1] if dims else None
     if not isinstance(turns, int) or turns % 2 or (whole is None and turns != width):
         return None
-    for first, second in (total.inputs, total.inputs[::-1]):
-        one = turned(first, second, turns, view)
-        if one is None:
-            continue
-        source = one.source
-        if whole is not None and part_of(source, view) != (whole, 0, 1):
-            return None
-        source = source if whole is None else whole
-        if not all_same(view.shapes.dims(source), view.shapes.dims(node.outputs[0])):
-            return None
-        tables = [(x, view.shapes.dims(x)) for x in (one.cos, one.sin)]
-        ones = [None if x is None else _ones(x, layout, turns) for _, x in tables]
-        if ones[0] is None or ones[0] != ones[1]:
-            return None
-        if not all(is_doubled(x, view, pairs=one.pairs) for x, _ in tables):
-            return None
-        return Rotation(source, (one.cos, one.sin), *ones[0], width, turns, one.pairs)
-    return None
+    one = turned(total, turns, view)
+    if one is None or (whole is not None and part_of(one.source, view) != (whole, 0, 1)):
+        return None
+    source = one.source if whole is None else whole
+    if not all_same(view.shapes.dims(source), view.shapes.dims(node.outputs[0])):
+        return None
+    tables = [(x, view.shapes.dims(x)) for x in (one.cos, one.sin)]
+    size = turns // 2 if one.apart else turns
+    ones = [None if x is None else _ones(x, layout, size) for _, x in tables]
+    if ones[0] is None or ones[0] != ones[1]:
+        return None
+    if not one.apart and not all(is_doubled(x, view, pairs=one.pairs) for x, _ in tables):
+        return None
+    return Rotation(source, (one.cos, one.sin), *ones[0], width, turns, one.pairs, one.apart)
 
 
-def _first_features(concat: ir.Node, width: int, view: View) -> tuple[ir.Value, ir.Node] | None:
-    """(x, the Add that turns its first features), where the others are joined to it as they are."""
-    if len(concat.inputs) != 2 or not along_last(concat, view):
-        return None
-    first, rest = concat.inputs
-    total = maker_of(first)
-    dims = view.shapes.dims(first)
-    if rest is None or not is_op(total, "Add") or not dims:
-        return None
-    part = part_of(rest, view)
-    if part is None or part[1:] != (dims[-1], 1):
-        return None
-    whole = view.shapes.dims(part[0])
-    return (part[0], total) if whole and whole[-1] == width else None
+def _first_features(concat: ir.Node, width: int, view: View) -> tuple[ir.Value | None, ir.Node]:
+    """(x, what turns its first features), where the others are joined to it as they are.
+
+    (None, the Concat) where they are not.
+    """
+    first, rest = concat.inputs[0], concat.inputs[-1]
+    total, dims = maker_of(first), view.shapes.dims(first)
+    if len(concat.inputs) == 2 and rest is not None and is_op(total, "Add", "Concat") and dims:
+        part = part_of(rest, view)
+        whole = view.shapes.dims(part[0]) if part and along_last(concat, view) else None
+        if part and whole and part[1:] == (dims[-1], 1) and whole[-1] == width:
+            return part[0], total
+    return None, concat
 
 
 def _ones(dims: tuple[Dim, ...], layout: Layout, width: int) -> tuple[tuple[int, ...], bool] | None:

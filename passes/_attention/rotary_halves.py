@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -22,19 +23,26 @@ class Turned:
         cos: What it is multiplied by.
         sin: What its rotation is multiplied by.
         pairs: Whether neighbours are turned together; if not, the halves.
+        apart: Whether the halves are turned apart and then joined, by tables of half the features.
     """
 
     source: ir.Value
     cos: ir.Value
     sin: ir.Value
     pairs: bool
+    apart: bool = False
 
 
-def turned(
-    first: ir.Value | None, second: ir.Value | None, width: int, view: View
-) -> Turned | None:
+def turned(node: ir.Node, width: int, view: View) -> Turned | None:
+    """What an Add or a Concat makes, if that turns ``width`` features."""
+    if is_op(node, "Concat"):
+        return _joined(node, width, view)
+    a, b = (maker_of(x) for x in node.inputs)
+    return _summed(a, b, width, view) or _summed(b, a, width, view)
+
+
+def _summed(a: ir.Node | None, b: ir.Node | None, width: int, view: View) -> Turned | None:
     """Two addends as ``x * cos`` and ``rotate(x) * sin``; None if they are no such."""
-    a, b = (maker_of(x) for x in (first, second))
     if not is_op(a, "Mul") or not is_op(b, "Mul"):
         return None
     for moved, sin in (b.inputs, b.inputs[::-1]):
@@ -45,6 +53,31 @@ def turned(
             for x, cos in (a.inputs, a.inputs[::-1]):
                 if x is source and cos is not None:
                     return Turned(source, cos, sin, pairs)
+    return None
+
+
+def _joined(concat: ir.Node, width: int, view: View) -> Turned | None:
+    """``a * cos - b * sin`` and ``b * cos + a * sin`` of the halves a and b of x, side by side."""
+    if len(concat.inputs) != 2 or not along_last(concat, view):
+        return None
+    minus, plus = (maker_of(x) for x in concat.inputs)
+    if not is_op(minus, "Sub") or not is_op(plus, "Add"):
+        return None
+    products = [maker_of(x) for x in (*minus.inputs, *plus.inputs)]
+    first, second, *others = (None if x is None else x.inputs for x in products)
+    if not all(is_op(x, "Mul") for x in products) or first is None or second is None:
+        return None
+    for (a, cos), (b, sin) in itertools.product((first, first[::-1]), (second, second[::-1])):
+        if a is None or b is None or cos is None or sin is None:
+            continue
+        wanted = ({b, cos}, {a, sin})
+        if [set(x or ()) for x in others] not in ([*wanted], [*wanted[::-1]]):
+            continue
+        parts = part_of(a, view), part_of(b, view)
+        if parts[0] is None or parts[1] is None or parts[0][0] is not parts[1][0]:
+            continue
+        if (parts[0][1:], parts[1][1:]) == ((0, 1), (width // 2, 1)):
+            return Turned(parts[0][0], cos, sin, pairs=False, apart=True)
     return None
 
 

@@ -83,6 +83,44 @@ def test_cosines_may_be_made_before_pairs_are_merged() -> None:
     assert count(after, "RotaryEmbedding") == 2
 
 
+APART = """{n}1 = Slice ({n}x, zero, half, last) {n}2 = Slice ({n}x, half, end, last)
+    {n}c1 = Mul ({n}1, cos) {n}d1 = Mul ({n}2, sin) {n}c2 = Mul (cos, {n}2) {n}d2 = Mul ({n}1, sin)
+    {n}m = Sub ({n}c1, {n}d1) {n}p = Add ({n}d2, {n}c2) {n}y = Concat <axis = -1> ({n}m, {n}p)"""
+
+
+def apart(which: tuple[str, str], turn: str, width: int = 8) -> str:
+    """As GPT-OSS has it: halves are turned apart, by tables of half the features, and joined."""
+    text = model(which, turn, "ff = Identity (f)", width)
+    for n in "qk":
+        text = text.replace(f"{n}c = Mul ({n}x, cos) {n}d = Mul ({n}r, sin)", "")
+        text = text.replace(f"{n}y = Add ({n}c, {n}d)", "")
+    return text
+
+
+@pytest.mark.parametrize("which", [ALL, FIRST, SPLIT_OFF], ids=["all", "first", "split off"])
+def test_halves_that_are_turned_apart_are_one_operator(which: tuple[str, str]) -> None:
+    after = fused(apart(which, APART, 8 if which is ALL else 4))
+    assert count(after, "RotaryEmbedding") == 2
+    assert count(after, "Sub") == count(after, "Mul") == 0
+
+
+NEARLY_APART = {
+    "another sign": APART.replace("Sub", "Add"),
+    "the halves change places": APART.replace("({n}m, {n}p)", "({n}p, {n}m)"),
+    "one half twice": APART.replace(
+        "{n}2 = Slice ({n}x, half, end", "{n}2 = Slice ({n}x, zero, half"
+    ),
+    "sines of the other half": APART.replace("{n}d1 = Mul ({n}2", "{n}d1 = Mul ({n}1"),
+    "cosines where sines are": APART.replace("{n}d2 = Mul ({n}1, sin)", "{n}d2 = Mul ({n}1, cos)"),
+}
+
+
+@pytest.mark.parametrize("case", NEARLY_APART)
+def test_what_is_nearly_turned_apart_stays_as_it_is(case: str) -> None:
+    after = fused(apart(ALL, NEARLY_APART[case]))
+    assert count(after, "RotaryEmbedding") == 0
+
+
 LAST = "{n}x = Slice ({n}h, four, end, last) {n}z = Slice ({n}h, zero, four, last)"
 TWICE = "{n}x = Slice ({n}h, zero, four, last) {n}z = Slice ({n}h, zero, four, last)"
 OTHER = f"{SIDE} gu = Relu (fu) fe = Concat <axis = -1> (fu, gu) ff = Reshape (fe, flat3)"
