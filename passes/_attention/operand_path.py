@@ -71,7 +71,9 @@ def places_before(value: ir.Value, layout: Layout, view: View) -> list[TracedTen
             freed = last.freed + rotation.freed
             found.append(replace(last, value=rotation.source, rotation=rotation, freed=freed))
             continue
-        joined = _joined(node, last, view) if last.past is None else None
+        # What reads keys on the way goes with the attention, unless others read what it makes.
+        goes = last.past is None and all(only_user(x.value) for x in found[:-1])
+        joined = _joined(node, last, view) if goes else None
         if joined is not None:
             found.append(joined)
             continue

@@ -17,7 +17,16 @@ from graphfix.editing.builder import Builder
 from graphfix.model.dims import numbers_in
 from graphfix.model.number_laws import COMPARISONS, OF_ONE, OF_TWO
 from graphfix.model.symbolic.expressions import Dim, key_of, symbols_of
-from graphfix.model.values import Numbering, attr_int, attr_ints, const_of, ints_of, is_op, users_of
+from graphfix.model.values import (
+    Numbering,
+    attr_int,
+    attr_ints,
+    bodies_of,
+    const_of,
+    ints_of,
+    is_op,
+    users_of,
+)
 from graphfix.model.view import View
 
 Array = npt.NDArray[np.generic]
@@ -75,10 +84,19 @@ class Replacement:
 
 
 def nothing(value: ir.Value, node: ir.Node) -> Replacement | None:
-    """``node`` gives back ``value``; if it makes an output of its graph its name is wanted."""
-    if node.outputs[0].is_graph_output():
+    """``node`` gives back ``value``; if it makes an output of its graph its name is wanted.
+
+    So what makes ``value`` makes the output, if only the node needs that.
+    """
+    what, made = "it gives back what it is given", node.outputs[0]
+    if not made.is_graph_output():
+        return Replacement(what, lambda op: [value])
+    maker = value.producer()
+    if maker is None or alone(value, maker.op_type) is None or bodies_of(maker):
         return None
-    return Replacement("it gives back what it is given", lambda op: [value])
+    if len(maker.outputs) != 1 or maker.graph is not node.graph:
+        return None
+    return Replacement(what, lambda op: [op.again(maker, *maker.inputs)])
 
 
 def same_shape(node: ir.Node, source: ir.Value, look: Look) -> bool:

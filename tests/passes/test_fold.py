@@ -96,6 +96,23 @@ def test_an_output_that_equals_another_tensor_keeps_its_name() -> None:
     assert ops(after) == ["Relu", "Relu", "Identity"]
 
 
+def test_what_makes_a_tensor_makes_the_output_that_equals_it() -> None:
+    """As float32 exports end, with a Cast to float32; others may read the output as well."""
+    after = fold(
+        model("""m (float[T] x) => (float[T] y, float[T] z, float[T] v)
+            { a = Relu (x) y = Cast <to = 1> (a) z = Neg (y) b = Exp (x) v = Identity (b) }""")
+    )
+    assert [(x.op_type, x.outputs[0].name) for x in after.graph] == [
+        ("Relu", "y"),
+        ("Neg", "z"),
+        ("Exp", "v"),
+    ]
+    kept = (
+        "m (float[T] x) => (float[T] y, float[T] z) { a = Relu (x) y = Identity (a) z = Neg (a) }"
+    )
+    assert ops(fold(model(kept))) == ["Relu", "Identity", "Neg"]
+
+
 def test_random_numbers_are_never_equal() -> None:
     text = """m (float[4] x) => (float[4] y) {
         a = RandomUniformLike (x) b = RandomUniformLike (x) c = Sub (a, b) d = Bernoulli (c)

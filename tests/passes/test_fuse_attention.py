@@ -554,6 +554,14 @@ def test_a_past_stays_where_somebody_else_reads_what_it_becomes() -> None:
     assert [x.name for x in operator(after).outputs] == ["y"]
 
 
+def test_a_past_stays_where_somebody_reads_it_on_the_way() -> None:
+    """As the Cast of GPT-Neo's keys, which is what the next step is given."""
+    text = with_past("", "m = Identity (s)").replace("nk = Concat", "j = Concat")
+    after = fused(text.replace("kt =", "nk = Cast <to = 1> (j) kt ="), PASTS)
+    assert [x.name for x in operator(after).outputs] == ["y"]
+    assert all(x.name for node in after.graph for x in node.inputs if x is not None)
+
+
 def with_groups(given: str, mask: str) -> str:
     """Two heads of keys and values with a past, each shared by three of queries."""
     repeat = """{n}u = Unsqueeze ({n}, a2) {n}e = Expand ({n}u, often)
