@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
@@ -17,6 +18,7 @@ from graphfix.model import shapes
 from graphfix.model.text import Line, line_of, stands_in_place
 from graphfix.model.values import bodies_of, users_of
 from graphfix.model.view import View, forget_index
+from graphfix.model.walks import reached
 
 Operand = ir.Value | npt.NDArray[np.generic] | None
 AttrValue = int | float | str | Sequence[int] | ir.TensorProtocol | ir.DataType
@@ -270,6 +272,18 @@ class Builder:
         old.replace_all_uses_with(new, replace_graph_outputs=True)
         for use in kept:
             use.node.replace_input_with(use.idx, old)
+        self._move_behind(new)
+
+    def _move_behind(self, value: ir.Value) -> None:
+        """What reads ``value``, directly or not, goes behind what makes it."""
+        maker = value.producer()
+        if maker is None or maker.graph is None or not value.uses():
+            return
+        later = set(reached((use.node for use in value.uses()), ir.Node.successors))
+        ahead = itertools.takewhile(lambda x: x is not maker, maker.graph)
+        moved = [x for x in ahead if x in later]
+        maker.graph.remove(moved)
+        maker.graph.insert_after(maker, moved)
 
     def drop(self, value: ir.Value) -> list[str]:
         """Remove what made ``value``, and what only that was using, if nothing reads it."""

@@ -23,13 +23,15 @@ class Past:
     Attributes:
         value: They, as [B, H, P, D].
         node: The Concat, which makes those that the next run is given.
-        reader: The one node that reads what it makes.
+        reader: The node on the way that reads what it makes.
+        others: What else reads it: a cache that the model cuts for the next run.
         heads: The number of heads.
     """
 
     value: ir.Value
     node: ir.Node
     reader: ir.Node
+    others: tuple[ir.Node, ...]
     heads: Dim
 
 
@@ -54,8 +56,17 @@ class TracedTensor:
     freed: int = 0
 
 
-def places_before(value: ir.Value, layout: Layout, view: View) -> list[TracedTensor]:
-    """The tensor and those that it is made from by layout and constant factors, nearest first."""
+def places_before(
+    value: ir.Value, layout: Layout, product: ir.Node, view: View
+) -> list[TracedTensor]:
+    """The tensor and those that it is made from by layout and constant factors, nearest first.
+
+    Args:
+        value: The tensor.
+        layout: What its axes are.
+        product: The product that it is an operand of.
+        view: The model around it.
+    """
     found = [TracedTensor(value, layout)]
     while (node := found[-1].value.producer()) is not None:
         last = found[-1]
@@ -73,7 +84,8 @@ def places_before(value: ir.Value, layout: Layout, view: View) -> list[TracedTen
             continue
         # What reads keys on the way goes with the attention, unless others read what it makes.
         goes = last.past is None and all(only_user(x.value) for x in found[:-1])
-        joined = _joined(node, last, view) if goes else None
+        reader = found[-2].value.producer() if len(found) > 1 else product
+        joined = _joined(node, last, reader, view) if goes and reader else None
         if joined is not None:
             found.append(joined)
             continue
@@ -85,13 +97,13 @@ def places_before(value: ir.Value, layout: Layout, view: View) -> list[TracedTen
     return found
 
 
-def _joined(node: ir.Node, place: TracedTensor, view: View) -> TracedTensor | None:
+def _joined(node: ir.Node, place: TracedTensor, reader: ir.Node, view: View) -> TracedTensor | None:
     """The keys or values of this run, where a Concat joins them to those of earlier runs."""
-    result, layout = node.outputs[0], place.layout
-    readers = [use.node for use in result.uses()]
+    layout, users = place.layout, [use.node for use in node.outputs[0].uses()]
     dims = [view.shapes.dims(x) for x in node.inputs]
-    if not is_op(node, "Concat") or len(dims) != 2 or len(readers) != 1:
+    if not is_op(node, "Concat") or len(dims) != 2 or users.count(reader) != 1:
         return None
+    others = tuple(x for x in users if x is not reader)
     past, new = node.inputs
     if len(layout.axes) != 4 or past is None or new is None or dims[0] is None or dims[1] is None:
         return None
@@ -105,7 +117,7 @@ def _joined(node: ir.Node, place: TracedTensor, view: View) -> TracedTensor | No
         return None
     keys = () if dims[1][2] == 1 else (Atom("key", dims[1][2]),)
     axes = (*layout.axes[:2], keys, layout.axes[3])
-    joined = Past(past, node, readers[0], dims[1][1])
+    joined = Past(past, node, reader, others, dims[1][1])
     kept = [atom for atom in layout.order if atom.role != "key"]
     layout = replace(layout, axes=axes, order=(*kept, *keys))
     return replace(place, value=new, layout=layout, past=joined, freed=place.freed + 1)

@@ -12,6 +12,7 @@ from graphfix.model.shapes import same
 from graphfix.model.text import path_of
 from graphfix.model.values import is_op
 from graphfix.model.view import View
+from graphfix.model.walks import reached
 
 from .axis_layout import Atom, Layout, after, size_of
 from .bit_tensors import Bit
@@ -122,7 +123,12 @@ def _arranged(
     """The attention with the number of heads for which all its tensors can be had."""
     product = scores.product
     operands = [
-        places_before(x.value, x.layout, view) for x in (product.left, product.right, context.right)
+        places_before(x.value, x.layout, maker, view)
+        for x, maker in (
+            (product.left, product.node),
+            (product.right, product.node),
+            (context.right, node),
+        )
     ]
     operands[2] = [place for place in operands[2] if place.factor == 1]
     after_ = places_after(context.result.value, context.result.layout, view)
@@ -195,6 +201,12 @@ def _made(
     site = out.value.producer()
     if site is None:
         return "its result is made by no node"
+    pasts = [x.place.past for x in (key, value) if x.place.past is not None]
+    others = [x for past in pasts for x in past.others]
+    if any(x.graph is not node.graph for x in others) or site in reached(
+        others, ir.Node.successors
+    ):
+        return "what its keys are joined from is read by what it takes as well"
     total = size_of(scores.layout.axes[-1]) if key.place.past is not None else key.dims[1]
     groups = _groups_of(query, key, heads, view)
     if groups is None:

@@ -548,9 +548,19 @@ def test_a_past_of_values_of_another_width_is_joined_in_front() -> None:
     assert count(after, "Concat") >= 2
 
 
-def test_a_past_stays_where_somebody_else_reads_what_it_becomes() -> None:
-    text = with_past("", "m = Identity (s)", ", float[B,2,N,8] z", "z = Relu (nk)")
+def test_somebody_else_may_read_what_a_past_becomes() -> None:
+    """As where the model cuts its caches for the next run; before the product, or behind it."""
+    text = with_past("", "m = Identity (s)", ", float[B,2,N,8] z", "z = Relu (ck)")
+    text = text.replace("nv = Concat", "ck = Neg (nk) cv = Relu (nk) nv = Concat")
     after = fused(text, PASTS)
+    assert [x.name for x in operator(after).outputs] == ["y", "nk", "nv"]
+    assert count(after, "Neg") == 1
+
+
+def test_a_past_stays_where_what_is_added_reads_what_it_becomes() -> None:
+    mask = """most = ReduceMax <axes = [1, 3], keepdims = 1> (nk) row = Transpose
+        <perm = [0, 1, 3, 2]> (most) m = Add (s, row)"""
+    after = fused(with_past("", mask), PASTS)
     assert [x.name for x in operator(after).outputs] == ["y"]
 
 
