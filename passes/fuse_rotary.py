@@ -26,12 +26,12 @@ class RotarySite(Match):
 
     Attributes:
         rotation: How.
-        given: What is turned, before its heads are moved: [B, T, H, D].
+        given: What is turned, before its heads are moved: [B, T, H, D]; None if nothing moves them.
         heads: The number of heads.
     """
 
     rotation: Rotation
-    given: ir.Value
+    given: ir.Value | None
     heads: int
 
 
@@ -42,13 +42,15 @@ class FuseRotary(NodePass[RotarySite]):
     Halves of the features are turned, or pairs of neighbours, all of them or the first; at once, or
     halves apart, as GPT-OSS joins ``a * cos - b * sin`` and ``b * cos + a * sin``; by angles
     that all rows of the batch share, or by those of positions that are fed. What is turned goes
-    before the Transpose that moves the heads, where fuse-attention takes it.
+    before the Transpose that moves the heads, where fuse-attention takes it; or is turned as it
+    lies, [B, H, T, D], where something else is between, as a norm of the keys.
 
     Why:
         Two products, a sum, two Slices, Neg and Concat, for the queries and for the keys of each
         layer, each a kernel of its own on DirectML: of the 118 that are left of a Llama of two
         layers with a cache 28, where keys go into the cache or are shared by several heads, so that
-        fuse-attention does not see them.
+        fuse-attention does not see them. DirectML's kernel takes both layouts (run on
+        onnxruntime-directml 1.24.4).
 
     Before:
         <
@@ -106,21 +108,21 @@ class FuseRotary(NodePass[RotarySite]):
             return None
         layout = layout_of(dims, ("batch", "batch", "query", "feature"))
         rotation = rotation_of(node, layout, view)
-        moved = None if rotation is None else rotation.source.producer()
-        if rotation is None or not is_op(moved, "Transpose") or not isinstance(dims[1], int):
+        if rotation is None or not isinstance(dims[1], int):
             return None
-        given = moved.inputs[0]
-        if given is None or attr_ints(moved, "perm") != (0, 2, 1, 3):
-            return None
-        return RotarySite(node, rotation, given, dims[1])
+        moved = rotation.source.producer()
+        moves = is_op(moved, "Transpose") and attr_ints(moved, "perm") == (0, 2, 1, 3)
+        return RotarySite(node, rotation, moved.inputs[0] if moved and moves else None, dims[1])
 
     def message(self, site: Match) -> str:
         """What it is."""
         return "a rotary embedding in pieces, each a kernel of its own"
 
     def rewrite(self, match: RotarySite, op: Builder) -> ir.Value:
-        """RotaryEmbedding of [B, T, H * D], and then the heads as they were."""
+        """RotaryEmbedding of [B, T, H * D], and then the heads as they were; or of [B, H, T, D]."""
         width, given = match.rotation.width, match.given
+        if given is None:
+            return match.rotation.build(match.rotation.source, match.heads, op)
         flat = _flat(given, match.heads * width, op.view)
         if flat is None:
             flat = op.Reshape(given, np.array([0, 0, match.heads * width], np.int64))

@@ -60,7 +60,7 @@ class Rotation:
         return _ROTATES + _CUTS * (self.turns < self.width)
 
     def build(self, value: ir.Value, heads: int, op: Builder) -> ir.Value:
-        """The turned tensor, of one [B, T, H * D]."""
+        """The turned tensor, of one [B, T, H * D] or [B, H, T, D]."""
         cos, sin = (self._half(table, op) for table in self.tables)
         # The row that the first place has, in tables made for these places alone; or that of each.
         first = self._places(value, cos, op) if self.rows else np.zeros(1, np.int64)
@@ -93,9 +93,9 @@ class Rotation:
         """0, 1, 2, ... as [B, T], for tables of B * T rows; made once for all layers."""
 
         def build() -> ir.Value:
-            starts, ends = (np.array([x], np.int64) for x in (0, 2))
-            count = op.Slice(op.Shape(half), starts, np.array([1], np.int64))
-            return op.Reshape(counting(count, op), op.Slice(op.Shape(value), starts, ends))
+            starts, ends, axes = (np.array(x, np.int64) for x in ([0], [1], [0, -2]))
+            count = op.Slice(op.Shape(half), starts, ends)
+            return op.Reshape(counting(count, op), op.Gather(op.Shape(value), axes))
 
         return op.once(("places", op.view.numbering.of(self.tables[0])), build, half, value)
 

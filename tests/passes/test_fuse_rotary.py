@@ -53,6 +53,19 @@ def test_each_row_has_the_angles_of_its_own_positions() -> None:
     assert verdict.ok, verdict.reason or verdict.failed
 
 
+def test_keys_that_are_normed_behind_their_heads_are_turned_as_they_lie() -> None:
+    """[B, H, T, D], with a row of angles for each place of each row."""
+    text = PIECES.replace("SECOND", "angles").replace("t = Transpose", "h = Transpose")
+    text = text.replace("    first = Slice", "    t = Relu (h)\n    first = Slice")
+    before, after = ir.from_onnx_text(text), ir.from_onnx_text(text)
+    graphfix.run(after, "fuse-rotary")
+    made = next(x for x in after.graph if x.op_type == "RotaryEmbedding")
+    assert made.inputs[0].name == "t"
+    assert operators(after).count("Transpose") == 1
+    verdict = verify(before, after)
+    assert verdict.ok, verdict.reason or verdict.failed
+
+
 @pytest.mark.parametrize("second", ["places4", "negative"])
 def test_tables_whose_halves_differ_are_left_alone(second: str) -> None:
     text = PIECES.replace("SECOND", second)
