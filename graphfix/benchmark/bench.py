@@ -14,15 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from graphfix.benchmark.bench_result import (
-    AS_IT_IS,
-    PHASES,
-    Benchmark,
-    Result,
-    Seen,
-    Setup,
-    Timed,
-)
+from graphfix.benchmark.bench_result import AS_IT_IS, PHASES, Benchmark, Result, Seen, Setup, Timed
 from graphfix.benchmark.candidate import Entrant, MapFeeds, enter
 from graphfix.benchmark.interleave import Course, FailedError, take_turns
 from graphfix.benchmark.timed_process import Trial, survey, time_alone

@@ -10,12 +10,7 @@ knew is kept beside it.
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Hashable,
-    Iterable,
-    Sequence,
-)
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import cast
 
 import onnx

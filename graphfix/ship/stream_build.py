@@ -30,15 +30,7 @@ from graphfix.ship.chosen_inputs import decided
 from graphfix.ship.container_spec import ContainerSpec
 from graphfix.ship.end_to_end import SessionProof
 from graphfix.ship.first_call import FirstCall, branch_input
-from graphfix.ship.manifest import (
-    NAME,
-    Axis,
-    Cache,
-    Manifest,
-    Opening,
-    StateLink,
-    Streaming,
-)
+from graphfix.ship.manifest import NAME, Axis, Cache, Manifest, Opening, StateLink, Streaming
 from graphfix.ship.shipped import (
     Shipped,
     in_place,

@@ -8,16 +8,7 @@ from graphfix.lengths.joint_axes import RefusedError, only_time
 from graphfix.lengths.rule_site import Rule, Site, Takes
 from graphfix.lengths.rules.axis_change import with_axis
 from graphfix.lengths.rules.shape_ops import of_sizes
-from graphfix.lengths.tail_state import (
-    ANY,
-    FINITE,
-    Other,
-    Rows,
-    State,
-    Time,
-    carries_time,
-    size_of,
-)
+from graphfix.lengths.tail_state import ANY, FINITE, Other, Rows, State, Time, carries_time, size_of
 
 FAR = 2**31 - 1
 
