@@ -250,11 +250,8 @@ class _Walk:
         )
 
     def _both_sliced(self, node: ir.Node) -> bool:
-        return all(
-            x in self._reached and is_op(x.producer(), "Slice")
-            for x in node.inputs
-            if x is not None
-        )
+        given = [x for x in node.inputs if x is not None]
+        return all(x in self._reached and is_op(x.producer(), "Slice") for x in given)
 
     def _addend(self, node: ir.Node, pair: _Pair) -> None:
         if not into_softmax(node):
