@@ -218,7 +218,8 @@ class Session:
             binding.bind_output(name, "cpu")
         for name in kept:
             binding.bind_output(name, "dml" if self._opened.on_directml else "cpu")
-        self._opened.run_bound(session, binding, run_options)
+        with self._opened.running:
+            session.run_with_iobinding(binding, run_options)
         made = binding.get_outputs()
         return [x.numpy() for x in made[: len(wanted)]], list(made[len(wanted) :])
 
@@ -355,9 +356,8 @@ class Session:
                 for x in session.get_inputs()
                 if x.type in DTYPES
             }
-            if (
-                self.manifest.stream is None and self.manifest.lengths in zeros
-            ):  # a clip that fills it
+            if self.manifest.stream is None and self.manifest.lengths in zeros:
+                # A clip that fills it.
                 zeros[self.manifest.lengths or ""][:] = container.sizes[self.manifest.axis.dim]
             self._opened.run(session, [x.name for x in session.get_outputs()], zeros)
 
