@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from graphfix.errors import FeedError, ModelError
+from graphfix.runtime.port import Array, Feeds
 from graphfix.ship.manifest import Container, InputPort, Manifest, Port
-
-Array = npt.NDArray[Any]
-Feeds = Mapping[str, Array]
 
 DTYPES = {
     "tensor(float)": np.float32,

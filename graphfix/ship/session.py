@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import onnxruntime
 
 from graphfix.errors import FeedError, ModelError
 from graphfix.paths import StrPath, file_of
+from graphfix.runtime.port import Array, Feeds
 from graphfix.ship.container_fit import (
     DTYPES,
     ClipFit,
@@ -30,8 +30,6 @@ from graphfix.ship.manifest import NAME, Container, Manifest, Port
 from graphfix.ship.sessions import Sessions
 from graphfix.ship.stream import Stream
 
-Array = npt.NDArray[Any]
-Feeds = Mapping[str, Array]
 Given = Mapping[str, Array | Sequence[Array]]
 
 _REMEMBERED = 1024  # lengths; what is kept of each is some kilobytes

@@ -8,14 +8,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
-import numpy.typing as npt
 import onnxruntime
 
 from graphfix.errors import ModelError
 from graphfix.runtime.ort_paths import WEIGHTS_FOLDER, readable
+from graphfix.runtime.port import Array
 from graphfix.runtime.run_errors import reason_of
-
-Array = npt.NDArray[Any]
 
 _DIRECTML, _CPU = "DmlExecutionProvider", "CPUExecutionProvider"
 

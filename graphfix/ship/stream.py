@@ -6,19 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import onnxruntime
 
 from graphfix.caches.in_front import fitted
 from graphfix.errors import FeedError, UsageError
+from graphfix.runtime.port import Array, Feeds
 from graphfix.ship.chunks import Chunk, chunks
 from graphfix.ship.container_fit import DTYPES, require_inputs
 from graphfix.ship.dim_expression import names_in, size_of
 from graphfix.ship.manifest import Container, InputPort, Manifest, Port, Streaming
 from graphfix.wording import plural
-
-Array = npt.NDArray[Any]
-Feeds = Mapping[str, Array]
 
 
 class Held(Protocol):

@@ -16,7 +16,7 @@ from graphfix.feeds.dim_groups import Tie
 from graphfix.feeds.states import State
 from graphfix.model import io
 from graphfix.runtime.compared_session import open_given
-from graphfix.runtime.port import Array
+from graphfix.runtime.port import Array, Feeds
 from graphfix.runtime.run_errors import RunError
 from graphfix.ship.chosen_inputs import constants_of
 from graphfix.ship.container_fit import DTYPES
@@ -26,7 +26,6 @@ from graphfix.ship.first_call import FirstCall, first_call
 from graphfix.ship.manifest import InputPort
 from graphfix.ship.stream_plan import StreamPlan, plan
 
-Feeds = Mapping[str, Array]
 Run = Callable[[Feeds], Mapping[str, Array]]
 
 # A mask is as long as past and new entries together, or as the new ones.
