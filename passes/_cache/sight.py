@@ -43,15 +43,9 @@ class Recount(Match):
 
 # The operands that say a size: they take that of the cache, not what is valid of it.
 _SIZES = {
-    "Reshape": (1,),
-    "Expand": (1,),
+    **dict.fromkeys(("Expand", "Reshape", "Split", "Squeeze", "Tile", "Unsqueeze"), (1,)),
     "ConstantOfShape": (0,),
-    "Tile": (1,),
-    "Split": (1,),
-    "Unsqueeze": (1,),
-    "Squeeze": (1,),
-    "RandomNormalLike": (),
-    "EyeLike": (),
+    **dict.fromkeys(("EyeLike", "RandomNormalLike"), ()),
 }
 _MOVES = frozenset(
     {"Identity", "Cast", "CastLike", "Transpose", "Unsqueeze", "Squeeze", "Reshape", "Flatten"}

@@ -13,7 +13,7 @@ import sympy
 from graphfix.editing.builder import Builder
 from graphfix.lengths.length_nodes import Lengths
 from graphfix.lengths.repairs.repair import Repair, input_of, zeroed
-from graphfix.lengths.tail_state import Other, Rows, State, Time, plain, size_of
+from graphfix.lengths.tail_state import Other, State, Time, holds_rows, plain, size_of
 from graphfix.model.values import attr_int, input_at
 
 
@@ -187,7 +187,7 @@ class SequenceLens(Repair):
         batch = self.state.at(0 if layout else 1)
         if len(batch) > 1:  # each row as often as it is there
             rows = lengths.along_rows(rows, plain((batch,)))
-        if not any(isinstance(a, Rows) for axis in self.state.axes or () for a in axis):
+        if not any(map(holds_rows, self.state.axes or ())):
             axis = 0 if layout else 1
             rows = op.Expand(rows, lengths.count(x, axis))
         op.rewire(4, rows)
