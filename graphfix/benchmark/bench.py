@@ -119,11 +119,8 @@ def bench(
     tell = progress or (lambda _: None)
     where, note = choose(ep)
     effort = (CAREFUL if careful else EFFORT)[where]
-    effort = Effort(
-        processes or effort.processes,
-        runs or effort.runs,
-        effort.seconds if seconds is None else seconds,
-    )
+    seconds = effort.seconds if seconds is None else seconds
+    effort = Effort(processes or effort.processes, runs or effort.runs, seconds)
     entrants, results = _entered(models, map_feeds)
     tell("making inputs")
     plan = plan_of(models[0], entrants, one_size(dims), one_size(other), fixed=fixed, seed=seed)
